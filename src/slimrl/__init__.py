@@ -1,0 +1,1 @@
+"""slimrl: reinforcement learning for small language models on the hardware people own."""

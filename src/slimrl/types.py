@@ -1,0 +1,111 @@
+"""The few data carriers that every part shares. Standard library only; no behaviour beyond checking themselves.
+
+Index suffixes, here and everywhere: _T token, _B sequence, _G rollout in a group, _N trained token, _V vocabulary,
+_D model dimension, _H heads.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NotRequired, TypedDict
+
+Split = Literal["train", "test"]
+
+
+class Message(TypedDict):
+    """One chat message in the form that chat templates take."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    name: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem to solve: plain data that survives JSON. `id` is unique within its environment and split."""
+
+    id: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How to choose tokens. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 leave the distribution whole.
+
+    Logged log-probabilities are those of the distribution sampled from (after temperature and truncation); for greedy
+    sampling, those of the untempered softmax. `seed` makes a request's tokens independent of everything but the logits.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.max_tokens >= 1 and self.temperature >= 0.0 and self.top_k >= 0, self
+        assert 0.0 < self.top_p <= 1.0 and 0.0 <= self.min_p < 1.0, self
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One finished episode, on token ids. What was sampled is what is trained: nothing is ever tokenised again.
+
+    Two turns of a policy that answers "A" and then "B" (mask 1 marks the sampled tokens; the rest are prompt,
+    environment turns and template glue, whose log-probability is recorded as 0.0 and whose version is -1):
+
+        text        <user> q <assistant>  A <end>   <user> wrong <assistant>  B <end>
+        token_ids_T    5   6      7       8   9       5     10        7      11  9
+        loss_mask_T    0   0      0       1   1       0      0        0       1  1
+
+    `failure` holds the reason when the rollout cannot be trained on (see `errors.RolloutError`); its reward is then nan.
+    """
+
+    task_id: str
+    token_ids_T: tuple[int, ...]
+    loss_mask_T: tuple[bool, ...]
+    logprobs_T: tuple[float, ...]
+    versions_T: tuple[int, ...]
+    reward: float
+    messages: tuple[Message, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    failure: str = ""
+    failure_detail: str = ""
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.versions_T)}
+        assert len(lengths) == 1, f"token ids, mask, log-probabilities and versions differ in length: {lengths}"
+        assert bool(self.failure) or math.isfinite(self.reward), "a rollout without a failure needs a finite reward"
+
+    @property
+    def num_sampled(self) -> int:
+        """Tokens that the policy sampled: |y| of the formulas."""
+        return sum(self.loss_mask_T)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One rollout as the trainer sees it: tokens, which of them to train, and what each is worth.
+
+    `advantages_T` is constant over an episode unless credit is given turn by turn; it is read only where
+    `loss_mask_T` is true. `group_id` is shared by the rollouts of one task, whose common prompt is computed once.
+    `version` is the oldest weight version that any of its tokens was sampled from.
+    """
+
+    token_ids_T: tuple[int, ...]
+    loss_mask_T: tuple[bool, ...]
+    logprobs_T: tuple[float, ...]
+    advantages_T: tuple[float, ...]
+    version: int
+    group_id: int
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.advantages_T)}
+        assert len(lengths) == 1, f"token ids, mask, log-probabilities and advantages differ in length: {lengths}"
+        assert any(self.loss_mask_T), "a sample needs at least one trained token"
+        assert not self.loss_mask_T[0], "the first token of a sequence has nothing to be predicted from"
+
+
+Metrics = dict[str, float]
