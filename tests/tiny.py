@@ -1,0 +1,94 @@
+"""Tiny random models on disk, in the format of a real one, for tests of every part. Nothing is downloaded.
+
+`tiny_model_dir(tmp_path, "llama")` returns a directory that plain transformers loads: two layers, random weights, and a
+byte-level tokenizer (any text survives it) with a ChatML-style chat template whose end-of-turn token is the eos.
+"""
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+FAMILIES = ("llama", "qwen3", "gemma3")
+START, END = "<|im_start|>", "<|im_end|>"
+CHATML = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+SENTENCES = (
+    "The quick brown fox jumps over the lazy dog.",
+    "user system assistant: reverse the text, then give the answer in tags.",
+    "What is the capital of France? The capital is Paris.",
+)
+
+
+def tiny_tokenizer(vocab_size: int = 300, chat_template: str | None = CHATML) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer: three special tokens, 256 bytes, and merges learnt from a few sentences."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=["<|endoftext|>", START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<|endoftext|>",
+        eos_token=END,
+        pad_token=END,
+        additional_special_tokens=[START],
+        clean_up_tokenization_spaces=False,
+    )
+    wrapped.chat_template = chat_template
+    return wrapped
+
+
+def tiny_module(family: str, vocab_size: int = 300, seed: int = 0) -> PreTrainedModel:
+    """A random causal LM of the family: hidden 32, 2 layers, 4 heads of 8 on 2 key-value heads, 512 positions."""
+    shape = {
+        "vocab_size": vocab_size,
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "max_position_embeddings": 512,
+        "tie_word_embeddings": family != "llama",
+        "bos_token_id": 0,
+        "eos_token_id": 2,
+        "pad_token_id": 2,
+        "initializer_range": 0.2,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if family == "llama":
+            return LlamaForCausalLM(LlamaConfig(**shape))
+        if family == "qwen3":
+            return Qwen3ForCausalLM(Qwen3Config(**shape))
+        if family == "gemma3":
+            # One sliding-window layer shorter than the context and one full layer, as in the real models.
+            layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
+            return Gemma3ForCausalLM(Gemma3TextConfig(**shape, **layers, query_pre_attn_scalar=8))
+    raise ValueError(f"unknown family {family}; known: {', '.join(FAMILIES)}")
+
+
+def tiny_model_dir(parent: Path, family: str = "llama", vocab_size: int = 300, seed: int = 0) -> Path:
+    """Save a tiny random model with its tokenizer as `parent/tiny-<family>` and return that directory."""
+    directory = parent / f"tiny-{family}"
+    tiny_module(family, vocab_size, seed).save_pretrained(directory)
+    tiny_tokenizer(vocab_size).save_pretrained(directory)
+    return directory
