@@ -1,0 +1,105 @@
+"""One attention function for every model, registered with transformers as `slimrl`.
+
+The model calls it from each layer with the queries, keys and values of all tokens of one flat row, shape (1, H, T, D).
+What attends to what is not the model's business but the `AttentionPlan`'s, which the caller passes to the model as the
+keyword `attention_plan`: the trainer passes packed sequences (`trainer/packing.py`), the engine its KV cache
+(`inference/cache.py`). So sampling and training run the same module. Without a plan it is plain causal attention.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from slimrl.errors import UserError
+
+ATTENTION = "slimrl"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerInputs:
+    """What one layer's attention starts from. `query` is (1, H, T, D); `key` and `value` are (1, H_kv, T, D).
+
+    `window` is the number of latest positions (itself included) that a token may attend to; 0 means all.
+    """
+
+    layer: int
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scale: float
+    window: int
+
+
+class AttentionPlan(Protocol):
+    """Decides, for the tokens of one forward, which keys each query sees."""
+
+    def attend(self, inputs: LayerInputs) -> Tensor:
+        """The attention output, shape (1, T, H, D)."""
+
+
+def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Scaled dot-product attention where several query heads share a key head, without copying the keys.
+
+    query (S, H, Lq, D), key and value (S, H_kv, Lk, D), mask broadcastable to (S, 1, Lq, Lk), true = may attend.
+    Returns (S, H, Lq, D). For single queries (decoding) the query heads of a group ride as the rows of one matrix.
+    """
+    S, H, Lq, D = query.shape
+    H_kv = key.shape[1]
+    if Lq == 1:
+        rows = query.reshape(S, H_kv, H // H_kv, D)
+        return F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scale).reshape(S, H, 1, D)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=H != H_kv)
+
+
+def _plain_causal(inputs: LayerInputs) -> Tensor:
+    positions_T = torch.arange(inputs.query.shape[2], device=inputs.query.device)
+    mask = visible(positions_T[:, None], positions_T[None, :], inputs.window)
+    out = grouped_attention(inputs.query, inputs.key, inputs.value, mask[None, None], inputs.scale)
+    return out.transpose(1, 2)
+
+
+def visible(query_positions: Tensor, key_positions: Tensor, window: int) -> Tensor:
+    """Causal mask from broadcastable positions: true where the key is not later, and within `window` if that is > 0."""
+    mask = key_positions <= query_positions
+    if window:
+        mask = mask & (query_positions - key_positions < window)
+    return mask
+
+
+def slimrl_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """The function transformers calls; its signature is transformers', see `AttentionInterface`.
+
+    Raises UserError for architectures whose attention does what a plan cannot express (soft-capping, sinks).
+    """
+    for unsupported in ("softcap", "s_aux"):
+        if kwargs.get(unsupported) is not None:
+            raise UserError(f"{type(module).__name__} uses `{unsupported}` in attention, which slimrl does not support.")
+    inputs = LayerInputs(
+        layer=int(module.layer_idx),  # type: ignore[arg-type]
+        query=query,
+        key=key,
+        value=value,
+        scale=kwargs.get("scaling") or query.shape[-1] ** -0.5,
+        window=kwargs.get("sliding_window") or 0,
+    )
+    plan: AttentionPlan | None = kwargs.get("attention_plan")
+    return (plan.attend(inputs) if plan is not None else _plain_causal(inputs)), None
+
+
+def _no_mask(*_args: Any, **_kwargs: Any) -> None:
+    """Plans make their own masks; transformers need not build a (T, T) one."""
+
+
+AttentionInterface.register(ATTENTION, slimrl_attention)
+AttentionMaskInterface.register(ATTENTION, _no_mask)
