@@ -84,7 +84,9 @@ def slimrl_attention(
     """
     for unsupported in ("softcap", "s_aux"):
         if kwargs.get(unsupported) is not None:
-            raise UserError(f"{type(module).__name__} uses `{unsupported}` in attention, which slimrl does not support.")
+            raise UserError(
+                f"{type(module).__name__} uses `{unsupported}` in attention, which slimrl does not support."
+            )
     inputs = LayerInputs(
         layer=int(module.layer_idx),  # type: ignore[arg-type]
         query=query,

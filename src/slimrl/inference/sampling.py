@@ -1,0 +1,87 @@
+"""From logits to a token and its log-probability, in one pass over the vocabulary. Knows nothing about models or text.
+
+Plain temperature sampling, the case that training needs, touches each logit once: exponentiate, sum in blocks, pick a
+block by its share of the mass, then a token inside the block (inverse CDF of one uniform number a row). No sort, and no
+noise drawn over the vocabulary. Only rows that ask for top-k, top-p or min-p pay for a sort.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from slimrl.types import SamplingParams
+
+BLOCK = 256
+
+
+def sample_tokens(
+    logits_BV: Tensor, params_B: Sequence[SamplingParams], uniform_B: Sequence[float]
+) -> tuple[list[int], list[float]]:
+    """One token per row and its log-probability under the distribution it was drawn from.
+
+    `uniform_B` are numbers in [0, 1), one a row, that decide the draw: the same number and logits give the same token.
+    Greedy rows (temperature 0) take the largest logit and report the untempered log-probability.
+    """
+    device = logits_BV.device
+    temperature_B = torch.tensor([p.temperature or 1.0 for p in params_B], device=device)
+    scaled_BV = logits_BV.float()
+    if any(p.temperature not in (0.0, 1.0) for p in params_B):
+        scaled_BV = scaled_BV / temperature_B[:, None]
+    scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
+    mass_BV = scaled_BV.exp()
+    truncated = [row for row, p in enumerate(params_B) if p.temperature > 0 and _truncates(p)]
+    if truncated:
+        mass_BV[truncated] = _truncate(mass_BV[truncated], [params_B[row] for row in truncated])
+    total_B, token_B = _inverse_cdf(mass_BV, torch.tensor(uniform_B, device=device))
+    greedy_B = torch.tensor([p.temperature == 0.0 for p in params_B], device=device)
+    if any(p.temperature == 0.0 for p in params_B):
+        token_B = torch.where(greedy_B, scaled_BV.argmax(-1), token_B)
+    logprob_B = scaled_BV.gather(-1, token_B[:, None])[:, 0] - total_B.log()
+    return token_B.tolist(), logprob_B.tolist()
+
+
+def _truncates(params: SamplingParams) -> bool:
+    return params.top_k > 0 or params.top_p < 1.0 or params.min_p > 0.0
+
+
+def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
+    """Zero the mass outside top-k, then top-p of what is left, then min-p of the largest."""
+    device, V = mass_BV.device, mass_BV.shape[1]
+    top_k = torch.tensor([p.top_k or V for p in params_B], device=device)[:, None]
+    top_p = torch.tensor([p.top_p for p in params_B], device=device)[:, None]
+    min_p = torch.tensor([p.min_p for p in params_B], device=device)[:, None]
+    sorted_BV, order_BV = mass_BV.sort(-1, descending=True, stable=True)
+    keep_BV = torch.arange(V, device=device)[None] < top_k
+    kept_BV = sorted_BV * keep_BV
+    before_BV = kept_BV.cumsum(-1) - kept_BV
+    # `top_p` 1 must keep everything even where rounding lets the running sum reach the total early.
+    keep_BV &= (before_BV < top_p * kept_BV.sum(-1, keepdim=True)) | (top_p >= 1.0)
+    keep_BV &= sorted_BV >= min_p * sorted_BV[:, :1]
+    return torch.zeros_like(mass_BV).scatter_(-1, order_BV, sorted_BV * keep_BV)
+
+
+def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Total mass and the drawn token of each row; a token without mass is never drawn, whatever the rounding."""
+    B, V = mass_BV.shape
+    if V % BLOCK:
+        mass_BV = F.pad(mass_BV, (0, BLOCK - V % BLOCK))
+    blocks = mass_BV.view(B, -1, BLOCK)
+    block_sum = blocks.sum(-1)
+    block_cdf = block_sum.double().cumsum(-1)
+    total_B = block_cdf[:, -1]
+    target_B = uniform_B.double() * total_B
+    block_B = _first_above(block_cdf, block_sum, target_B)
+    rows = torch.arange(B, device=mass_BV.device)
+    inside = blocks[rows, block_B]
+    start_B = block_cdf[rows, block_B] - block_sum[rows, block_B].double()
+    offset_B = _first_above(inside.double().cumsum(-1), inside, target_B - start_B)
+    return total_B.float(), block_B * BLOCK + offset_B
+
+
+def _first_above(cdf: Tensor, mass: Tensor, target_B: Tensor) -> Tensor:
+    """Index of the first entry whose cumulative mass exceeds the target; the heaviest entry if rounding missed."""
+    index_B = (cdf <= target_B[:, None]).sum(-1).clamp_max(cdf.shape[-1] - 1)
+    hit_B = mass.gather(-1, index_B[:, None])[:, 0] > 0
+    return torch.where(hit_B, index_B, mass.argmax(-1))
