@@ -1,0 +1,220 @@
+"""What the person at the terminal sees during a run: one bar over the steps, notes above it, bars for long jobs.
+
+On a terminal it is live; in a pipe, a log file or CI it is one plain line a step, with no control characters. NO_COLOR
+is honoured. An object that is passed around: there is no global console. Computes nothing but a trend.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.text import Text
+
+from slimrl.monitor.metrics import lookup
+
+SPARKS = "▁▂▃▄▅▆▇█"
+SPARK_WIDTH = 24
+TREND_STEPS = 10
+PLAIN_WIDTH = 120
+Clock = Callable[[], float]
+
+
+class RunConsole:
+    """The terminal, or the file that stands in for it.
+
+    >>> console = RunConsole()  # doctest: +SKIP
+    >>> console.note("one process on the CPU, bfloat16")  # doctest: +SKIP
+    >>> with Monitor([console.steps(100)]) as monitor: ...  # doctest: +SKIP
+    """
+
+    def __init__(self, stream: TextIO | None = None, clock: Clock = time.monotonic) -> None:
+        stream = stream or sys.stdout
+        self.clock = clock
+        live = stream.isatty()
+        # Force both ways: rich would also draw in a CI log when FORCE_COLOR is set.
+        width = None if live else PLAIN_WIDTH
+        self._rich = Console(file=stream, force_terminal=live, color_system="auto" if live else None, width=width)
+        self.is_live = self._rich.is_interactive and not self._rich.is_dumb_terminal
+        self.has_unicode = not self._rich.options.ascii_only
+        self._progress = _progress(self._rich) if self.is_live else None
+
+    def note(self, text: str, style: str = "") -> None:
+        """Prints a line that stays: start-up facts, warnings, evaluation results. `text` is not read as markup."""
+        self._rich.print(Text(text, style=style), soft_wrap=True)
+
+    def show(self, renderable: RenderableType) -> None:
+        """Prints a rich table or panel; without colours or control characters where there is no terminal."""
+        self._rich.print(renderable, soft_wrap=True)
+
+    def steps(self, total: int, first_step: int = 0, headline: str = "reward/mean") -> "StepDisplay":
+        """A sink that shows each step as it is logged; `headline` is the metric to watch."""
+        return StepDisplay(self, total, first_step, headline)
+
+    @contextmanager
+    def progress(self, description: str, total: int) -> Iterator["Bar"]:
+        """A bar for one long job: evaluation, conversion, warm-up. Leaves the screen when the job ends.
+
+        >>> with console.progress("held-out evaluation", total=200) as bar:  # doctest: +SKIP
+        ...     bar.advance()
+        """
+        bar = Bar(self, description, total)
+        try:
+            yield bar
+        finally:
+            bar.close()
+
+    def add_bar(self, description: str, total: int, done: int = 0) -> TaskID | None:
+        """Puts a bar on the live display; None where there is none."""
+        if self._progress is None:
+            return None
+        self._progress.start()
+        return self._progress.add_task(description, total=total, completed=done, info="")
+
+    def update_bar(self, bar: TaskID | None, completed: int, info: str) -> None:
+        """Moves a bar; `info` is the text after it."""
+        if self._progress is not None and bar is not None:
+            self._progress.update(bar, completed=completed, info=info)
+
+    def remove_bar(self, bar: TaskID | None) -> None:
+        """Takes a bar off the display, and ends the display with the last one."""
+        if self._progress is not None and bar is not None:
+            self._progress.remove_task(bar)
+            if not self._progress.task_ids:
+                self._progress.stop()
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(finished_text=" "),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[info]}"),
+        console=console,
+        refresh_per_second=4,
+        transient=True,
+    )
+
+
+class Bar:
+    """Progress of one job. On a terminal it moves; elsewhere each quarter done is a line."""
+
+    def __init__(self, console: RunConsole, description: str, total: int) -> None:
+        self._console, self._description, self._total = console, description, total
+        self._completed = 0
+        self._started = console.clock()
+        self._task = console.add_bar(description, total)
+
+    def advance(self, count: int = 1, info: str = "") -> None:
+        """Counts work as done; `info` is a few words to show beside it, such as a loss."""
+        before, self._completed = self._completed, self._completed + count
+        spent = self._console.clock() - self._started
+        left = spent / self._completed * (self._total - self._completed) if self._completed else 0.0
+        parts = [escape(info), f"{format_seconds(left)} left" if left > 0 else format_seconds(spent)]
+        text = " · ".join(part for part in parts if part)
+        if self._task is not None:
+            self._console.update_bar(self._task, self._completed, text)
+        elif self._completed * 4 // max(1, self._total) > before * 4 // max(1, self._total):
+            self._console.note(f"{self._description}: {self._completed}/{self._total} · {text}")
+
+    def close(self) -> None:
+        """Takes the bar off the display."""
+        self._console.remove_bar(self._task)
+
+
+class StepDisplay:
+    """The sink behind `RunConsole.steps`. A line of metrics without the headline, such as an evaluation, is a note."""
+
+    def __init__(self, console: RunConsole, total: int, first_step: int, headline: str) -> None:
+        self._console, self._total, self._first, self._headline = console, total, first_step, headline
+        self._values: list[float] = []
+        self._started = console.clock()
+        self._task = console.add_bar("training", total, done=first_step)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Shows the metrics of a step."""
+        held_out = [f"{name.partition('/')[2]} {metrics[name]:.3f}" for name in metrics if _is_result(name)]
+        if held_out:
+            self._console.note(f"step {step}: held-out {', '.join(held_out)}", style="bold")
+        if self._headline not in metrics:
+            return
+        self._values.append(metrics[self._headline])
+        done = step + 1
+        info = " · ".join(part for part in (self._headline_text(), *_speed(metrics), self._time_left(done)) if part)
+        if self._task is None:
+            self._console.note(f"step {done}/{self._total} · {info}")
+        else:
+            spark = sparkline(self._values[-SPARK_WIDTH:]) if self._console.has_unicode else ""
+            self._console.update_bar(self._task, done, f"{spark} {info}".lstrip())
+
+    def close(self, failed: bool = False) -> None:
+        """Takes the bar off the display, so that what is printed next stands below nothing that moves."""
+        self._console.remove_bar(self._task)
+        self._task = None
+
+    def _headline_text(self) -> str:
+        name = self._headline.removesuffix("/mean").replace("/", " ")
+        change = trend(self._values)
+        if change is None:
+            return f"{name} {self._values[-1]:.3f}"
+        text = f"{name} {self._values[-1]:.3f} ({change:+.3f})"
+        better = lookup(self._headline).better
+        if self._task is None or not better:
+            return text
+        colour = "green" if (change >= 0) == (better == "higher") else "yellow"
+        return f"[{colour}]{text}[/{colour}]"
+
+    def _time_left(self, done: int) -> str:
+        spent = self._console.clock() - self._started
+        left = spent / max(1, done - self._first) * (self._total - done)
+        return f"{format_seconds(left)} left" if left > 0 else format_seconds(spent)
+
+
+def _is_result(name: str) -> bool:
+    return name in ("held_out/reward_greedy", "held_out/reward_sampled", "sft/val_loss")
+
+
+def _speed(metrics: Mapping[str, float]) -> list[str]:
+    for name in ("perf/tokens_sampled_per_s", "perf/tokens_trained_per_s"):
+        if name in metrics:
+            return [f"{metrics[name]:,.0f} tok/s"]
+    return []
+
+
+def trend(values: list[float]) -> float | None:
+    """Mean of the last steps minus mean of those before them (up to 10 and 10); None before there are four values."""
+    half = min(TREND_STEPS, len(values) // 2)
+    if half < 2:
+        return None
+    return (sum(values[-half:]) - sum(values[-2 * half : -half])) / half
+
+
+def sparkline(values: list[float]) -> str:
+    """The values as a row of bars between their lowest and highest; a blank for one that is not finite.
+
+    >>> sparkline([0.0, 0.5, 1.0])
+    '▁▅█'
+    """
+    finite = [value for value in values if abs(value) < float("inf")]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    scale = (len(SPARKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(SPARKS[round((value - low) * scale)] if abs(value) < float("inf") else " " for value in values)
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration as a person says it.
+
+    >>> format_seconds(9.4), format_seconds(75), format_seconds(3720)
+    ('9 s', '1 min 15 s', '1 h 02 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"

@@ -1,0 +1,247 @@
+"""Pictures of a run, from its metrics.jsonl alone: reward.png, and training.png with everything else worth watching.
+
+Draws with matplotlib's object API on Agg: no display, no global state. The colours are Okabe and Ito's (2008), which
+colour-blind people tell apart. Run as `python -m slimrl.monitor.plots RUN_DIR [--output F]`.
+"""
+
+import argparse
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from slimrl.errors import UserError
+from slimrl.monitor.files import writing
+from slimrl.monitor.sinks import read_metrics
+
+BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
+HELD_OUT = (
+    ("held_out/reward_greedy", "held-out, greedy", ORANGE, "o"),
+    ("held_out/reward_sampled", "held-out, sampled", GREEN, "s"),
+)
+Series = tuple[np.ndarray, np.ndarray]  # steps, values
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One small picture: a title, the metrics drawn in it, and whether its axis is logarithmic."""
+
+    title: str
+    names: tuple[str, ...]
+    log: bool = False
+
+
+PANELS = (
+    Panel("policy entropy (nats)", ("loss/entropy",)),
+    Panel("gradient norm", ("optim/grad_norm",)),
+    Panel("mismatch KL, sampler to trainer (nats)", ("guard/mismatch_kl",), log=True),
+    Panel("tokens sampled per second", ("perf/tokens_sampled_per_s",)),
+    Panel("tokens sampled per rollout", ("rollout/tokens_sampled_mean",)),
+    Panel("zero-signal groups (share)", ("reward/zero_signal_groups",)),
+    Panel("learning rate", ("optim/lr",)),
+    Panel("supervised loss (nats/token)", ("sft/loss", "sft/val_loss")),
+)
+
+
+def load_series(run_dir: Path) -> dict[str, Series]:
+    """Every metric of a run as (steps, values), in order of step. Raises UserError if there is no metrics.jsonl."""
+    points: dict[str, dict[int, float]] = defaultdict(dict)
+    for step, metrics in read_metrics(run_dir / "metrics.jsonl"):
+        for name, value in metrics.items():
+            points[name][step] = value
+    return {name: (np.array(list(by)), np.array(list(by.values()), dtype=float)) for name, by in points.items()}
+
+
+def plot_run(run_dir: Path) -> list[Path]:
+    """Writes RUN_DIR/training.png, and RUN_DIR/reward.png if the run has rewards. Returns what was written."""
+    series = load_series(run_dir)
+    if not series:
+        raise UserError(f"{run_dir / 'metrics.jsonl'} has no metrics yet: there is nothing to draw.")
+    written = [_save(draw_training(series, run_dir.name), run_dir / "training.png")]
+    if _has_reward(series):
+        written.append(_save(draw_reward(series, run_dir.name), run_dir / "reward.png"))
+    return written
+
+
+def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
+    """The learning curve of one run: training reward with its spread, held-out reward with its intervals."""
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    _draw_reward(axes, series)
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
+    _legend_below(axes)
+    return figure
+
+
+def draw_training(series: Mapping[str, Series], title: str) -> Figure:
+    """Small multiples: the reward first, then each panel that the run has numbers for."""
+    panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
+    num = len(panels) + _has_reward(series)
+    columns = min(3, max(1, num))
+    rows = math.ceil(num / columns)
+    figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.3), layout="constrained")
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
+    cells = iter(figure.subplots(rows, columns, squeeze=False).flat)
+    if _has_reward(series):
+        axes = next(cells)
+        _draw_reward(axes, series)
+        axes.set_title("reward", loc="left", fontsize=9.5, color=INK)
+        axes.legend(frameon=False, fontsize=7.5)
+    for panel in panels:
+        _draw_panel(next(cells), series, panel)
+    for unused in cells:
+        unused.set_axis_off()
+    return figure
+
+
+def plot_runs(paths: Sequence[Path], output: Path, title: str) -> None:
+    """Several seeds of one recipe on one axes: each run faint, their mean, and the range from lowest to highest.
+
+    `paths` are run directories. Held-out points are means over the runs, their bars again the range. Only steps that
+    every run has are averaged.
+    """
+    runs = [load_series(path) for path in paths]
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    smoothed = [(run["reward/mean"][0], smooth(run["reward/mean"][1])) for run in runs if "reward/mean" in run]
+    if smoothed:
+        steps, values_RS = common_steps(smoothed)
+        for row in values_RS:
+            axes.plot(steps, row, color=BLUE, linewidth=0.8, alpha=0.45)
+        label = f"training reward: mean of {len(smoothed)} seeds, and range"
+        axes.plot(steps, values_RS.mean(axis=0), color=BLUE, linewidth=2.0, label=label)
+        axes.fill_between(steps, values_RS.min(axis=0), values_RS.max(axis=0), color=BLUE, alpha=0.15, linewidth=0)
+    for name, label, colour, marker in HELD_OUT:
+        if all(name in run for run in runs):
+            steps, values_RS = common_steps([run[name] for run in runs])
+            _points(
+                axes, (steps, values_RS.mean(axis=0)), (values_RS.min(axis=0), values_RS.max(axis=0)), colour, marker
+            )
+            axes.lines[-1].set_label(label)
+    _style(axes)
+    axes.set_ylabel("reward", color=INK)
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
+    _legend_below(axes)
+    _save(figure, output)
+
+
+def smooth(values: np.ndarray) -> np.ndarray:
+    """A moving average over the steps up to this one, of a window that grows with the run (1 step in 20, at least 3).
+
+    It looks only back, so that no point shows what came after it; what is not finite is left out.
+    """
+    window = max(3, len(values) // 20)
+    parts = (values[max(0, end - window) : end] for end in range(1, len(values) + 1))
+    return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else math.nan for part in parts])
+
+
+def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
+    """The steps that every run has, and the values there: (S,) and (R, S)."""
+    shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in runs)))
+    tables = [dict(zip(steps.tolist(), values.tolist(), strict=True)) for steps, values in runs]
+    return np.array(shared), np.array([[table[step] for step in shared] for table in tables])
+
+
+def _has_reward(series: Mapping[str, Series]) -> bool:
+    return "reward/mean" in series or any(name in series for name, *_ in HELD_OUT)
+
+
+def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
+    if "reward/mean" in series:
+        steps, mean = series["reward/mean"]
+        if "reward/std" in series:
+            std = series["reward/std"][1]
+            if len(std) == len(mean):
+                axes.fill_between(
+                    steps, mean - std, mean + std, color=BLUE, alpha=0.10, linewidth=0, label="± 1 std of rollouts"
+                )
+        axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.45)
+        axes.plot(steps, smooth(mean), color=BLUE, linewidth=2.0, label="training")
+    for name, label, colour, marker in HELD_OUT:
+        if name in series:
+            bounds = None
+            if f"{name}_low" in series and f"{name}_high" in series:
+                bounds = (series[f"{name}_low"][1], series[f"{name}_high"][1])
+            _points(axes, series[name], bounds, colour, marker)
+            axes.lines[-1].set_label(label)
+    _style(axes)
+    axes.set_ylabel("reward", color=INK)
+
+
+def _points(axes: Axes, series: Series, bounds: Series | None, colour: str, marker: str) -> None:
+    steps, values = series
+    if bounds is not None:
+        axes.vlines(steps, bounds[0], bounds[1], color=colour, linewidth=1.6, zorder=3)
+    axes.plot(steps, values, color=colour, marker=marker, markersize=5, linewidth=1.2, linestyle=":", zorder=4)
+
+
+def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
+    for name, colour in zip(panel.names, (BLUE, ORANGE), strict=False):
+        if name not in series:
+            continue
+        steps, values = series[name]
+        values = np.where(values > 0, values, np.nan) if panel.log else values
+        marker = "o" if len(values) < 12 else ""
+        axes.plot(steps, values, color=colour, linewidth=1.3, marker=marker, markersize=3.5, label=name)
+    if panel.log:
+        axes.set_yscale("log")
+    if len(panel.names) > 1:
+        axes.legend(frameon=False, fontsize=7.5)
+    _style(axes)
+    axes.set_title(panel.title, loc="left", fontsize=9.5, color=INK)
+
+
+def _style(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#999999")
+    axes.tick_params(colors="#555555", labelsize=8)
+    axes.grid(axis="y", color=FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.02)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.set_xlabel("step", fontsize=8.5, color=INK)
+
+
+def _legend_below(axes: Axes) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8.5, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
+
+
+def _save(figure: Figure, path: Path) -> Path:
+    FigureCanvasAgg(figure)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=160)
+    return path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line: draws a run directory; with --output, the overview alone into that file."""
+    parser = argparse.ArgumentParser(prog="python -m slimrl.monitor.plots", description="Draw the metrics of a run.")
+    parser.add_argument("run_dir", type=Path, help="a directory with a metrics.jsonl")
+    parser.add_argument(
+        "--output", type=Path, help="write the overview here instead of RUN_DIR/reward.png, training.png"
+    )
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.output:
+            written = [_save(draw_training(load_series(arguments.run_dir), arguments.run_dir.name), arguments.output)]
+        else:
+            written = plot_run(arguments.run_dir)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(map(str, written)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

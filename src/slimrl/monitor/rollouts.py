@@ -1,0 +1,112 @@
+"""Rollouts on disk, to be read by a person or a viewer: `output_dir/rollouts/step_000010.jsonl`, one rollout a line.
+
+The text is given by the caller; this file knows nothing of tokenizers. JSON has no nan: a reward, advantage or
+log-probability that is not finite is written as null and read back as nan.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slimrl.monitor.files import LineFile, read_lines
+from slimrl.types import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRecord:
+    """A rollout with what the loop knows about it: its advantage, and all of its tokens as text."""
+
+    rollout: Rollout
+    advantage: float
+    text: str
+
+
+def rollout_file(output_dir: Path, step: int) -> Path:
+    """Where the rollouts of a step are."""
+    return output_dir / "rollouts" / f"step_{step:06d}.jsonl"
+
+
+def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
+    """Writes the file anew, a line at a time. Raises UserError when the disk is full."""
+    file = LineFile(path)
+    try:
+        for record in records:
+            file.append(_to_json(record))
+    finally:
+        file.close()
+
+
+def read_rollouts(path: Path) -> list[RolloutRecord]:
+    """The rollouts of a file; a torn last line is left out. Raises UserError if the file is missing."""
+    return [_from_json(line) for line in read_lines(path)]
+
+
+def format_rollout(record: RolloutRecord) -> str:
+    """A rollout for the terminal: facts in a line, then the conversation. Control characters are shown, not obeyed."""
+    rollout = record.rollout
+    num_turns = sum(message["role"] == "assistant" for message in rollout.messages)
+    outcome = f"dropped: {rollout.failure}" if rollout.failure else f"reward {rollout.reward:.3f}"
+    turns = f"{num_turns} turn{'' if num_turns == 1 else 's'}"
+    lines = [
+        f"task {rollout.task_id} · {outcome} · advantage {record.advantage:+.3f} · {turns} · "
+        f"{rollout.num_sampled} of {len(rollout.token_ids_T)} tokens sampled"
+    ]
+    if rollout.failure_detail:
+        lines.append(f"  {rollout.failure_detail}")
+    for message in rollout.messages:
+        head, *rest = message["content"].splitlines() or [""]
+        lines += [f"  {message['role']:>9}  {head}", *(f"  {'':>9}  {line}" for line in rest)]
+    return "\n".join(_visible(line) for line in lines)
+
+
+def _visible(line: str) -> str:
+    """Text that a terminal shows as it is: a model may write escape sequences."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
+
+
+def _to_json(record: RolloutRecord) -> dict[str, Any]:
+    rollout = record.rollout
+    return {
+        "task_id": rollout.task_id,
+        "reward": _finite(rollout.reward),
+        "advantage": _finite(record.advantage),
+        "failure": rollout.failure,
+        "failure_detail": rollout.failure_detail,
+        "metrics": {name: _finite(value) for name, value in rollout.metrics.items()},
+        "text": record.text,
+        "messages": rollout.messages,
+        "token_ids": rollout.token_ids_T,
+        "loss_mask": [int(mask) for mask in rollout.loss_mask_T],
+        "logprobs": [_finite(logprob) for logprob in rollout.logprobs_T],
+        "versions": rollout.versions_T,
+    }
+
+
+def _from_json(line: dict[str, Any]) -> RolloutRecord:
+    rollout = Rollout(
+        task_id=line["task_id"],
+        token_ids_T=tuple(line["token_ids"]),
+        loss_mask_T=tuple(bool(mask) for mask in line["loss_mask"]),
+        logprobs_T=_floats(line["logprobs"]),
+        versions_T=tuple(line["versions"]),
+        reward=_float(line["reward"]),
+        messages=tuple(line["messages"]),
+        metrics={name: _float(value) for name, value in line["metrics"].items()},
+        failure=line["failure"],
+        failure_detail=line["failure_detail"],
+    )
+    return RolloutRecord(rollout, _float(line["advantage"]), line["text"])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _floats(values: Sequence[float | None]) -> tuple[float, ...]:
+    return tuple(_float(value) for value in values)

@@ -1,0 +1,82 @@
+"""Means with 95% confidence intervals. Pure functions of their arguments: the same numbers give the same interval."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+NUM_RESAMPLES = 10_000
+MAX_DRAWS = 1_000_000  # at once, so that a large evaluation does not need a large array
+Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean of `num` values and its 95% confidence interval, which is nan where one value cannot give one."""
+
+    mean: float
+    low: float
+    high: float
+    num: int
+
+    @property
+    def interval(self) -> str:
+        """The interval as text."""
+        return "none" if math.isnan(self.low) else f"{self.low:.3f} to {self.high:.3f}"
+
+
+def estimate_mean(values: Sequence[float]) -> Estimate:
+    """The mean of independent values with a 95% interval: Wilson's where all are 0 or 1, else `bootstrap`.
+
+    Raises ValueError for no values or a non-finite one: neither has a mean to speak of.
+    """
+    _check(values)
+    if set(values) <= {0.0, 1.0}:
+        return wilson(sum(1 for value in values if value), len(values))
+    return bootstrap(values)
+
+
+def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """The mean of `after - before` on the same tasks in the same order, with its 95% bootstrap interval."""
+    if len(before) != len(after):
+        raise ValueError(f"paired values differ in number: {len(before)} before, {len(after)} after")
+    differences = [late - early for early, late in zip(before, after, strict=True)]
+    _check(differences)
+    return bootstrap(differences)
+
+
+def bootstrap(values: Sequence[float]) -> Estimate:
+    """Percentile bootstrap (Efron 1979), resampled with a fixed seed. Keeps within the range of the values.
+
+    Needs some tens of values to cover what it claims; with very few it is too narrow.
+    """
+    values_N = np.asarray(values, dtype=np.float64)
+    num = len(values_N)
+    mean = math.fsum(values) / num
+    if num == 1:
+        return Estimate(mean, math.nan, math.nan, num)
+    rng = np.random.default_rng(0)
+    means: list[np.ndarray] = []
+    rows = max(1, MAX_DRAWS // num)
+    for start in range(0, NUM_RESAMPLES, rows):
+        shape = (min(rows, NUM_RESAMPLES - start), num)
+        means.append(values_N[rng.integers(num, size=shape)].mean(axis=1))
+    low, high = np.quantile(np.concatenate(means), [0.025, 0.975])
+    return Estimate(mean, float(low), float(high), num)
+
+
+def wilson(successes: int, num: int) -> Estimate:
+    """A proportion with Wilson's 95% score interval (1927): honest at 0 and 1, where a resample has no spread."""
+    share = successes / num
+    scale = 1 + Z_95**2 / num
+    centre = (share + Z_95**2 / (2 * num)) / scale
+    half = Z_95 / scale * math.sqrt(share * (1 - share) / num + Z_95**2 / (4 * num**2))
+    return Estimate(share, max(0.0, centre - half), min(1.0, centre + half), num)
+
+
+def _check(values: Sequence[float]) -> None:
+    if not values:
+        raise ValueError("no values to take the mean of")
+    if not all(math.isfinite(value) for value in values):
+        raise ValueError("a non-finite value has no place in a mean")
