@@ -52,7 +52,7 @@ def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
     top_k = torch.tensor([p.top_k or V for p in params_B], device=device)[:, None]
     top_p = torch.tensor([p.top_p for p in params_B], device=device)[:, None]
     min_p = torch.tensor([p.min_p for p in params_B], device=device)[:, None]
-    sorted_BV, order_BV = mass_BV.sort(-1, descending=True, stable=True)
+    sorted_BV, order_BV = mass_BV.sort(dim=-1, descending=True, stable=True)
     keep_BV = torch.arange(V, device=device)[None] < top_k
     kept_BV = sorted_BV * keep_BV
     before_BV = kept_BV.cumsum(-1) - kept_BV

@@ -1,9 +1,9 @@
 """Decides which sequence gets which slot, and what each has yet to compute. Pure bookkeeping: no tensors, no text.
 
 Every sequence is a list of token ids of which the first `computed` have their keys and values in its slot. Prefill
-brings `computed` up to all but the last token; decoding feeds that last token and samples the next. A new sequence takes
-over whatever prefix some slot already holds, and waits for one that is being computed: so a group's prompt, and the
-conversation so far, are computed once.
+brings `computed` up to all but the last token; decoding feeds that last token and samples the next. A new sequence
+takes over whatever prefix some slot already holds, and waits for one that is being computed: so a group's prompt, and
+the conversation so far, are computed once.
 """
 
 import itertools
