@@ -4,6 +4,7 @@ On a terminal it is live; in a pipe, a log file or CI it is one plain line a ste
 is honoured. An object that is passed around: there is no global console. Computes nothing but a trend.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +19,13 @@ from rich.text import Text
 from slimrl.monitor.metrics import lookup
 
 SPARKS = "▁▂▃▄▅▆▇█"
-SPARK_WIDTH = 24
 TREND_STEPS = 10
+RESULTS = {
+    "held_out/reward_greedy": "held-out greedy",
+    "held_out/reward_sampled": "held-out sampled",
+    "sft/val_loss": "validation loss",
+}
+BAR_LINE = 80  # what a line with a bar takes without a sparkline
 PLAIN_WIDTH = 120
 Clock = Callable[[], float]
 
@@ -40,12 +46,15 @@ class RunConsole:
         width = None if live else PLAIN_WIDTH
         self._rich = Console(file=stream, force_terminal=live, color_system="auto" if live else None, width=width)
         self.is_live = self._rich.is_interactive and not self._rich.is_dumb_terminal
-        self.has_unicode = not self._rich.options.ascii_only
+        spare = self._rich.width - BAR_LINE if self.is_live and not self._rich.options.ascii_only else 0
+        self.spark_width = max(0, min(24, spare))
         self._progress = _progress(self._rich) if self.is_live else None
 
     def note(self, text: str, style: str = "") -> None:
         """Prints a line that stays: start-up facts, warnings, evaluation results. `text` is not read as markup."""
-        self._rich.print(Text(text, style=style), soft_wrap=True)
+        encoding = self._rich.encoding
+        printable = text.encode(encoding, "backslashreplace").decode(encoding)  # an ASCII log must not end a run
+        self._rich.print(Text(printable, style=style), soft_wrap=True)
 
     def show(self, renderable: RenderableType) -> None:
         """Prints a rich table or panel; without colours or control characters where there is no terminal."""
@@ -92,7 +101,7 @@ def _progress(console: Console) -> Progress:
     return Progress(
         SpinnerColumn(finished_text=" "),
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=10),
         MofNCompleteColumn(),
         TextColumn("{task.fields[info]}"),
         console=console,
@@ -115,10 +124,10 @@ class Bar:
         before, self._completed = self._completed, self._completed + count
         spent = self._console.clock() - self._started
         left = spent / self._completed * (self._total - self._completed) if self._completed else 0.0
-        parts = [escape(info), f"{format_seconds(left)} left" if left > 0 else format_seconds(spent)]
+        parts = [info, f"{format_clock(left)} left" if left > 0 else format_clock(spent)]
         text = " · ".join(part for part in parts if part)
         if self._task is not None:
-            self._console.update_bar(self._task, self._completed, text)
+            self._console.update_bar(self._task, self._completed, escape(text))
         elif self._completed * 4 // max(1, self._total) > before * 4 // max(1, self._total):
             self._console.note(f"{self._description}: {self._completed}/{self._total} · {text}")
 
@@ -133,50 +142,52 @@ class StepDisplay:
     def __init__(self, console: RunConsole, total: int, first_step: int, headline: str) -> None:
         self._console, self._total, self._first, self._headline = console, total, first_step, headline
         self._values: list[float] = []
+        self._last = ""
         self._started = console.clock()
         self._task = console.add_bar("training", total, done=first_step)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Shows the metrics of a step."""
-        held_out = [f"{name.partition('/')[2]} {metrics[name]:.3f}" for name in metrics if _is_result(name)]
-        if held_out:
-            self._console.note(f"step {step}: held-out {', '.join(held_out)}", style="bold")
+        results = [f"{label} {metrics[name]:.3f}" for name, label in RESULTS.items() if name in metrics]
+        if results:
+            self._console.note(f"step {step}: {' · '.join(results)}", style="bold")
         if self._headline not in metrics:
             return
         self._values.append(metrics[self._headline])
         done = step + 1
-        info = " · ".join(part for part in (self._headline_text(), *_speed(metrics), self._time_left(done)) if part)
+        headline, others = self._headline_text(), [*_speed(metrics), self._time_left(done)]
+        self._last = f"step {done}/{self._total} · {' · '.join([headline, *others])}"
         if self._task is None:
-            self._console.note(f"step {done}/{self._total} · {info}")
+            self._console.note(self._last)
         else:
-            spark = sparkline(self._values[-SPARK_WIDTH:]) if self._console.has_unicode else ""
+            info = " · ".join([f"[{self._colour()}]{headline}[/]", *others])
+            spark = sparkline(self._values, self._console.spark_width)
             self._console.update_bar(self._task, done, f"{spark} {info}".lstrip())
 
     def close(self, failed: bool = False) -> None:
-        """Takes the bar off the display, so that what is printed next stands below nothing that moves."""
-        self._console.remove_bar(self._task)
-        self._task = None
+        """Ends the bar and leaves its last state as a line."""
+        if self._task is not None:
+            self._console.remove_bar(self._task)
+            self._task = None
+            if self._last:
+                self._console.note(f"{self._last}  {sparkline(self._values, self._console.spark_width)}".rstrip())
 
     def _headline_text(self) -> str:
-        name = self._headline.removesuffix("/mean").replace("/", " ")
         change = trend(self._values)
-        if change is None:
-            return f"{name} {self._values[-1]:.3f}"
-        text = f"{name} {self._values[-1]:.3f} ({change:+.3f})"
-        better = lookup(self._headline).better
-        if self._task is None or not better:
-            return text
-        colour = "green" if (change >= 0) == (better == "higher") else "yellow"
-        return f"[{colour}]{text}[/{colour}]"
+        text = f"{self._headline.removesuffix('/mean').replace('/', ' ')} {self._values[-1]:.3f}"
+        return text if change is None else f"{text} ({change:+.3f})"
+
+    def _colour(self) -> str:
+        """Green while the headline goes the way its registry entry calls better, yellow while it does not."""
+        change, better = trend(self._values), lookup(self._headline).better
+        if change is None or not better:
+            return "default"
+        return "green" if (change >= 0) == (better == "higher") else "yellow"
 
     def _time_left(self, done: int) -> str:
         spent = self._console.clock() - self._started
         left = spent / max(1, done - self._first) * (self._total - done)
-        return f"{format_seconds(left)} left" if left > 0 else format_seconds(spent)
-
-
-def _is_result(name: str) -> bool:
-    return name in ("held_out/reward_greedy", "held_out/reward_sampled", "sft/val_loss")
+        return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
 
 
 def _speed(metrics: Mapping[str, float]) -> list[str]:
@@ -194,27 +205,25 @@ def trend(values: list[float]) -> float | None:
     return (sum(values[-half:]) - sum(values[-2 * half : -half])) / half
 
 
-def sparkline(values: list[float]) -> str:
-    """The values as a row of bars between their lowest and highest; a blank for one that is not finite.
+def sparkline(values: list[float], width: int) -> str:
+    """The last `width` values as bars between their lowest and highest; a blank for one that is not finite.
 
-    >>> sparkline([0.0, 0.5, 1.0])
+    >>> sparkline([9.0, 0.0, 0.5, 1.0], width=3)
     '▁▅█'
     """
-    finite = [value for value in values if abs(value) < float("inf")]
+    shown = values[len(values) - min(width, len(values)) :]
+    finite = [value for value in shown if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     scale = (len(SPARKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(SPARKS[round((value - low) * scale)] if abs(value) < float("inf") else " " for value in values)
+    return "".join(SPARKS[round((value - low) * scale)] if math.isfinite(value) else " " for value in shown)
 
 
-def format_seconds(seconds: float) -> str:
-    """A duration as a person says it.
+def format_clock(seconds: float) -> str:
+    """A duration in the least space.
 
-    >>> format_seconds(9.4), format_seconds(75), format_seconds(3720)
-    ('9 s', '1 min 15 s', '1 h 02 min')
+    >>> format_clock(9.4), format_clock(75), format_clock(3720)
+    ('0:09', '1:15', '1:02:00')
     """
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

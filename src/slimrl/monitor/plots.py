@@ -27,16 +27,18 @@ HELD_OUT = (
     ("held_out/reward_greedy", "held-out, greedy", ORANGE, "o"),
     ("held_out/reward_sampled", "held-out, sampled", GREEN, "s"),
 )
+FEW = 12  # points: so few are marked one by one
 Series = tuple[np.ndarray, np.ndarray]  # steps, values
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One small picture: a title, the metrics drawn in it, and whether its axis is logarithmic."""
+    """One small picture: a title, the metrics drawn in it, and its axis. `exact` numbers are not smoothed."""
 
     title: str
     names: tuple[str, ...]
     log: bool = False
+    exact: bool = False
 
 
 PANELS = (
@@ -46,7 +48,7 @@ PANELS = (
     Panel("tokens sampled per second", ("perf/tokens_sampled_per_s",)),
     Panel("tokens sampled per rollout", ("rollout/tokens_sampled_mean",)),
     Panel("zero-signal groups (share)", ("reward/zero_signal_groups",)),
-    Panel("learning rate", ("optim/lr",)),
+    Panel("learning rate", ("optim/lr",), exact=True),
     Panel("supervised loss (nats/token)", ("sft/loss", "sft/val_loss")),
 )
 
@@ -65,9 +67,9 @@ def plot_run(run_dir: Path) -> list[Path]:
     series = load_series(run_dir)
     if not series:
         raise UserError(f"{run_dir / 'metrics.jsonl'} has no metrics yet: there is nothing to draw.")
-    written = [_save(draw_training(series, run_dir.name), run_dir / "training.png")]
+    written = [_save(draw_training(series, run_dir.resolve().name), run_dir / "training.png")]
     if _has_reward(series):
-        written.append(_save(draw_reward(series, run_dir.name), run_dir / "reward.png"))
+        written.append(_save(draw_reward(series, run_dir.resolve().name), run_dir / "reward.png"))
     return written
 
 
@@ -116,16 +118,14 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str) -> None:
         steps, values_RS = common_steps(smoothed)
         for row in values_RS:
             axes.plot(steps, row, color=BLUE, linewidth=0.8, alpha=0.45)
-        label = f"training reward: mean of {len(smoothed)} seeds, and range"
+        label = f"training: mean and range of {len(smoothed)} seeds"
         axes.plot(steps, values_RS.mean(axis=0), color=BLUE, linewidth=2.0, label=label)
         axes.fill_between(steps, values_RS.min(axis=0), values_RS.max(axis=0), color=BLUE, alpha=0.15, linewidth=0)
     for name, label, colour, marker in HELD_OUT:
         if all(name in run for run in runs):
             steps, values_RS = common_steps([run[name] for run in runs])
-            _points(
-                axes, (steps, values_RS.mean(axis=0)), (values_RS.min(axis=0), values_RS.max(axis=0)), colour, marker
-            )
-            axes.lines[-1].set_label(label)
+            bounds = (values_RS.min(axis=0), values_RS.max(axis=0))
+            _points(axes, (steps, values_RS.mean(axis=0)), bounds, (label, colour, marker))
     _style(axes)
     axes.set_ylabel("reward", color=INK)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
@@ -134,12 +134,12 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str) -> None:
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-    """A moving average over the steps up to this one, of a window that grows with the run (1 step in 20, at least 3).
+    """A moving average over the neighbours on both sides, up to a step in 40 of the run each (1 at least).
 
-    It looks only back, so that no point shows what came after it; what is not finite is left out.
+    Centred, so that the curve does not lag behind its points. What is not finite is left out.
     """
-    window = max(3, len(values) // 20)
-    parts = (values[max(0, end - window) : end] for end in range(1, len(values) + 1))
+    reach = max(1, len(values) // 40)
+    parts = (values[max(0, middle - reach) : middle + reach + 1] for middle in range(len(values)))
     return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else math.nan for part in parts])
 
 
@@ -157,30 +157,30 @@ def _has_reward(series: Mapping[str, Series]) -> bool:
 def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
     if "reward/mean" in series:
         steps, mean = series["reward/mean"]
-        if "reward/std" in series:
-            std = series["reward/std"][1]
-            if len(std) == len(mean):
-                axes.fill_between(
-                    steps, mean - std, mean + std, color=BLUE, alpha=0.10, linewidth=0, label="± 1 std of rollouts"
-                )
-        axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.45)
-        axes.plot(steps, smooth(mean), color=BLUE, linewidth=2.0, label="training")
+        middle = smooth(mean)
+        if "reward/std" in series and len(series["reward/std"][1]) == len(mean):
+            spread = smooth(series["reward/std"][1])
+            label = "± 1 std of rollouts"
+            axes.fill_between(steps, middle - spread, middle + spread, color=BLUE, alpha=0.10, linewidth=0, label=label)
+        axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.4)
+        axes.plot(steps, middle, color=BLUE, linewidth=2.0, label="training")
     for name, label, colour, marker in HELD_OUT:
         if name in series:
-            bounds = None
-            if f"{name}_low" in series and f"{name}_high" in series:
-                bounds = (series[f"{name}_low"][1], series[f"{name}_high"][1])
-            _points(axes, series[name], bounds, colour, marker)
-            axes.lines[-1].set_label(label)
+            low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
+            _points(axes, series[name], (low, high), (label, colour, marker))
     _style(axes)
     axes.set_ylabel("reward", color=INK)
 
 
-def _points(axes: Axes, series: Series, bounds: Series | None, colour: str, marker: str) -> None:
+def _points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str]) -> None:
     steps, values = series
-    if bounds is not None:
-        axes.vlines(steps, bounds[0], bounds[1], color=colour, linewidth=1.6, zorder=3)
-    axes.plot(steps, values, color=colour, marker=marker, markersize=5, linewidth=1.2, linestyle=":", zorder=4)
+    label, colour, marker = look
+    # Rounding may put an end of an interval of no width on the wrong side of the mean, which errorbar refuses.
+    bars = np.maximum(0.0, [values - bounds[0], bounds[1] - values])
+    axes.errorbar(
+        steps, values, bars, color=colour, marker=marker, markersize=4, capsize=3, linewidth=1.2, linestyle=":",
+        elinewidth=1.4, label=label, zorder=4,
+    )  # fmt: skip
 
 
 def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
@@ -189,10 +189,23 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
             continue
         steps, values = series[name]
         values = np.where(values > 0, values, np.nan) if panel.log else values
-        marker = "o" if len(values) < 12 else ""
-        axes.plot(steps, values, color=colour, linewidth=1.3, marker=marker, markersize=3.5, label=name)
-    if panel.log:
+        if panel.exact or len(values) < FEW:
+            axes.plot(
+                steps,
+                values,
+                color=colour,
+                linewidth=1.3,
+                marker="o" if len(values) < FEW else "",
+                markersize=3.5,
+                label=name,
+            )
+        else:
+            axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.4)
+            axes.plot(steps, smooth(values), color=colour, linewidth=1.6, label=name)
+    if panel.log and any((series[name][1] > 0).any() for name in panel.names if name in series):
         axes.set_yscale("log")
+    elif panel.exact:
+        axes.yaxis.set_major_formatter("{x:.1e}")
     if len(panel.names) > 1:
         axes.legend(frameon=False, fontsize=7.5)
     _style(axes)
@@ -212,7 +225,7 @@ def _style(axes: Axes) -> None:
 
 def _legend_below(axes: Axes) -> None:
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8.5, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.14))
+        axes.legend(frameon=False, fontsize=8.5, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
 def _save(figure: Figure, path: Path) -> Path:
@@ -233,7 +246,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         if arguments.output:
-            written = [_save(draw_training(load_series(arguments.run_dir), arguments.run_dir.name), arguments.output)]
+            written = [
+                _save(draw_training(load_series(arguments.run_dir), arguments.run_dir.resolve().name), arguments.output)
+            ]
         else:
             written = plot_run(arguments.run_dir)
     except UserError as error:

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slimrl.monitor.console import RunConsole, format_seconds
+from slimrl.monitor.console import RunConsole
 from slimrl.monitor.files import replace_file
 from slimrl.monitor.stats import Estimate
 
@@ -65,7 +65,7 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
             cells = ("" if number > 1 else label, name, f"{estimate.mean:.3f}", estimate.interval, str(estimate.num))
             table.add_row(*cells, style="bold" if is_last else "", end_section=is_last)
     facts = (
-        ("time", format_seconds(summary.duration_s)),
+        ("time", f"{summary.duration_s / 60:.1f} min"),
         ("tokens", f"{summary.tokens_sampled:,} sampled, {summary.tokens_trained:,} trained"),
         ("weights", str(summary.weights)),
         ("evaluate", summary.command),

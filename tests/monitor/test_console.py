@@ -1,0 +1,147 @@
+import io
+import math
+
+import pytest
+
+from slimrl.monitor.console import RunConsole, format_clock, sparkline, trend
+from slimrl.monitor.sinks import Monitor
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+class Clock:
+    """Every look at it takes a second."""
+
+    def __init__(self):
+        self.now = -1.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+
+@pytest.fixture
+def plain():
+    stream = io.StringIO()
+    return RunConsole(stream, Clock()), stream
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "120")
+    return Terminal()
+
+
+def run_three_steps(console, first_step=0):
+    with Monitor([console.steps(first_step + 3, first_step)]) as monitor:
+        for step in range(first_step, first_step + 3):
+            monitor.log(step, {"reward/mean": step / 10, "perf/tokens_sampled_per_s": 1234.4})
+
+
+def test_log_file_gets_one_plain_line_a_step(plain, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console, stream = plain
+    run_three_steps(console)
+    assert stream.getvalue().splitlines() == [
+        "step 1/3 · reward 0.000 · 1,234 tok/s · 0:02 left",
+        "step 2/3 · reward 0.100 · 1,234 tok/s · 0:01 left",
+        "step 3/3 · reward 0.200 · 1,234 tok/s · 0:03",
+    ]
+
+
+def test_time_left_after_a_resume_counts_only_the_steps_of_this_process(plain):
+    console, stream = plain
+    run_three_steps(console, first_step=50)
+    assert "step 51/53 · reward 5.000 · 1,234 tok/s · 0:02 left" in stream.getvalue()
+
+
+def test_evaluation_is_a_line_of_its_own_and_not_a_step(plain):
+    console, stream = plain
+    with Monitor([console.steps(3)]) as monitor:
+        monitor.log(2, {"held_out/reward_greedy": 0.5, "held_out/reward_greedy_low": 0.4, "held_out/num": 200})
+    assert stream.getvalue() == "step 2: held-out greedy 0.500\n"
+
+
+def test_long_lines_and_brackets_are_printed_as_they_are(plain):
+    console, stream = plain
+    text = "weights [bold]at[/bold] " + "x" * 300
+    console.note(text)
+    assert stream.getvalue() == text + "\n"
+
+
+def test_a_log_that_cannot_take_a_character_does_not_end_the_run():
+    raw = io.BytesIO()
+    console = RunConsole(io.TextIOWrapper(raw, encoding="ascii", write_through=True), Clock())
+    run_three_steps(console)
+    console.note("lone \udc80")
+    assert raw.getvalue().decode("ascii").count("\n") == 4
+
+
+def test_a_long_job_says_so_at_each_quarter(plain):
+    console, stream = plain
+    with console.progress("evaluation", 8) as bar:
+        for _ in range(8):
+            bar.advance(info="[x]")
+    lines = stream.getvalue().splitlines()
+    assert [line.split(" · ")[0] for line in lines] == [f"evaluation: {done}/8" for done in (2, 4, 6, 8)]
+    assert lines[0] == "evaluation: 2/8 · [x] · 0:06 left"
+
+
+def test_terminal_gets_a_live_bar_and_its_last_state_stays(terminal):
+    console = RunConsole(terminal, Clock())
+    run_three_steps(console)
+    output = terminal.getvalue()
+    assert "training" in output
+    assert output.count("\x1b[?25l") == output.count("\x1b[?25h") == 1  # the cursor is hidden and comes back
+    assert output.splitlines()[-1].startswith("step 3/3 · reward 0.200 · 1,234 tok/s · 0:03  ▁")
+
+
+def test_cursor_comes_back_when_a_run_crashes_inside_an_evaluation(terminal):
+    console = RunConsole(terminal, Clock())
+
+    def crash():
+        with Monitor([console.steps(3)]), console.progress("evaluation [1]", 8) as bar:
+            bar.advance(info="[/not markup]")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        crash()
+    assert terminal.getvalue().count("\x1b[?25l") == terminal.getvalue().count("\x1b[?25h") == 1
+
+
+def test_no_color_is_honoured(terminal, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    run_three_steps(RunConsole(terminal, Clock()))
+    assert "\x1b[3" not in terminal.getvalue()
+
+
+def test_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    run_three_steps(RunConsole(terminal, Clock()))
+    assert "\x1b" not in terminal.getvalue()
+
+
+def test_trend_compares_the_last_steps_with_those_before():
+    assert trend([1.0, 2.0, 3.0]) is None
+    assert trend([1.0, 1.0, 2.0, 4.0]) == pytest.approx(2.0)
+    assert trend([9.0] * 5 + [0.0] * 10 + [1.0] * 10) == pytest.approx(1.0)
+
+
+def test_sparkline_spans_lowest_to_highest():
+    assert sparkline([0.0, 0.5, 1.0], 8) == "▁▅█"
+    assert sparkline([7.0, 2.0, 2.0], 2) == "▁▁"
+    assert sparkline([0.0, math.nan, 1.0], 8) == "▁ █"
+    assert sparkline([1.0, 2.0], 0) == sparkline([], 8) == ""
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (36000, "10:00:00")])
+def test_durations_carry_over(seconds, text):
+    assert format_clock(seconds) == text

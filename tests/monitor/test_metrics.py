@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from slimrl.monitor.metrics import GROUPS, METRICS, is_reproducible, lookup, render_docs
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_docs_are_what_the_registry_renders():
+    assert (ROOT / "docs/metrics.md").read_text() == render_docs(), (
+        "run: python -m slimrl.monitor.metrics > docs/metrics.md"
+    )
+
+
+def test_every_metric_is_unique_and_its_group_is_described():
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    assert {metric.group for metric in METRICS} == set(GROUPS)
+    assert all(metric.meaning and metric.unit for metric in METRICS)
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("reward/mean", "reward/mean"),
+        ("drop/timeout", "drop/<reason>"),
+        ("env/num/words", "env/<name>"),
+        ("held_out/reward_greedy", "held_out/reward_greedy"),
+        ("held_out/exact_greedy", "held_out/exact_<mode>"),
+        ("held_out/accuracy", "held_out/<score>"),
+    ],
+)
+def test_a_name_finds_its_own_line_or_the_nearest_family(name, entry):
+    assert lookup(name).name == entry
+
+
+@pytest.mark.parametrize("name", ["reward/men", "drop/", "env", "", "reward/mean "])
+def test_unregistered_name_is_an_error_that_names_a_known_one(name):
+    with pytest.raises(ValueError, match=r"Known: .*reward/mean"):
+        lookup(name)
+
+
+def test_only_machine_dependent_groups_may_differ_after_a_resume():
+    assert is_reproducible("reward/mean")
+    assert is_reproducible("drop/timeout")
+    assert not any(is_reproducible(name) for name in ("time/step_s", "perf/prefill_tokens", "memory/peak_gb"))

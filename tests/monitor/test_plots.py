@@ -1,0 +1,90 @@
+import math
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from slimrl.errors import UserError
+from slimrl.monitor.plots import (
+    common_steps,
+    draw_reward,
+    draw_training,
+    load_series,
+    main,
+    plot_run,
+    plot_runs,
+    smooth,
+)
+from slimrl.monitor.sinks import JsonlSink, Monitor
+
+
+def write_run(run_dir, num_steps=15, nonfinite=False):
+    with Monitor([JsonlSink(run_dir / "metrics.jsonl")]) as monitor:
+        for step in range(num_steps):
+            if step % 5 == 0:
+                interval = {"held_out/reward_greedy_low": 0.2, "held_out/reward_greedy_high": 0.4}
+                monitor.log(step, {"held_out/reward_greedy": 0.3, **interval})
+            mean = math.nan if nonfinite else step / 20
+            rest = {"guard/mismatch_kl": 0.0, "loss/entropy": mean, "optim/lr": 1e-5}
+            monitor.log(step, {"reward/mean": mean, "reward/std": 0.1, **rest})
+    return run_dir
+
+
+def test_a_run_is_drawn_as_two_pictures(tmp_path):
+    written = plot_run(write_run(tmp_path))
+    assert sorted(path.name for path in written) == ["reward.png", "training.png"]
+    for path in written:
+        assert imread(path).shape[1] > 1000
+
+
+def test_pictures_show_what_was_logged_and_panels_only_for_that(tmp_path):
+    series = load_series(write_run(tmp_path))
+    axes = [axes for axes in draw_training(series, "run").axes if axes.axison]
+    assert [one.get_title(loc="left") for one in axes] == [
+        "reward", "policy entropy (nats)", "mismatch KL, sampler to trainer (nats)", "learning rate",
+    ]  # fmt: skip
+    [reward] = draw_reward(series, "run").axes
+    assert reward.get_legend_handles_labels()[1] == ["± 1 std of rollouts", "training", "held-out, greedy"]
+
+
+@pytest.mark.parametrize("num_steps", [1, 2])
+@pytest.mark.parametrize("nonfinite", [True, False])
+def test_short_and_broken_runs_are_drawn_too(tmp_path, num_steps, nonfinite):
+    assert len(plot_run(write_run(tmp_path, num_steps, nonfinite))) == 2
+
+
+def test_a_run_of_sft_has_no_reward_picture(tmp_path):
+    with Monitor([JsonlSink(tmp_path / "metrics.jsonl")]) as monitor:
+        monitor.log(0, {"sft/loss": 1.0, "sft/val_loss": 1.1})
+    assert [path.name for path in plot_run(tmp_path)] == ["training.png"]
+
+
+def test_runs_are_averaged_over_the_steps_they_share(tmp_path):
+    steps, values_RS = common_steps(
+        [(np.arange(3), np.array([1.0, 2.0, 3.0])), (np.arange(1, 4), np.array([4.0, 5.0, 6.0]))]
+    )
+    assert steps.tolist() == [1, 2]
+    assert values_RS.tolist() == [[2.0, 3.0], [4.0, 5.0]]
+    paths = [write_run(tmp_path / "a", 12), write_run(tmp_path / "b", 15)]
+    plot_runs(paths, tmp_path / "docs" / "runs.png", "two seeds")
+    assert (tmp_path / "docs" / "runs.png").stat().st_size > 10_000
+
+
+def test_smoothing_is_centred_and_leaves_out_what_is_not_finite():
+    assert smooth(np.array([0.0, 3.0, 6.0, 9.0])).tolist() == [1.5, 3.0, 6.0, 7.5]
+    assert smooth(np.array([0.0, math.nan, 6.0])).tolist() == [0.0, 3.0, 6.0]
+
+
+def test_command_writes_one_picture_where_it_is_told(tmp_path, capsys):
+    write_run(tmp_path / "run")
+    assert main([str(tmp_path / "run"), "--output", str(tmp_path / "one.png")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'one.png'}\n"
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["metrics.jsonl"]
+
+
+def test_a_folder_without_metrics_is_a_clear_error(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 2
+    assert "metrics.jsonl could not be read" in capsys.readouterr().err
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(UserError, match="no metrics yet"):
+        plot_run(tmp_path)

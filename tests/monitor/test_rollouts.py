@@ -1,0 +1,75 @@
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.monitor.rollouts import RolloutRecord, format_rollout, read_rollouts, rollout_file, write_rollouts
+from slimrl.types import Rollout
+
+ROLLOUT = Rollout(
+    task_id="train-7",
+    token_ids_T=(5, 6, 7, 8),
+    loss_mask_T=(False, False, True, True),
+    logprobs_T=(0.0, 0.0, -0.1234567890123, -2.5),
+    versions_T=(-1, -1, 3, 3),
+    reward=0.25,
+    messages=({"role": "user", "content": "olá\nworld"}, {"role": "assistant", "content": "\x1b[2Jdlrow"}),
+    metrics={"num_words": 2.0},
+)
+RECORD = RolloutRecord(ROLLOUT, advantage=-0.5, text="<user>olá\nworld<assistant>dlrow")
+
+
+def test_rollouts_come_back_as_they_were(tmp_path):
+    path = rollout_file(tmp_path, 10)
+    assert path == tmp_path / "rollouts" / "step_000010.jsonl"
+    write_rollouts(path, [RECORD, dataclasses.replace(RECORD, advantage=1.0)])
+    assert read_rollouts(path) == [RECORD, dataclasses.replace(RECORD, advantage=1.0)]
+
+
+def test_a_failed_rollout_is_kept_with_its_reason(tmp_path):
+    failed = dataclasses.replace(
+        ROLLOUT, reward=math.nan, failure="timeout", failure_detail="10 s", logprobs_T=(0.0,) * 3 + (math.nan,)
+    )
+    write_rollouts(tmp_path / "r.jsonl", [RolloutRecord(failed, 0.0, "")])
+    json.loads((tmp_path / "r.jsonl").read_text(), parse_constant=pytest.fail)
+    [record] = read_rollouts(tmp_path / "r.jsonl")
+    assert (record.rollout.failure, record.rollout.failure_detail) == ("timeout", "10 s")
+    assert math.isnan(record.rollout.reward)
+    assert math.isnan(record.rollout.logprobs_T[3])
+
+
+def test_torn_last_rollout_is_left_out(tmp_path):
+    path = tmp_path / "r.jsonl"
+    write_rollouts(path, [RECORD, RECORD])
+    path.write_bytes(path.read_bytes()[:-40])
+    assert read_rollouts(path) == [RECORD]
+
+
+def test_a_step_that_is_run_again_replaces_its_rollouts(tmp_path):
+    write_rollouts(tmp_path / "r.jsonl", [RECORD, RECORD])
+    write_rollouts(tmp_path / "r.jsonl", [RECORD])
+    assert len(read_rollouts(tmp_path / "r.jsonl")) == 1
+
+
+def test_full_disk_is_a_user_error():
+    with pytest.raises(UserError, match="disk is full"):
+        write_rollouts(Path("/dev/full"), [RECORD])
+
+
+def test_format_shows_the_conversation_and_no_control_characters():
+    assert format_rollout(RECORD).splitlines() == [
+        "task train-7 · reward 0.250 · advantage -0.500 · 1 turn · 2 of 4 tokens sampled",
+        "       user  olá",
+        "             world",
+        "  assistant  \\x1b[2Jdlrow",
+    ]
+
+
+def test_format_of_a_failure_gives_its_reason():
+    failed = dataclasses.replace(ROLLOUT, reward=math.nan, failure="timeout", failure_detail="over 10 s", messages=())
+    text = format_rollout(RolloutRecord(failed, 0.0, ""))
+    assert "dropped: timeout" in text
+    assert text.endswith("over 10 s")

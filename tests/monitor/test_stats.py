@@ -1,0 +1,64 @@
+import math
+
+import numpy as np
+import pytest
+
+from slimrl.monitor.stats import bootstrap, estimate_mean, paired_difference, wilson
+
+
+def test_wilson_matches_published_numbers():
+    half = wilson(5, 10)
+    assert (half.low, half.high) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    some = wilson(81, 263)  # Newcombe 1998, table I, method 3
+    assert (some.low, some.high) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+    none = wilson(0, 20)  # the same table
+    assert (none.low, none.high) == pytest.approx((0.0, 0.1611), abs=1e-4)
+
+
+def test_bootstrap_is_near_the_normal_interval_for_many_values():
+    values = np.random.default_rng(1).uniform(size=400)
+    estimate = bootstrap(values.tolist())
+    half = 1.96 * values.std() / math.sqrt(400)
+    assert estimate.mean == pytest.approx(values.mean(), abs=1e-12)
+    assert (estimate.low, estimate.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.004)
+
+
+def test_bootstrap_covers_the_true_mean_about_95_times_in_100():
+    rng = np.random.default_rng(2)
+    draws = [bootstrap(rng.beta(0.5, 1.5, size=60).tolist()) for _ in range(150)]
+    covered = sum(draw.low <= 0.25 <= draw.high for draw in draws)
+    assert 135 <= covered <= 149
+
+
+def test_same_values_give_the_same_interval():
+    values = [0.1, 0.2, 0.9, 0.4]
+    assert bootstrap(values) == bootstrap(values)
+
+
+def test_zeros_and_ones_get_a_proportion_interval():
+    assert estimate_mean([0.0] * 20) == wilson(0, 20)
+    assert estimate_mean([1, 0, 1, 1]) == wilson(3, 4)
+    assert estimate_mean([0.5] * 20).high == 0.5
+
+
+def test_one_value_has_no_interval():
+    estimate = estimate_mean([0.3])
+    assert estimate.mean == 0.3
+    assert math.isnan(estimate.low)
+    assert estimate.interval == "none"
+
+
+def test_paired_difference_sees_what_unpaired_intervals_hide():
+    before = np.random.default_rng(3).uniform(size=50)
+    difference = paired_difference(before.tolist(), (before + 0.01).tolist())
+    assert difference.mean == pytest.approx(0.01)
+    assert 0.009 < difference.low <= difference.high < 0.011
+
+
+def test_values_without_a_mean_are_refused():
+    with pytest.raises(ValueError, match="no values"):
+        estimate_mean([])
+    with pytest.raises(ValueError, match="non-finite"):
+        estimate_mean([0.1, math.nan])
+    with pytest.raises(ValueError, match="2 before, 1 after"):
+        paired_difference([0.1, 0.2], [0.3])
