@@ -1,0 +1,166 @@
+"""The commands: `slimrl rl ...`, or `rl ...`. Reads the configuration, then hands over; does no work of its own.
+
+Imports of our own are inside functions here, and nowhere else: `slimrl --help` answers before anything heavy is loaded.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from slimrl.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from slimrl.config.load import C, Resolved
+
+OVERVIEW = """\
+slimrl: reinforcement learning for small language models, on the hardware you have.
+
+usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
+
+  slimrl rl       train by reinforcement learning: sample, score, update, repeat
+  slimrl sft      train on given conversations (supervised fine-tuning)
+  slimrl eval     measure the mean reward of a model, with a 95% interval
+  slimrl trainer  run the trainer alone, on made-up samples
+
+Each is a command of its own too (`uv run rl ...`); `slimrl COMMAND --help` lists its settings.
+
+Start here: a model of 135 million parameters learns to reverse text, on a CPU
+  slimrl rl @ examples/reverse_text/rl.toml
+See what a run would do, and where each of its settings comes from
+  slimrl rl @ examples/reverse_text/rl.toml --max_steps 20 --dry-run
+Measure what it learned
+  slimrl eval @ examples/reverse_text/eval.toml --model.name OUTPUT_DIR/weights/step_N
+"""
+
+
+def main() -> int:
+    """The console script `slimrl`: returns the exit status."""
+    return run(sys.argv[1:])
+
+
+def rl() -> int:
+    """The console script `rl`."""
+    return run(["rl", *sys.argv[1:]])
+
+
+def sft() -> int:
+    """The console script `sft`."""
+    return run(["sft", *sys.argv[1:]])
+
+
+def trainer() -> int:
+    """The console script `trainer`."""
+    return run(["trainer", *sys.argv[1:]])
+
+
+def eval_() -> int:
+    """The console script `eval`."""
+    return run(["eval", *sys.argv[1:]])
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs one command line. Returns the run's exit status, 2 after a mistake of the user's, 130 after Ctrl-C."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        return _show(OVERVIEW)
+    if argv[0] == "--version":
+        from importlib.metadata import version
+
+        return _show(f"slimrl {version('slimrl')}\n")
+    try:
+        return _find(argv[0])(argv[1:])
+    except UserError as error:
+        print(f"slimrl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(_interrupted(argv), file=sys.stderr)
+        return 130
+
+
+def _find(name: str) -> Callable[[Sequence[str]], int]:
+    commands = {"rl": _rl, "sft": _sft, "trainer": _trainer, "eval": _eval}
+    if name.startswith(("@", "-")):
+        raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
+    if name not in commands:
+        raise UserError(f"there is no command `{name}`.{nearest(name, commands)}")
+    return commands[name]
+
+
+def _rl(argv: Sequence[str]) -> int:
+    from slimrl.config.run import RLConfig
+
+    def start(resolved: "Resolved[RLConfig]") -> int:
+        from slimrl.launch.local import run_rl
+
+        return run_rl(resolved)
+
+    return _command(RLConfig, argv, start)
+
+
+def _sft(argv: Sequence[str]) -> int:
+    from slimrl.config.run import SFTConfig
+
+    def start(resolved: "Resolved[SFTConfig]") -> int:
+        from slimrl.launch.local import run_sft
+
+        return run_sft(resolved)
+
+    return _command(SFTConfig, argv, start)
+
+
+def _trainer(argv: Sequence[str]) -> int:
+    from slimrl.config.run import TrainerOnlyConfig
+
+    def start(resolved: "Resolved[TrainerOnlyConfig]") -> int:
+        from slimrl.launch.local import run_trainer
+
+        return run_trainer(resolved)
+
+    return _command(TrainerOnlyConfig, argv, start)
+
+
+def _eval(argv: Sequence[str]) -> int:
+    from slimrl.config.run import EvalRunConfig
+
+    def start(resolved: "Resolved[EvalRunConfig]") -> int:
+        from slimrl.launch.local import run_eval
+
+        return run_eval(resolved)
+
+    return _command(EvalRunConfig, argv, start)
+
+
+def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:
+    """Prints the help or the resolved configuration if asked, else starts the run."""
+    if {"-h", "--help"} & set(argv):
+        from slimrl.config.help import help_text
+
+        return _show(help_text(config_class))
+    from slimrl.config.load import load
+
+    dry_run = {"--dry-run", "--dry_run"}
+    resolved = load(config_class, [word for word in argv if word not in dry_run], os.environ)
+    if dry_run & set(argv):
+        from slimrl.config.write import config_toml
+
+        return _show(config_toml(resolved))
+    return start(resolved)
+
+
+def _interrupted(argv: Sequence[str]) -> str:
+    """One line, with the command that goes on from here."""
+    again = f"slimrl {shlex.join(argv)}"
+    if argv[0] == "eval":
+        return f"Interrupted. To evaluate again: {again}"
+    return f"Interrupted. To continue from the last checkpoint: {again}{'' if '--resume' in argv else ' --resume'}"
+
+
+def _show(text: str) -> int:
+    """Prints to standard output; a reader such as `head` may close it early."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

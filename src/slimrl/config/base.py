@@ -1,0 +1,31 @@
+"""What every section of the configuration has in common. Knows nothing of files, flags or variables: see `load.py`.
+
+A section is a frozen pydantic model. The string under a field is that field's help text, so it is written for the
+person who reads `slimrl rl --help`. A field's name carries its unit (`timeout_s`), and a field that may be chosen for
+you says so with the word "auto" or "preset", never with None.
+"""
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Config(BaseModel):
+    """A section: immutable, with no unknown keys and no silent conversions (the text "3" is not the number 3)."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        defer_build=True,  # --help needs the fields but never a validator: building none keeps it fast
+        protected_namespaces=(),
+    )
+
+
+class CommandConfig(Config):
+    """Everything that one command reads; its top level."""
+
+    command: ClassVar[str]
+    examples: ClassVar[tuple[str, ...]]

@@ -1,0 +1,188 @@
+"""Rules that no section can check alone. Plain functions that raise and never change anything.
+
+What cannot act is an error: a clip range for a loss that does not clip would be a silent mistake. A section that is
+switched off (`wandb.enabled = false`, `warmup.max_steps = 0`) keeps its settings, so that one flag can switch it on.
+"""
+
+import re
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.model import ModelConfig
+from slimrl.config.run import EvalRunConfig, FileDataConfig, RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.schema import Path
+from slimrl.config.train import LossConfig, ScheduleConfig
+from slimrl.errors import UserError
+
+
+class Contradiction(UserError):
+    """Settings that are valid one by one and not together; `paths` names them, for `load` to say where they stand."""
+
+    def __init__(self, text: str, *keys: str) -> None:
+        super().__init__(text)
+        self.paths: tuple[Path, ...] = tuple(tuple(key.split(".")) for key in keys)
+
+
+def check(config: CommandConfig) -> None:
+    """Every rule of the command.
+
+    Raises:
+        Contradiction: the first rule that is broken.
+    """
+    match config:
+        case RLConfig():
+            check_rl(config)
+        case TrainerOnlyConfig():
+            check_trainer(config)
+        case SFTConfig():
+            check_sft(config)
+        case EvalRunConfig():
+            check_eval(config)
+
+
+def check_rl(config: RLConfig) -> None:
+    check_model(config.model)
+    check_async(config.max_async_level)
+    group = config.orchestrator.rollouts_per_example
+    check_groups(config.orchestrator.batch_size, group, "orchestrator")
+    check_loss(config.trainer.loss, group, "orchestrator.rollouts_per_example")
+    check_schedule(config.trainer.schedule, "trainer.schedule")
+    check_schedule(config.warmup.schedule, "warmup.schedule")
+    check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
+    check_micro_batch(config.trainer.micro_batch_tokens, config.seq_len, "trainer.micro_batch_tokens")
+    check_temperatures(config.eval.temperatures, "eval.temperatures")
+
+
+def check_trainer(config: TrainerOnlyConfig) -> None:
+    check_model(config.model)
+    check_groups(config.data.batch_size, config.data.rollouts_per_example, "data")
+    check_loss(config.trainer.loss, config.data.rollouts_per_example, "data.rollouts_per_example")
+    check_schedule(config.trainer.schedule, "trainer.schedule")
+    check_micro_batch(config.trainer.micro_batch_tokens, config.seq_len, "trainer.micro_batch_tokens")
+    length = config.data.prompt_len + config.data.completion_len
+    if length > config.seq_len:
+        raise Contradiction(
+            f"data.prompt_len + data.completion_len = {length} tokens do not fit in seq_len = {config.seq_len}.",
+            "data.prompt_len",
+            "data.completion_len",
+            "seq_len",
+        )
+
+
+def check_sft(config: SFTConfig) -> None:
+    check_model(config.model)
+    check_schedule(config.schedule, "schedule")
+    check_micro_batch(config.micro_batch_tokens, config.seq_len, "micro_batch_tokens")
+    default = FileDataConfig.model_fields["val_fraction"].default
+    if isinstance(config.data, FileDataConfig) and config.data.val_path and config.data.val_fraction != default:
+        raise Contradiction(
+            "data.val_fraction cannot act, because data.val_path names a file to validate on. Remove one of the two.",
+            "data.val_fraction",
+            "data.val_path",
+        )
+
+
+def check_eval(config: EvalRunConfig) -> None:
+    check_model(config.model)
+    check_fits(config.max_tokens, config.seq_len, "max_tokens")
+    check_temperatures(config.temperatures, "temperatures")
+    if any(config.temperatures):
+        return
+    for key, value, neutral in (("top_p", config.top_p, 1.0), ("top_k", config.top_k, 0), ("min_p", config.min_p, 0.0)):
+        if value != neutral:
+            raise Contradiction(
+                f"{key} = {value} cannot act, because temperature 0 always takes the likeliest token. Remove it, or "
+                "add a temperature above 0.",
+                key,
+                "temperatures",
+            )
+
+
+def check_model(model: ModelConfig) -> None:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", model.device):
+        raise Contradiction(
+            f'model.device = "{model.device}" is no device, expected auto, cpu, mps, cuda or cuda:NUMBER.',
+            "model.device",
+        )
+
+
+def check_async(max_async_level: int) -> None:
+    if max_async_level != 0:
+        raise Contradiction(
+            f"max_async_level = {max_async_level}: asynchronous training is not in this version. Set it to 0: sampling "
+            "and training take turns.",
+            "max_async_level",
+        )
+
+
+def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> None:
+    if batch_size % rollouts_per_example != 0:
+        lower = batch_size // rollouts_per_example * rollouts_per_example
+        sizes = f"{lower} or {lower + rollouts_per_example}" if lower else f"{rollouts_per_example}"
+        raise Contradiction(
+            f"{section}.batch_size = {batch_size} is not a multiple of {section}.rollouts_per_example = "
+            f"{rollouts_per_example}, so the last group would be incomplete. Set batch_size to {sizes}.",
+            f"{section}.batch_size",
+            f"{section}.rollouts_per_example",
+        )
+
+
+def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str) -> None:
+    """A number that the chosen advantage and policy do not use, or a group too small to be its own baseline."""
+    choices = loss.choices()
+    clipping = ("clip", "gspo", "cispo")
+    numbers = (
+        ("delta", loss.delta, "policy", choices.policy, ("aipo",)),
+        ("eps_low", loss.eps_low, "policy", choices.policy, clipping),
+        ("eps_high", loss.eps_high, "policy", choices.policy, clipping),
+        ("baseline", loss.baseline, "advantage", choices.advantage, ("reinforce",)),
+    )
+    for name, value, part, chosen, acts_with in numbers:
+        if value != "preset" and chosen not in acts_with:
+            raise Contradiction(
+                f'trainer.loss.{name} = {value} cannot act: the {part} of trainer.loss.type = "{loss.type}" is here '
+                f'"{chosen}", and {name} is for {" or ".join(acts_with)}. Remove it, or choose another loss.',
+                f"trainer.loss.{name}",
+                "trainer.loss.type",
+                f"trainer.loss.{part}",
+            )
+    if choices.advantage != "reinforce" and rollouts_per_example < 2:
+        raise Contradiction(
+            f'trainer.loss.type = "{loss.type}" compares the rollouts of a group, and a group of 1 has nothing to be '
+            f'compared with: every advantage would be 0. Set {group_key} to 2 or more, or use type "reinforce".',
+            "trainer.loss.type",
+            group_key,
+        )
+
+
+def check_schedule(schedule: ScheduleConfig, section: str) -> None:
+    if schedule.type == "constant" and schedule.min_lr_ratio != 0.0:
+        raise Contradiction(
+            f'{section}.min_lr_ratio = {schedule.min_lr_ratio} cannot act, because {section}.type = "constant" never '
+            'falls. Remove it, or use type "linear" or "cosine".',
+            f"{section}.min_lr_ratio",
+            f"{section}.type",
+        )
+
+
+def check_fits(max_tokens: int, seq_len: int, key: str) -> None:
+    if max_tokens >= seq_len:
+        raise Contradiction(
+            f"{key} = {max_tokens} leaves no room for a prompt in seq_len = {seq_len}. Raise seq_len or lower {key}.",
+            key,
+            "seq_len",
+        )
+
+
+def check_micro_batch(micro_batch_tokens: int, seq_len: int, key: str) -> None:
+    if micro_batch_tokens < seq_len:
+        raise Contradiction(
+            f"{key} = {micro_batch_tokens} cannot hold a sequence of seq_len = {seq_len} tokens, and a sequence is "
+            f"never split. Raise {key} to {seq_len} or more.",
+            key,
+            "seq_len",
+        )
+
+
+def check_temperatures(temperatures: list[float], key: str) -> None:
+    if len(set(temperatures)) != len(temperatures):
+        raise Contradiction(f"{key} = {temperatures} names a temperature twice; the results would be one metric.", key)

@@ -1,0 +1,63 @@
+"""How experience is made: tasks, sampling and the inference engine. Sections `[orchestrator]` and `[inference]`."""
+
+from typing import Any
+
+from pydantic import Field
+
+from slimrl.config.base import Config
+
+
+class EnvConfig(Config):
+    """One environment: where tasks come from and what gives the reward."""
+
+    id: str = Field(min_length=1)
+    """A built-in environment (`reverse-text`), or one of your own as `path/to/file.py:ClassName` or
+    `package.module:ClassName`."""
+
+    args: dict[str, Any] = Field(default={})
+    """Keyword arguments for the environment's constructor; its own documentation names them."""
+
+
+class SamplingConfig(Config):
+    """How the policy's tokens are chosen while it gathers experience."""
+
+    temperature: float = Field(default=1.0, gt=0)
+    """Divides the logits. 1 samples from the model itself; lower is more repetitive, and explores less."""
+
+    max_tokens: int = Field(default=64, ge=1)
+    """Most tokens sampled in one turn; a turn that reaches it is cut off there."""
+
+
+class OrchestratorConfig(Config):
+    """Gathers rollouts: `batch_size / rollouts_per_example` tasks a step, each tried `rollouts_per_example` times."""
+
+    env: list[EnvConfig] = Field(min_length=1)
+    """The environments to learn from, as in `--orchestrator.env '[{id="reverse-text"}]'`. With more than one, each step
+    draws its tasks evenly from all of them."""
+
+    batch_size: int = Field(default=64, ge=1)
+    """Rollouts in one training step; a multiple of `rollouts_per_example`."""
+
+    rollouts_per_example: int = Field(default=8, ge=1)
+    """Attempts at each task. They form a group: an attempt counts as good or bad against the others of its group."""
+
+    sampling: SamplingConfig = SamplingConfig()
+
+    max_turns: int = Field(default=10, ge=1)
+    """Most turns the policy takes in one episode; the episode ends there."""
+
+    episode_timeout_s: float = Field(default=60.0, gt=0)
+    """Longest that an episode may wait for its environment, in seconds. A rollout that exceeds it is dropped and
+    counted as `drop/timeout`."""
+
+    resample_factor: int = Field(default=3, ge=1)
+    """A group whose rewards are all equal teaches nothing, and is replaced by a new group until this many times the
+    batch's groups have been sampled in the step. 1 never replaces one."""
+
+
+class InferenceConfig(Config):
+    """The engine that samples tokens."""
+
+    max_slots: int = Field(default=64, ge=1)
+    """Sequences decoded at once. Each holds a key-value cache of up to `seq_len` tokens; more slots are faster until
+    memory runs out."""

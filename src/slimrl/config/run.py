@@ -1,0 +1,289 @@
+"""The top level of each command: `RLConfig`, `SFTConfig`, `TrainerOnlyConfig`, `EvalRunConfig`."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from slimrl.config.base import CommandConfig, Config
+from slimrl.config.model import ModelConfig
+from slimrl.config.rollout import EnvConfig, InferenceConfig, OrchestratorConfig
+from slimrl.config.train import OptimConfig, ScheduleConfig, TrainerConfig
+
+Temperatures = Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
+
+
+class CkptConfig(Config):
+    """Checkpoints in `output_dir/checkpoints`, from which `--resume` continues exactly."""
+
+    interval_steps: int = Field(default=10, ge=0)
+    """Steps between two checkpoints; 0 writes one at the end only."""
+
+    keep: int = Field(default=2, ge=1)
+    """Newest checkpoints to keep; older ones are deleted."""
+
+
+class WandbConfig(Config):
+    """Weights & Biases, beside the local files that are always written. Needs `pip install slimrl[wandb]`."""
+
+    enabled: bool = False
+    """Send metrics there. The variable WANDB_MODE (`offline`, `disabled`) is respected."""
+
+    project: str = Field(default="slimrl", min_length=1)
+    """Project to log to."""
+
+    entity: str = ""
+    """Team or user that owns the project; empty is your own default."""
+
+    name: str = ""
+    """Name of the run; empty lets W&B make one up."""
+
+
+class EvalConfig(Config):
+    """Held-out evaluation inside `rl`: before training, after it, and in between if asked."""
+
+    interval_steps: int = Field(default=0, ge=0)
+    """Training steps between two evaluations; 0 evaluates only before and after."""
+
+    num_examples: int = Field(default=200, ge=1)
+    """Held-out tasks, the same ones every time. The 95% interval narrows with the square root of it."""
+
+    temperatures: Temperatures = Field(default=[0.0, 1.0])
+    """Each task is tried once at each of these; 0 takes the likeliest token."""
+
+
+class WarmupConfig(Config):
+    """Supervised fine-tuning before RL, on demonstrations by the environments' scripted experts.
+
+    For a model that never earns a reward by itself: RL can only strengthen what is sometimes sampled.
+    """
+
+    max_steps: int = Field(default=0, ge=0)
+    """Supervised steps; 0 begins with RL at once."""
+
+    batch_size: int = Field(default=32, ge=1)
+    """Demonstrations in one step."""
+
+    optim: OptimConfig = OptimConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+
+
+class RLConfig(CommandConfig):
+    """Reinforcement learning: sample rollouts, score them, update the weights, publish them, repeat."""
+
+    command: ClassVar[str] = "rl"
+    examples: ClassVar[tuple[str, ...]] = (
+        "slimrl rl @ examples/reverse_text/rl.toml",
+        "slimrl rl @ examples/reverse_text/rl.toml --max_steps 20 --trainer.optim.lr 3e-6",
+        "slimrl rl @ examples/reverse_text/rl.toml --trainer.loss.type rloo --output_dir outputs/rloo --dry-run",
+        """slimrl rl --orchestrator.env '[{id="reverse-text"}]' --trainer @ my_trainer.toml""",
+        "slimrl rl @ outputs/rl/config.toml --resume",
+    )
+
+    max_steps: int = Field(default=100, ge=1)
+    """Training steps."""
+
+    seq_len: int = Field(default=1024, ge=2)
+    """Longest conversation in tokens, prompt included; an episode that reaches it ends there."""
+
+    max_async_level: int = Field(default=0, ge=0)
+    """How many weight versions a rollout may lag behind the trainer. Only 0 in this version: sampling and training take
+    turns, and a run can be reproduced bit for bit from its seed."""
+
+    output_dir: str = Field(default="outputs/rl", min_length=1)
+    """Directory of the run: config, metrics, rollouts, weights, checkpoints, plot."""
+
+    seed: int = Field(default=0, ge=0)
+    """Decides the order of tasks and every sampled token."""
+
+    resume: bool = False
+    """Continue from the newest checkpoint in `output_dir`."""
+
+    model: ModelConfig = ModelConfig()
+    orchestrator: OrchestratorConfig
+    inference: InferenceConfig = InferenceConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    warmup: WarmupConfig = WarmupConfig()
+    eval: EvalConfig = EvalConfig()
+    ckpt: CkptConfig = CkptConfig()
+    wandb: WandbConfig = WandbConfig()
+
+
+class FakeDataConfig(Config):
+    """Random tokens with random rewards: exercises the trainer alone, and teaches the model nothing."""
+
+    type: Literal["fake"] = "fake"
+    """The only kind of data that this command has."""
+
+    batch_size: int = Field(default=8, ge=1)
+    """Samples in one training step; a multiple of `rollouts_per_example`."""
+
+    rollouts_per_example: int = Field(default=4, ge=1)
+    """Samples that share a prompt."""
+
+    prompt_len: int = Field(default=16, ge=1)
+    """Tokens of each prompt."""
+
+    completion_len: int = Field(default=16, ge=1)
+    """Trained tokens of each sample."""
+
+
+class TrainerOnlyConfig(CommandConfig):
+    """The trainer alone, on made-up samples: measures its speed and memory without an environment."""
+
+    command: ClassVar[str] = "trainer"
+    examples: ClassVar[tuple[str, ...]] = (
+        "slimrl trainer @ configs/debug/rl/train.toml",
+        "slimrl trainer --max_steps 5 --data.completion_len 256 --model.dtype float32",
+    )
+
+    max_steps: int = Field(default=100, ge=1)
+    """Training steps."""
+
+    seq_len: int = Field(default=1024, ge=2)
+    """Longest sequence in tokens."""
+
+    output_dir: str = Field(default="outputs/trainer", min_length=1)
+    """Directory of the run: config, metrics, weights, checkpoints."""
+
+    seed: int = Field(default=0, ge=0)
+    """Decides the made-up samples."""
+
+    resume: bool = False
+    """Continue from the newest checkpoint in `output_dir`."""
+
+    model: ModelConfig = ModelConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    data: FakeDataConfig = FakeDataConfig()
+    ckpt: CkptConfig = CkptConfig()
+    wandb: WandbConfig = WandbConfig()
+
+
+class ExpertDataConfig(Config):
+    """Conversations that an environment's scripted expert plays; validation uses its held-out tasks."""
+
+    type: Literal["expert"] = "expert"
+    """Demonstrations made on the fly."""
+
+    env: EnvConfig
+    """The environment to demonstrate; it must have an expert."""
+
+
+class FileDataConfig(Config):
+    """Conversations in a JSONL file: one object a line, `{"messages": [{"role": ..., "content": ...}, ...]}`."""
+
+    type: Literal["file"] = "file"
+    """Conversations from disk."""
+
+    path: str = Field(min_length=1)
+    """The file to train on."""
+
+    val_path: str = ""
+    """A second file to validate on; empty holds out `val_fraction` of the first one instead."""
+
+    val_fraction: float = Field(default=0.05, gt=0, lt=1)
+    """Share of `path` held out for validation, chosen by a hash of each conversation so that it never changes."""
+
+
+class SFTConfig(CommandConfig):
+    """Supervised fine-tuning: raise the probability of the assistant's words in given conversations."""
+
+    command: ClassVar[str] = "sft"
+    examples: ClassVar[tuple[str, ...]] = (
+        "slimrl sft @ configs/debug/sft/train.toml",
+        "slimrl sft --data.type expert --data.env.id reverse-text --max_steps 50 --optim.lr 1e-4",
+        "slimrl sft --data.type file --data.path chats.jsonl --output_dir outputs/chats",
+    )
+
+    max_steps: int = Field(default=100, ge=1)
+    """Training steps."""
+
+    seq_len: int = Field(default=1024, ge=2)
+    """Longest conversation in tokens; longer ones are left out and counted."""
+
+    batch_size: int = Field(default=32, ge=1)
+    """Conversations in one training step."""
+
+    micro_batch_tokens: int = Field(default=4096, ge=1)
+    """Tokens in one forward and backward pass. Lower saves memory; the gradient is the same. At least `seq_len`."""
+
+    val_interval_steps: int = Field(default=20, ge=0)
+    """Steps between two measurements of the validation loss; 0 measures only before and after."""
+
+    val_num_examples: int = Field(default=64, ge=1)
+    """Held-out conversations it is measured on, the same ones every time."""
+
+    output_dir: str = Field(default="outputs/sft", min_length=1)
+    """Directory of the run: config, metrics, weights, checkpoints."""
+
+    seed: int = Field(default=0, ge=0)
+    """Decides the order of the conversations."""
+
+    resume: bool = False
+    """Continue from the newest checkpoint in `output_dir`."""
+
+    model: ModelConfig = ModelConfig()
+    data: ExpertDataConfig | FileDataConfig = Field(discriminator="type")
+    optim: OptimConfig = OptimConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    ckpt: CkptConfig = CkptConfig()
+    wandb: WandbConfig = WandbConfig()
+
+
+class EvalRunConfig(CommandConfig):
+    """Evaluation: the mean reward on tasks, with a 95% interval."""
+
+    command: ClassVar[str] = "eval"
+    examples: ClassVar[tuple[str, ...]] = (
+        "slimrl eval @ examples/reverse_text/eval.toml --model.name outputs/rl/weights/step_100",
+        "slimrl eval --env.0.id reverse-text --temperatures '[0.0]' --num_examples 50",
+    )
+
+    env: list[EnvConfig] = Field(min_length=1)
+    """The environments to evaluate on, one after the other, as in `--env '[{id="reverse-text"}]'`."""
+
+    num_examples: int = Field(default=200, ge=1)
+    """Tasks of each environment, the same ones every time. The 95% interval narrows with the square root of it."""
+
+    split: Literal["train", "test"] = "test"
+    """`test` are the tasks that training never sees."""
+
+    temperatures: Temperatures = Field(default=[0.0, 1.0])
+    """Each task is tried once at each of these; 0 takes the likeliest token."""
+
+    max_tokens: int = Field(default=64, ge=1)
+    """Most tokens sampled in one turn; a turn that reaches it is cut off there."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample only from the likeliest tokens that together have this probability; 1 keeps all."""
+
+    top_k: int = Field(default=0, ge=0)
+    """Sample only from this many likeliest tokens; 0 keeps all."""
+
+    min_p: float = Field(default=0.0, ge=0, lt=1)
+    """Sample only from tokens at least this probable, relative to the likeliest one; 0 keeps all."""
+
+    max_turns: int = Field(default=10, ge=1)
+    """Most turns the policy takes in one episode; the episode ends there."""
+
+    episode_timeout_s: float = Field(default=60.0, gt=0)
+    """Longest that an episode may wait for its environment, in seconds."""
+
+    seq_len: int = Field(default=1024, ge=2)
+    """Longest conversation in tokens, prompt included; an episode that reaches it ends there."""
+
+    output_dir: str = Field(default="outputs/eval", min_length=1)
+    """Directory of the results: config, metrics, every rollout."""
+
+    seed: int = Field(default=0, ge=0)
+    """Decides every sampled token."""
+
+    model: ModelConfig = ModelConfig()
+    inference: InferenceConfig = InferenceConfig()
+
+
+COMMANDS: dict[str, type[CommandConfig]] = {
+    "rl": RLConfig,
+    "sft": SFTConfig,
+    "trainer": TrainerOnlyConfig,
+    "eval": EvalRunConfig,
+}

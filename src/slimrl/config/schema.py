@@ -1,0 +1,201 @@
+"""Reads the configuration's classes: which keys exist, what each expects. Shared by help, loading and errors.
+
+Knows nothing of values or where they come from. A path is a tuple of keys, `("orchestrator", "env", "0", "id")`; an
+element of a list is addressed by its index, in digits.
+"""
+
+import difflib
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import annotated_types
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from slimrl.config.base import Config
+from slimrl.errors import UserError, nearest
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What may stand at a path. `annotation` is a type with its `Annotated` and constraints taken off."""
+
+    annotation: Any
+    constraints: tuple[Any, ...] = ()
+    field: FieldInfo | None = None
+
+    @property
+    def sections(self) -> tuple[type[Config], ...]:
+        """The section here, or each variant of it; empty where a plain value stands."""
+        options = (self.annotation, *(option.annotation for option in self.options))
+        return tuple(option for option in options if isinstance(option, type) and issubclass(option, Config))
+
+    @property
+    def options(self) -> tuple["Spec", ...]:
+        """The members of a union; empty for any other type."""
+        is_union = get_origin(self.annotation) in (Union, types.UnionType)
+        return tuple(spec_of(option) for option in get_args(self.annotation)) if is_union else ()
+
+    @property
+    def is_list(self) -> bool:
+        return get_origin(self.annotation) is list
+
+    @property
+    def is_open(self) -> bool:
+        """Whether any key may stand below: a dictionary, or anything inside one."""
+        return self.annotation is Any or get_origin(self.annotation) is dict
+
+    @property
+    def is_switch(self) -> bool:
+        return self.annotation is bool
+
+    @property
+    def is_verbatim(self) -> bool:
+        """Whether text is taken as it stands, never read as a number: a name may be `123`."""
+        if self.options:
+            return all(option.is_verbatim for option in self.options)
+        if get_origin(self.annotation) is Literal:
+            return all(isinstance(value, str) for value in get_args(self.annotation))
+        return self.annotation is str
+
+    @property
+    def default(self) -> Any:
+        """The value if nothing sets it, as plain data for a list; None where a value is required."""
+        value = PydanticUndefined if self.field is None else self.field.get_default(call_default_factory=False)
+        return None if value is PydanticUndefined else value
+
+    @property
+    def is_required(self) -> bool:
+        return self.field is not None and self.field.is_required()
+
+
+def spec_of(annotation: Any) -> Spec:
+    """Takes `Annotated` and its constraints off a type."""
+    constraints: list[Any] = []
+    while get_origin(annotation) is Annotated:
+        annotation, *metadata = get_args(annotation)
+        for item in metadata:
+            constraints += item.metadata if isinstance(item, FieldInfo) else [item]
+    return Spec(annotation, tuple(constraints))
+
+
+def spec_of_field(field: FieldInfo) -> Spec:
+    inner = spec_of(field.annotation)
+    return Spec(inner.annotation, (*inner.constraints, *field.metadata), field)
+
+
+def below(spec: Spec, key: str) -> Spec | None:
+    """What stands one key further down, or None if the key is unknown there."""
+    if spec.is_open:
+        return Spec(Any)
+    if spec.is_list:
+        return spec_of(get_args(spec.annotation)[0]) if key.isdecimal() else None
+    for section in spec.sections:
+        if key in section.model_fields:
+            return spec_of_field(section.model_fields[key])
+    return None
+
+
+def known_keys(spec: Spec) -> list[str]:
+    """The keys that may follow, in the order of the classes; none for a value, a list or a dictionary."""
+    return list(dict.fromkeys(key for section in spec.sections for key in section.model_fields))
+
+
+def expected(spec: Spec) -> str:
+    """What may be written here, in words: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
+    if spec.options and not spec.sections:
+        return " or ".join(expected(option) for option in spec.options)
+    if get_origin(spec.annotation) is Literal:
+        values = [f'"{value}"' for value in get_args(spec.annotation)]
+        return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
+    if spec.is_list:
+        item = spec_of(get_args(spec.annotation)[0])
+        many = (
+            "sections" if item.sections else expected(item).replace("number", "numbers").replace("integer", "integers")
+        )
+        return f"list of {many}" + (", at least one" if any(True for _ in _lengths(spec)) else "")
+    words = {float: "number", int: "integer", bool: "true or false", str: "text", Any: "any value"}
+    if spec.annotation in words:
+        return " ".join([words[spec.annotation], *([_bounds(spec)] if _bounds(spec) else [])])
+    if len(spec.sections) > 1:
+        kinds = [expected(spec_of_field(section.model_fields["type"])) for section in spec.sections]
+        return f"a section with type = {' or '.join(kinds)}"
+    return "a section" if spec.sections else "a dictionary"
+
+
+def spell(path: Path) -> str:
+    """A path as it is written in a flag or a file."""
+    return ".".join(path)
+
+
+def _lengths(spec: Spec) -> Iterator[annotated_types.MinLen]:
+    return (item for item in spec.constraints if isinstance(item, annotated_types.MinLen))
+
+
+def _bounds(spec: Spec) -> str:
+    parts: list[str] = []
+    for item in spec.constraints:
+        match item:
+            case annotated_types.Gt(gt=value):
+                parts.append(f"> {value}")
+            case annotated_types.Ge(ge=value):
+                parts.append(f">= {value}")
+            case annotated_types.Lt(lt=value):
+                parts.append(f"< {value}")
+            case annotated_types.Le(le=value):
+                parts.append(f"<= {value}")
+            case annotated_types.MinLen():
+                parts.append("(not empty)")
+    return " and ".join(parts)
+
+
+def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
+    """Every setting below `spec` in the order of the classes; the elements of a list of sections stand at index 0."""
+    for key in known_keys(spec):
+        field = below(spec, key)
+        assert field is not None
+        item = below(field, "0") if field.is_list else None
+        if field.sections:
+            yield from leaves(field, (*path, key))
+        elif item is not None and item.sections:
+            yield from leaves(item, (*path, key, "0"))
+        else:
+            yield (*path, key), field
+
+
+def locate(root: Spec, path: Path, origin: str) -> Spec:
+    """What may stand at `path`; a UserError with the nearest known name if nothing may."""
+    spec = root
+    for depth, key in enumerate(path):
+        deeper = below(spec, key)
+        if deeper is None:
+            raise UserError(f"{where(path, origin)}: {_why_unknown(root, spec, path, depth)}")
+        spec = deeper
+    return spec
+
+
+def where(path: Path, origin: str) -> str:
+    """How every message begins: the key, and where it was set unless that is a flag of the same name."""
+    return f"--{spell(path)}" if origin == f"--{spell(path)}" else f"{spell(path)} ({origin})"
+
+
+def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
+    parent_name = spell(path[:depth])
+    if parent.is_list:
+        return f"{parent_name} is a list, whose elements are named by number, as in `{parent_name}.0`."
+    if not parent.sections:
+        return f"{parent_name} is {expected(parent)} and has no settings inside it."
+    everything = {spell(leaf): leaf for leaf, _ in leaves(root)}
+    wanted = tuple("0" if key.isdecimal() else key for key in path)
+    close = (
+        [name for name, leaf in everything.items() if leaf[-len(wanted) :] == wanted]
+        or difflib.get_close_matches(spell(wanted), everything, n=1, cutoff=0.85)
+        or [name for name, leaf in everything.items() if leaf[-1] == wanted[-1]]
+    )
+    if not close:
+        return f"there is no such setting.{nearest(path[depth], known_keys(parent))}"
+    return f"there is no such setting. Did you mean {' or '.join(f'`{name}`' for name in close[:3])}?"
