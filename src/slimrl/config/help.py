@@ -61,7 +61,8 @@ def _variants(field: Spec, path: Path) -> Iterator[str]:
 
 
 def _setting(path: Path, field: Spec) -> Iterator[str]:
-    yield f"  --{spell(path)}  {expected(field)}{_default(field)}"
+    heading = f"  --{spell(path)}  {expected(field)}{_default(field)}"
+    yield textwrap.fill(heading, WIDTH, subsequent_indent="          ", break_on_hyphens=False)
     description = field.field.description if field.field else ""
     yield _wrap(description or "", "      ")
     yield ""

@@ -4,7 +4,6 @@ Knows nothing of values or where they come from. A path is a tuple of keys, `("o
 element of a list is addressed by its index, in digits.
 """
 
-import difflib
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -189,13 +188,11 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
         return f"{parent_name} is a list, whose elements are named by number, as in `{parent_name}.0`."
     if not parent.sections:
         return f"{parent_name} is {expected(parent)} and has no settings inside it."
-    everything = {spell(leaf): leaf for leaf, _ in leaves(root)}
-    wanted = tuple("0" if key.isdecimal() else key for key in path)
-    close = (
-        [name for name, leaf in everything.items() if leaf[-len(wanted) :] == wanted]
-        or difflib.get_close_matches(spell(wanted), everything, n=1, cutoff=0.85)
-        or [name for name, leaf in everything.items() if leaf[-1] == wanted[-1]]
-    )
-    if not close:
+    known = [leaf for leaf, _ in leaves(root)]
+    elsewhere = [leaf for leaf in known if leaf[-len(path) :] == path] or [
+        leaf for leaf in known if leaf[-1] == path[-1]
+    ]
+    if not elsewhere:
         return f"there is no such setting.{nearest(path[depth], known_keys(parent))}"
-    return f"there is no such setting. Did you mean {' or '.join(f'`{name}`' for name in close[:3])}?"
+    close = sorted(elsewhere, key=lambda leaf: -len(set(leaf) & set(path)))[:3]
+    return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in close)}?"

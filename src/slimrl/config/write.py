@@ -60,10 +60,9 @@ def _is_section(value: Any) -> bool:
 
 
 def _comment(key: str, provenance: Mapping[str, str]) -> str:
-    """Where the value came from. A dictionary has no origin of its own: it names that of each entry."""
+    """Where the value came from; more than one place if the entries of a dictionary or list did."""
     origins = [origin for path, origin in provenance.items() if path == key or path.startswith(f"{key}.")]
-    text = provenance.get(key) or ", ".join(dict.fromkeys(origins))
-    return f"  # {' '.join(text.split())}" if text else ""
+    return f"  # {' '.join(', '.join(dict.fromkeys(origins)).split())}" if origins else ""
 
 
 def _literal(value: Any) -> str:

@@ -1,0 +1,106 @@
+"""Rules across sections: what contradicts is refused, with every key that takes part and where it was set."""
+
+import pytest
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.load import load
+from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.train import PRESETS, LossConfig
+from slimrl.errors import UserError
+
+ENV = ["--orchestrator.env.0.id", "reverse-text"]
+FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("config_class", "argv", "message"),
+    [
+        (RLConfig, ["--max_async_level", "1"], "asynchronous training is not in this version"),
+        (RLConfig, ["--orchestrator.batch_size", "20"], "Set batch_size to 16 or 24."),
+        (RLConfig, ["--orchestrator.batch_size", "3"], "Set batch_size to 8."),
+        (RLConfig, ["--orchestrator.sampling.max_tokens", "1024"], "leaves no room for a prompt in seq_len = 1024"),
+        (RLConfig, ["--seq_len", "8192"], "trainer.micro_batch_tokens = 4096 cannot hold a sequence of seq_len = 8192"),
+        (RLConfig, ["--model.device", "gpu"], 'model.device = "gpu" is no device'),
+        (RLConfig, ["--eval.temperatures", "[1.0, 1.0]"], "names a temperature twice"),
+        (RLConfig, ["--trainer.schedule.min_lr_ratio", "0.1"], "trainer.schedule.min_lr_ratio = 0.1 cannot act"),
+        (RLConfig, ["--warmup.schedule.min_lr_ratio", "0.1"], "warmup.schedule.min_lr_ratio = 0.1 cannot act"),
+        (RLConfig, ["--orchestrator.rollouts_per_example", "1"], "a group of 1 has nothing to be compared with"),
+        (RLConfig, ["--trainer.loss.eps_low", "0.2"], 'trainer.loss.type = "aipo" is here "aipo"'),
+        (RLConfig, ["--trainer.loss.type", "grpo", "--trainer.loss.delta", "4"], "delta is for aipo"),
+        (RLConfig, ["--trainer.loss.baseline", "0"], "baseline is for reinforce"),
+        (
+            RLConfig,
+            ["--trainer.loss.type", "dapo", "--trainer.loss.policy", "aipo", "--trainer.loss.eps_high", "0.3"],
+            "trainer.loss.policy: --trainer.loss.policy",
+        ),
+        (TrainerOnlyConfig, ["--seq_len", "31"], "data.prompt_len + data.completion_len = 32 tokens do not fit"),
+        (TrainerOnlyConfig, ["--data.batch_size", "6"], "Set batch_size to 4 or 8."),
+        (SFTConfig, [*FILE, "--seq_len", "8192"], "micro_batch_tokens = 4096 cannot hold"),
+        (SFTConfig, [*FILE, "--data.val_path", "v", "--data.val_fraction", "0.1"], "data.val_fraction cannot act"),
+        (SFTConfig, [*FILE, "--schedule.min_lr_ratio", "0.1"], "schedule.min_lr_ratio = 0.1 cannot act"),
+        (EvalRunConfig, ["--env.0.id", "x", "--max_tokens", "2000"], "leaves no room for a prompt"),
+        (EvalRunConfig, ["--env.0.id", "x", "--temperatures", "[0.0]", "--top_k", "5"], "top_k = 5 cannot act"),
+    ],
+)
+def test_contradiction_is_refused(config_class: type[CommandConfig], argv: list[str], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load(config_class, [*(ENV if config_class is RLConfig else []), *argv], {})
+    assert message in str(caught.value)
+
+
+def test_contradiction_says_where_each_side_was_set() -> None:
+    with pytest.raises(UserError) as caught:
+        load(RLConfig, [*ENV, "--orchestrator.batch-size", "20"], {"SLIMRL_ORCHESTRATOR__ROLLOUTS_PER_EXAMPLE": "6"})
+    assert str(caught.value).endswith(
+        "(orchestrator.batch_size: --orchestrator.batch-size; "
+        "orchestrator.rollouts_per_example: SLIMRL_ORCHESTRATOR__ROLLOUTS_PER_EXAMPLE)"
+    )
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--model.device", "cuda:1"],
+        ["--wandb.project", "p"],
+        ["--warmup.batch_size", "8"],
+        [
+            "--orchestrator.batch_size",
+            "5",
+            "--orchestrator.rollouts_per_example",
+            "1",
+            "--trainer.loss.type",
+            "reinforce",
+        ],
+        ["--trainer.schedule.type", "cosine", "--trainer.schedule.min_lr_ratio", "0.1"],
+        ["--trainer.loss.policy", "clip", "--trainer.loss.eps_high", "0.3"],
+        ["--trainer.loss.advantage", "reinforce", "--trainer.loss.baseline", "0"],
+    ],
+)
+def test_what_acts_is_accepted(argv: list[str]) -> None:
+    load(RLConfig, [*ENV, *argv], {})
+
+
+def test_every_preset_resolves_without_overrides() -> None:
+    for name, (advantage, policy, aggregation) in PRESETS.items():
+        choices = LossConfig(type=name).choices()
+        assert (choices.advantage, choices.policy, choices.aggregation) == (advantage, policy, aggregation)
+        load(RLConfig, [*ENV, "--trainer.loss.type", name], {})
+
+
+def test_preset_numbers_follow_the_papers() -> None:
+    assert LossConfig().choices().delta == 8.0
+    assert LossConfig(type="reinforce").choices().baseline == 0.5
+    ranges = {
+        name: (LossConfig(type=name).choices().eps_low, LossConfig(type=name).choices().eps_high) for name in PRESETS
+    }
+    assert ranges["grpo"] == ranges["dr_grpo"] == (0.2, 0.2)
+    assert ranges["dapo"] == (0.2, 0.28)
+    assert ranges["gspo"] == (3e-4, 4e-4)
+    assert ranges["cispo"] == (1.0, 5.0)
+    assert ranges["rloo"] == ranges["aipo"] == (0.0, 0.0)
+
+
+def test_overrides_replace_one_choice_and_its_numbers() -> None:
+    choices = LossConfig(type="dapo", policy="gspo", eps_high=0.5).choices()
+    assert (choices.advantage, choices.policy, choices.aggregation) == ("grpo", "gspo", "token")
+    assert (choices.eps_low, choices.eps_high, choices.delta) == (3e-4, 0.5, 0.0)

@@ -1,0 +1,57 @@
+"""The help says everything that the classes say."""
+
+import pytest
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.help import WIDTH, help_text
+from slimrl.config.load import load
+from slimrl.config.run import COMMANDS
+from slimrl.config.schema import leaves, spec_of
+
+ALL = pytest.mark.parametrize("config_class", COMMANDS.values(), ids=list(COMMANDS))
+
+
+@ALL
+def test_help_lists_every_setting_with_what_it_expects(config_class: type[CommandConfig]) -> None:
+    text = help_text(config_class)
+    settings = list(leaves(spec_of(config_class)))
+    assert len(settings) > 15
+    for path, _ in settings:
+        assert f"\n  --{'.'.join(path)}  " in text
+
+
+@ALL
+def test_every_setting_and_section_is_described(config_class: type[CommandConfig]) -> None:
+    for path, spec in leaves(spec_of(config_class)):
+        assert spec.field is not None
+        assert spec.field.description, f"{'.'.join(path)} has no text under it"
+    assert config_class.__doc__
+
+
+@ALL
+def test_help_fits_the_line(config_class: type[CommandConfig]) -> None:
+    for line in help_text(config_class).splitlines():
+        assert len(line) <= WIDTH + 10, line
+
+
+def test_help_shows_type_default_and_meaning() -> None:
+    text = help_text(COMMANDS["rl"])
+    assert "--trainer.optim.lr  number > 0 (default 1e-05)\n      Peak learning rate." in text
+    assert '--trainer.schedule.type  one of "constant", "linear", "cosine" (default "constant")' in text
+    assert "[[orchestrator.env]]  list of sections, at least one (required)" in text
+    assert "\n[trainer.guard]\n  Stops the run when" in text
+
+
+def test_help_separates_the_kinds_of_a_section() -> None:
+    text = help_text(COMMANDS["sft"])
+    assert '[data]  type = "expert"\n' in text
+    assert '[data]  type = "file"\n' in text
+
+
+@ALL
+def test_examples_without_files_load(config_class: type[CommandConfig]) -> None:
+    for example in config_class.examples:
+        words = example.replace("'", "").split()
+        assert words[:2] == ["slimrl", config_class.command]
+        if "@" not in words:
+            load(config_class, words[2:], {})

@@ -1,0 +1,62 @@
+"""What is written loads back to what it was."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.load import load
+from slimrl.config.run import COMMANDS, EvalRunConfig, RLConfig
+from slimrl.config.write import config_toml, write_config
+from slimrl.errors import UserError
+
+REQUIRED = {
+    "rl": ["--orchestrator.env.0.id", "reverse-text"],
+    "sft": ["--data.type", "file", "--data.path", "chats.jsonl"],
+    "trainer": [],
+    "eval": ["--env.0.id", "reverse-text"],
+}
+
+
+@pytest.mark.parametrize("config_class", COMMANDS.values(), ids=list(COMMANDS))
+def test_written_configuration_loads_back_equal(config_class: type[CommandConfig], tmp_path: Path) -> None:
+    resolved = load(config_class, REQUIRED[config_class.command], {})
+    path = write_config(resolved, tmp_path / "new" / "run")
+    assert path == tmp_path / "new" / "run" / "config.toml"
+    assert load(config_class, ["@", str(path)], {}).config == resolved.config
+    assert path.read_text().startswith(f"# slimrl {config_class.command} @ ")
+    assert [entry.name for entry in path.parent.iterdir()] == ["config.toml"]
+
+
+def test_awkward_values_load_back_equal(tmp_path: Path) -> None:
+    args = (
+        '{"text": "a \\"quote\\" \\\\ \\n\\t \\u007f \\u0001 é 語 #", "a key.with = signs": [1, 2.5, -1e300, true, []],'
+        ' "deep": {"er": [{"x": 1}]}, "empty": {}, "big": 123456789012345678, "": "empty key"}'
+    )
+    argv = ["--env.0.id", "a#b", "--env.0.args", args, "--env.1.id", "c", "--episode_timeout_s", "1e16"]
+    resolved = load(EvalRunConfig, argv, {})
+    path = write_config(resolved, tmp_path)
+    assert load(EvalRunConfig, ["@", str(path)], {}).config == resolved.config
+    assert load(EvalRunConfig, ["@", str(path)], {}).config.env[0].args["deep"] == {"er": [{"x": 1}]}
+
+
+def test_comments_say_where_settings_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[trainer.optim]\nlr = 0.5\n[[orchestrator.env]]\nid = "x"\nargs = { n = 1 }\n')
+    argv = ["@", str(file), "--orchestrator.env.0.args.m", "2", "--eval.temperatures", "[0.5]"]
+    text = config_toml(load(RLConfig, argv, {"SLIMRL_SEED": "3"}))
+    tomllib.loads(text)
+    lines = text.splitlines()
+    assert f"lr = 0.5  # {file}:2" in lines
+    assert "seed = 3  # SLIMRL_SEED" in lines
+    assert "temperatures = [0.5]  # --eval.temperatures" in lines
+    assert f'id = "x"  # {file}:4' in lines
+    assert f"args = {{n = 1, m = 2}}  # {file}:5, --orchestrator.env.0.args.m" in lines
+    assert "max_steps = 100" in lines
+
+
+def test_unwritable_directory_is_a_user_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/run/config.toml: cannot be written: .*--output_dir"):
+        write_config(load(EvalRunConfig, REQUIRED["eval"], {}), tmp_path / "file" / "run")

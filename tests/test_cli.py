@@ -1,0 +1,188 @@
+"""The commands: what they print, what they return, and that asking is cheap."""
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from slimrl import cli
+from slimrl.config.base import CommandConfig
+from slimrl.config.load import Resolved, load
+from slimrl.config.run import COMMANDS, RLConfig
+from slimrl.errors import UserError
+
+ENV = ["--orchestrator.env.0.id", "reverse-text"]
+ARGV = {
+    "rl": ENV,
+    "sft": ["--data.type", "expert", "--data.env.id", "reverse-text"],
+    "trainer": [],
+    "eval": ["--env.0.id", "reverse-text"],
+}
+
+
+class FakeLaunch(types.ModuleType):
+    """Stands in for the launcher, which would load a model: remembers what it was given."""
+
+    def __init__(self, failure: BaseException | None = None) -> None:
+        super().__init__("slimrl.launch.local")
+        self.started: list[tuple[str, Resolved[CommandConfig]]] = []
+        self._failure = failure
+        for command in COMMANDS:
+            setattr(self, f"run_{command}", self._runner(command))
+
+    def _runner(self, command: str) -> object:
+        def run(resolved: Resolved[CommandConfig]) -> int:
+            self.started.append((command, resolved))
+            if self._failure:
+                raise self._failure
+            return 7
+
+        return run
+
+
+@pytest.fixture
+def launch(monkeypatch: pytest.MonkeyPatch) -> FakeLaunch:
+    return install(monkeypatch, FakeLaunch())
+
+
+def install(monkeypatch: pytest.MonkeyPatch, fake: FakeLaunch) -> FakeLaunch:
+    monkeypatch.setitem(sys.modules, "slimrl.launch.local", fake)
+    for name in [name for name in os.environ if name.startswith(("SLIMRL_", "PRIME_"))]:
+        monkeypatch.delenv(name)
+    return fake
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command_starts_its_run_and_returns_its_status(command: str, launch: FakeLaunch) -> None:
+    assert cli.run([command, *ARGV[command], "--seed", "3"]) == 7
+    [(started, resolved)] = launch.started
+    assert started == command
+    assert resolved == load(COMMANDS[command], [*ARGV[command], "--seed", "3"], {})
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_console_script_is_the_command(command: str, launch: FakeLaunch, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = {"rl": cli.rl, "sft": cli.sft, "trainer": cli.trainer, "eval": cli.eval_}
+    monkeypatch.setattr(sys, "argv", [command, *ARGV[command]])
+    assert scripts[command]() == 7
+    monkeypatch.setattr(sys, "argv", ["slimrl", command, *ARGV[command]])
+    assert cli.main() == 7
+    assert [started for started, _ in launch.started] == [command, command]
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"], ["help"]])
+def test_slimrl_alone_teaches(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(argv) == 0
+    out = capsys.readouterr().out
+    for command in COMMANDS:
+        assert f"  slimrl {command} " in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("slimrl 0.")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rll"], "slimrl: there is no command `rll`. Did you mean `rl`? Known: eval, rl, sft, trainer.\n"),
+        (["@", "f.toml"], "slimrl: @: the command comes first"),
+        (["--seed", "3"], "slimrl: --seed: the command comes first"),
+        (["rl", "--sed", "3"], "slimrl: --sed: there is no such setting. Did you mean `seed`?"),
+    ],
+)
+def test_mistake_is_one_message_and_status_2(
+    argv: list[str], message: str, launch: FakeLaunch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(message)
+    assert captured.out == ""
+    assert not launch.started
+
+
+def test_mistake_found_while_running_is_a_message_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, FakeLaunch(UserError("the model directory holds no weights")))
+    assert cli.run(["rl", *ENV]) == 2
+    assert capsys.readouterr().err == "slimrl: the model directory holds no weights\n"
+
+
+def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, FakeLaunch(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        cli.run(["rl", *ENV])
+
+
+@pytest.mark.parametrize(
+    ("argv", "last_words"),
+    [
+        (
+            ["rl", *ENV, "--wandb.name", "a b"],
+            "slimrl rl --orchestrator.env.0.id reverse-text --wandb.name 'a b' --resume\n",
+        ),
+        (["trainer", "--resume"], "slimrl trainer --resume\n"),
+        (["eval", *ARGV["eval"]], "slimrl eval --env.0.id reverse-text\n"),
+    ],
+)
+def test_interrupt_says_how_to_go_on(
+    argv: list[str], last_words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, FakeLaunch(KeyboardInterrupt()))
+    assert cli.run(argv) == 130
+    err = capsys.readouterr().err
+    assert err.startswith("Interrupted. ")
+    assert err.endswith(last_words)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("spelling", ["--dry-run", "--dry_run"])
+def test_dry_run_prints_a_config_that_loads_and_starts_nothing(
+    spelling: str, launch: FakeLaunch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(["rl", *ENV, spelling, "--max_steps", "3"]) == 0
+    path = tmp_path / "c.toml"
+    path.write_text(capsys.readouterr().out)
+    assert "max_steps = 3  # --max_steps\n" in path.read_text()
+    assert load(RLConfig, ["@", str(path)], {}).config == load(RLConfig, [*ENV, "--max_steps", "3"], {}).config
+    assert not launch.started
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_needs_no_valid_configuration(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([command, "--unknown", "--help"]) == 0
+    assert capsys.readouterr().out.startswith(f"usage: slimrl {command} ")
+
+
+@pytest.mark.parametrize(
+    ("argv", "unneeded"),
+    [
+        (["--help"], ["torch", "transformers", "pydantic"]),
+        (["rl", "--help"], ["torch", "transformers", "numpy", "rich", "yaml", "pydantic_settings"]),
+        (["rl", *ENV, "--dry-run"], ["torch", "transformers", "numpy", "rich"]),
+        (["rl", "--sed", "3"], ["torch", "transformers", "numpy", "rich"]),
+    ],
+)
+def test_asking_loads_nothing_heavy(argv: list[str], unneeded: list[str]) -> None:
+    program = (
+        "import sys; from slimrl.cli import main; main(); "
+        f"sys.exit(repr([name for name in {unneeded} if name in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
+def test_closed_pipe_is_no_error() -> None:
+    program = "import sys; from slimrl.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "rl", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
