@@ -42,7 +42,7 @@ class LocalClient:
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample until a stop token or string, `max_tokens`, or the end of the context. Cancelling frees the slot."""
         sequence = self._engine.submit(prompt, params, self._stop_check(params.stop))
-        future = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._open[id(sequence)] = future
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())

@@ -67,6 +67,7 @@ METRICS = (
     ),
     Metric("rollout/num", "episodes started", "rollouts", "", "the batch size, plus what resampling added"),
     Metric("rollout/num_trained", "episodes that reached the trainer", "rollouts", "", "rollout/num less all drop/"),
+    Metric("rollout/tokens_sampled", "tokens the policy sampled in the step", "tokens", "", ""),
     Metric("rollout/tokens_sampled_mean", "tokens the policy sampled in an episode", "tokens", "", "no sudden drift"),
     Metric("rollout/truncated", "share of episodes cut by max_tokens or seq_len", "share", "lower", "below 0.1"),
     Metric("rollout/turns_mean", "policy turns in an episode", "turns", "", "below max_turns"),
@@ -76,6 +77,7 @@ METRICS = (
     Metric("loss/entropy", "mean entropy at the trained tokens", "nats", "", "falls slowly; 0 is collapse"),
     Metric("loss/ratio_max", "largest importance ratio of a token", "ratio", "lower", "1 on-policy"),
     Metric("loss/clipped", "share of tokens where the ratio cap acted", "share", "lower", "0 on-policy; below 0.2"),
+    Metric("loss/tokens", "tokens trained in the step", "tokens", "", ""),
     Metric("loss/nonfinite_tokens", "trained tokens with a non-finite loss", "tokens", "lower", "0"),
     Metric(
         "guard/max_logprob_gap",

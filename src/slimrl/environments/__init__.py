@@ -1,0 +1,1 @@
+"""Tasks, their environments and the one agent loop."""

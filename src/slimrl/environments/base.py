@@ -1,0 +1,120 @@
+"""What an environment is, and how one is found by its `id`.
+
+A `Taskset` knows the tasks of both splits and makes one single-use `Environment` per episode. The environment speaks in
+chat messages and knows nothing of tokens, models or training; see `environments/reverse_text.py` for a whole one.
+"""
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+from slimrl.errors import UserError, nearest
+from slimrl.types import Message, Split, Task
+
+# Built-in environments: id -> module:class, imported only when asked for.
+BUILTIN = {"reverse-text": "slimrl.environments.reverse_text:ReverseText"}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The environment's answer to one reply of the policy.
+
+    While `done` is false, `messages` are what the policy reads next. When it is true, `reward` is the episode's and
+    `metrics` are named numbers to average over rollouts (logged as `env/<name>`).
+    """
+
+    done: bool
+    messages: Sequence[Message] = ()
+    reward: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Environment(Protocol):
+    """One episode. Used once, never shared."""
+
+    async def start(self) -> list[Message]:
+        """The opening messages, ending with one the policy is to answer."""
+
+    async def step(self, reply: str) -> Turn:
+        """React to the policy's reply."""
+
+
+class Taskset(Protocol):
+    """The tasks of an environment. Constructed with the `args` of its config section as keywords."""
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split, the same ones in the same order every time; the splits share none."""
+
+    def environment(self, task: Task) -> Environment:
+        """A fresh episode on the task."""
+
+
+@runtime_checkable
+class Expert(Protocol):
+    """A taskset that can also show how its tasks are done; supervised warm-up learns from it."""
+
+    def demonstrate(self, task: Task) -> list[Message]:
+        """A whole conversation in which the assistant's turns are right."""
+
+
+def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
+    """The taskset of a built-in id (`-` and `_` are the same), of `path/to/file.py:ClassName`, or of
+    `package.module:ClassName`. Raises UserError if it is not there or does not take the args."""
+    constructor = _find(env_id)
+    try:
+        inspect.signature(constructor).bind(**args)
+    except TypeError as error:
+        known = [name for name in inspect.signature(constructor).parameters if name not in ("args", "kwargs")]
+        raise UserError(f"environment `{env_id}`: {error}.{nearest(next(iter(args), ''), known)}") from error
+    taskset = constructor(**args)
+    missing = [name for name in ("tasks", "environment") if not callable(getattr(taskset, name, None))]
+    if missing:
+        raise UserError(
+            f"environment `{env_id}`: {type(taskset).__name__} lacks {' and '.join(f'`{m}()`' for m in missing)}; see "
+            "`Taskset` in slimrl/environments/base.py for what it must have."
+        )
+    return cast(Taskset, taskset)
+
+
+def _find(env_id: str) -> Any:
+    location = BUILTIN.get(env_id.replace("_", "-"), env_id)
+    module_name, colon, class_name = location.rpartition(":")
+    if not colon:
+        raise UserError(
+            f"there is no environment `{env_id}`.{nearest(env_id, BUILTIN)} Your own is named as "
+            "`path/to/file.py:ClassName` or `package.module:ClassName`."
+        )
+    module = (
+        _module_from_file(Path(module_name)) if module_name.endswith(".py") else _module_by_name(module_name, env_id)
+    )
+    if class_name not in vars(module):
+        classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
+        raise UserError(f"environment `{env_id}`: {module_name} has no `{class_name}`.{nearest(class_name, classes)}")
+    return vars(module)[class_name]
+
+
+def _module_by_name(name: str, env_id: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UserError(f"environment `{env_id}`: {error}; is the package installed in this environment?") from error
+
+
+def _module_from_file(path: Path) -> Any:
+    if not path.is_file():
+        raise UserError(f"environment file {path} does not exist (looked in {path.absolute().parent}).")
+    name = f"slimrl_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look a class's module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file raises, it is the file that needs mending
+        raise UserError(f"environment file {path} failed to load: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,155 @@
+"""The agent loop, the only one: policy turn, environment turn, on token ids, until the episode ends.
+
+What the policy sampled is kept as it was sampled; what the environment says is tokenised once and appended with mask 0.
+Nothing is ever tokenised again. A bad episode is data, not a crash: its `Rollout` says what failed.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from slimrl.environments.base import Environment, Taskset, Turn
+from slimrl.environments.boundary import bounded
+from slimrl.errors import RolloutError
+from slimrl.inference.client import Client, Completion
+from slimrl.models.chat import ChatFormat
+from slimrl.types import Message, Rollout, SamplingParams, Task
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeLimits:
+    """What ends an episode from outside: turns, tokens of the whole conversation, seconds waiting for one step."""
+
+    max_turns: int
+    seq_len: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Everything that is the same for all episodes of a run. At most `num_concurrent` are played at once: as many as the
+    engine has slots, so that an episode finds its slot again after the environment's turn."""
+
+    client: Client
+    chat: ChatFormat
+    limits: EpisodeLimits
+    num_concurrent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One episode to play: a task of a taskset, and how to sample it."""
+
+    taskset: Taskset
+    task: Task
+    sampling: SamplingParams
+
+
+@dataclass(slots=True)
+class _Transcript:
+    """A rollout in the making; the lists are as in `types.Rollout`."""
+
+    token_ids: list[int] = field(default_factory=list)
+    mask: list[bool] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    turns: int = 0
+    truncated: bool = False
+
+    def read(self, token_ids: Sequence[int], messages: Sequence[Message]) -> None:
+        """Append what the policy is given to read."""
+        self.token_ids += token_ids
+        self.mask += [False] * len(token_ids)
+        self.logprobs += [0.0] * len(token_ids)
+        self.versions += [-1] * len(token_ids)
+        self.messages += messages
+
+    def wrote(self, completion: Completion, text: str) -> None:
+        """Append what the policy sampled."""
+        self.token_ids += completion.token_ids
+        self.mask += [True] * len(completion.token_ids)
+        self.logprobs += completion.logprobs
+        self.versions += completion.versions
+        self.messages.append({"role": "assistant", "content": text})
+        self.turns += 1
+        self.truncated = self.truncated or completion.finish_reason == "length"
+
+
+async def run_episode(attempt: Attempt, player: Player) -> Rollout:
+    """Play one episode to its end. Never raises for what the environment or the policy does: see `Rollout.failure`.
+
+    Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context before the environment
+    says `done` keeps reward 0, and reports the metric `unfinished`.
+    """
+    transcript = _Transcript()
+    try:
+        turn = await _play(attempt, player, transcript)
+    except RolloutError as error:
+        return _rollout(attempt.task, transcript, Turn(done=False, reward=math.nan), error)
+    return _rollout(attempt.task, transcript, turn, None)
+
+
+async def _open(attempt: Attempt) -> tuple[Environment, list[Message]]:
+    environment = attempt.taskset.environment(attempt.task)
+    return environment, list(await environment.start())
+
+
+async def _play(attempt: Attempt, player: Player, transcript: _Transcript) -> Turn:
+    limits = player.limits
+    environment, opening = await bounded(_open(attempt), "environment", limits.timeout_s)
+    transcript.read(player.chat.opening(opening), opening)
+    if len(transcript.token_ids) >= limits.seq_len:
+        raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
+    while True:
+        room = limits.seq_len - len(transcript.token_ids)
+        if room < 1 or transcript.turns == limits.max_turns:
+            transcript.truncated = transcript.truncated or room < 1
+            return Turn(done=True, metrics={"unfinished": 1.0})
+        sampling = attempt.sampling
+        params = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=sampling.seed + transcript.turns)
+        completion = await player.client.sample(list(transcript.token_ids), params)
+        reply = player.chat.text(list(completion.token_ids))
+        transcript.wrote(completion, reply)
+        turn = _checked(await bounded(environment.step(reply), "environment", limits.timeout_s))
+        if turn.done:
+            return turn
+        messages = list(turn.messages)
+        transcript.read(player.chat.continuation(messages, transcript.token_ids[-1]), messages)
+
+
+def _checked(turn: Turn) -> Turn:
+    if not isinstance(turn, Turn):
+        raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
+    if not math.isfinite(turn.reward):
+        raise RolloutError("nonfinite_reward", f"the environment gave reward {turn.reward}")
+    return turn
+
+
+def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
+    return Rollout(
+        task_id=task.id,
+        token_ids_T=tuple(transcript.token_ids),
+        loss_mask_T=tuple(transcript.mask),
+        logprobs_T=tuple(transcript.logprobs),
+        versions_T=tuple(transcript.versions),
+        reward=float(turn.reward),
+        messages=tuple(transcript.messages),
+        metrics={**turn.metrics, "turns": float(transcript.turns), "truncated": float(transcript.truncated)},
+        failure=error.reason if error else "",
+        failure_detail=error.detail if error else "",
+    )
+
+
+async def run_attempts(attempts: Sequence[Attempt], player: Player, on_done: Callable[[], None]) -> list[Rollout]:
+    """Play all attempts, started in order; the rollouts come in that order too."""
+    places = asyncio.Semaphore(player.num_concurrent)
+
+    async def play(attempt: Attempt) -> Rollout:
+        async with places:
+            rollout = await run_episode(attempt, player)
+        on_done()
+        return rollout
+
+    return list(await asyncio.gather(*(play(attempt) for attempt in attempts)))

@@ -1,0 +1,1 @@
+"""Sampling: token ids in, token ids and log-probabilities out. Knows nothing of text."""

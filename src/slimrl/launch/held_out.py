@@ -1,0 +1,80 @@
+"""Held-out evaluation at the stages of a run, kept on disk so that a resumed run does not measure a stage again."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slimrl.environments.base import Taskset
+from slimrl.environments.rollout import Player
+from slimrl.eval.evaluate import Evaluation, evaluate, evaluation_metrics, held_out_tasks
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.files import replace_file
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
+from slimrl.monitor.stats import Estimate
+from slimrl.monitor.summary import Stage
+from slimrl.types import Metrics, SamplingParams, Split
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutPlan:
+    """What to evaluate on and how: one way of decoding for each entry of `samplings`."""
+
+    tasksets: Sequence[Taskset]
+    split: Split
+    num_examples: int
+    samplings: Sequence[SamplingParams]
+
+
+class HeldOut:
+    """Evaluates the policy as it stands. Results go to `output_dir/held_out/<stage>.json`, every rollout beside it."""
+
+    def __init__(self, plan: HeldOutPlan, player: Player, output_dir: Path, console: RunConsole) -> None:
+        self._plan = plan
+        self._tasks = held_out_tasks(plan.tasksets, plan.split, plan.num_examples)
+        self._player = player
+        self._directory = output_dir / "held_out"
+        self._console = console
+
+    def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
+        """Evaluate now. `slug` names the files, `name` the stage in the closing table."""
+        evaluations = [self._evaluate(name, sampling) for sampling in self._plan.samplings]
+        for evaluation in evaluations:
+            records = [RolloutRecord(rollout, 0.0, self._text(rollout.token_ids_T)) for rollout in evaluation.rollouts]
+            write_rollouts(self._directory / f"{slug}_{evaluation.mode}.jsonl", records)
+        held_out = _estimates(evaluations)
+        metrics = evaluation_metrics(evaluations)
+        content = {
+            "name": name,
+            "held_out": {mode: asdict(estimate) for mode, estimate in held_out.items()},
+            "metrics": metrics,
+        }
+        replace_file(self._path(slug), [json.dumps(content, indent=1).encode()])
+        return Stage(name, held_out), metrics
+
+    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
+        """What an earlier process of this run measured, if it did."""
+        if not self._path(slug).exists():
+            return None
+        content = json.loads(self._path(slug).read_text())
+        held_out = {mode: Estimate(**estimate) for mode, estimate in content["held_out"].items()}
+        return Stage(content["name"], held_out), content["metrics"]
+
+    def _evaluate(self, name: str, sampling: SamplingParams) -> Evaluation:
+        how = "greedy" if sampling.temperature == 0 else f"at temperature {sampling.temperature:g}"
+        with self._console.progress(f"held-out evaluation, {name}, {how}", len(self._tasks)) as bar:
+            evaluation = evaluate(self._tasks, self._player, sampling, bar.advance)
+        for reason, count in evaluation.failures.items():
+            self._console.note(f"{count} of {len(self._tasks)} episodes were left out: {reason}", style="yellow")
+        return evaluation
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        return self._player.chat.full_text(list(token_ids))
+
+    def _path(self, slug: str) -> Path:
+        return self._directory / f"{slug}.json"
+
+
+def _estimates(evaluations: Sequence[Evaluation]) -> dict[str, Estimate]:
+    """The rewards, and the share of exact answers where the environment reports it."""
+    return {evaluation.mode: evaluation.reward for evaluation in evaluations}

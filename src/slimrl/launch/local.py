@@ -1,0 +1,174 @@
+"""Every command in one process: on a laptop, and on one GPU. The only code that knows both halves.
+
+The engine samples from the trainer's own module, so the two take turns and publishing weights costs nothing.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from slimrl.config.load import Resolved
+from slimrl.config.model import ModelConfig
+from slimrl.config.rollout import EnvConfig
+from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
+from slimrl.environments.base import Taskset, load_taskset
+from slimrl.environments.rollout import EpisodeLimits, Player
+from slimrl.inference.client import LocalClient
+from slimrl.inference.engine import Engine
+from slimrl.launch.demonstrations import load_demonstrations
+from slimrl.launch.held_out import HeldOut, HeldOutPlan
+from slimrl.launch.pipeline import Parts, report, train_rl, warm_up
+from slimrl.launch.run_dir import METRICS, open_run_dir
+from slimrl.models.forward import check_head
+from slimrl.models.load import Policy, load_policy
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.plots import plot_run
+from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, WandbSink
+from slimrl.monitor.summary import Stage
+from slimrl.trainer.checkpoint import read_progress
+from slimrl.trainer.fake import FakeBatches
+from slimrl.trainer.rl.train import train
+from slimrl.trainer.sft.train import train as train_sft
+from slimrl.trainer.state import start, weights_directory
+from slimrl.types import Metrics, SamplingParams
+
+
+def run_rl(resolved: Resolved[RLConfig]) -> int:
+    """The `rl` command: held-out before, warm-up if asked for, RL, held-out after, plots and the closing table."""
+    began = time.monotonic()
+    config, console = resolved.config, RunConsole()
+    output_dir = open_run_dir(resolved, Path(config.output_dir), config.resume)
+    parts = _rl_parts(config, output_dir, console)
+    stages, before = _stages_before_rl(parts)
+    state = start(parts.policy, config.trainer.optim, output_dir, config.resume)
+    earlier_s, first = state.progress.seconds, state.progress.step
+    if config.resume:
+        console.note(f"resuming at step {first} of {config.max_steps}")
+    sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+    with Monitor([*sinks, console.steps(config.max_steps, first)]) as monitor:
+        train_rl(parts, state, monitor, before)
+        stage, metrics = parts.held_out.measure("final", "after RL")
+        monitor.log(config.max_steps, metrics)
+    report(parts, [*stages, stage], time.monotonic() - began + earlier_s)
+    console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
+    return 0
+
+
+def run_sft(resolved: Resolved[SFTConfig]) -> int:
+    """The `sft` command."""
+    config, console = resolved.config, RunConsole()
+    output_dir = open_run_dir(resolved, Path(config.output_dir), config.resume)
+    policy = _open_policy(config.model, output_dir, config.resume, console)
+    conversations = load_demonstrations(config, policy.chat, console.note)
+    state = start(policy, config.optim, output_dir, config.resume)
+    first = state.progress.step
+    sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+    with Monitor([*sinks, console.steps(config.max_steps, first, "sft/loss")]) as monitor:
+        train_sft(state, config, conversations, monitor)
+    console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
+    console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
+    return 0
+
+
+def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
+    """The `trainer` command: the RL trainer alone, on made-up batches."""
+    config, console = resolved.config, RunConsole()
+    output_dir = open_run_dir(resolved, Path(config.output_dir), config.resume)
+    policy = _open_policy(config.model, output_dir, config.resume, console)
+    state = start(policy, config.trainer.optim, output_dir, config.resume)
+    first = state.progress.step
+    batches = FakeBatches(config.data, policy.vocab_size, config.seed)
+    sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+    with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
+        train(state, config, batches.receive, lambda version: None, monitor)
+    console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
+    return 0
+
+
+def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
+    """The `eval` command: mean reward on held-out tasks, with intervals; every rollout is kept."""
+    config, console = resolved.config, RunConsole()
+    tasksets = _tasksets(config.env)
+    output_dir = open_run_dir(resolved, Path(config.output_dir), resume=True)
+    policy = _open_policy(config.model, output_dir, False, console)
+    _, player = _player(policy, config.inference.max_slots, config.max_turns, config.seq_len, config.episode_timeout_s)
+    samplings = [
+        SamplingParams(config.max_tokens, temperature, config.top_p, config.top_k, config.min_p, seed=config.seed)
+        for temperature in config.temperatures
+    ]
+    plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings)
+    began = time.monotonic()
+    stage, metrics = HeldOut(plan, player, output_dir, console).measure("eval", config.model.name)
+    _show_evaluation(console, stage, metrics)
+    console.note(f"{time.monotonic() - began:.0f} s; results and every rollout: {output_dir / 'held_out'}")
+    return 0
+
+
+def _stages_before_rl(parts: Parts) -> tuple[list[Stage], Metrics]:
+    """Held-out evaluation of the base model, the warm-up and what it led to; or what is on record of them."""
+    slug = "start"
+    stages: list[Stage] = []
+    if parts.config.warmup.max_steps:
+        stages.append((parts.held_out.recall("base") or parts.held_out.measure("base", "base model"))[0])
+        if read_progress(parts.output_dir) is None:
+            warm_up(parts)
+    name = "after warm-up" if stages else "before RL"
+    stage, metrics = parts.held_out.recall(slug) or parts.held_out.measure(slug, name)
+    return [*stages, stage], metrics
+
+
+def _rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
+    tasksets = _tasksets(config.orchestrator.env)
+    policy = _open_policy(config.model, output_dir, config.resume, console)
+    rollout = config.orchestrator
+    engine, player = _player(
+        policy, config.inference.max_slots, rollout.max_turns, config.seq_len, rollout.episode_timeout_s
+    )
+    samplings = [SamplingParams(rollout.sampling.max_tokens, t, seed=config.seed) for t in config.eval.temperatures]
+    plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
+    held_out = HeldOut(plan, player, output_dir, console)
+    return Parts(config, output_dir, policy, engine, player, tasksets, held_out, console)
+
+
+def _tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
+    return [load_taskset(env.id, env.args) for env in envs]
+
+
+def _open_policy(config: ModelConfig, output_dir: Path, resume: bool, console: RunConsole) -> Policy:
+    """Load the model; a resumed run keeps the dtype it was started with, whatever the machine measures today."""
+    progress = read_progress(output_dir) if resume else None
+    if progress is not None and config.dtype == "auto":
+        config = config.model_copy(update={"dtype": progress.dtype})
+    policy = load_policy(config, console.note)
+    check_head(policy.module)
+    return policy
+
+
+def _player(policy: Policy, max_slots: int, max_turns: int, seq_len: int, timeout_s: float) -> tuple[Engine, Player]:
+    engine = Engine(policy.module, policy.chat.stop_ids, max_slots, seq_len)
+    client = LocalClient(engine, policy.chat.text)
+    return engine, Player(client, policy.chat, EpisodeLimits(max_turns, seq_len, timeout_s), max_slots)
+
+
+def _sinks(
+    resolved: Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig],
+    output_dir: Path,
+    wandb: WandbConfig,
+    console: RunConsole,
+    first: int,
+) -> list[Sink]:
+    sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first)]
+    if wandb.enabled:
+        init = {"project": wandb.project, "entity": wandb.entity, "name": wandb.name}
+        sinks.append(
+            WandbSink(output_dir, {**init, "config": resolved.config.model_dump()}, console.note, resume=first > 0)
+        )
+    return sinks
+
+
+def _show_evaluation(console: RunConsole, stage: Stage, metrics: Metrics) -> None:
+    for mode, estimate in stage.held_out.items():
+        console.note(f"{mode:>10}  reward {estimate.mean:.4f}  95% {estimate.interval}  n {estimate.num}", style="bold")
+        scores = {k: v for k, v in metrics.items() if k.endswith(f"_{mode}") and "reward" not in k}
+        for name, value in scores.items():
+            console.note(f"{'':>10}  {name.removeprefix('held_out/').removesuffix(f'_{mode}')} {value:.4f}")

@@ -1,0 +1,55 @@
+"""In which order tasks are drawn: every taskset in a fresh random order each epoch, the tasksets in turn.
+
+The whole order is a function of the seed, so a position in it is all that a checkpoint needs to keep.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slimrl.environments.base import Taskset
+from slimrl.errors import UserError
+from slimrl.types import Task
+
+
+class Shuffle:
+    """An endless sequence of indices below `length`: every epoch has each once, in an order of its own."""
+
+    def __init__(self, length: int, seed: str) -> None:
+        self._length = length
+        self._seed = seed
+        self._epoch, self._order = -1, list[int]()
+
+    def at(self, position: int) -> int:
+        """The index at a 0-based position."""
+        epoch, place = divmod(position, self._length)
+        if epoch != self._epoch:
+            order = random.Random(f"{self._seed}/{epoch}").sample(range(self._length), self._length)
+            self._epoch, self._order = epoch, order
+        return self._order[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One task drawn, at its position in the order."""
+
+    position: int
+    taskset: Taskset
+    task: Task
+
+
+class Curriculum:
+    """Draws training tasks, for ever. `seed` is any text; different texts give unrelated orders."""
+
+    def __init__(self, tasksets: Sequence[Taskset], seed: str) -> None:
+        self._tasksets = [(taskset, taskset.tasks("train")) for taskset in tasksets]
+        for taskset, tasks in self._tasksets:
+            if not tasks:
+                raise UserError(f"{type(taskset).__name__} has no training tasks; check its `args`.")
+        self._shuffles = [Shuffle(len(tasks), f"{seed}/{n}") for n, (_, tasks) in enumerate(self._tasksets)]
+
+    def draw(self, position: int) -> Draw:
+        """The task at a 0-based position of the order."""
+        round_number, number = divmod(position, len(self._tasksets))
+        taskset, tasks = self._tasksets[number]
+        return Draw(position, taskset, tasks[self._shuffles[number].at(round_number)])

@@ -1,0 +1,181 @@
+"""From tasks to a training batch: draw tasks, play a group of episodes on each, turn rewards into advantages.
+
+Groups whose rewards are all equal carry no signal; they are counted and replaced by fresh tasks up to a bound, never
+trained on. Every rollout started is accounted for: trained, or dropped with a reason.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slimrl.config.rollout import OrchestratorConfig
+from slimrl.config.train import LossChoices
+from slimrl.environments.base import Taskset
+from slimrl.environments.rollout import Attempt, Player, run_attempts
+from slimrl.errors import UserError
+from slimrl.monitor.rollouts import RolloutRecord
+from slimrl.orchestrator.advantages import group_advantages
+from slimrl.orchestrator.curriculum import Curriculum, Draw
+from slimrl.transport.base import Batch
+from slimrl.types import Metrics, Rollout, Sample, SamplingParams
+
+Record = Callable[[int, Sequence[RolloutRecord]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rollouts of one task that did not fail, with their advantages."""
+
+    position: int
+    rollouts: tuple[Rollout, ...]
+    advantages: tuple[float, ...]
+
+    @property
+    def has_signal(self) -> bool:
+        return any(advantage != 0.0 for advantage in self.advantages)
+
+
+class Orchestrator:
+    """Collects batches. `position` counts the tasks drawn so far; set it to continue a run."""
+
+    def __init__(
+        self,
+        tasksets: Sequence[Taskset],
+        player: Player,
+        config: OrchestratorConfig,
+        choices: LossChoices,
+        seed: int,
+        record: Record,
+    ) -> None:
+        self._curriculum = Curriculum(tasksets, f"rl/{seed}")
+        self._player = player
+        self._config = config
+        self._choices = choices
+        self._seed = seed
+        self._record = record
+        self.position = 0
+
+    def collect(self, step: int) -> Batch:
+        """Play until the batch is full of groups with a signal, or the resampling bound is reached."""
+        began = time.perf_counter()
+        wanted = self._config.batch_size // self._config.rollouts_per_example
+        bound = wanted * self._config.resample_factor
+        played: list[Rollout] = []
+        groups: list[Group] = []
+        num_drawn = 0
+        while (missing := wanted - sum(group.has_signal for group in groups)) > 0 and num_drawn < bound:
+            draws = [self._draw() for _ in range(min(missing, bound - num_drawn))]
+            num_drawn += len(draws)
+            rollouts = self._play(draws)
+            played += rollouts
+            groups += self._grade(draws, rollouts)
+        self._record(step, self._records(groups, played))
+        if not groups:
+            raise UserError(_nothing_left(played))
+        metrics = _metrics(played, groups, num_drawn) | _speed(played, time.perf_counter() - began)
+        samples = tuple(sample for group in groups if group.has_signal for sample in _samples(group))
+        return Batch(samples, self._config.sampling.temperature, self.position, metrics)
+
+    def _draw(self) -> Draw:
+        self.position += 1
+        return self._curriculum.draw(self.position - 1)
+
+    def _play(self, draws: Sequence[Draw]) -> list[Rollout]:
+        attempts = [
+            Attempt(draw.taskset, draw.task, self._sampling(draw.position, attempt))
+            for draw in draws
+            for attempt in range(self._config.rollouts_per_example)
+        ]
+        return asyncio.run(run_attempts(attempts, self._player, on_done=lambda: None))
+
+    def _sampling(self, position: int, attempt: int) -> SamplingParams:
+        digest = hashlib.sha256(f"{self._seed}/{position}/{attempt}".encode()).digest()
+        settings = self._config.sampling
+        seed = int.from_bytes(digest[:6], "big")
+        return SamplingParams(settings.max_tokens, settings.temperature, seed=seed)
+
+    def _grade(self, draws: Sequence[Draw], rollouts: Sequence[Rollout]) -> list[Group]:
+        G = self._config.rollouts_per_example
+        groups = []
+        for number, draw in enumerate(draws):
+            kept = tuple(r for r in rollouts[number * G : (number + 1) * G] if not r.failure)
+            if kept:
+                rewards_G, lengths_G = [r.reward for r in kept], [r.num_sampled for r in kept]
+                advantages = tuple(group_advantages(rewards_G, lengths_G, self._choices))
+                groups.append(Group(draw.position, kept, advantages))
+        return groups
+
+    def _records(self, groups: Sequence[Group], played: Sequence[Rollout]) -> list[RolloutRecord]:
+        graded = [pair for group in groups for pair in zip(group.rollouts, group.advantages, strict=True)]
+        failed = [(rollout, 0.0) for rollout in played if rollout.failure]
+        text = self._player.chat.full_text
+        return [RolloutRecord(rollout, value, text(list(rollout.token_ids_T))) for rollout, value in graded + failed]
+
+
+def _nothing_left(played: Sequence[Rollout]) -> str:
+    reasons = Counter(rollout.failure for rollout in played)
+    counts = ", ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
+    return (
+        f"all {len(played)} rollouts of this step failed ({counts}), so there is nothing to train on. The first one: "
+        f"{played[0].failure_detail}. Mend the environment and continue with `--resume`."
+    )
+
+
+def _samples(group: Group) -> list[Sample]:
+    """A group's rollouts as the trainer sees them. The advantage is the episode's, on every token."""
+    return [
+        Sample(
+            token_ids_T=rollout.token_ids_T,
+            loss_mask_T=rollout.loss_mask_T,
+            logprobs_T=rollout.logprobs_T,
+            advantages_T=(advantage,) * len(rollout.token_ids_T),
+            version=min(v for v, mask in zip(rollout.versions_T, rollout.loss_mask_T, strict=True) if mask),
+            group_id=group.position,
+        )
+        for rollout, advantage in zip(group.rollouts, group.advantages, strict=True)
+    ]
+
+
+def _metrics(played: Sequence[Rollout], groups: Sequence[Group], num_drawn: int) -> Metrics:
+    good = [rollout for group in groups for rollout in group.rollouts]
+    trained = sum(len(group.rollouts) for group in groups if group.has_signal)
+    metrics: Metrics = {
+        "rollout/num": float(len(played)),
+        "rollout/num_trained": float(trained),
+        "rollout/tokens_sampled": float(sum(rollout.num_sampled for rollout in played)),
+    }
+    drops = Counter(rollout.failure for rollout in played if rollout.failure)
+    if zero_signal := len(good) - trained:
+        drops["zero_signal"] = zero_signal
+    metrics |= {f"drop/{reason}": float(count) for reason, count in drops.items()}
+    metrics["reward/zero_signal_groups"] = sum(not group.has_signal for group in groups) / num_drawn
+    rewards = [rollout.reward for rollout in good]
+    mean = sum(rewards) / len(rewards)
+    metrics |= {
+        "reward/mean": mean,
+        "reward/std": (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5,
+        "reward/min": min(rewards),
+        "reward/max": max(rewards),
+        "rollout/tokens_sampled_mean": sum(rollout.num_sampled for rollout in good) / len(good),
+        "rollout/truncated": sum(rollout.metrics["truncated"] for rollout in good) / len(good),
+        "rollout/turns_mean": sum(rollout.metrics["turns"] for rollout in good) / len(good),
+    }
+    return metrics | _environment_means(good)
+
+
+def _environment_means(rollouts: Sequence[Rollout]) -> Metrics:
+    """The mean of each metric that environments report, over the rollouts that report it."""
+    values: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        for name, value in rollout.metrics.items():
+            if name not in ("turns", "truncated"):
+                values.setdefault(f"env/{name}", []).append(value)
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
+
+
+def _speed(played: Sequence[Rollout], seconds: float) -> Metrics:
+    sampled = sum(rollout.num_sampled for rollout in played)
+    return {"time/rollout_s": seconds, "perf/tokens_sampled_per_s": sampled / seconds}

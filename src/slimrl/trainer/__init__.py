@@ -1,0 +1,1 @@
+"""From samples to a weight update. Never imports inference, environments or orchestrator."""

@@ -1,0 +1,44 @@
+"""Made-up batches for the trainer alone: random tokens, random rewards. Measures speed and memory, teaches nothing."""
+
+import random
+
+from slimrl.config.run import FakeDataConfig
+from slimrl.transport.base import Batch
+from slimrl.types import Sample
+
+# Far behind every real version, so that the guard, which compares fresh tokens only, leaves made-up ones alone.
+STALE = -1
+
+
+class FakeBatches:
+    """`receive` for the training loop. Batch n is a function of the seed and n."""
+
+    def __init__(self, config: FakeDataConfig, vocab_size: int, seed: int) -> None:
+        self._config = config
+        self._vocab_size = vocab_size
+        self._seed = seed
+
+    def receive(self, step: int) -> Batch:
+        rng = random.Random(f"{self._seed}/{step}")
+        samples: list[Sample] = []
+        prompt: list[int] = []
+        for number in range(self._config.batch_size):
+            if number % self._config.rollouts_per_example == 0:
+                prompt = self._tokens(rng, self._config.prompt_len)
+            samples.append(self._sample(rng, prompt, number // self._config.rollouts_per_example))
+        return Batch(tuple(samples), temperature=1.0, data_position=step + 1)
+
+    def _sample(self, rng: random.Random, prompt: list[int], group_id: int) -> Sample:
+        length = self._config.completion_len
+        return Sample(
+            token_ids_T=(*prompt, *self._tokens(rng, length)),
+            loss_mask_T=(False,) * len(prompt) + (True,) * length,
+            # Near what a random token has under an untrained model: ratios then stay within a few orders of one.
+            logprobs_T=(0.0,) * len(prompt) + (-10.0,) * length,
+            advantages_T=(rng.gauss(0.0, 1.0),) * (len(prompt) + length),
+            version=STALE,
+            group_id=group_id,
+        )
+
+    def _tokens(self, rng: random.Random, length: int) -> list[int]:
+        return [rng.randrange(self._vocab_size) for _ in range(length)]

@@ -1,0 +1,103 @@
+"""Policy losses and what divides their sum. Pure functions of tensors; no model, no device, no config file.
+
+Notation, per trained token: `new` = log-probability under the weights being trained, `old` = under the sampler when the
+token was drawn, rho = exp(new - old), A = advantage (no gradient), sg = stop gradient. Index suffix _N: the trained
+tokens of a micro-batch, laid end to end; `sequence_N` says which rollout each belongs to. Every loss returns (L_N,
+capped_N): the loss of each token, to be multiplied by its weight from `token_weights` and summed, and whether a cap or
+clip decided it.
+
+Differences of log-probabilities are clamped before `exp`: e^20 is far beyond every cap, and no product overflows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from slimrl.config.train import Aggregation, LossChoices, PolicyLoss
+
+MAX_LOG_RATIO = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBatch:
+    """What a loss is a function of; all tensors (N,), `new_N` alone carries a gradient."""
+
+    new_N: Tensor
+    old_N: Tensor
+    advantage_N: Tensor
+    sequence_N: Tensor
+
+
+PolicyLossFunction = Callable[[TokenBatch, LossChoices], tuple[Tensor, Tensor]]
+
+
+def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
+    """log rho, clamped to +-20; the gradient of a clamped token is zero, as its ratio is beyond every cap."""
+    return (new_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def aipo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+    """L = -sg(min(rho, delta)) A new. One-sided cap on the importance weight (LlamaRL, 2505.24034)."""
+    rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
+    loss_N = -rho_N.clamp_max(choices.delta) * tokens.advantage_N * tokens.new_N
+    return loss_N, rho_N > choices.delta
+
+
+def clip(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+    """L = -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) (PPO, 1707.06347; GRPO, 2402.03300)."""
+    rho_N = log_ratio(tokens.new_N, tokens.old_N).exp()
+    clipped_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high)
+    loss_N = -torch.minimum(rho_N * tokens.advantage_N, clipped_N * tokens.advantage_N)
+    return loss_N, clipped_N * tokens.advantage_N < rho_N * tokens.advantage_N
+
+
+def gspo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+    """As `clip`, with the ratio of the whole sequence, s = exp(mean(new - old)): each token's ratio is
+    sg(s) exp(new - sg(new)), so that all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
+    num_sequences = int(tokens.sequence_N.max()) + 1 if tokens.sequence_N.numel() else 0
+    sums = tokens.new_N.new_zeros(num_sequences).index_add(0, tokens.sequence_N, (tokens.new_N - tokens.old_N).detach())
+    counts = tokens.sequence_N.bincount(minlength=num_sequences).clamp_min(1)
+    mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)[tokens.sequence_N]
+    rho_N = mean_N.exp() * (tokens.new_N - tokens.new_N.detach()).exp()
+    clipped_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high)
+    loss_N = -torch.minimum(rho_N * tokens.advantage_N, clipped_N * tokens.advantage_N)
+    return loss_N, clipped_N * tokens.advantage_N < rho_N * tokens.advantage_N
+
+
+def cispo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+    """L = -sg(clip(rho, 1 - eps_low, 1 + eps_high)) A new: clipped tokens keep their gradient (MiniMax-M1,
+    2506.13585)."""
+    rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
+    weight_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high)
+    return -weight_N * tokens.advantage_N * tokens.new_N, weight_N != rho_N
+
+
+def reinforce(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+    """L = -A new (Williams 1992). On-policy only: it has no correction for stale data."""
+    return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
+
+
+POLICY_LOSSES: dict[PolicyLoss, PolicyLossFunction] = {
+    "aipo": aipo,
+    "clip": clip,
+    "gspo": gspo,
+    "cispo": cispo,
+    "reinforce": reinforce,
+}
+
+
+def token_weights(lengths_B: list[int], aggregation: Aggregation, max_tokens: int) -> list[float]:
+    """The weight of each token of rollout b, from the trained lengths of the whole batch (all ranks, all micro-batches):
+    splitting a batch never changes its gradient.
+
+    token: 1 / all trained tokens (DAPO, 2503.14476); sequence: 1 / (own length x rollouts) (GRPO, 2402.03300);
+    constant: 1 / (rollouts x max_tokens) (Dr. GRPO, 2503.20783).
+    """
+    num_tokens, num_rollouts = sum(lengths_B), len(lengths_B)
+    if aggregation == "token":
+        return [1 / num_tokens] * num_rollouts
+    if aggregation == "sequence":
+        return [1 / (length * num_rollouts) for length in lengths_B]
+    return [1 / (num_rollouts * max_tokens)] * num_rollouts

@@ -1,0 +1,107 @@
+"""AdamW on float32 master weights, for a module that computes in bfloat16 or float32.
+
+A bfloat16 weight near 1 moves in steps of 1/128, so small updates would vanish: the optimizer keeps float32 masters
+and writes them back to the module after each step. Gradients are added up in float32 as soon as they are made, and the
+module's own are freed, so micro-batches lose no precision.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from slimrl.config.train import OptimConfig, ScheduleConfig
+
+
+def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
+    """The learning rate of 0-based `step` as a multiple of the peak: a linear warm-up, then the chosen shape."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    if config.type == "constant":
+        return 1.0
+    progress = (step - config.warmup_steps) / max(1, max_steps - config.warmup_steps)
+    shape = 1 - progress if config.type == "linear" else 0.5 * (1 + math.cos(math.pi * progress))
+    return config.min_lr_ratio + (1 - config.min_lr_ratio) * shape
+
+
+class MasterAdamW:
+    """The module's parameters as float32 masters with their AdamW state. Call `step` after the backward passes."""
+
+    def __init__(self, module: nn.Module, config: OptimConfig) -> None:
+        self.names = [name for name, p in module.named_parameters() if p.requires_grad]
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self.masters = [_master(p) for p in self._parameters]
+        self._hooks = []
+        for parameter, master in zip(self._parameters, self.masters, strict=True):
+            if master is not parameter:
+                master.grad = torch.zeros_like(master)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(_move_gradient_to(master)))
+        self._config = config
+        self._adamw = torch.optim.AdamW(
+            [
+                {"params": [m for m in self.masters if m.ndim >= 2], "weight_decay": config.weight_decay},
+                {"params": [m for m in self.masters if m.ndim < 2], "weight_decay": 0.0},
+            ],
+            lr=config.lr,
+            betas=(config.beta1, config.beta2),
+            eps=config.eps,
+            fused=True,
+        )
+
+    def step(self, lr_factor: float) -> float:
+        """Clip, update masters and module, clear gradients. Returns the gradient's norm before clipping; when that is
+        not finite nothing is updated."""
+        norm = float(nn.utils.clip_grad_norm_(self.masters, self._config.max_grad_norm))
+        if math.isfinite(norm):
+            for group in self._adamw.param_groups:
+                group["lr"] = self._config.lr * lr_factor
+            self._adamw.step()
+            self._write_back()
+        self._adamw.zero_grad(set_to_none=False)
+        return norm
+
+    def release(self) -> None:
+        """Let go of the module, so that another optimizer can take it."""
+        for hook in self._hooks:
+            hook.remove()
+        for parameter in self._parameters:
+            parameter.grad = None
+
+    def state_dict(self) -> dict[str, object]:
+        """Masters by name, and AdamW's own state: all that a resumed run needs."""
+        return {"masters": self.masters_by_name(), "adamw": self._adamw.state_dict()}
+
+    def masters_by_name(self) -> dict[str, Tensor]:
+        """The float32 weights under the module's own names."""
+        return {name: master.detach() for name, master in zip(self.names, self.masters, strict=True)}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, dict[str, Tensor]]) -> None:
+        """The inverse of `state_dict`; raises KeyError or RuntimeError if the state is of another model."""
+        for name, master in zip(self.names, self.masters, strict=True):
+            master.copy_(state["masters"][name])
+        self._adamw.load_state_dict(state["adamw"])
+        self._write_back()
+
+    @torch.no_grad()
+    def _write_back(self) -> None:
+        for parameter, master in zip(self._parameters, self.masters, strict=True):
+            if master is not parameter:
+                parameter.copy_(master)
+
+
+def _master(parameter: nn.Parameter) -> nn.Parameter:
+    """The float32 master of a parameter: itself if it is float32 already."""
+    return parameter if parameter.dtype == torch.float32 else nn.Parameter(parameter.detach().float())
+
+
+class _move_gradient_to:  # noqa: N801 - reads as a verb where it is used
+    """A hook that adds a parameter's fresh gradient to its master's and frees it."""
+
+    def __init__(self, master: nn.Parameter) -> None:
+        self._master = master
+
+    def __call__(self, parameter: Tensor) -> None:
+        assert parameter.grad is not None and self._master.grad is not None
+        self._master.grad.add_(parameter.grad)
+        parameter.grad = None

@@ -1,0 +1,71 @@
+"""The supervised loop: raise the probability of the assistant's tokens in given conversations.
+
+The loss is the mean negative log-likelihood over the assistant tokens of the batch. Conversations come as `Sample`s
+whose mask marks those tokens, so packing, log-probabilities and the optimizer are those of RL.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from slimrl.config.run import SFTConfig
+from slimrl.monitor.sinks import Monitor
+from slimrl.trainer.logprobs import target_logprobs
+from slimrl.trainer.optim import schedule_factor
+from slimrl.trainer.packing import pack_samples
+from slimrl.trainer.state import TrainState, save_if_due
+from slimrl.types import Metrics, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """What to learn from: the samples of a training step, and those to validate on."""
+
+    of_step: Callable[[int], Sequence[Sample]]
+    validation: Sequence[Sample]
+
+
+def train(state: TrainState, config: SFTConfig, conversations: Conversations, monitor: Monitor) -> None:
+    """Train from where `state` stands to `max_steps`; validates before, after, and at the interval."""
+    for step in range(state.progress.step, config.max_steps):
+        began = time.perf_counter()
+        metrics: Metrics = {}
+        if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
+            metrics["sft/val_loss"] = validate(state, config, conversations.validation)
+
+        samples = conversations.of_step(step)
+        num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
+        metrics |= {"sft/loss": backward(state, config, samples) / num_tokens, "sft/tokens": float(num_tokens)}
+        lr_factor = schedule_factor(step, config.max_steps, config.schedule)
+        metrics |= {"optim/grad_norm": state.optimizer.step(lr_factor), "optim/lr": config.optim.lr * lr_factor}
+
+        seconds = time.perf_counter() - began
+        metrics |= {"time/step_s": seconds, "perf/tokens_trained_per_s": num_tokens / seconds}
+        if step + 1 == config.max_steps:
+            metrics["sft/val_loss"] = validate(state, config, conversations.validation)
+        monitor.log(step, metrics)
+        state.advance(step + 1, seconds)
+        save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
+
+
+def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> float:
+    """Accumulate the gradient of the mean loss over all assistant tokens; returns the summed loss, in nats."""
+    num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
+    total = 0.0
+    for pack in pack_samples(samples, config.micro_batch_tokens, state.policy.device):
+        logprob_N, _ = target_logprobs(state.policy.module, pack, temperature=1.0)
+        loss = -logprob_N.sum()
+        (loss / num_tokens).backward()
+        total += loss.item()
+    return total
+
+
+@torch.inference_mode()
+def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> float:
+    """Mean negative log-likelihood of the assistant tokens, in nats a token, without a gradient."""
+    packs = pack_samples(samples, config.micro_batch_tokens, state.policy.device)
+    total = sum(-target_logprobs(state.policy.module, pack, temperature=1.0)[0].sum().item() for pack in packs)
+    return total / sum(len(pack.target_N) for pack in packs)

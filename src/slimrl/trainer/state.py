@@ -1,0 +1,68 @@
+"""What a training run consists of at any moment, and how it is put on disk and taken up again. Shared by RL and SFT."""
+
+import resource
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from slimrl.config.run import CkptConfig
+from slimrl.config.train import OptimConfig
+from slimrl.models.load import Policy, save_policy
+from slimrl.trainer.checkpoint import (
+    Progress,
+    fresh_progress,
+    load_checkpoint,
+    prune,
+    save_checkpoint,
+    step_directories,
+)
+from slimrl.trainer.optim import MasterAdamW
+
+
+@dataclass(slots=True)
+class TrainState:
+    """All that a checkpoint holds: the policy, its optimizer, and how far the run is."""
+
+    policy: Policy
+    optimizer: MasterAdamW
+    progress: Progress
+
+    def advance(self, data_position: int, seconds: float) -> None:
+        """One more step is done."""
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            data_position=data_position,
+            seconds=self.progress.seconds + seconds,
+        )
+
+
+def start(policy: Policy, optim: OptimConfig, output_dir: Path, resume: bool) -> TrainState:
+    """A fresh state, or with `resume` the newest checkpoint's if there is one."""
+    optimizer = MasterAdamW(policy.module, optim)
+    progress = fresh_progress(policy.dtype)
+    if resume:
+        progress = load_checkpoint(output_dir, optimizer) or progress
+    return TrainState(policy, optimizer, progress)
+
+
+def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptConfig) -> None:
+    """At the interval and after the last step: a checkpoint to resume from, and the weights for everyone else."""
+    step = state.progress.step
+    if step == max_steps or (ckpt.interval_steps > 0 and step % ckpt.interval_steps == 0):
+        save_policy(state.policy, weights_directory(output_dir, step), state.optimizer.masters_by_name())
+        save_checkpoint(output_dir, state.optimizer, state.progress, ckpt.keep)
+        prune(step_directories(output_dir / "weights"), ckpt.keep)
+
+
+def weights_directory(output_dir: Path, step: int) -> Path:
+    """Where the weights after `step` steps are, in Hugging Face format."""
+    return output_dir / "weights" / f"step_{step}"
+
+
+def peak_memory_gb(device: torch.device) -> float:
+    """Most memory used so far: by the process, or on a GPU by its tensors."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9

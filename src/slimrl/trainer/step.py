@@ -1,0 +1,153 @@
+"""One optimizer step on a batch of samples: pack, forward, loss, backward, update; and the guard.
+
+The guard: the trainer recomputes the log-probability of every token that the sampler drew from the same weights. If the
+two disagree beyond rounding, the gradient is not that of the distribution sampled from, and the run stops there.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from slimrl.config.train import GuardConfig, TrainerConfig
+from slimrl.errors import UserError
+from slimrl.trainer.logprobs import target_logprobs
+from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_weights
+from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.packing import Pack, pack_samples
+from slimrl.transport.base import Batch
+from slimrl.types import Metrics, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class _SampleTensors:
+    """Per trained token of the whole batch, in sample order; `offset_B` is where sample b begins."""
+
+    old: Tensor
+    advantage: Tensor
+    weight: Tensor
+    offset_B: Tensor
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Sums and extremes over the trained tokens of a batch, gathered pack by pack."""
+
+    loss: float = 0.0
+    entropy: float = 0.0
+    capped: float = 0.0
+    nonfinite: int = 0
+    gap_sum: float = 0.0
+    gap_max: float = 0.0
+    mismatch_kl: float = 0.0
+    ratio_max: float = 0.0
+    tokens: int = 0
+
+
+class TrainStep:
+    """Applies batches to one module."""
+
+    def __init__(self, module: nn.Module, optimizer: MasterAdamW, config: TrainerConfig, seq_len: int) -> None:
+        self._module = module
+        self._optimizer = optimizer
+        self._config = config
+        self._choices = config.loss.choices()
+        self._seq_len = seq_len
+        self._device = next(module.parameters()).device
+
+    def __call__(self, batch: Batch, lr_factor: float, version: int) -> Metrics:
+        """Update the weights with the batch and return what happened; `version` is that of the weights before."""
+        if not batch.samples:
+            return {}
+        tensors = self._tensors(batch.samples)
+        packs = pack_samples(batch.samples, self._config.micro_batch_tokens, self._device)
+        totals = _Totals()
+        for pack in packs:
+            self._backward(pack, tensors, batch.temperature, totals)
+        fresh = all(sample.version == version for sample in batch.samples)
+        metrics = _metrics(totals, row_tokens=sum(len(pack.token_ids_T) for pack in packs), samples=batch.samples)
+        if fresh:
+            check_agreement(metrics, self._config.guard)
+        metrics["optim/grad_norm"] = self._optimizer.step(lr_factor)
+        metrics["optim/lr"] = self._config.optim.lr * lr_factor
+        return metrics
+
+    def _tensors(self, samples: Sequence[Sample]) -> _SampleTensors:
+        lengths = [sum(sample.loss_mask_T) for sample in samples]
+        weights = token_weights(lengths, self._choices.aggregation, self._seq_len)
+        trained = [[t for t, mask in enumerate(sample.loss_mask_T) if mask] for sample in samples]
+        old = [sample.logprobs_T[t] for sample, ts in zip(samples, trained, strict=True) for t in ts]
+        advantage = [sample.advantages_T[t] for sample, ts in zip(samples, trained, strict=True) for t in ts]
+        weight = [w for w, length in zip(weights, lengths, strict=True) for _ in range(length)]
+        offsets = [sum(lengths[:b]) for b in range(len(samples))]
+        return _SampleTensors(*(torch.tensor(x, device=self._device) for x in (old, advantage, weight, offsets)))
+
+    def _backward(self, pack: Pack, tensors: _SampleTensors, temperature: float, totals: _Totals) -> None:
+        """Accumulate the gradient of one pack. A token whose log-probability is not finite is masked and counted."""
+        new_N, entropy_N = target_logprobs(self._module, pack, temperature)
+        index_N = _token_index(pack, tensors.offset_B)
+        finite_N = torch.isfinite(new_N.detach())
+        new_N = torch.where(finite_N, new_N, tensors.old[index_N])
+        tokens = TokenBatch(new_N, tensors.old[index_N], tensors.advantage[index_N], _sequence_numbers(pack))
+        loss_N, capped_N = POLICY_LOSSES[self._choices.policy](tokens, self._choices)
+        loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
+        loss.backward()
+        with torch.no_grad():
+            gap_N = (tokens.new_N - tokens.old_N).abs()
+            log_rho_N = log_ratio(tokens.new_N, tokens.old_N)
+            totals.loss += loss.item()
+            totals.entropy += entropy_N[finite_N].sum().item()
+            totals.capped += capped_N.sum().item()
+            totals.nonfinite += int((~finite_N).sum())
+            totals.gap_sum += gap_N.sum().item()
+            totals.gap_max = max(totals.gap_max, gap_N.max().item())
+            totals.mismatch_kl += (log_rho_N.exp() - log_rho_N - 1).sum().item()
+            totals.ratio_max = max(totals.ratio_max, log_rho_N.exp().max().item())
+            totals.tokens += len(new_N)
+
+
+def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
+    """Where each of the pack's tokens stands in the batch's per-token tensors."""
+    # A sample's tokens stand together and in order, so a token's place is its distance from the sample's first one.
+    first = torch.cat([pack.sample_N.new_ones(1, dtype=torch.bool), pack.sample_N[1:] != pack.sample_N[:-1]])
+    position_N = torch.arange(len(first), device=first.device)
+    start_N = torch.where(first, position_N, 0).cummax(0).values
+    return offset_B[pack.sample_N] + position_N - start_N
+
+
+def _sequence_numbers(pack: Pack) -> Tensor:
+    """The pack's samples numbered from 0, one number a token."""
+    numbers: Tensor = torch.unique(pack.sample_N, return_inverse=True)[1]
+    return numbers
+
+
+def _metrics(totals: _Totals, row_tokens: int, samples: Sequence[Sample]) -> Metrics:
+    return {
+        "loss/policy": totals.loss,
+        "loss/entropy": totals.entropy / max(1, totals.tokens - totals.nonfinite),
+        "loss/clipped": totals.capped / totals.tokens,
+        "loss/ratio_max": totals.ratio_max,
+        "loss/nonfinite_tokens": float(totals.nonfinite),
+        "loss/tokens": float(totals.tokens),
+        "guard/max_logprob_gap": totals.gap_max,
+        "guard/mean_logprob_gap": totals.gap_sum / totals.tokens,
+        "guard/mismatch_kl": totals.mismatch_kl / totals.tokens,
+        "perf/unique_token_share": row_tokens / sum(len(sample.token_ids_T) for sample in samples),
+    }
+
+
+def check_agreement(metrics: Metrics, guard: GuardConfig) -> None:
+    """Raise UserError when sampler and trainer disagree about fresh tokens by more than the guard allows."""
+    for key, limit in (("max_logprob_gap", guard.max_logprob_gap), ("mismatch_kl", guard.max_mismatch_kl)):
+        value = metrics[f"guard/{key}"]
+        if not value <= limit or not math.isfinite(value):
+            setting = key if key == "max_logprob_gap" else "max_mismatch_kl"
+            raise UserError(
+                f"sampler and trainer disagree about tokens sampled from the same weights: {key} is {value:.4g}, the "
+                f"bound is {limit:g}. The gradient would be of another distribution than the one sampled from, so the "
+                "run stops before the update. Usual causes: the module changed while it was sampling (dropout, weights "
+                "edited by hand), an architecture whose attention slimrl misreads, or too coarse a dtype: try "
+                f"`--model.dtype float32`. If the gap is expected, raise `--trainer.guard.{setting}`."
+            )

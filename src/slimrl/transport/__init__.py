@@ -1,0 +1,1 @@
+"""How samples and weights travel between the two halves."""
