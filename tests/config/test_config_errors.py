@@ -52,7 +52,7 @@ def error_of(config_class: type[CommandConfig], argv: list[str], **environ: str)
             ["orchestrator.env.0.args (FILE:4): found 3, expected a dictionary"],
         ),
         ("[[orchestrator.env]]", ["orchestrator.env.0.id is not set, expected text"]),
-        ("wandb.name = 2020-01-01", ["wandb.name (FILE:3): found the date or time 2020-01-01, expected text"]),
+        ("wandb.name = 2020-01-01", ["wandb.name (FILE:3): found 2020-01-01, a date, expected text"]),
     ],
 )
 def test_mistake_in_a_file_names_its_line(line: str, parts: list[str], tmp_path: Path) -> None:

@@ -44,8 +44,9 @@ def test_help_shows_type_default_and_meaning() -> None:
 
 def test_help_separates_the_kinds_of_a_section() -> None:
     text = help_text(COMMANDS["sft"])
-    assert '[data]  type = "expert"\n' in text
-    assert '[data]  type = "file"\n' in text
+    assert '[data]  if --data.type is "expert"\n' in text
+    assert '[data]  if --data.type is "file"\n' in text
+    assert '--data.type  "file" (required)\n' in text
 
 
 @ALL

@@ -203,6 +203,12 @@ def test_variables_are_read() -> None:
     assert (config.orchestrator.env[0].args, config.wandb.project) == ({"n": 3}, "p")
 
 
+def test_variables_fill_a_list_in_the_order_of_its_elements() -> None:
+    environ = {f"SLIMRL_ENV__{index}__ID": f"e{index}" for index in (10, 2, *range(3, 10), 1, 0)}
+    config = load(EvalRunConfig, [], environ | {"SLIMRL_ENV__1__ARGS__N": "3"}).config
+    assert [env.id for env in config.env] == [f"e{index}" for index in range(11)]
+
+
 def test_variables_that_are_not_for_this_command_are_passed_over() -> None:
     environ = {
         "SLIMRL_ORCHESTRATOR__BATCH_SIZE": "16",  # of `rl`

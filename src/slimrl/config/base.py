@@ -9,6 +9,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
+# Variables that begin with SLIMRL_ and set nothing in the configuration.
+OTHER_VARIABLES = {"SLIMRL_CACHE": "directory for models converted from another format"}
+
 
 class Config(BaseModel):
     """A section: immutable, with no unknown keys and no silent conversions (the text "3" is not the number 3)."""

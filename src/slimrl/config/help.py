@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from slimrl.config.base import CommandConfig, Config
-from slimrl.config.schema import Path, Spec, below, expected, known_keys, spec_of, spell
+from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
+from slimrl.config.schema import Path, Spec, below, expected, known_keys, spec_of, spec_of_field, spell
 
 WIDTH = 100
 SYNTAX = """
@@ -17,7 +17,8 @@ Settings are read in this order, and the first that has one wins:
   --section @ FILE         the same, for one section
   SLIMRL_SECTION__KEY      an environment variable (PRIME_SECTION__KEY is read too, and counts for less)
 Lists and dictionaries are written in TOML or JSON: --orchestrator.env '[{id="reverse-text"}]'; one
-element is reached by its number: --orchestrator.env.0.id reverse-text
+element is reached by its number: --orchestrator.env.0.id reverse-text. Other variables:
+{variables}
 
   --dry-run                print every setting and where it came from, then stop
   --help                   print this text
@@ -27,14 +28,20 @@ element is reached by its number: --orchestrator.env.0.id reverse-text
 def help_text(config_class: type[CommandConfig]) -> str:
     """Every setting of a command: grouped by section, with type, default and meaning; examples at the end."""
     command = config_class.command
-    parts = [f"usage: slimrl {command} [@ FILE ...] [--key VALUE ...]", "", _wrap(_doc(config_class), ""), SYNTAX]
+    variables = "\n".join(f"  {name:<24} {meaning}" for name, meaning in OTHER_VARIABLES.items())
+    parts = [
+        f"usage: slimrl {command} [@ FILE ...] [--key VALUE ...]",
+        "",
+        _wrap(_doc(config_class), ""),
+        SYNTAX.replace("{variables}", variables),
+    ]
     parts += _section(spec_of(config_class), (), "Settings")
     parts += ["Examples", *(f"  {example}" for example in config_class.examples)]
     return "\n".join(parts) + "\n"
 
 
-def _section(spec: Spec, path: Path, title: str) -> Iterator[str]:
-    """The settings of one section, then the sections inside it."""
+def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:
+    """The settings of one section, then the sections inside it; `chosen_by` is the key that chooses this kind of it."""
     fields = {key: field for key in known_keys(spec) if (field := below(spec, key))}
     inner = {key: field for key, field in fields.items() if _item(field).sections}
     yield title
@@ -43,7 +50,11 @@ def _section(spec: Spec, path: Path, title: str) -> Iterator[str]:
     yield ""
     for key, field in fields.items():
         if key not in inner:
-            yield from _setting((*path, key), field)
+            default = " (required)" if key == chosen_by else _default(field)
+            yield textwrap.fill(
+                f"  --{spell((*path, key))}  {expected(field)}{default}", WIDTH, subsequent_indent=" " * 10
+            )
+            yield _wrap(_meaning(field), "      ") + "\n"
     for key, field in inner.items():
         yield from _variants(field, (*path, key))
 
@@ -52,20 +63,20 @@ def _variants(field: Spec, path: Path) -> Iterator[str]:
     """A section; each kind of it if there are several; the element of a list of them."""
     if field.is_list:
         title = f"[[{spell(path)}]]  {expected(field)}{_default(field)}"
-        meaning = field.field.description if field.field else ""
-        yield from _section(_item(field), (*path, "0"), f"{title}\n{_wrap(meaning or '', '  ')}")
+        yield from _section(_item(field), (*path, "0"), f"{title}\n{_wrap(_meaning(field), '  ')}")
+        return
+    if len(field.sections) == 1:
+        yield from _section(field, path, f"[{spell(path)}]")
         return
     for section in field.sections:
-        kind = f'  type = "{section.model_fields["type"].default}"' if len(field.sections) > 1 else ""
-        yield from _section(spec_of(section), path, f"[{spell(path)}]{kind}")
+        kind = expected(spec_of_field(section.model_fields["type"]))
+        yield from _section(
+            spec_of(section), path, f"[{spell(path)}]  if --{spell(path)}.type is {kind}", chosen_by="type"
+        )
 
 
-def _setting(path: Path, field: Spec) -> Iterator[str]:
-    heading = f"  --{spell(path)}  {expected(field)}{_default(field)}"
-    yield textwrap.fill(heading, WIDTH, subsequent_indent="          ", break_on_hyphens=False)
-    description = field.field.description if field.field else ""
-    yield _wrap(description or "", "      ")
-    yield ""
+def _meaning(field: Spec) -> str:
+    return (field.field.description if field.field else None) or ""
 
 
 def _item(field: Spec) -> Spec:

@@ -18,12 +18,12 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from slimrl.config.base import CommandConfig, Config
+from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
 from slimrl.config.check import Contradiction, check
 from slimrl.config.flags import from_command_line
 from slimrl.config.run import COMMANDS
 from slimrl.config.schema import Path, Spec, below, expected, leaves, locate, spec_of, spec_of_field, spell, where
-from slimrl.config.sources import ENV_PREFIXES, NOT_SETTINGS, Setting, flatten, from_environment, show
+from slimrl.config.sources import ENV_PREFIXES, Setting, flatten, from_environment, show
 from slimrl.errors import UserError
 
 C = TypeVar("C", bound=CommandConfig)
@@ -85,7 +85,7 @@ def _is_meant(setting: Setting, root: Spec, prefix: str) -> bool:
 
 
 def _unknown_variable(name: str, root: Spec) -> str:
-    names = [*NOT_SETTINGS, *(f"SLIMRL_{'__'.join(path).upper()}" for path, _ in leaves(root))]
+    names = [*OTHER_VARIABLES, *(f"SLIMRL_{'__'.join(path).upper()}" for path, _ in leaves(root))]
     ending = name.removeprefix("SLIMRL")
     close = [known for known in names if known.endswith(ending)] or difflib.get_close_matches(name, names, 1, 0.0)
     hint = f" The nearest is `{close[0]}`." if close else ""
@@ -104,7 +104,7 @@ def _plain(setting: Setting, root: Spec) -> list[Setting]:
     value = setting.value if setting.kind == "file" else _read_text(setting.value, spec)
     here = where(setting.path, setting.origin)
     if not isinstance(value, (str, int, float, list, dict)):
-        found = "nothing" if value is None else f"the date or time {value}"
+        found = "nothing" if value is None else f"{value}, a {type(value).__name__}"
         raise UserError(f"{here}: found {found}, expected {expected(spec)}.")
     is_section = isinstance(value, dict)
     if spec.is_list and not isinstance(value, list):
@@ -207,10 +207,9 @@ def _explain(error: ValidationError, tree: Tree, origins: Origins, root: Spec) -
             deeper = below(spec, key)  # None: not a key but pydantic's name for a member of a union
             spec, path = (deeper, (*path, key)) if deeper else (spec, path)
         messages.setdefault(path, _explain_one(item["type"], path, spec, (tree, origins)))
-    texts = list(messages.values())
-    return (
-        texts[0] if len(texts) == 1 else f"{len(texts)} settings cannot be used:\n" + "\n".join(f"- {t}" for t in texts)
-    )
+    if len(messages) == 1:
+        return next(iter(messages.values()))
+    return "\n".join([f"{len(messages)} settings cannot be used:", *(f"- {text}" for text in messages.values())])
 
 
 def _explain_one(kind: str, path: Path, spec: Spec, found: tuple[Tree, Origins]) -> str:

@@ -63,7 +63,7 @@ class Spec:
 
     @property
     def default(self) -> Any:
-        """The value if nothing sets it, as plain data for a list; None where a value is required."""
+        """The value if nothing sets it; None where a value is required."""
         value = PydanticUndefined if self.field is None else self.field.get_default(call_default_factory=False)
         return None if value is PydanticUndefined else value
 
@@ -114,12 +114,13 @@ def expected(spec: Spec) -> str:
     if spec.is_list:
         item = spec_of(get_args(spec.annotation)[0])
         many = (
-            "sections" if item.sections else expected(item).replace("number", "numbers").replace("integer", "integers")
+            expected(item).replace("number", "numbers").replace("integer", "integers").replace("a section", "sections")
         )
-        return f"list of {many}" + (", at least one" if any(True for _ in _lengths(spec)) else "")
+        at_least_one = any(isinstance(item, annotated_types.MinLen) for item in spec.constraints)
+        return f"list of {many}{', at least one' if at_least_one else ''}"
     words = {float: "number", int: "integer", bool: "true or false", str: "text", Any: "any value"}
     if spec.annotation in words:
-        return " ".join([words[spec.annotation], *([_bounds(spec)] if _bounds(spec) else [])])
+        return f"{words[spec.annotation]} {_bounds(spec)}".rstrip()
     if len(spec.sections) > 1:
         kinds = [expected(spec_of_field(section.model_fields["type"])) for section in spec.sections]
         return f"a section with type = {' or '.join(kinds)}"
@@ -129,10 +130,6 @@ def expected(spec: Spec) -> str:
 def spell(path: Path) -> str:
     """A path as it is written in a flag or a file."""
     return ".".join(path)
-
-
-def _lengths(spec: Spec) -> Iterator[annotated_types.MinLen]:
-    return (item for item in spec.constraints if isinstance(item, annotated_types.MinLen))
 
 
 def _bounds(spec: Spec) -> str:
@@ -189,9 +186,8 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
     if not parent.sections:
         return f"{parent_name} is {expected(parent)} and has no settings inside it."
     known = [leaf for leaf, _ in leaves(root)]
-    elsewhere = [leaf for leaf in known if leaf[-len(path) :] == path] or [
-        leaf for leaf in known if leaf[-1] == path[-1]
-    ]
+    same_ending = [leaf for leaf in known if leaf[-len(path) :] == path]
+    elsewhere = same_ending or [leaf for leaf in known if leaf[-1] == path[-1]]
     if not elsewhere:
         return f"there is no such setting.{nearest(path[depth], known_keys(parent))}"
     close = sorted(elsewhere, key=lambda leaf: -len(set(leaf) & set(path)))[:3]

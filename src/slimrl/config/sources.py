@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import yaml
 
+from slimrl.config.base import OTHER_VARIABLES
 from slimrl.config.schema import Path
 from slimrl.errors import UserError, nearest
 
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
-NOT_SETTINGS = {"SLIMRL_CACHE": "directory for models converted from another format"}
 Lines = dict[Path, int]
 
 
@@ -37,11 +37,13 @@ class Setting:
 
 def from_environment(environ: Mapping[str, str], prefix: str) -> list[Setting]:
     """`SLIMRL_TRAINER__OPTIM__LR=1e-5` is `trainer.optim.lr`."""
-    return [
+    settings = [
         Setting(tuple(name.removeprefix(prefix).lower().split("__")), text, name, "variable")
-        for name, text in sorted(environ.items())
-        if name.startswith(prefix) and name not in NOT_SETTINGS
+        for name, text in environ.items()
+        if name.startswith(prefix) and name not in OTHER_VARIABLES
     ]
+    # A list before its elements, and element 2 before element 10.
+    return sorted(settings, key=lambda setting: [(len(key) * key.isdecimal(), key) for key in setting.path])
 
 
 def from_file(name: str, under: Path = ()) -> list[Setting]:

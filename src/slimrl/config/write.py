@@ -4,6 +4,7 @@ Every setting is written, the defaults too, and what is not a default ends in a 
 The text loads back to an equal configuration.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -33,14 +34,17 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
         partial.write_text(config_toml(resolved), encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise UserError(f"{path}: cannot be written: {reason}. Choose another directory with --output_dir.") from None
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise UserError(
+            f"{path}: cannot be written: {error.strerror}. Choose another directory with --output_dir."
+        ) from None
     return path
 
 
 def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Iterator[str]:
     """The plain values of a section, then the sections inside it, each under its header."""
-    values = {key: getattr(section, key) for key in type(section).model_fields}
+    values = dict(section)
     inner = {key: value for key, value in values.items() if _is_section(value)}
     for key, value in values.items():
         if key not in inner:
