@@ -1,0 +1,147 @@
+"""Conversations as token ids, piece by piece: the opening, then after every sampled turn the continuation.
+
+Nothing that was sampled is ever tokenised again, and earlier turns are never rendered again; so what the policy sees in
+its next turn is exactly what it sampled, even where the chat template would rewrite history (strip `<think>` blocks,
+trim spaces). The pieces come from the tokenizer's own chat template, by rendering it around a marker. Knows nothing of
+models or environments.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from slimrl.errors import UserError
+from slimrl.types import Message
+
+# Stands for an assistant's reply, or (numbered) for any message, when the template is rendered only to see its shape.
+MARKER = "slimrl@marker@"
+QUESTION: Message = {"role": "user", "content": "question"}
+REPLY: Message = {"role": "assistant", "content": MARKER}
+
+
+class ChatFormat:
+    """The chat template of one tokenizer, cut into pieces of token ids.
+
+    Two turns in ChatML; `|` parts the pieces, and what stands in brackets was sampled:
+
+        <start>user q<end> <start>assistant | [A <end>] | <start>user wrong<end> <start>assistant | [B <end>]
+        opening([q])                                      continuation([wrong], after=<end>)
+
+    `end_of_turn` is the token that the template closes an assistant's turn with; `stop_ids` also holds the tokenizer's
+    end of sequence and the caller's `more_stop_ids` (a model's generation config may know more).
+    Raises UserError for a tokenizer without a chat template, or one whose turns have no end token.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, more_stop_ids: Iterable[int] = ()) -> None:
+        if not tokenizer.chat_template:
+            raise UserError(
+                f"The tokenizer of {tokenizer.name_or_path} has no chat template, so it is not known how to write a "
+                "conversation. Use an instruct model, or put a file chat_template.jinja into the model's directory."
+            )
+        self._tokenizer = tokenizer
+        self._known_roles: set[tuple[str, ...]] = set()
+        self._check_roles(("user", "assistant", "user"))
+        eos: int | None = tokenizer.eos_token_id
+        at_the_end = self._first_special(self._render([QUESTION, REPLY], generate=False).partition(MARKER)[2])
+        end_of_turn = eos if at_the_end is None else at_the_end
+        if end_of_turn is None:
+            raise UserError(
+                f"The chat template of {tokenizer.name_or_path} closes an assistant's turn without a special token, "
+                "and the tokenizer has no eos_token, so the model cannot end its turn. Set eos_token in "
+                "tokenizer_config.json."
+            )
+        self.end_of_turn: int = end_of_turn
+        self.stop_ids = frozenset({end_of_turn, *more_stop_ids, *(() if eos is None else (eos,))})
+        between = self._render([QUESTION, REPLY, QUESTION], generate=False).partition(MARKER)[2]
+        self._template_closes = self._first_special(between) == end_of_turn
+
+    def opening(self, messages: Sequence[Message]) -> list[int]:
+        """Token ids of the conversation so far, up to where the assistant begins to speak.
+
+        Raises UserError if the template refuses these roles or leaves a message out.
+        """
+        self._check_roles(tuple(message["role"] for message in messages))
+        return self._encode(self._render(messages, generate=True))
+
+    def continuation(self, messages: Sequence[Message], after: int) -> list[int]:
+        """Token ids from behind the last sampled token, `after`, to where the assistant speaks again; mask 0 for all.
+
+        First whatever closes the turn (all of it if the turn was cut off, the rest of it if `after` is the end-of-turn
+        token), then the new messages and the next generation prompt. Raises UserError as `opening` does.
+        """
+        self._check_roles(("user", "assistant", *(message["role"] for message in messages)))
+        # The first marker is the reply's; a later message may quote it.
+        token_ids = self._encode(self._render([QUESTION, REPLY, *messages], generate=True).partition(MARKER)[2])
+        if self._template_closes and after == self.end_of_turn:
+            return token_ids[token_ids.index(after) + 1 :]
+        return token_ids
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """What the tokens say, without special tokens: the reply that an environment gets to see."""
+        decoded = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return cast(str, decoded)
+
+    def full_text(self, token_ids: Sequence[int]) -> str:
+        """What the tokens are, special tokens included: for a person who reads a rollout."""
+        return cast(str, self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False))
+
+    def supervised(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+        """Token ids of a whole conversation and the mask of those to train: every assistant turn with its end token.
+
+        Built from the pieces that rollouts are built from, so fine-tuning and RL see the same sequences. The
+        conversation must begin with another role and end with the assistant's (UserError otherwise).
+        """
+        turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+        if not turns or turns[0] == 0 or turns[-1] != len(messages) - 1:
+            raise UserError(
+                "A conversation to learn from must begin with a user or system message and end with an assistant "
+                f"message; this one has the roles: {', '.join(message['role'] for message in messages) or 'none'}."
+            )
+        token_ids: list[int] = []
+        mask: list[bool] = []
+        for previous, turn in zip([None, *turns[:-1]], turns, strict=True):
+            if previous is None:
+                prompt = self.opening(messages[:turn])
+            else:
+                prompt = self.continuation(messages[previous + 1 : turn], after=self.end_of_turn)
+            reply = [*self._encode(messages[turn]["content"]), self.end_of_turn]
+            token_ids += prompt + reply
+            mask += [False] * len(prompt) + [True] * len(reply)
+        return token_ids, mask
+
+    def _render(self, messages: Sequence[Message], generate: bool) -> str:
+        try:
+            text = self._tokenizer.apply_chat_template(
+                [dict(message) for message in messages], tokenize=False, add_generation_prompt=generate
+            )
+        except TemplateError as error:
+            raise UserError(
+                f"The chat template of {self._tokenizer.name_or_path} refuses a conversation with the roles "
+                f"{', '.join(message['role'] for message in messages) or '(none)'}: {error}. Let the environment send "
+                "other roles, for example the instructions as part of the first user message."
+            ) from error
+        return cast(str, text)
+
+    def _check_roles(self, roles: tuple[str, ...]) -> None:
+        """Render numbered markers in these roles, once, and see that none is missing: templates drop roles silently."""
+        if roles in self._known_roles:
+            return
+        markers = [f"{MARKER}{index}." for index in range(len(roles))]
+        messages = [{"role": role, "content": marker} for role, marker in zip(roles, markers, strict=True)]
+        text = self._render(cast(list[Message], messages), generate=True)
+        if lost := [role for role, marker in zip(roles, markers, strict=True) if marker not in text]:
+            raise UserError(
+                f"The chat template of {self._tokenizer.name_or_path} leaves out the {lost[0]} message of a "
+                f"conversation with the roles {', '.join(roles)}. Let the environment send that text in another role."
+            )
+        self._known_roles.add(roles)
+
+    def _first_special(self, text: str) -> int | None:
+        special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}
+        return next((token for token in self._encode(text) if token in special), None)
+
+    def _encode(self, text: str) -> list[int]:
+        # The template writes its own special tokens, the first one included.
+        return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))

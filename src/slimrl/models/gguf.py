@@ -1,0 +1,120 @@
+"""A `.gguf` file turned into a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
+
+transformers reads the weights and the tokenizer; what is added here is the check that the file is whole, the
+pre-tokenizers that transformers does not know, and the cache.
+"""
+
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+from transformers.integrations.gguf.reader import GgufHeader, read_gguf_metadata
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from slimrl.errors import UserError
+from slimrl.models.store import build_once, cache_root, file_sha256, say
+
+# Entries in the cache that another recipe built are rebuilt: raise this when the conversion changes.
+RECIPE = "gguf-1"
+
+# `tokenizer.ggml.pre` says how text is cut before merging. transformers knows some values and takes the rest for
+# GPT-2's pattern. These want every digit on its own first (llama.cpp, `llm_tokenizer_bpe`) ...
+SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
+# ... and for these GPT-2's pattern is right. Any other would be cut wrongly without a word, so it is refused.
+PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling"})
+
+GGML_F32, GGML_F16 = 0, 1
+
+
+def converted(path: Path) -> Path:
+    """The directory in the cache that holds this `.gguf` in Hugging Face format; converted now if it is not there.
+
+    Raises UserError if the file is not a complete GGUF file, or of a kind that transformers cannot read.
+    """
+    _check_whole(path)
+    directory = cache_root() / "models" / f"{path.stem}-{file_sha256(path)[:16]}"
+    return build_once(directory, lambda temporary: _convert(path, temporary), RECIPE)
+
+
+def _check_whole(path: Path) -> None:
+    """Read the header and see that every tensor it lists lies inside the file. A few milliseconds."""
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic != b"GGUF":
+        raise UserError(
+            f"{path} is not a GGUF file: it begins with {magic!r} instead of b'GGUF'. A file of a few hundred bytes "
+            "may be a Git LFS pointer or an error page; download it again."
+        )
+    size = path.stat().st_size
+    try:
+        header = GgufHeader.from_file(str(path))
+    except (struct.error, OverflowError, IndexError, UnicodeDecodeError, MemoryError) as error:
+        raise UserError(f"{path} is cut off or damaged: its header cannot be read. Download it again.") from error
+    except ValueError as error:
+        raise UserError(f"{path} cannot be used: {error}") from error
+    needed = max((header.data_start + tensor.offset + tensor.nbytes for tensor in header.tensors), default=0)
+    if not header.tensors or size < needed:
+        raise UserError(
+            f"{path} is cut off: its header lists {len(header.tensors)} tensors that end at byte {needed:,}, but the "
+            f"file has {size:,} bytes. Download it again."
+        )
+
+
+def _convert(path: Path, directory: Path) -> None:
+    size_mb = path.stat().st_size / 1e6
+    say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once and takes about 20 s ...")
+    start = time.perf_counter()
+    try:
+        tokenizer = _tokenizer(path)
+        module = _module(path)
+    except (ValueError, KeyError, NotImplementedError) as error:
+        raise UserError(
+            f"{path} is a whole GGUF file, but of a kind that transformers cannot convert: {error}. Use the model's "
+            "directory in Hugging Face format (config.json, safetensors, tokenizer) instead."
+        ) from error
+    module.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    written_mb = sum(file.stat().st_size for file in directory.iterdir()) / 1e6
+    say(f"Converted in {time.perf_counter() - start:.0f} s: {written_mb:.0f} MB in {directory.parent}.")
+
+
+def _tokenizer(path: Path) -> Any:
+    metadata, _ = read_gguf_metadata(str(path))
+    # Not AutoTokenizer: the result is the same, but it reads the whole file once more to name the architecture.
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
+    if metadata.get("tokenizer.ggml.model") == "gpt2":
+        kind = metadata.get("tokenizer.ggml.pre", "gpt-2")
+        if kind in SINGLE_DIGITS:
+            tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+                [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+            )
+        elif kind not in PLAIN_GPT2 and kind not in GGUF_PRE_TOKENIZER_SPLITS:
+            raise ValueError(f"its pre-tokenizer `{kind}` is not known here")
+    return tokenizer
+
+
+def _module(path: Path) -> Any:
+    """The model with every tensor of the file in it, in the dtype that it is stored in.
+
+    bfloat16 for quantised files: what 4 or 8 bits lost is far more than what bfloat16 drops, the models were published
+    in bfloat16, it halves disk and loading time, and the policy at step 0 is then the same on machines that compute in
+    bfloat16 and in float32. float32 for files that hold unquantised matrices, of which nothing is to be lost.
+    """
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config)
+    matrices = [tensor for tensor in GgufHeader.from_file(str(path)).tensors if len(tensor.shape) > 1]
+    exact = any(tensor.ggml_type in (GGML_F32, GGML_F16) for tensor in matrices)
+    dtype = torch.float32 if exact else torch.bfloat16
+    # Not `from_pretrained(gguf_file=...)`: that needs `accelerate`, and what it returns refuses to be saved.
+    tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=module, torch_dtype=dtype)["tensors"]
+    module.load_state_dict(tensors, strict=False, assign=True)
+    module.tie_weights()
+    if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
+        raise ValueError(f"{len(missing)} of the architecture's tensors are not in it, such as {missing[0]}")
+    return module

@@ -1,0 +1,120 @@
+"""The policy: one module for sampling and training, its tokenizer, and its chat format. Loads it, and saves it again.
+
+Knows nothing of optimizers: the module is in the compute dtype, and whoever trains it keeps float32 masters elsewhere.
+"""
+
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from slimrl.config.model import ModelConfig
+from slimrl.errors import UserError
+from slimrl.models.attention import ATTENTION
+from slimrl.models.chat import ChatFormat
+from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
+from slimrl.models.forward import check_head
+from slimrl.models.resolve import resolve
+from slimrl.models.store import new_directory
+
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A loaded model. `source` is its name as the user gave it; `gflops` the speeds measured to choose the dtype."""
+
+    module: nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    chat: ChatFormat
+    source: str
+    dtype: torch.dtype
+    device: torch.device
+    gflops: Mapping[str, float] = field(default_factory=dict)
+
+
+def load_policy(config: ModelConfig) -> Policy:
+    """Resolve, fetch or convert, and load a causal LM for sampling and training: no dropout, no cache of its own.
+
+    Sets the process's number of threads. Raises UserError if the model cannot be found, read, or trained by slimrl.
+    """
+    set_threads(config.num_threads)
+    device = choose_device(config.device)
+    directory = resolve(config.name)
+    choice = choose_dtype(device) if config.dtype == "auto" else DtypeChoice(DTYPES[config.dtype])
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    module = _load_module(directory, choice.dtype).to(device)
+    check_head(module)
+    if len(tokenizer) > module.get_input_embeddings().num_embeddings:
+        raise UserError(
+            f"The tokenizer in {directory} has {len(tokenizer)} tokens, but the model only "
+            f"{module.get_input_embeddings().num_embeddings} embeddings: they do not belong together."
+        )
+    chat = ChatFormat(tokenizer, _generation_stop_ids(module))
+    return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
+
+
+def save_policy(policy: Policy, directory: Path, tensors: Mapping[str, Tensor] | None = None) -> None:
+    """Write a directory that plain transformers loads: weights, config, generation config, tokenizer, chat template.
+
+    By default the module's own tensors, which are in the compute dtype: the very policy that was sampled and evaluated.
+    `tensors`, by the names of `module.named_parameters()`, are written instead, in their own dtype; all of them or
+    none. The directory appears in one rename and replaces what was there. Raises OSError when it cannot be written.
+    """
+    module: Any = policy.module
+    # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
+    state = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    if tensors is not None:
+        assert tensors.keys() == state.keys(), f"not the module's parameters: {tensors.keys() ^ state.keys()}"
+        state = {name: tensor.detach() for name, tensor in tensors.items()}
+    state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
+    with new_directory(directory) as temporary, _no_progress_bars():
+        module.save_pretrained(temporary, state_dict=state)
+        config = copy.deepcopy(module.config)
+        config.use_cache = True  # only our own forward does without
+        config.dtype = next(iter(state.values())).dtype
+        config.save_pretrained(temporary)
+        policy.tokenizer.save_pretrained(temporary)
+
+
+def _load_module(directory: Path, dtype: torch.dtype) -> Any:
+    try:
+        with _no_progress_bars():
+            module, report = AutoModelForCausalLM.from_pretrained(
+                directory, dtype=dtype, attn_implementation=ATTENTION, output_loading_info=True
+            )
+    except (ValueError, OSError, RuntimeError) as error:
+        raise UserError(f"The model in {directory} cannot be loaded: {error}") from error
+    if missing := sorted(report["missing_keys"]):
+        raise UserError(
+            f"The weights in {directory} lack {len(missing)} tensors that its config.json calls for, such as "
+            f"{missing[0]}. The config and the weights do not belong together, or the export was incomplete."
+        )
+    module.config.use_cache = False
+    return module.eval()
+
+
+def _generation_stop_ids(module: Any) -> tuple[int, ...]:
+    """The end tokens of the model's generation config, which may be one id, several, or none."""
+    ids = module.generation_config.eos_token_id
+    return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
+
+
+@contextlib.contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    """Without transformers' own, which for a second's work only break up the console."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()

