@@ -1,0 +1,25 @@
+# `make check` is what continuous integration runs (.ci/run), less the installation of uv.
+.PHONY: check format lint types floors tests fix
+
+check: format lint types floors tests
+
+format:
+	uv run ruff format --check .
+
+lint:
+	uv run ruff check .
+
+types:
+	uv run mypy
+
+# Who may import whom, and how large things may be; part of the tests, first because it takes a second.
+floors:
+	uv run pytest -q tests/test_floors.py tests/test_sizes.py tests/test_docs.py
+
+tests:
+	uv run pytest
+
+# Mends what can be mended without thinking.
+fix:
+	uv run ruff format .
+	uv run ruff check --fix .
