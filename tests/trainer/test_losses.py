@@ -1,0 +1,109 @@
+"""Every policy loss against numbers worked out by hand. In each case old = new - log(rho)."""
+
+import math
+
+import pytest
+import torch
+
+from slimrl.config.train import PRESETS, LossConfig
+from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights
+
+
+def loss_of(type_, new, rho, advantage, sequence=None):
+    """(losses, gradients with respect to `new`, capped) as lists, with the preset's own numbers."""
+    choices = LossConfig(type=type_).choices()
+    new_N = torch.tensor(new, dtype=torch.float64, requires_grad=True)
+    old_N = torch.tensor([n - math.log(r) for n, r in zip(new, rho, strict=True)], dtype=torch.float64)
+    sequence_N = torch.tensor(sequence if sequence is not None else [0] * len(new))
+    tokens = TokenBatch(new_N, old_N, torch.tensor(advantage, dtype=torch.float64), sequence_N)
+    loss_N, capped_N = POLICY_LOSSES[choices.policy](tokens, choices)
+    loss_N.sum().backward()
+    return loss_N.tolist(), new_N.grad.tolist(), capped_N.tolist()
+
+
+def test_aipo_weighs_by_the_ratio_up_to_its_one_sided_cap():
+    loss, gradient, capped = loss_of("aipo", [-1, -2, -3, -1], rho=[1, 2, 16, 0.01], advantage=[1, -0.5, 2, 1])
+    assert loss == pytest.approx([1, -2, 48, 0.01])
+    assert gradient == pytest.approx([-1, 1, -16, -0.01])  # the ratio is a constant: no term through it
+    assert capped == [False, False, True, False]
+
+
+def test_clip_takes_the_pessimistic_side_and_stops_the_gradient_there():
+    loss, gradient, capped = loss_of("grpo", [-1] * 5, rho=[1, 2, 2, 0.5, 0.5], advantage=[1, 1, -1, 1, -1])
+    assert loss == pytest.approx([-1, -1.2, 2, -0.5, 0.8])
+    assert gradient == pytest.approx([-1, 0, 2, -0.5, 0])
+    assert capped == [False, True, False, False, True]
+
+
+def test_dapo_clips_higher_above_than_below():
+    loss, gradient, capped = loss_of("dapo", [-1] * 3, rho=[1.25, 1.3, 0.75], advantage=[1, 1, -1])
+    assert loss == pytest.approx([-1.25, -1.28, 0.8])
+    assert gradient == pytest.approx([-1.25, 0, 0])
+    assert capped == [False, True, True]
+
+
+def test_gspo_clips_all_tokens_of_a_sequence_together():
+    log_rho = [0.2, -0.1998, 0.1, 0.1]  # means: 0.0001 (inside 3e-4 / 4e-4), 0.1 (outside)
+    loss, gradient, capped = loss_of(
+        "gspo", [-1] * 4, [math.exp(x) for x in log_rho], advantage=[2, 2, 1, 1], sequence=[0, 0, 1, 1]
+    )
+    inside = math.exp(0.0001)
+    assert loss == pytest.approx([-2 * inside, -2 * inside, -1.0004, -1.0004])
+    assert gradient == pytest.approx([-2 * inside, -2 * inside, 0, 0])  # sg(s): a token's own gradient, undivided
+    assert capped == [False, False, True, True]
+
+
+def test_gspo_keeps_the_sequence_ratio_of_a_bad_rollout():
+    loss, gradient, capped = loss_of("gspo", [-1, -2], [math.exp(0.3), math.exp(-0.1)], advantage=[-1, -1])
+    assert loss == pytest.approx([math.exp(0.1)] * 2)
+    assert gradient == pytest.approx([math.exp(0.1)] * 2)
+    assert capped == [False, False]
+
+
+def test_cispo_caps_the_weight_and_keeps_the_gradient():
+    loss, gradient, capped = loss_of("cispo", [-1, -2, -3], rho=[1, 16, 0.01], advantage=[1, 1, -1])
+    assert loss == pytest.approx([1, 12, -0.03])
+    assert gradient == pytest.approx([-1, -6, 0.01])
+    assert capped == [False, True, False]
+
+
+@pytest.mark.parametrize("type_", ["reinforce", "rloo", "opo"])
+def test_reinforce_ignores_the_ratio(type_):
+    loss, gradient, capped = loss_of(type_, [-1, -2], rho=[1, 16], advantage=[0.5, -2])
+    assert loss == pytest.approx([0.5, -4])
+    assert gradient == pytest.approx([-0.5, 2])
+    assert capped == [False, False]
+
+
+@pytest.mark.parametrize("type_", PRESETS)
+def test_on_policy_every_loss_is_the_plain_policy_gradient(type_):
+    _, gradient, capped = loss_of(type_, [-1, -0.1, -5], rho=[1, 1, 1], advantage=[1, -2, 0], sequence=[0, 1, 2])
+    assert gradient == pytest.approx([-1, 2, 0])
+    assert not any(capped)
+
+
+@pytest.mark.parametrize("log_rho", [89.0, -89.0, 1e4, -1e4])
+@pytest.mark.parametrize("policy", POLICY_LOSSES)
+def test_huge_ratios_overflow_neither_loss_nor_gradient(policy, log_rho):
+    choices = LossConfig(type="reinforce", policy=policy).choices()
+    new_N = torch.full((2,), -1.0, requires_grad=True)
+    tokens = TokenBatch(new_N, new_N.detach() - log_rho, torch.tensor([1.0, -1.0]), torch.tensor([0, 1]))
+    loss_N, _ = POLICY_LOSSES[policy](tokens, choices)
+    loss_N.sum().backward()
+    assert loss_N.isfinite().all()
+    assert new_N.grad.isfinite().all()
+
+
+def test_caps_hold_where_the_ratio_overflows():
+    new = [-2.0]
+    assert loss_of("aipo", new, [math.exp(89)], [1])[:2] == ([16.0], [-8.0])
+    assert loss_of("grpo", new, [math.exp(89)], [1])[:2] == ([-1.2], [0.0])
+    assert loss_of("cispo", new, [math.exp(89)], [1])[:2] == ([12.0], [-6.0])
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "expected"),
+    [("token", [1 / 4, 1 / 4]), ("sequence", [1 / 2, 1 / 6]), ("constant", [1 / 20, 1 / 20])],
+)
+def test_token_weights_of_rollouts_of_one_and_three_tokens(aggregation, expected):
+    assert token_weights([1, 3], aggregation, max_tokens=10) == pytest.approx(expected)

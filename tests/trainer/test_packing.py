@@ -1,0 +1,103 @@
+"""Packed sequences with shared prompts give what separate forwards of transformers' own model give."""
+
+import random
+
+import pytest
+import torch
+
+from slimrl.trainer.logprobs import target_logprobs
+from slimrl.trainer.packing import Pack, pack_samples, prompt_of
+from slimrl.types import Sample
+from tests.tiny import FAMILIES
+from tests.trainer.samples import (
+    CPU,
+    assert_gradients_equal,
+    gradients,
+    make_sample,
+    policy_module,
+    random_samples,
+    reference_logprobs,
+    reference_module,
+)
+
+EVERYTHING = 10_000
+
+
+def packed_logprobs(module, samples: list[Sample], max_tokens: int) -> list[torch.Tensor]:
+    """The trained tokens' log-probabilities, by sample."""
+    by_sample: list[torch.Tensor] = [torch.empty(0)] * len(samples)
+    for pack in pack_samples(samples, max_tokens, CPU):
+        logprob_N, _ = target_logprobs(module, pack, temperature=1.0)
+        for b in set(pack.sample_N.tolist()):
+            by_sample[b] = logprob_N[pack.sample_N == b]
+    return by_sample
+
+
+@pytest.mark.parametrize("max_tokens", [EVERYTHING, 50, 1])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_packed_logprobs_and_gradients_equal_separate_forwards(family, max_tokens):
+    ours, theirs = policy_module(family), reference_module(family)
+    for seed in range(3):
+        samples = random_samples(seed)
+        packed, separate = packed_logprobs(ours, samples, max_tokens), reference_logprobs(theirs, samples)
+        for logprob_N, expected_N in zip(packed, separate, strict=True):
+            torch.testing.assert_close(logprob_N, expected_N, rtol=0, atol=2e-5)
+        weights = torch.randn(sum(map(len, separate)), generator=torch.Generator().manual_seed(seed))
+        (torch.cat(packed) * weights).sum().backward()
+        (torch.cat(separate) * weights).sum().backward()
+        assert_gradients_equal(gradients(ours), gradients(theirs))
+
+
+def test_random_samples_reach_beyond_the_sliding_window_and_the_small_budgets():
+    lengths = [len(sample.token_ids_T) for seed in range(3) for sample in random_samples(seed)]
+    assert max(lengths) > 50 > 16 > min(lengths)
+
+
+def test_a_prompt_is_computed_once_for_its_group():
+    rng = random.Random(0)
+    prompt = list(range(10, 30))
+    samples = [make_sample(rng, prompt, [(5, 0)], group_id=0) for _ in range(8)]
+    (pack,) = pack_samples(samples, EVERYTHING, CPU)
+    assert len(pack.token_ids_T) == 20 + 8 * 4  # the last token of a sample feeds nothing
+
+
+def test_groups_do_not_share_prompts_and_different_prompts_are_kept_apart():
+    rng = random.Random(0)
+    samples = [
+        make_sample(rng, [5, 6, 7], [(3, 0)], group_id=0),
+        make_sample(rng, [5, 6, 7], [(3, 0)], group_id=1),
+        make_sample(rng, [5, 6, 8], [(3, 0)], group_id=1),
+    ]
+    (pack,) = pack_samples(samples, EVERYTHING, CPU)
+    assert len(pack.token_ids_T) == 3 * (3 + 2)
+
+
+def test_row_tokens_are_the_unique_tokens_of_random_samples():
+    for seed in range(20):
+        samples = random_samples(seed)
+        (pack,) = pack_samples(samples, EVERYTHING, CPU)
+        prompts = {(sample.group_id, prompt_of(sample)) for sample in samples}
+        completions = sum(len(sample.token_ids_T) - len(prompt_of(sample)) - 1 for sample in samples)
+        assert len(pack.token_ids_T) == sum(len(prompt) for _, prompt in prompts) + completions
+
+
+@pytest.mark.parametrize("max_tokens", [1, 20, 40, 64, 200])
+def test_packs_keep_to_their_budget_and_hold_every_trained_token_once(max_tokens):
+    for seed in range(20):
+        samples = random_samples(seed)
+        packs = pack_samples(samples, max_tokens, CPU)
+        assert all(len(pack.token_ids_T) <= max_tokens or pack.sample_N.unique().numel() == 1 for pack in packs)
+        assert sorted(trained for pack in packs for trained in _trained(pack)) == sorted(
+            (b, token)
+            for b, sample in enumerate(samples)
+            for token, mask in zip(sample.token_ids_T, sample.loss_mask_T, strict=True)
+            if mask
+        )
+
+
+def _trained(pack: Pack) -> list[tuple[int, int]]:
+    return list(zip(pack.sample_N.tolist(), pack.target_N.tolist(), strict=True))
+
+
+def test_no_samples_make_no_packs():
+    assert pack_samples([], EVERYTHING, CPU) == []
