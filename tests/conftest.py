@@ -1,6 +1,7 @@
 """Fixtures for every part: no network, one thread, and one tiny model directory for the whole session."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
@@ -15,6 +16,16 @@ from tests.tiny import tiny_model_dir
 def one_thread() -> None:
     """Tiny models gain nothing from threads, and results must not depend on the machine's number of cores."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep out of the user's cache. Shared by the session, commands in other processes included: the packaged model
+    is converted by the first test that needs it, and only once."""
+    with pytest.MonkeyPatch.context() as patch:
+        cache = tmp_path_factory.mktemp("cache")
+        patch.setenv("SLIMRL_CACHE", str(cache))
+        yield cache
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 `UserError` is a mistake that the person at the keyboard can mend: it is printed without a traceback and its text says
 what was found, why that cannot work, and the exact key, flag or command to use. `RolloutError` spoils one rollout: it
-is recorded on that rollout and counted as `drop/<reason>`, and the run goes on. Anything else is a bug and is left alone.
+is recorded on that rollout and counted as `drop/<reason>`, and the run goes on. Anything else is a bug, left alone.
 """
 
 import difflib
@@ -14,7 +14,7 @@ class UserError(Exception):
 
 
 class RolloutError(Exception):
-    """One rollout failed. `reason` is a short slug such as `environment_error`; it becomes the metric `drop/<reason>`."""
+    """One rollout failed. `reason` is a slug such as `environment_error`; it becomes the metric `drop/<reason>`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")

@@ -60,7 +60,7 @@ class Rollout:
         token_ids_T    5   6      7       8   9       5     10        7      11  9
         loss_mask_T    0   0      0       1   1       0      0        0       1  1
 
-    `failure` holds the reason when the rollout cannot be trained on (see `errors.RolloutError`); its reward is then nan.
+    `failure` holds the reason when the rollout cannot be trained on (see `errors.RolloutError`); its reward is nan.
     """
 
     task_id: str

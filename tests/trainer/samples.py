@@ -51,7 +51,7 @@ def random_samples(seed: int) -> list[Sample]:
     samples = []
     for group_id in range(3):
         prompts = [[rng.randrange(VOCAB) for _ in range(rng.choice([1, 5, 23]))] for _ in range(2)]
-        prompts[1] = rng.choice([prompts[0], prompts[0][:-1] + [7], prompts[1]])  # one prompt, almost one, or two
+        prompts[1] = rng.choice([prompts[0], [*prompts[0][:-1], 7], prompts[1]])  # one prompt, almost one, or two
         for _ in range(rng.randrange(1, 4)):
             turns = [(rng.choice([1, 2, 9, 30]), rng.choice([0, 1, 6])) for _ in range(rng.choice([1, 1, 3]))]
             samples.append(make_sample(rng, rng.choice(prompts), turns, group_id))

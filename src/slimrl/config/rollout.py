@@ -27,6 +27,9 @@ class SamplingConfig(Config):
     max_tokens: int = Field(default=64, ge=1)
     """Most tokens sampled in one turn; a turn that reaches it is cut off there."""
 
+    stop: list[str] = []
+    """A turn also ends as soon as it contains one of these texts, such as a closing tag."""
+
 
 class OrchestratorConfig(Config):
     """Gathers rollouts: `batch_size / rollouts_per_example` tasks a step, each tried `rollouts_per_example` times."""

@@ -28,8 +28,11 @@ class EpisodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Everything that is the same for all episodes of a run. At most `num_concurrent` are played at once: as many as the
-    engine has slots, so that an episode finds its slot again after the environment's turn."""
+    """Everything that is the same for all episodes of a run.
+
+    At most `num_concurrent` are played at once: as many as the engine has slots, so that an episode finds its slot
+    again after the environment's turn.
+    """
 
     client: Client
     chat: ChatFormat

@@ -61,8 +61,8 @@ def _from_file(config: SFTConfig, data: FileDataConfig, chat: ChatFormat, note: 
 def _expert(taskset: Taskset) -> Expert:
     if not isinstance(taskset, Expert):
         raise UserError(
-            f"{type(taskset).__name__} has no `demonstrate()`, so nobody can show the model how its tasks are done. Add "
-            "the method, or train on a file: `--data.type file --data.path chats.jsonl`."
+            f"{type(taskset).__name__} has no `demonstrate()`, so nobody can show how its tasks are done. Add the "
+            "method, or train on a file: `--data.type file --data.path chats.jsonl`."
         )
     return taskset
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
 from slimrl.config.load import Resolved
 from slimrl.config.model import ModelConfig
 from slimrl.config.rollout import EnvConfig
@@ -19,7 +21,6 @@ from slimrl.launch.demonstrations import load_demonstrations
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.pipeline import Parts, report, train_rl, warm_up
 from slimrl.launch.run_dir import METRICS, open_run_dir
-from slimrl.models.forward import check_head
 from slimrl.models.load import Policy, load_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
@@ -77,7 +78,7 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     policy = _open_policy(config.model, output_dir, config.resume, console)
     state = start(policy, config.trainer.optim, output_dir, config.resume)
     first = state.progress.step
-    batches = FakeBatches(config.data, policy.vocab_size, config.seed)
+    batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
     sinks = _sinks(resolved, output_dir, config.wandb, console, first)
     with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
         train(state, config, batches.receive, lambda version: None, monitor)
@@ -93,7 +94,15 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     policy = _open_policy(config.model, output_dir, False, console)
     _, player = _player(policy, config.inference.max_slots, config.max_turns, config.seq_len, config.episode_timeout_s)
     samplings = [
-        SamplingParams(config.max_tokens, temperature, config.top_p, config.top_k, config.min_p, seed=config.seed)
+        SamplingParams(
+            max_tokens=config.max_tokens,
+            temperature=temperature,
+            top_p=config.top_p,
+            top_k=config.top_k,
+            min_p=config.min_p,
+            stop=tuple(config.stop),
+            seed=config.seed,
+        )
         for temperature in config.temperatures
     ]
     plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings)
@@ -124,7 +133,11 @@ def _rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     engine, player = _player(
         policy, config.inference.max_slots, rollout.max_turns, config.seq_len, rollout.episode_timeout_s
     )
-    samplings = [SamplingParams(rollout.sampling.max_tokens, t, seed=config.seed) for t in config.eval.temperatures]
+    settings = rollout.sampling
+    samplings = [
+        SamplingParams(settings.max_tokens, temperature, stop=tuple(settings.stop), seed=config.seed)
+        for temperature in config.eval.temperatures
+    ]
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
     held_out = HeldOut(plan, player, output_dir, console)
     return Parts(config, output_dir, policy, engine, player, tasksets, held_out, console)
@@ -139,8 +152,14 @@ def _open_policy(config: ModelConfig, output_dir: Path, resume: bool, console: R
     progress = read_progress(output_dir) if resume else None
     if progress is not None and config.dtype == "auto":
         config = config.model_copy(update={"dtype": progress.dtype})
-    policy = load_policy(config, console.note)
-    check_head(policy.module)
+    policy = load_policy(config)
+    dtype = str(policy.dtype).removeprefix("torch.")
+    measured = ", ".join(f"{name} {gflops:.0f}" for name, gflops in policy.gflops.items())
+    console.note(
+        f"{policy.source} on {policy.device}, {torch.get_num_threads()} threads, {dtype}"
+        + (f" (measured GFLOP/s: {measured})" if measured else "")
+        + "; sampling and training take turns in this process"
+    )
     return policy
 
 

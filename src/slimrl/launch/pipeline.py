@@ -136,6 +136,7 @@ def _write_eval_file(parts: Parts, weights: Path) -> Path:
         num_examples=config.eval.num_examples,
         temperatures=config.eval.temperatures,
         max_tokens=config.orchestrator.sampling.max_tokens,
+        stop=config.orchestrator.sampling.stop,
         max_turns=config.orchestrator.max_turns,
         episode_timeout_s=config.orchestrator.episode_timeout_s,
         seq_len=config.seq_len,

@@ -12,8 +12,11 @@ METRICS = "metrics.jsonl"
 
 
 def open_run_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -> Path:
-    """Create the directory, or take up the run in it. Raises UserError when it cannot be written, or when it holds a run
-    and `resume` is not set: nothing is ever overwritten by accident."""
+    """Create the directory, or take up the run in it.
+
+    Raises UserError when it cannot be written, or when it holds a run and `resume` is not set: nothing is ever
+    overwritten by accident.
+    """
     if (output_dir / METRICS).exists() and not resume:
         raise UserError(
             f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` another "

@@ -84,9 +84,7 @@ def slimrl_attention(
     """
     for unsupported in ("softcap", "s_aux"):
         if kwargs.get(unsupported) is not None:
-            raise UserError(
-                f"{type(module).__name__} uses `{unsupported}` in attention, which slimrl lacks."
-            )
+            raise UserError(f"{type(module).__name__} uses `{unsupported}` in attention, which slimrl lacks.")
     inputs = LayerInputs(
         layer=int(module.layer_idx),  # type: ignore[arg-type]
         query=query,

@@ -67,7 +67,7 @@ def _check_whole(path: Path) -> None:
 
 def _convert(path: Path, directory: Path) -> None:
     size_mb = path.stat().st_size / 1e6
-    say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once and takes about 20 s ...")
+    say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once and takes half a minute ...")
     start = time.perf_counter()
     try:
         tokenizer = _tokenizer(path)

@@ -24,7 +24,6 @@ from slimrl.models.forward import check_head
 from slimrl.models.resolve import resolve
 from slimrl.models.store import new_directory
 
-
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 

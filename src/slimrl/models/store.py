@@ -51,13 +51,11 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _exclusive(directory):
-            _remove_leftovers(directory)
             if directory.is_dir():
                 damage = find_damage(directory, recipe)
                 if not damage:
                     return directory
                 say(f"Rebuilding {directory}: {damage}.")
-                shutil.rmtree(directory)
             with new_directory(directory) as temporary:
                 build(temporary)
                 write_manifest(temporary, recipe)
@@ -73,22 +71,20 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
 def new_directory(directory: Path) -> Iterator[Path]:
     """Yield an empty temporary directory that becomes `directory`, replacing what is there, if the body succeeds.
 
-    The temporary one is removed if the body raises; after a kill it stays, with a name that nothing reads.
+    For one writer at a time: what killed writers of the same directory left behind is deleted first. A kill never
+    leaves a half-written `directory`; in the instant of replacing an older one it can leave none.
     """
+    for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
     temporary = directory.with_name(f".{directory.name}.tmp-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
         yield temporary
+        old = temporary.with_name(f"{temporary.name}-old")
         if directory.exists():
-            # A directory cannot be renamed onto a full one. Between these two lines a kill leaves the old content
-            # under the `.old-` name and the new one complete under the `.tmp-` name: nothing is lost.
-            old = directory.with_name(f".{directory.name}.old-{os.getpid()}")
-            directory.rename(old)
-            temporary.rename(directory)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(directory)
+            directory.rename(old)  # a directory cannot be renamed onto one that is not empty
+        temporary.rename(directory)
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -146,10 +142,3 @@ def _exclusive(directory: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _remove_leftovers(directory: Path) -> None:
-    """Delete what killed builds of this entry left behind. Only under the lock: nobody else is building it."""
-    for pattern in (f".{directory.name}.tmp-*", f".{directory.name}.old-*"):
-        for leftover in directory.parent.glob(pattern):
-            shutil.rmtree(leftover, ignore_errors=True)

@@ -95,7 +95,7 @@ class Orchestrator:
         digest = hashlib.sha256(f"{self._seed}/{position}/{attempt}".encode()).digest()
         settings = self._config.sampling
         seed = int.from_bytes(digest[:6], "big")
-        return SamplingParams(settings.max_tokens, settings.temperature, seed=seed)
+        return SamplingParams(settings.max_tokens, settings.temperature, stop=tuple(settings.stop), seed=seed)
 
     def _grade(self, draws: Sequence[Draw], rollouts: Sequence[Rollout]) -> list[Group]:
         G = self._config.rollouts_per_example

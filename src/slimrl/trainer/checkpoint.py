@@ -1,7 +1,7 @@
 """Checkpoints that a killed run continues from exactly: weights, optimizer, position in the data, every RNG.
 
-A checkpoint is a directory `output_dir/checkpoints/step_N` that appears whole or not at all: it is written beside, synced
-to disk, and renamed. `step` counts finished training steps, so a run resumed from step_N begins with step N.
+A checkpoint is a directory `output_dir/checkpoints/step_N` that appears whole or not at all: it is written beside,
+synced to disk, and renamed. `step` counts finished training steps, so a run resumed from step_N begins with step N.
 """
 
 import json
@@ -136,6 +136,6 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 
 def _unreadable(directory: Path, error: Exception) -> str:
     return (
-        f"the checkpoint {directory} cannot be read or is of another model ({type(error).__name__}: {error}). Delete that "
-        "directory and `--resume` continues from the one before it; or give `--output_dir` a fresh directory."
+        f"the checkpoint {directory} cannot be read or is of another model ({type(error).__name__}: {error}). Delete "
+        "that directory and `--resume` continues from the one before it; or give `--output_dir` a fresh directory."
     )

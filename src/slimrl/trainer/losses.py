@@ -89,8 +89,9 @@ POLICY_LOSSES: dict[PolicyLoss, PolicyLossFunction] = {
 
 
 def token_weights(lengths_B: list[int], aggregation: Aggregation, max_tokens: int) -> list[float]:
-    """The weight of each token of rollout b, from the trained lengths of the whole batch (all ranks, all micro-batches):
-    splitting a batch never changes its gradient.
+    """The weight of each token of rollout b, from the trained lengths of the whole batch.
+
+    The whole batch: all ranks, all micro-batches. So splitting a batch never changes its gradient.
 
     token: 1 / all trained tokens (DAPO, 2503.14476); sequence: 1 / (own length x rollouts) (GRPO, 2402.03300);
     constant: 1 / (rollouts x max_tokens) (Dr. GRPO, 2503.20783).

@@ -6,6 +6,7 @@ module's own are freed, so micro-batches lose no precision.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ class MasterAdamW:
         for parameter, master in zip(self._parameters, self.masters, strict=True):
             if master is not parameter:
                 master.grad = torch.zeros_like(master)
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(_move_gradient_to(master)))
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(_moving_to(master)))
         self._config = config
         self._adamw = torch.optim.AdamW(
             [
@@ -69,11 +70,8 @@ class MasterAdamW:
 
     def state_dict(self) -> dict[str, object]:
         """Masters by name, and AdamW's own state: all that a resumed run needs."""
-        return {"masters": self.masters_by_name(), "adamw": self._adamw.state_dict()}
-
-    def masters_by_name(self) -> dict[str, Tensor]:
-        """The float32 weights under the module's own names."""
-        return {name: master.detach() for name, master in zip(self.names, self.masters, strict=True)}
+        masters = {name: master.detach() for name, master in zip(self.names, self.masters, strict=True)}
+        return {"masters": masters, "adamw": self._adamw.state_dict()}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, dict[str, Tensor]]) -> None:
@@ -95,13 +93,12 @@ def _master(parameter: nn.Parameter) -> nn.Parameter:
     return parameter if parameter.dtype == torch.float32 else nn.Parameter(parameter.detach().float())
 
 
-class _move_gradient_to:  # noqa: N801 - reads as a verb where it is used
+def _moving_to(master: nn.Parameter) -> Callable[[Tensor], None]:
     """A hook that adds a parameter's fresh gradient to its master's and frees it."""
 
-    def __init__(self, master: nn.Parameter) -> None:
-        self._master = master
-
-    def __call__(self, parameter: Tensor) -> None:
-        assert parameter.grad is not None and self._master.grad is not None
-        self._master.grad.add_(parameter.grad)
+    def move(parameter: Tensor) -> None:
+        assert parameter.grad is not None and master.grad is not None
+        master.grad.add_(parameter.grad)
         parameter.grad = None
+
+    return move

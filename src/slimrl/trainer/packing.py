@@ -40,8 +40,8 @@ class Stretch:
 class Pack:
     """One forward's worth of samples. _T row positions, _N trained tokens in the order of the samples.
 
-    `source_N` is the row position whose hidden state predicts trained token n, `sample_N` the index of its sample in the
-    batch. A prompt shared by G samples stands once in the row; its last position then predicts G first tokens.
+    `source_N` is the row position whose hidden state predicts trained token n, `sample_N` the index of its sample in
+    the batch. A prompt shared by G samples stands once in the row; its last position then predicts G first tokens.
     """
 
     token_ids_T: Tensor
@@ -128,8 +128,8 @@ class _Bucket:
     """Stretches of similar size as a padded batch of S sequences.
 
     `query_index` (S, Lq) and `key_index` (S, Lk) are places in the row; `query_order` and `key_order` the same tokens'
-    places in their own sequence; `real_key` marks keys that are not padding. The padded output's entries `gather`, flat,
-    are those of the row's tokens `scatter`.
+    places in their own sequence; `real_key` marks keys that are not padding. The padded output's entries `gather`,
+    flat, are those of the row's tokens `scatter`.
     """
 
     query_index: Tensor

@@ -51,7 +51,7 @@ def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptC
     """At the interval and after the last step: a checkpoint to resume from, and the weights for everyone else."""
     step = state.progress.step
     if step == max_steps or (ckpt.interval_steps > 0 and step % ckpt.interval_steps == 0):
-        save_policy(state.policy, weights_directory(output_dir, step), state.optimizer.masters_by_name())
+        save_policy(state.policy, weights_directory(output_dir, step))
         save_checkpoint(output_dir, state.optimizer, state.progress, ckpt.keep)
         prune(step_directories(output_dir / "weights"), ckpt.keep)
 
