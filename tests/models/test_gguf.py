@@ -1,0 +1,173 @@
+"""GGUF files become models that plain transformers loads: same weights, same token ids; damaged ones are refused."""
+
+import random
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import regex
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers.integrations.gguf.reader import read_gguf_metadata
+
+from slimrl.errors import UserError
+from slimrl.models.gguf import converted
+from slimrl.models.resolve import packaged_file, resolve
+from tests.models.gguf_files import write_gguf
+from tests.tiny import tiny_module, tiny_tokenizer
+
+TEXTS = (
+    "Hello world! 123",
+    "  two  spaces, 3 4567.89\n\n\ttabs\r\n",
+    "Café déjà vu — naïve ﬁancée, 漢字かな交じり文 한국어 🎉👩‍👩‍👧",
+    "½ ² ٣٤ १२३ ４５",
+    "don't we'll I'VE 'tis",
+    "<|im_start|>user\nreverse: abc<|im_end|>\n<|im_start|>assistant\n",
+    "<reversed_text>cba</reversed_text>",
+    "",
+)
+
+
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def original() -> LlamaForCausalLM:
+    return tiny_module("llama")
+
+
+@pytest.fixture(scope="module")
+def whole_file(tmp_path_factory: pytest.TempPathFactory, original: LlamaForCausalLM) -> Path:
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", original, tiny_tokenizer())
+
+
+def logits(module: torch.nn.Module) -> torch.Tensor:
+    with torch.inference_mode():
+        return module(torch.arange(3, 40)[None]).logits[0]
+
+
+def test_unquantised_file_keeps_every_bit(whole_file: Path, original: LlamaForCausalLM) -> None:
+    module = AutoModelForCausalLM.from_pretrained(converted(whole_file))
+    assert module.dtype == torch.float32
+    assert torch.equal(logits(module), logits(original))
+
+
+def test_quantised_file_is_close_and_stored_in_bfloat16(tmp_path: Path, original: LlamaForCausalLM) -> None:
+    path = write_gguf(tmp_path / "q8.gguf", original, tiny_tokenizer(), quantised=True)
+    module = AutoModelForCausalLM.from_pretrained(converted(path), dtype="auto")
+    assert module.dtype == torch.bfloat16
+    theirs, ours = logits(original), logits(module.float())
+    assert (theirs - ours).norm() < 0.05 * theirs.norm()
+
+
+def test_tokenizer_survives(whole_file: Path) -> None:
+    before, after = tiny_tokenizer(), AutoTokenizer.from_pretrained(converted(whole_file))
+    assert [after.encode(text) for text in TEXTS] == [before.encode(text) for text in TEXTS]
+    assert after.chat_template == before.chat_template
+    assert (after.eos_token, after.bos_token, after.pad_token) == (before.eos_token, before.bos_token, before.pad_token)
+
+
+def test_generation_config_stops_at_the_end_of_a_turn(whole_file: Path) -> None:
+    assert AutoModelForCausalLM.from_pretrained(converted(whole_file)).generation_config.eos_token_id == 2
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_second_use_takes_the_cache(whole_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = converted(whole_file)
+    assert "Converting tiny.gguf" in capsys.readouterr().err
+    assert converted(whole_file) == first
+    assert capsys.readouterr().err == ""
+
+
+def test_file_cut_anywhere_is_refused(whole_file: Path, tmp_path: Path, empty_cache: Path) -> None:
+    content = whole_file.read_bytes()
+    rng = random.Random(0)
+    cuts = [0, 3, 4, 10, 24, 100, len(content) - 1, *(rng.randrange(len(content)) for _ in range(20))]
+    for cut in cuts:
+        path = tmp_path / "cut.gguf"
+        path.write_bytes(content[:cut])
+        with pytest.raises(UserError, match=r"cut off|not a GGUF file"):
+            converted(path)
+    assert not empty_cache.exists()
+
+
+def test_garbage_behind_the_magic_is_refused(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    for version in (3, rng.getrandbits(32)):
+        path = tmp_path / "garbage.gguf"
+        path.write_bytes(b"GGUF" + version.to_bytes(4, "little") + rng.randbytes(10_000))
+        with pytest.raises(UserError, match=r"cut off or damaged|cannot be used"):
+            converted(path)
+
+
+def test_pointer_file_is_named_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "pointer.gguf"
+    path.write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(UserError, match="Git LFS pointer"):
+        converted(path)
+
+
+def test_unknown_pre_tokenizer_is_refused_instead_of_guessed(tmp_path: Path, original: LlamaForCausalLM) -> None:
+    path = write_gguf(tmp_path / "odd.gguf", original, tiny_tokenizer(), pre="viking")
+    with pytest.raises(UserError, match=r"`viking` is not known"):
+        converted(path)
+
+
+def naive_ids(path: Path, texts: tuple[str, ...]) -> list[list[int]]:
+    """llama.cpp's algorithm for `smollm` on the file's own vocabulary and merges, written as plainly as possible."""
+    metadata, _ = read_gguf_metadata(str(path), ("tokenizer.ggml.tokens", "tokenizer.ggml.merges"))
+    vocabulary = {token: index for index, token in enumerate(metadata["tokenizer.ggml.tokens"])}
+    ranks = {merge: rank for rank, merge in enumerate(metadata["tokenizer.ggml.merges"])}
+    control = [token for token, index in vocabulary.items() if index < 17]
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    letters = {byte: chr(byte) for byte in printable} | {byte: chr(256 + index) for index, byte in enumerate(rest)}
+
+    def merge(word: str) -> list[str]:
+        symbols = [letters[byte] for byte in word.encode()]
+        while True:
+            pairs = [(ranks.get(f"{a} {b}", 10**9), i) for i, (a, b) in enumerate(pairwise(symbols))]
+            rank, index = min(pairs, default=(10**9, 0))
+            if rank == 10**9:
+                return symbols
+            symbols[index : index + 2] = ["".join(symbols[index : index + 2])]
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = []
+        for part in regex.split("(" + "|".join(map(regex.escape, control)) + ")", text):
+            if part in control:
+                ids.append(vocabulary[part])
+                continue
+            for piece in regex.findall(r"\p{N}|[^\p{N}]+", part):
+                pattern = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+                ids += [vocabulary[symbol] for word in regex.findall(pattern, piece) for symbol in merge(word)]
+        return ids
+
+    return [encode(text) for text in texts]
+
+
+def check_packaged_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
+    rng = random.Random(0)
+    alphabet = "abc XYZ019\n\t.,'²½éß漢🎉٣१<|>_"
+    noise = tuple("".join(rng.choices(alphabet, k=30)) for _ in range(200))
+    texts = TEXTS + noise
+    assert [tokenizer.encode(text) for text in texts] == naive_ids(packaged_file("smollm2-135m"), texts)
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == list(texts)
+
+
+def test_packaged_model_is_converted_faithfully() -> None:
+    directory = resolve("smollm2-135m")
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    check_packaged_tokenizer(tokenizer)
+    assert (tokenizer.eos_token, tokenizer.pad_token) == ("<|im_end|>", "<|im_end|>")
+    module = AutoModelForCausalLM.from_pretrained(directory)
+    assert module.get_output_embeddings().weight is module.get_input_embeddings().weight
+    assert module.generation_config.eos_token_id == tokenizer.eos_token_id
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is the capital of France?"}], add_generation_prompt=True, return_tensors="pt"
+    )
+    output = module.generate(**prompt, max_new_tokens=12, do_sample=False)
+    assert tokenizer.decode(output[0, prompt["input_ids"].shape[1] :]) == "The capital of France is Paris.<|im_end|>"
