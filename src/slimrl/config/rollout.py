@@ -27,7 +27,7 @@ class SamplingConfig(Config):
     max_tokens: int = Field(default=64, ge=1)
     """Most tokens sampled in one turn; a turn that reaches it is cut off there."""
 
-    stop: list[str] = []
+    stop: list[str] = Field(default=[])
     """A turn also ends as soon as it contains one of these texts, such as a closing tag."""
 
 

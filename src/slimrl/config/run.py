@@ -253,7 +253,7 @@ class EvalRunConfig(CommandConfig):
     max_tokens: int = Field(default=64, ge=1)
     """Most tokens sampled in one turn; a turn that reaches it is cut off there."""
 
-    stop: list[str] = []
+    stop: list[str] = Field(default=[])
     """A turn also ends as soon as it contains one of these texts, such as a closing tag."""
 
     top_p: float = Field(default=1.0, gt=0, le=1)

@@ -1,7 +1,7 @@
-"""`reverse-text`: reverse a text letter by letter, inside <reversed_text> tags.
+"""`reverse-text`: reverse a text character by character, inside <reversed_text> tags.
 
-The entry-level task. Language models read tokens, not letters, so a small model has to learn how tokens are spelt
-before it can turn them round. The reward is the similarity of the answer and the true reversal, 0 without the tags.
+The entry-level task. Language models read tokens, not letters, so it matters which texts: see `STYLES`. The reward
+is the similarity of the answer and the true reversal, 0 without the tags.
 """
 
 import difflib
@@ -9,43 +9,76 @@ import hashlib
 import random
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from slimrl.environments.base import Turn
-from slimrl.errors import UserError
+from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Split, Task
 
-PROMPT = "Reverse the text letter by letter. Answer in <reversed_text> tags.\n{text}"
+PROMPT = "Reverse the text character by character. Answer in <reversed_text> tags.\n{text}"
 ANSWER = re.compile(r"<reversed_text>(.*?)</reversed_text>", re.DOTALL)
 # One text in five is held out, decided by its hash: no text is ever in both splits, whatever the sizes and lengths.
 TEST_SHARE = 5
+CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
+
+
+def code(rng: random.Random, length: int) -> str:
+    """Letters and digits in turn, `e9l5g6`: most tokenizers have one token a character, so the model sees them all."""
+    return "".join(rng.choice(string.digits if i % 2 else string.ascii_lowercase) for i in range(length))
+
+
+def spelled(rng: random.Random, length: int) -> str:
+    """A made-up word spelt out, `k i l i g u`: one token a character, and the spaces are right for free."""
+    return " ".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
+
+
+def word(rng: random.Random, length: int) -> str:
+    """A made-up word, `kiligu`: tokens hide the letters, so the model has to know how they are spelt. Hard."""
+    return "".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
+
+
+STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled": spelled, "word": word}
 
 
 class ReverseText:
-    """Made-up words of `min_letters` to `max_letters` random lower-case letters; seeded, and distinct."""
+    """Made-up texts of `min_length` to `max_length` characters (spaces not counted), seeded and distinct.
+
+    `style` is `code`, `spelled` or `word`, from easy to hard for a model that reads tokens.
+    """
 
     def __init__(
-        self, min_letters: int = 3, max_letters: int = 6, num_train: int = 10_000, num_test: int = 1_000
+        self,
+        style: str = "code",
+        min_length: int = 4,
+        max_length: int = 8,
+        num_train: int = 10_000,
+        num_test: int = 1_000,
     ) -> None:
-        if not 3 <= min_letters <= max_letters:
+        if style not in STYLES:
+            raise UserError(f"reverse-text: there is no style `{style}`.{nearest(style, STYLES)}")
+        if not 4 <= min_length <= max_length:
             raise UserError(
-                f"reverse-text: needs 3 <= min_letters <= max_letters, not {min_letters} and {max_letters} (there are "
-                "too few shorter words to hold some out)."
+                f"reverse-text: needs 4 <= min_length <= max_length, not {min_length} and {max_length} (there are too "
+                "few shorter texts to hold some out)."
             )
-        available = sum(26**n for n in range(min_letters, max_letters + 1)) // (2 * TEST_SHARE)
-        if max(num_train, num_test) > available:
-            raise UserError(f"reverse-text: at most {available} texts a split can be drawn at these lengths.")
-        self._letters = (min_letters, max_letters)
+        self._make = STYLES[style]
+        self._lengths = (min_length, max_length)
         self._sizes: dict[Split, int] = {"train": num_train, "test": num_test}
 
     def tasks(self, split: Split) -> Sequence[Task]:
+        """Raises UserError when there are not that many texts of these lengths."""
         rng = random.Random(f"reverse-text/{split}")
         texts: dict[str, None] = {}
-        while len(texts) < self._sizes[split]:
-            text = "".join(rng.choices(string.ascii_lowercase, k=rng.randint(*self._letters)))
+        for _ in range(100 * self._sizes[split]):
+            text = self._make(rng, rng.randint(*self._lengths))
             if split_of(text) == split:
                 texts[text] = None
-        return [Task(id=f"{split}/{text}", data={"text": text}) for text in texts]
+            if len(texts) == self._sizes[split]:
+                return [Task(id=f"{split}/{text}", data={"text": text}) for text in texts]
+        raise UserError(
+            f"reverse-text: found only {len(texts)} texts for `num_{split}` = {self._sizes[split]}; lower it, or raise "
+            "`max_length`."
+        )
 
     def environment(self, task: Task) -> "ReverseTextEpisode":
         return ReverseTextEpisode(task.data["text"])

@@ -112,9 +112,24 @@ def _module(path: Path) -> Any:
     exact = any(tensor.ggml_type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
     # Not `from_pretrained(gguf_file=...)`: that needs `accelerate`, and what it returns refuses to be saved.
-    tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=module, torch_dtype=dtype)["tensors"]
+    names: Any = _NamesOnly(module)
+    tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=names, torch_dtype=dtype)["tensors"]
     module.load_state_dict(tensors, strict=False, assign=True)
     module.tie_weights()
     if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
         raise ValueError(f"{len(missing)} of the architecture's tensors are not in it, such as {missing[0]}")
     return module
+
+
+class _NamesOnly:
+    """What `load_gguf_checkpoint` asks of a model, without children.
+
+    It would make one table of tensor names for every submodule, most of its time, and needs but the outermost one.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.config = module.config
+        self.state_dict = module.state_dict
+
+    def named_children(self) -> tuple[()]:
+        return ()

@@ -8,16 +8,22 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
 from slimrl.errors import UserError
 from slimrl.trainer.optim import MasterAdamW
+
+# What reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
+DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, UnpicklingError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +59,46 @@ def read_progress(output_dir: Path) -> Progress | None:
         return None
     try:
         return Progress(**json.loads((found[-1] / "progress.json").read_text()))
-    except (OSError, ValueError, TypeError) as error:
+    except DAMAGED as error:
         raise UserError(_unreadable(found[-1], error)) from error
 
 
+@contextmanager
+def saving(directory: Path) -> Iterator[None]:
+    """Turn a failed write into a UserError: torch reports one as RuntimeError, safetensors as an error of its own."""
+    try:
+        yield
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"could not write {directory}: {error}. Earlier checkpoints are intact. Make room (a checkpoint takes about "
+            "12 bytes a parameter, weights 2 or 4), or lower `--ckpt.keep`, and continue with `--resume`."
+        ) from error
+
+
 def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress, keep: int) -> Path:
-    """Write `checkpoints/step_N` and delete all but the newest `keep`. Raises UserError when the disk will not take it;
-    the checkpoints that were there before stay."""
+    """Write `checkpoints/step_N` and delete all but the newest `keep`.
+
+    Raises UserError when the disk will not take it; the checkpoints that were there before stay.
+    """
     directory = output_dir / "checkpoints" / f"step_{progress.step}"
     partial = directory.with_name(f".partial_{directory.name}")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        state = {"optimizer": optimizer.state_dict(), "rng": rng_state()}
-        with (partial / "state.pt").open("wb") as file:
-            torch.save(state, file)
-            os.fsync(file.fileno())
-        (partial / "progress.json").write_text(json.dumps(asdict(progress)))
-        if directory.exists():
-            shutil.rmtree(directory)
-        os.replace(partial, directory)
-    except (OSError, RuntimeError) as error:  # torch reports a failed write as RuntimeError
-        shutil.rmtree(partial, ignore_errors=True)
-        raise UserError(
-            f"could not write the checkpoint {directory}: {error}. Earlier checkpoints are intact. Make room (one "
-            "checkpoint takes about 12 bytes a parameter), or lower `--ckpt.keep`, and continue with `--resume`."
-        ) from error
+    with saving(directory):
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            with (partial / "state.pt").open("wb") as file:
+                torch.save({"optimizer": optimizer.state_dict(), "rng": rng_state()}, file)
+                file.flush()
+                os.fsync(file.fileno())
+            with (partial / "progress.json").open("w") as text:
+                json.dump(asdict(progress), text)
+                text.flush()
+                os.fsync(text.fileno())
+            if directory.exists():
+                shutil.rmtree(directory)
+            os.replace(partial, directory)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
     prune(step_directories(output_dir / "checkpoints"), keep)
     return directory
 
@@ -101,7 +121,7 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
         optimizer.load_state_dict(state["optimizer"])
         set_rng_state(state["rng"])
         return Progress(**json.loads((directory / "progress.json").read_text()))
-    except (OSError, RuntimeError, KeyError, ValueError, EOFError) as error:
+    except DAMAGED as error:
         raise UserError(_unreadable(directory, error)) from error
 
 
@@ -135,7 +155,8 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
 
 
 def _unreadable(directory: Path, error: Exception) -> str:
+    reason = "not a checkpoint" if isinstance(error, UnpicklingError) else str(error)
     return (
-        f"the checkpoint {directory} cannot be read or is of another model ({type(error).__name__}: {error}). Delete "
+        f"the checkpoint {directory} cannot be read or is of another model ({type(error).__name__}: {reason}). Delete "
         "that directory and `--resume` continues from the one before it; or give `--output_dir` a fresh directory."
     )

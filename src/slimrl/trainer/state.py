@@ -15,6 +15,7 @@ from slimrl.trainer.checkpoint import (
     load_checkpoint,
     prune,
     save_checkpoint,
+    saving,
     step_directories,
 )
 from slimrl.trainer.optim import MasterAdamW
@@ -51,7 +52,9 @@ def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptC
     """At the interval and after the last step: a checkpoint to resume from, and the weights for everyone else."""
     step = state.progress.step
     if step == max_steps or (ckpt.interval_steps > 0 and step % ckpt.interval_steps == 0):
-        save_policy(state.policy, weights_directory(output_dir, step))
+        weights = weights_directory(output_dir, step)
+        with saving(weights):
+            save_policy(state.policy, weights)
         save_checkpoint(output_dir, state.optimizer, state.progress, ckpt.keep)
         prune(step_directories(output_dir / "weights"), ckpt.keep)
 

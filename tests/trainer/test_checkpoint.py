@@ -1,0 +1,204 @@
+"""Checkpoints: whole or not there, and enough to go on from."""
+
+import io
+import json
+import os
+import random
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from slimrl.config.train import OptimConfig
+from slimrl.errors import UserError
+from slimrl.trainer.checkpoint import (
+    Progress,
+    load_checkpoint,
+    read_progress,
+    remove_leftovers,
+    rng_state,
+    save_checkpoint,
+    set_rng_state,
+)
+from slimrl.trainer.optim import MasterAdamW
+
+
+def progress(step: int) -> Progress:
+    return Progress(step=step, data_position=10 * step, dtype="float32", num_threads=1, seconds=0.5)
+
+
+def optimizer_after(num_steps: int) -> MasterAdamW:
+    module = nn.Linear(3, 2)
+    nn.init.ones_(module.weight)
+    optimizer = MasterAdamW(module, OptimConfig(lr=0.1))
+    for _ in range(num_steps):
+        module(torch.ones(1, 3)).sum().backward()
+        optimizer.step(1.0)
+    return optimizer
+
+
+def saved(output_dir: Path, *steps: int, keep: int = 5) -> None:
+    for step in steps:
+        save_checkpoint(output_dir, optimizer_after(step), progress(step), keep)
+
+
+def steps_on_disk(output_dir: Path) -> set[str]:
+    return {path.name for path in (output_dir / "checkpoints").iterdir()}
+
+
+def weights_of(optimizer: MasterAdamW) -> torch.Tensor:
+    return optimizer.masters[0].detach()
+
+
+def draw() -> list[float]:
+    return [random.random(), random.gauss(0, 1), np.random.random(), np.random.standard_normal(), torch.rand(1).item()]
+
+
+def test_the_newest_checkpoint_is_restored(tmp_path):
+    saved(tmp_path, 2, 10, 9)  # numbers, not names, decide which is newest
+    restored = optimizer_after(0)
+    assert load_checkpoint(tmp_path, restored) == progress(10) == read_progress(tmp_path)
+    assert torch.equal(weights_of(restored), weights_of(optimizer_after(10)))
+
+
+def test_nothing_saved_is_no_error(tmp_path):
+    assert load_checkpoint(tmp_path, optimizer_after(0)) is None
+    assert read_progress(tmp_path) is None
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    saved(tmp_path, 1, 2, 3, 4, keep=2)
+    assert steps_on_disk(tmp_path) == {"step_3", "step_4"}
+
+
+def test_saving_a_step_again_replaces_it(tmp_path):
+    saved(tmp_path, 3)
+    save_checkpoint(tmp_path, optimizer_after(5), progress(3), keep=2)
+    restored = optimizer_after(0)
+    load_checkpoint(tmp_path, restored)
+    assert torch.equal(weights_of(restored), weights_of(optimizer_after(5)))
+
+
+def test_every_generator_goes_on_where_it_was(tmp_path):
+    draw()  # python and numpy now hold half of a pair of normal numbers
+    save_checkpoint(tmp_path, optimizer_after(1), progress(1), keep=1)
+    expected = draw()
+    assert draw() != expected
+    load_checkpoint(tmp_path, optimizer_after(0))
+    assert draw() == expected
+
+
+def test_generator_states_survive_the_round_trip_in_memory():
+    state = rng_state()
+    expected = draw()
+    set_rng_state(state)
+    assert draw() == expected
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_crash_before_the_rename_leaves_the_earlier_checkpoint(tmp_path, monkeypatch, error):
+    saved(tmp_path, 1)
+
+    def crash(*_args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises((UserError, KeyboardInterrupt)):
+        saved(tmp_path, 2)
+    assert steps_on_disk(tmp_path) == {"step_1"}
+    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)
+
+
+def test_a_killed_writers_leftovers_are_ignored_then_removed(tmp_path):
+    saved(tmp_path, 1)
+    leftover = tmp_path / "checkpoints" / ".partial_step_2"
+    leftover.mkdir()
+    (leftover / "state.pt").write_bytes(b"half")
+    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)
+    saved(tmp_path, 2)  # in the way of the next attempt at the same step
+    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(2)
+    leftover.mkdir()
+    remove_leftovers(tmp_path)
+    assert steps_on_disk(tmp_path) == {"step_1", "step_2"}
+
+
+def state_bytes(content: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        lambda good: b"",
+        lambda good: good[: len(good) // 2],
+        lambda good: good[:-1],
+        lambda good: b"<html>not found</html>",
+        lambda good: state_bytes([1]),
+        lambda good: state_bytes({"optimizer": {"masters": {}, "adamw": {}}, "rng": {}}),
+        lambda good: state_bytes({"optimizer": 1}),
+    ],
+    ids=["empty", "half", "cut", "html", "list", "other model", "other kind"],
+)
+def test_a_damaged_state_is_a_user_error_that_names_the_directory(tmp_path, damaged):
+    saved(tmp_path, 1, 2)
+    file = tmp_path / "checkpoints" / "step_2" / "state.pt"
+    file.write_bytes(damaged(file.read_bytes()))
+    with pytest.raises(UserError, match=r"step_2 cannot be read.*--resume") as caught:
+        load_checkpoint(tmp_path, optimizer_after(0))
+    assert "weights_only" not in str(caught.value)  # torch advises to load the file unsafely
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", json.dumps({**asdict(progress(2)), "more": 1})])
+def test_damaged_progress_is_a_user_error(tmp_path, content):
+    saved(tmp_path, 1, 2)
+    (tmp_path / "checkpoints" / "step_2" / "progress.json").write_text(content)
+    for load in (read_progress, lambda directory: load_checkpoint(directory, optimizer_after(0))):
+        with pytest.raises(UserError, match=r"step_2 cannot be read.*--resume"):
+            load(tmp_path)
+
+
+def test_a_missing_state_is_a_user_error(tmp_path):
+    saved(tmp_path, 1)
+    (tmp_path / "checkpoints" / "step_1" / "state.pt").unlink()
+    with pytest.raises(UserError, match="step_1 cannot be read"):
+        load_checkpoint(tmp_path, optimizer_after(0))
+
+
+# A process may be forbidden files above a size: to it, the disk is full.
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from torch import nn
+from slimrl.config.train import OptimConfig
+from slimrl.errors import UserError
+from slimrl.trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
+from slimrl.trainer.optim import MasterAdamW
+
+output_dir, optimizer = Path(sys.argv[1]), MasterAdamW(nn.Linear(100, 100), OptimConfig())
+save_checkpoint(output_dir, optimizer, Progress(1, 1, "float32", 1, 0.0), 2)
+for limit in (0, 10_000, 40_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        save_checkpoint(output_dir, optimizer, Progress(2, 2, "float32", 1, 0.0), 2)
+    except UserError as error:
+        print(error)
+print(load_checkpoint(output_dir, optimizer).step)
+"""
+
+
+def test_a_full_disk_is_a_user_error_and_the_earlier_checkpoint_stays(tmp_path):
+    command = [sys.executable, "-W", "error", "-c", FULL_DISK, str(tmp_path)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    *errors, resumed = process.stdout.splitlines()
+    assert len(errors) == 3
+    assert all("checkpoints/step_2" in error and "--resume" in error for error in errors)
+    assert resumed == "1"
+    assert steps_on_disk(tmp_path) == {"step_1"}

@@ -1,0 +1,206 @@
+"""The optimizer on float32 masters, and the learning-rate schedule."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from slimrl.config.train import OptimConfig, ScheduleConfig
+from slimrl.trainer.optim import MasterAdamW, schedule_factor
+
+
+def make_module(dtype: torch.dtype = torch.bfloat16) -> nn.Module:
+    generator = torch.Generator().manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return module.to(dtype)
+
+
+def backward(module: nn.Module, step: int) -> None:
+    dtype = next(module.parameters()).dtype
+    inputs = torch.randn(4, 6, generator=torch.Generator().manual_seed(step)).to(dtype)
+    module(inputs).float().square().sum().backward()
+
+
+def weights(module: nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in module.parameters()]
+
+
+def scalar_optimizer(dtype: torch.dtype, **optim: float) -> tuple[nn.Module, MasterAdamW]:
+    """A module whose only weight is 1, and whose output is that weight times the input."""
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.ones_(module.weight)
+    module.to(dtype)
+    return module, MasterAdamW(module, OptimConfig(**optim))
+
+
+def test_a_bfloat16_module_is_its_masters_rounded():
+    module = make_module()
+    optimizer = MasterAdamW(module, OptimConfig(lr=0.01))
+    before = weights(module)
+    for step in range(5):
+        backward(module, step)
+        optimizer.step(1.0)
+        for parameter, master in zip(module.parameters(), optimizer.masters, strict=True):
+            assert master.dtype == torch.float32
+            assert torch.equal(parameter, master.to(torch.bfloat16))
+    assert all((a != b).any() for a, b in zip(before, weights(module), strict=True))
+
+
+def test_updates_too_small_for_bfloat16_add_up():
+    module, optimizer = scalar_optimizer(torch.bfloat16, lr=1e-4)
+    for _ in range(100):
+        module(torch.ones(1, 1, dtype=torch.bfloat16)).sum().backward()
+        optimizer.step(1.0)
+    assert optimizer.masters[0].item() == pytest.approx(0.99, abs=1e-4)  # a constant gradient moves lr a step
+    assert module.weight.item() == torch.tensor(0.99).to(torch.bfloat16).item() < 1.0
+
+
+def test_gradients_of_micro_batches_add_up_in_float32():
+    module, optimizer = scalar_optimizer(torch.bfloat16)
+    for value in (1.0, 2**-10):  # 1 + 2^-10 is no bfloat16 number
+        module(torch.full((1, 1), value, dtype=torch.bfloat16)).sum().backward()
+    assert optimizer.masters[0].grad.item() == 1 + 2**-10
+    assert module.weight.grad is None
+
+
+def test_in_float32_it_is_torchs_own_adamw_with_decay_on_matrices_alone():
+    config = OptimConfig(lr=0.01, weight_decay=0.1, beta1=0.8, beta2=0.95, eps=1e-6, max_grad_norm=0.5)
+    module = make_module(torch.float32)
+    reference = copy.deepcopy(module)
+    ours = MasterAdamW(module, config)
+    groups = [
+        {"params": [p for p in reference.parameters() if p.ndim == 2], "weight_decay": 0.1},
+        {"params": [p for p in reference.parameters() if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    theirs = torch.optim.AdamW(groups, lr=0.01, betas=(0.8, 0.95), eps=1e-6, fused=False, foreach=False)
+    for step in range(4):
+        backward(module, step)
+        backward(reference, step)
+        norm = nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
+        theirs.step()
+        theirs.zero_grad()
+        assert ours.step(1.0) == pytest.approx(float(norm))
+        for a, b in zip(module.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_is_clipped_and_its_own_norm_returned():
+    module, optimizer = scalar_optimizer(torch.float32, max_grad_norm=0.5, beta1=0.9)
+    (module(torch.full((1, 1), 8.0)).sum()).backward()
+    assert optimizer.step(1.0) == pytest.approx(8.0)
+    (state,) = optimizer.state_dict()["adamw"]["state"].values()
+    assert state["exp_avg"].item() == pytest.approx(0.1 * 0.5, rel=1e-4)
+
+
+def test_the_learning_rate_is_scaled_by_the_factor():
+    for factor in (1.0, 0.25, 0.0):
+        module, optimizer = scalar_optimizer(torch.float32, lr=0.1)
+        module(torch.ones(1, 1)).sum().backward()
+        optimizer.step(factor)
+        assert module.weight.item() == pytest.approx(1 - 0.1 * factor)  # AdamW's first step is lr long
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_restored_optimizer_goes_on_to_the_last_bit(dtype):
+    module = make_module(dtype)
+    optimizer = MasterAdamW(module, OptimConfig(lr=0.01, weight_decay=0.1))
+    for step in range(3):
+        backward(module, step)
+        optimizer.step(1.0)
+    saved = copy.deepcopy(optimizer.state_dict())
+
+    other = make_module(dtype)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    restored = MasterAdamW(other, OptimConfig(lr=0.01, weight_decay=0.1))
+    restored.load_state_dict(saved)
+    for step in range(3, 6):
+        assert all(map(torch.equal, module.parameters(), other.parameters()))
+        for m, o in ((module, optimizer), (other, restored)):
+            backward(m, step)
+            o.step(0.5)
+    assert all(map(torch.equal, optimizer.masters, restored.masters))
+
+
+def test_a_state_of_another_model_is_refused():
+    state = MasterAdamW(make_module(), OptimConfig()).state_dict()
+    with pytest.raises(KeyError):
+        MasterAdamW(nn.Linear(6, 5), OptimConfig()).load_state_dict(state)
+    with pytest.raises(RuntimeError):
+        MasterAdamW(nn.Sequential(nn.Linear(2, 2)), OptimConfig()).load_state_dict(state)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_gradient_that_is_not_finite_changes_nothing(dtype, bad):
+    def after(steps: list[bool]) -> list[torch.Tensor]:
+        module = make_module(dtype)
+        optimizer = MasterAdamW(module, OptimConfig(lr=0.01))
+        for number, good in enumerate(steps):
+            backward(module, number if good else 0)
+            if not good:
+                (module[0].weight.sum() * bad).backward()
+                before = weights(module)
+                assert not math.isfinite(optimizer.step(1.0))
+                assert all(map(torch.equal, before, module.parameters()))
+            else:
+                assert math.isfinite(optimizer.step(1.0))
+        return weights(module)
+
+    good_only = make_module(dtype)
+    optimizer = MasterAdamW(good_only, OptimConfig(lr=0.01))
+    for number in (0, 2):
+        backward(good_only, number)
+        optimizer.step(1.0)
+    assert all(map(torch.equal, after([True, False, True]), good_only.parameters()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_released_module_belongs_to_the_next_optimizer_alone(dtype):
+    module = make_module(dtype)
+    first = MasterAdamW(module, OptimConfig(lr=0.01))
+    backward(module, 0)
+    first.release()
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+    fresh = copy.deepcopy(module)
+    for m in (module, fresh):
+        optimizer = MasterAdamW(m, OptimConfig(lr=0.01))
+        backward(m, 1)
+        optimizer.step(1.0)
+    assert all(map(torch.equal, module.parameters(), fresh.parameters()))
+
+
+def factors(max_steps: int, **schedule: object) -> list[float]:
+    config = ScheduleConfig(**schedule)
+    return [schedule_factor(step, max_steps, config) for step in range(max_steps)]
+
+
+def test_constant_schedule_after_a_linear_warm_up():
+    assert factors(6, type="constant", warmup_steps=4) == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    assert factors(2, type="constant") == [1.0, 1.0]
+
+
+def test_linear_schedule_falls_in_equal_parts():
+    assert factors(4, type="linear") == pytest.approx([1.0, 0.75, 0.5, 0.25])
+    assert factors(6, type="linear", warmup_steps=2, min_lr_ratio=0.2) == pytest.approx([0.5, 1.0, 1.0, 0.8, 0.6, 0.4])
+
+
+def test_cosine_schedule_is_half_way_at_half_time():
+    values = factors(8, type="cosine", min_lr_ratio=0.1)
+    assert values[0] == 1.0
+    assert values[4] == pytest.approx(0.55)
+    assert values == sorted(values, reverse=True)
+    assert values[2] - values[4] == pytest.approx(values[4] - values[6])
+    assert schedule_factor(8, 8, ScheduleConfig(type="cosine", min_lr_ratio=0.1)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("type_", ["constant", "linear", "cosine"])
+def test_a_warm_up_as_long_as_the_run_divides_by_nothing(type_):
+    assert factors(3, type=type_, warmup_steps=3) == pytest.approx([1 / 3, 2 / 3, 1.0])
