@@ -1,0 +1,305 @@
+"""One optimizer step: the batch's gradient, the guard, and what is left alone."""
+
+import asyncio
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from slimrl.config.train import PRESETS, GuardConfig, LossConfig, OptimConfig, TrainerConfig
+from slimrl.environments.base import Turn
+from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
+from slimrl.errors import UserError
+from slimrl.inference.client import LocalClient
+from slimrl.inference.engine import Engine
+from slimrl.models.chat import ChatFormat
+from slimrl.monitor.metrics import lookup
+from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights
+from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.step import TrainStep
+from slimrl.transport.base import Batch
+from slimrl.types import Sample, SamplingParams, Task
+from tests.tiny import FAMILIES, tiny_tokenizer
+from tests.trainer.samples import (
+    assert_gradients_equal,
+    gradients,
+    policy_module,
+    random_samples,
+    reference_logprobs,
+    reference_module,
+)
+
+SEQ_LEN = 100
+
+
+class TakesGradients:
+    """In the optimizer's place: keeps the gradients and changes nothing."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self.taken: dict[str, torch.Tensor] = {}
+
+    def step(self, lr_factor: float) -> float:
+        self.taken = gradients(self._module)
+        return 1.0
+
+
+def batch_of(samples: list[Sample], temperature: float = 1.0) -> Batch:
+    return Batch(tuple(samples), temperature, data_position=0)
+
+
+def near_policy(samples: list[Sample], module: nn.Module, spread: float) -> list[Sample]:
+    """The samples with log-probabilities near the module's own, so that clips and caps act on some tokens only."""
+    generator = torch.Generator().manual_seed(0)
+    moved = []
+    for sample, logprob_N in zip(samples, reference_logprobs(module, samples), strict=True):
+        values = iter((logprob_N.detach() + spread * torch.randn(len(logprob_N), generator=generator)).tolist())
+        moved.append(
+            replace(sample, logprobs_T=tuple(next(values) if trained else 0.0 for trained in sample.loss_mask_T))
+        )
+    return moved
+
+
+def gradient_of(samples: list[Sample], loss: LossConfig, micro_batch_tokens: int):
+    module = policy_module("llama")
+    optimizer = TakesGradients(module)
+    config = TrainerConfig(loss=loss, micro_batch_tokens=micro_batch_tokens)
+    metrics = TrainStep(module, optimizer, config, SEQ_LEN)(batch_of(samples), lr_factor=1.0, version=0)
+    return optimizer.taken, metrics
+
+
+def reference_gradient(samples: list[Sample], loss: LossConfig) -> dict[str, torch.Tensor]:
+    """The formula on the whole batch at once, with separate forwards."""
+    module, choices = reference_module("llama"), loss.choices()
+    logprobs = reference_logprobs(module, samples)
+    lengths = [len(logprob_N) for logprob_N in logprobs]
+
+    def trained(values):
+        return torch.tensor([v for s in samples for v, m in zip(values(s), s.loss_mask_T, strict=True) if m])
+
+    tokens = TokenBatch(
+        new_N=torch.cat(logprobs),
+        old_N=trained(lambda sample: sample.logprobs_T),
+        advantage_N=trained(lambda sample: sample.advantages_T),
+        sequence_N=torch.arange(len(samples)).repeat_interleave(torch.tensor(lengths)),
+    )
+    weights = torch.tensor(token_weights(lengths, choices.aggregation, SEQ_LEN))
+    loss_N, _ = POLICY_LOSSES[choices.policy](tokens, choices)
+    (loss_N * weights[tokens.sequence_N]).sum().backward()
+    return gradients(module)
+
+
+@pytest.mark.parametrize("type_", PRESETS)
+def test_the_gradient_is_the_formulas_however_the_batch_is_split(type_):
+    loss = LossConfig(type=type_)
+    samples = near_policy(random_samples(3), reference_module("llama"), spread=0.0004 if type_ == "gspo" else 0.5)
+    expected = reference_gradient(samples, loss)
+    totals = []
+    for micro_batch_tokens in (10_000, 60, 1):
+        gradient, metrics = gradient_of(samples, loss, micro_batch_tokens)
+        assert_gradients_equal(gradient, expected, rtol=2e-4)
+        totals.append([metrics[name] for name in ("loss/policy", "loss/clipped", "loss/entropy", "guard/mismatch_kl")])
+    assert totals[1] == pytest.approx(totals[0], rel=1e-3, abs=1e-5)
+    assert totals[2] == pytest.approx(totals[0], rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("type_", PRESETS)
+def test_a_step_makes_good_tokens_likelier_and_bad_ones_less_likely(type_):
+    module = policy_module("llama")
+    good, bad = random_samples(5)[:2]
+    good = replace(good, advantages_T=(1.0,) * len(good.token_ids_T), version=0)
+    bad = replace(bad, advantages_T=(-1.0,) * len(bad.token_ids_T), version=0)
+    samples = near_policy([good, bad], reference_module("llama"), spread=0.0)
+
+    def total_logprobs() -> list[float]:
+        with torch.no_grad():
+            return [logprob_N.sum().item() for logprob_N in reference_logprobs(module, samples)]
+
+    before = total_logprobs()
+    config = TrainerConfig(optim=OptimConfig(lr=1e-3), loss=LossConfig(type=type_))
+    TrainStep(module, MasterAdamW(module, config.optim), config, SEQ_LEN)(batch_of(samples), 1.0, version=0)
+    after = total_logprobs()
+    assert after[0] > before[0]
+    assert after[1] < before[1]
+
+
+def trainer(module: nn.Module, guard: GuardConfig | None = None) -> TrainStep:
+    config = TrainerConfig(optim=OptimConfig(lr=0.01, weight_decay=0.1), guard=guard or GuardConfig())
+    return TrainStep(module, MasterAdamW(module, config.optim), config, SEQ_LEN)
+
+
+def weights(module: nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in module.parameters()]
+
+
+def shifted(shift: float, num_tokens: int | None, version: int) -> list[Sample]:
+    """Agreeing samples, but the sampler's log-probabilities of the first `num_tokens` of each (None: all) are off."""
+    samples = near_policy(random_samples(0), reference_module("llama"), spread=0.0)
+    moved = []
+    for sample in samples:
+        trained = [t for t, mask in enumerate(sample.loss_mask_T) if mask][:num_tokens]
+        logprobs = tuple(v + shift * (t in trained) for t, v in enumerate(sample.logprobs_T))
+        moved.append(replace(sample, logprobs_T=logprobs, version=version))
+    return moved
+
+
+@pytest.mark.parametrize(
+    ("shift", "num_tokens", "key"), [(1.5, 1, "max_logprob_gap"), (-0.3, None, "max_mismatch_kl")]
+)
+def test_the_guard_stops_the_run_before_the_update_and_names_its_key(shift, num_tokens, key):
+    module = policy_module("llama")
+    before = weights(module)
+    with pytest.raises(UserError, match=rf"sampler and trainer disagree.*--trainer\.guard\.{key}"):
+        trainer(module)(batch_of(shifted(shift, num_tokens, version=4)), 1.0, version=4)
+    assert all(map(torch.equal, before, module.parameters()))
+
+
+def test_the_guard_lets_agreement_older_samples_and_raised_bounds_pass():
+    for samples, guard in (
+        (shifted(0.0, None, version=4), None),
+        (shifted(1.5, None, version=3), None),  # of other weights: a gap is to be expected
+        (shifted(1.5, None, version=4), GuardConfig(max_logprob_gap=2.0, max_mismatch_kl=10.0)),
+    ):
+        metrics = trainer(policy_module("llama"), guard)(batch_of(samples), 1.0, version=4)
+        assert metrics["loss/tokens"] == sum(sum(sample.loss_mask_T) for sample in samples)
+
+
+def test_metrics_of_a_known_gap():
+    metrics = trainer(policy_module("llama"))(batch_of(shifted(-0.1, None, version=-1)), 1.0, version=0)
+    for name in metrics:
+        lookup(name)
+    assert metrics["guard/max_logprob_gap"] == pytest.approx(0.1, abs=1e-4)
+    assert metrics["guard/mean_logprob_gap"] == pytest.approx(0.1, abs=1e-4)
+    assert metrics["guard/mismatch_kl"] == pytest.approx(math.exp(0.1) - 0.1 - 1, abs=1e-5)
+    assert metrics["loss/ratio_max"] == pytest.approx(math.exp(0.1), rel=1e-4)
+    assert metrics["loss/clipped"] == 0.0
+    assert metrics["optim/lr"] == 0.01
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_fresh_samples_of_the_engine_have_a_ratio_of_one(family, temperature):
+    module = policy_module(family)
+    engine = Engine(module, frozenset([2]), num_slots=4, capacity=64)
+    prompts = [[5, 9, 11, 40], list(range(20, 45))]
+    sequences = [
+        engine.submit(prompt, SamplingParams(24, temperature, seed=seed), lambda _: False)
+        for prompt in prompts
+        for seed in range(3)
+    ]
+    while engine.busy:
+        engine.step()
+    samples = []
+    for number, sequence in enumerate(sequences):
+        read, sampled = len(sequence.prompt), len(sequence.sampled)
+        samples.append(
+            Sample(
+                token_ids_T=tuple(sequence.tokens),
+                loss_mask_T=(False,) * read + (True,) * sampled,
+                logprobs_T=(0.0,) * read + tuple(sequence.logprobs),
+                advantages_T=(1.0,) * (read + sampled),
+                version=min(sequence.versions),
+                group_id=number // 3,
+            )
+        )
+    assert sum(len(sequence.sampled) for sequence in sequences) > 40
+    metrics = trainer(module)(batch_of(samples, temperature), 1.0, version=0)
+    assert metrics["guard/max_logprob_gap"] < 1e-4
+    assert metrics["loss/ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["loss/tokens"] == sum(len(sequence.sampled) for sequence in sequences)
+
+
+class Asks:
+    """Answers whatever the policy says with another question, twice."""
+
+    def __init__(self) -> None:
+        self._left = 2
+
+    async def start(self):
+        return [{"role": "user", "content": "first question"}]
+
+    async def step(self, reply):
+        self._left -= 1
+        return Turn(done=self._left == 0, messages=[{"role": "user", "content": "and then?"}], reward=1.0)
+
+
+class AsksTaskset:
+    def tasks(self, split):
+        return [Task("one", {})]
+
+    def environment(self, task):
+        return Asks()
+
+
+def test_a_conversation_over_several_turns_has_a_ratio_of_one():
+    module, chat = policy_module("gemma3"), ChatFormat(tiny_tokenizer())
+    engine = Engine(module, chat.stop_ids, num_slots=2, capacity=256)
+    player = Player(LocalClient(engine, chat.text), chat, EpisodeLimits(5, 256, 5.0), num_concurrent=2)
+    attempt = Attempt(AsksTaskset(), Task("one", {}), SamplingParams(max_tokens=20, seed=3))
+    rollout = asyncio.run(run_episode(attempt, player))
+    assert not rollout.failure
+    assert rollout.metrics["turns"] == 2
+    sample = Sample(
+        rollout.token_ids_T,
+        rollout.loss_mask_T,
+        rollout.logprobs_T,
+        (1.0,) * len(rollout.token_ids_T),
+        version=0,
+        group_id=0,
+    )
+    metrics = trainer(module)(batch_of([sample]), 1.0, version=0)
+    assert metrics["guard/max_logprob_gap"] < 1e-4
+    assert metrics["loss/tokens"] == rollout.num_sampled
+
+
+def test_an_empty_batch_leaves_everything_alone():
+    module = policy_module("llama")
+    before = weights(module)
+    assert trainer(module)(batch_of([]), 1.0, version=0) == {}
+    assert all(map(torch.equal, before, module.parameters()))
+
+
+def forbid(module: nn.Module, token: int) -> None:
+    """Make a token impossible, as a mask on the vocabulary would: its log-probability is minus infinity."""
+    head = module.get_output_embeddings()
+    head.bias = nn.Parameter(torch.zeros(head.out_features), requires_grad=False)
+    with torch.no_grad():
+        head.bias[token] = -math.inf
+
+
+def test_a_token_without_a_finite_logprob_is_masked_and_counted():
+    samples = near_policy(random_samples(0), reference_module("llama"), spread=0.0)
+    victim = max(samples, key=lambda sample: sum(sample.loss_mask_T))
+    last = max(t for t, mask in enumerate(victim.loss_mask_T) if mask)
+    token = victim.token_ids_T[last]
+    hit = sum(
+        mask and t == token
+        for sample in samples
+        for t, mask in zip(sample.token_ids_T, sample.loss_mask_T, strict=True)
+    )
+    module = policy_module("llama")
+    forbid(module, token)
+    before = weights(module)
+    metrics = trainer(module)(batch_of(samples), 1.0, version=0)
+    assert metrics["loss/nonfinite_tokens"] == hit >= 1
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert not all(map(torch.equal, before, module.parameters()))
+
+
+@pytest.mark.parametrize("logprob", [math.nan, -math.inf])
+def test_a_token_whose_sampler_logprob_is_not_finite_counts_for_nothing(logprob):
+    samples = near_policy(random_samples(0), reference_module("llama"), spread=0.1)
+    last = max(t for t, mask in enumerate(samples[0].loss_mask_T) if mask)
+
+    def with_last(values: tuple[float, ...], value: float) -> tuple[float, ...]:
+        return (*values[:last], value, *values[last + 1 :])
+
+    broken = replace(samples[0], logprobs_T=with_last(samples[0].logprobs_T, logprob))
+    worthless = replace(samples[0], advantages_T=with_last(samples[0].advantages_T, 0.0))
+    gradient, metrics = gradient_of([broken, *samples[1:]], LossConfig(), 10_000)
+    expected, _ = gradient_of([worthless, *samples[1:]], LossConfig(), 10_000)
+    assert_gradients_equal(gradient, expected)
+    assert metrics["loss/nonfinite_tokens"] == 1
+    assert all(math.isfinite(value) for value in metrics.values())
