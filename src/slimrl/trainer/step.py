@@ -88,9 +88,10 @@ class TrainStep:
         """Accumulate the gradient of one pack. A token whose log-probability is not finite is masked and counted."""
         new_N, entropy_N = target_logprobs(self._module, pack, temperature)
         index_N = _token_index(pack, tensors.offset_B)
-        finite_N = torch.isfinite(new_N.detach())
-        new_N = torch.where(finite_N, new_N, tensors.old[index_N])
-        tokens = TokenBatch(new_N, tensors.old[index_N], tensors.advantage[index_N], _sequence_numbers(pack))
+        old_N = tensors.old[index_N]
+        finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
+        new_N, old_N = torch.where(finite_N, new_N, 0.0), torch.where(finite_N, old_N, 0.0)
+        tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], _sequence_numbers(pack))
         loss_N, capped_N = POLICY_LOSSES[self._choices.policy](tokens, self._choices)
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()
