@@ -66,12 +66,23 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     """The taskset of a built-in id (`-` and `_` are the same), of `path/to/file.py:ClassName`, or of
     `package.module:ClassName`. Raises UserError if it is not there or does not take the args."""
     constructor = _find(env_id)
+    if not callable(constructor):
+        raise UserError(
+            f"environment `{env_id}` is not a class, but the {type(constructor).__name__} {constructor!r:.80}."
+        )
     try:
         inspect.signature(constructor).bind(**args)
     except TypeError as error:
         known = [name for name in inspect.signature(constructor).parameters if name not in ("args", "kwargs")]
-        raise UserError(f"environment `{env_id}`: {error}.{nearest(next(iter(args), ''), known)}") from error
-    taskset = constructor(**args)
+        unknown = next((name for name in args if name not in known), "")
+        raise UserError(f"environment `{env_id}`: {error}.{nearest(unknown, known)}") from error
+    try:
+        taskset = constructor(**args)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a user's class raises, it is the class or its args that need mending
+        given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
+        raise UserError(f"environment `{env_id}` failed with {given}: {type(error).__name__}: {error}") from error
     missing = [name for name in ("tasks", "environment") if not callable(getattr(taskset, name, None))]
     if missing:
         raise UserError(
@@ -84,7 +95,7 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
 def _find(env_id: str) -> Any:
     location = BUILTIN.get(env_id.replace("_", "-"), env_id)
     module_name, colon, class_name = location.rpartition(":")
-    if not colon:
+    if not colon or not module_name:
         raise UserError(
             f"there is no environment `{env_id}`.{nearest(env_id, BUILTIN)} Your own is named as "
             "`path/to/file.py:ClassName` or `package.module:ClassName`."

@@ -17,30 +17,36 @@ from slimrl.errors import RolloutError, UserError
 T = TypeVar("T")
 
 
-class _Hang(Exception):
-    """Environment code held the thread for too long."""
+class _Hang(BaseException):
+    """Environment code held the thread for too long. No `Exception`, so that its own handlers let it pass."""
 
 
 @contextmanager
-def boundary(source: str, timeout_s: float) -> Iterator[None]:
-    """Attribute whatever fails inside to `source`: `drop/<source>_error` or `drop/timeout`."""
+def boundary(source: str) -> Iterator[None]:
+    """Attribute whatever fails inside to `source`, as `drop/<source>_error`."""
     try:
         yield
     except (RolloutError, UserError):
         raise
-    except (TimeoutError, _Hang) as error:
-        raise RolloutError(
-            "timeout", f"the {source} took longer than orchestrator.episode_timeout_s = {timeout_s:g} s"
-        ) from error
     except Exception as error:
         raise RolloutError(f"{source}_error", f"{type(error).__name__}: {error}") from error
 
 
 async def bounded(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:
     """Await environment code for at most `timeout_s` seconds; raises RolloutError if it fails or takes longer."""
-    with boundary(source, timeout_s):
+    try:
         async with asyncio.timeout(timeout_s):
-            return await _interruptible(work, timeout_s)
+            with boundary(source):
+                return await _interruptible(work, timeout_s)
+    except (TimeoutError, _Hang) as error:
+        raise RolloutError(
+            "timeout", f"the {source} took longer than orchestrator.episode_timeout_s = {timeout_s:g} s"
+        ) from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise RolloutError(f"{source}_error", "a task inside it was cancelled") from error  # nobody cancelled us
 
 
 @types.coroutine

@@ -6,8 +6,9 @@ Nothing is ever tokenised again. A bad episode is data, not a crash: its `Rollou
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from slimrl.environments.base import Environment, Taskset, Turn
 from slimrl.environments.boundary import bounded
@@ -60,6 +61,7 @@ class _Transcript:
     messages: list[Message] = field(default_factory=list)
     turns: int = 0
     truncated: bool = False
+    unfinished: bool = False
 
     def read(self, token_ids: Sequence[int], messages: Sequence[Message]) -> None:
         """Append what the policy is given to read."""
@@ -84,7 +86,7 @@ async def run_episode(attempt: Attempt, player: Player) -> Rollout:
     """Play one episode to its end. Never raises for what the environment or the policy does: see `Rollout.failure`.
 
     Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context before the environment
-    says `done` keeps reward 0, and reports the metric `unfinished`.
+    says `done` gets reward 0 and the metric `unfinished`; it ends with the policy's last token, as nobody reads on.
     """
     transcript = _Transcript()
     try:
@@ -94,40 +96,56 @@ async def run_episode(attempt: Attempt, player: Player) -> Rollout:
     return _rollout(attempt.task, transcript, turn, None)
 
 
-async def _open(attempt: Attempt) -> tuple[Environment, list[Message]]:
-    environment = attempt.taskset.environment(attempt.task)
-    return environment, list(await environment.start())
-
-
 async def _play(attempt: Attempt, player: Player, transcript: _Transcript) -> Turn:
-    limits = player.limits
+    limits, sampling = player.limits, attempt.sampling
     environment, opening = await bounded(_open(attempt), "environment", limits.timeout_s)
     transcript.read(player.chat.opening(opening), opening)
     if len(transcript.token_ids) >= limits.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
     while True:
-        room = limits.seq_len - len(transcript.token_ids)
-        if room < 1 or transcript.turns == limits.max_turns:
-            transcript.truncated = transcript.truncated or room < 1
-            return Turn(done=True, metrics={"unfinished": 1.0})
-        sampling = attempt.sampling
-        params = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=sampling.seed + transcript.turns)
+        max_tokens = min(sampling.max_tokens, limits.seq_len - len(transcript.token_ids))
+        params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await player.client.sample(list(transcript.token_ids), params)
         reply = player.chat.text(list(completion.token_ids))
         transcript.wrote(completion, reply)
-        turn = _checked(await bounded(environment.step(reply), "environment", limits.timeout_s))
+        turn = await bounded(_react(environment, reply), "environment", limits.timeout_s)
         if turn.done:
             return turn
-        messages = list(turn.messages)
-        transcript.read(player.chat.continuation(messages, transcript.token_ids[-1]), messages)
+        token_ids = player.chat.continuation(turn.messages, transcript.token_ids[-1])
+        no_room = len(transcript.token_ids) + len(token_ids) >= limits.seq_len
+        if no_room or transcript.turns == limits.max_turns:
+            transcript.truncated = transcript.truncated or no_room
+            transcript.unfinished = True
+            return Turn(done=True)
+        transcript.read(token_ids, turn.messages)
 
 
-def _checked(turn: Turn) -> Turn:
+async def _open(attempt: Attempt) -> tuple[Environment, list[Message]]:
+    environment = attempt.taskset.environment(attempt.task)
+    return environment, _messages(await environment.start())
+
+
+async def _react(environment: Environment, reply: str) -> Turn:
+    """The environment's turn, made sure to be one: it is other people's code, which mypy may not have seen."""
+    turn: object = await environment.step(reply)
     if not isinstance(turn, Turn):
         raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
-    if not math.isfinite(turn.reward):
-        raise RolloutError("nonfinite_reward", f"the environment gave reward {turn.reward}")
-    return turn
+    reward = float(turn.reward)
+    if not math.isfinite(reward):
+        raise RolloutError("nonfinite_reward", f"the environment gave reward {reward}")
+    metrics = {name: float(value) for name, value in turn.metrics.items()}
+    return Turn(bool(turn.done), _messages(turn.messages), reward, metrics)
+
+
+def _messages(given: Iterable[object]) -> list[Message]:
+    messages = list(given)
+    for message in messages:
+        fields = message if isinstance(message, dict) else {}
+        if not isinstance(fields.get("role"), str) or not isinstance(fields.get("content"), str):
+            raise RolloutError(
+                "environment_error", f"a message needs a role and a text as content, not {message!r:.200}"
+            )
+    return cast(list[Message], messages)
 
 
 def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
@@ -137,9 +155,14 @@ def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutErro
         loss_mask_T=tuple(transcript.mask),
         logprobs_T=tuple(transcript.logprobs),
         versions_T=tuple(transcript.versions),
-        reward=float(turn.reward),
+        reward=turn.reward,
         messages=tuple(transcript.messages),
-        metrics={**turn.metrics, "turns": float(transcript.turns), "truncated": float(transcript.truncated)},
+        metrics={
+            **turn.metrics,
+            "turns": float(transcript.turns),
+            "truncated": float(transcript.truncated),
+            "unfinished": float(transcript.unfinished),
+        },
         failure=error.reason if error else "",
         failure_detail=error.detail if error else "",
     )
