@@ -164,5 +164,5 @@ def _download(name: str, patterns: Sequence[str]) -> Path:
         first_line, _, _ = str(error).strip().partition("\n")
         raise UserError(
             f"There is no directory {name} here, {name} is not in the Hugging Face cache, and the Hub cannot be "
-            f"reached. Check the network and HF_HUB_OFFLINE, or name a directory. {packaged} ({type(error).__name__}: {first_line})"
+            f"reached ({first_line}). Check the network and HF_HUB_OFFLINE, or name a directory. {packaged}"
         ) from error
