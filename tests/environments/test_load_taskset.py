@@ -1,0 +1,113 @@
+"""An environment is found by its id, or the error says what to do."""
+
+import sys
+
+import pytest
+
+from slimrl.environments.base import load_taskset
+from slimrl.environments.reverse_text import ReverseText
+from slimrl.errors import UserError
+
+OWN = """
+from dataclasses import dataclass
+from slimrl.errors import UserError
+
+LEVELS = {1: "easy"}
+
+
+@dataclass
+class Sums:
+    digits: int
+    level: int = 1
+
+    def __post_init__(self):
+        if self.digits == 13:
+            raise UserError("13 digits are too many")
+        self.name = LEVELS[self.level]
+
+    def tasks(self, split):
+        return []
+
+    def environment(self, task):
+        return None
+
+
+class Plain:
+    def tasks(self, split):
+        return []
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    path = tmp_path / "sums.py"
+    path.write_text(OWN)
+    return path
+
+
+@pytest.mark.parametrize("env_id", ["reverse-text", "reverse_text"])
+def test_a_built_in_is_found_in_both_spellings(env_id):
+    taskset = load_taskset(env_id, {"num_train": 7, "num_test": 3})
+    assert isinstance(taskset, ReverseText)
+    assert [len(taskset.tasks(split)) for split in ("train", "test")] == [7, 3]
+
+
+def test_a_class_is_found_in_a_file(own_file):
+    taskset = load_taskset(f"{own_file}:Sums", {"digits": 3})
+    assert (taskset.digits, taskset.level) == (3, 1)
+
+
+def test_a_file_is_found_from_the_working_directory(own_file, monkeypatch):
+    monkeypatch.chdir(own_file.parent)
+    assert load_taskset("sums.py:Sums", {"digits": 3}).digits == 3
+
+
+def test_a_class_is_found_in_an_installed_package(own_file, monkeypatch):
+    monkeypatch.syspath_prepend(own_file.parent)
+    assert load_taskset("sums:Sums", {"digits": 4}).digits == 4
+    monkeypatch.delitem(sys.modules, "sums")
+    assert isinstance(load_taskset("slimrl.environments.reverse_text:ReverseText", {}), ReverseText)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("reverse-txet", r"no environment `reverse-txet`.*Did you mean `reverse-text`.*path/to/file\.py:ClassName"),
+        ("sums.py", r"no environment `sums\.py`.*path/to/file\.py:ClassName"),
+        (":Sums", r"no environment `:Sums`"),
+        ("/nowhere/sums.py:Sums", r"/nowhere/sums\.py does not exist \(looked in /nowhere\)"),
+        ("no_such_package.sums:Sums", r"No module named 'no_such_package'.*installed"),
+        ("slimrl.environments.reverse_text:ReverseTxt", r"has no `ReverseTxt`.*Did you mean `ReverseText"),
+    ],
+)
+def test_an_environment_that_is_not_there(env_id, message):
+    with pytest.raises(UserError, match=message):
+        load_taskset(env_id, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("Smus", {}, r"has no `Smus`.*Did you mean `Sums`"),
+        ("LEVELS", {}, r"not a class, but the dict"),
+        ("Plain", {}, r"Plain lacks `environment\(\)`.*`Taskset`"),
+        ("Sums", {"digits": 3, "lvel": 2}, r"unexpected keyword argument 'lvel'.*Did you mean `level`"),
+        ("Sums", {"level": 1}, r"missing a required argument: 'digits'.*Known: digits, level"),
+        ("Sums", {"digits": 3, "level": 9}, r"failed with digits = 3, level = 9: KeyError: 9"),
+        ("Sums", {"digits": 13}, r"^13 digits are too many$"),
+    ],
+)
+def test_an_environment_that_does_not_fit(own_file, name, args, message):
+    with pytest.raises(UserError, match=message):
+        load_taskset(f"{own_file}:{name}", args)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [("def broken(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("import no_such_package", "no_such_package")],
+)
+def test_a_file_that_does_not_load(tmp_path, source, message):
+    path = tmp_path / "broken.py"
+    path.write_text(source)
+    with pytest.raises(UserError, match=rf"broken\.py failed to load: .*{message}"):
+        load_taskset(f"{path}:Anything", {})
