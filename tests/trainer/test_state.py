@@ -67,7 +67,7 @@ def test_a_full_disk_stops_the_run_with_advice_and_keeps_the_last_save(tmp_path,
     state = tiny_state()
     run(state, tmp_path, 1, CkptConfig())
     state.advance(2, seconds=0.5)
-    with files_limited_to(limit), pytest.raises(UserError, match="step_2.*--resume"):
+    with files_limited_to(limit), pytest.raises(UserError, match=r"step_2.*--resume"):
         save_if_due(state, tmp_path, 2, CkptConfig())
     for kind in ("weights", "checkpoints"):
         assert [path.name for path in (tmp_path / kind).iterdir()] == ["step_1"]
