@@ -15,7 +15,7 @@ from slimrl.environments.base import Turn
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Split, Task
 
-PROMPT = "Reverse the text character by character. Answer in <reversed_text> tags.\n{text}"
+INSTRUCTION = "Reverse the text character by character. Answer in <reversed_text> tags."
 ANSWER = re.compile(r"<reversed_text>(.*?)</reversed_text>", re.DOTALL)
 # One text in five is held out, decided by its hash: no text is ever in both splits, whatever the sizes and lengths.
 TEST_SHARE = 5
@@ -101,14 +101,14 @@ class ReverseTextEpisode:
         answer = ANSWER.search(reply)
         target = self._text[::-1]
         given = answer.group(1).strip() if answer else ""
-        similarity = difflib.SequenceMatcher(None, given, target).ratio() if answer else 0.0
+        similarity = difflib.SequenceMatcher(None, given, target, autojunk=False).ratio() if answer else 0.0
         metrics = {"exact": float(given == target), "tagged": float(answer is not None)}
         return Turn(done=True, reward=similarity, metrics=metrics)
 
 
 def opening(text: str) -> list[Message]:
-    """The question. The text has a line of its own, so that it is tokenised as the answer's letters are."""
-    return [{"role": "user", "content": PROMPT.format(text=text)}]
+    """The question. The text stands alone in its message, so that it is tokenised as the answer's characters are."""
+    return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": text}]
 
 
 def split_of(text: str) -> Split:
