@@ -33,6 +33,7 @@ FLOORS = {
     "slimrl.eval": 5,
     "slimrl.launch": 6,
     "slimrl.cli": 7,
+    "slimrl.__main__": 8,
 }
 # The two halves of the program, which know each other only through `types` and `transport`.
 NEVER = {
