@@ -76,7 +76,7 @@ def save_policy(policy: Policy, directory: Path, tensors: Mapping[str, Tensor] |
         state = {name: tensor.detach() for name, tensor in tensors.items()}
     state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
     with new_directory(directory) as temporary, _no_progress_bars():
-        module.save_pretrained(temporary, state_dict=state)
+        module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may empty what it is given
         config = copy.deepcopy(module.config)
         config.use_cache = True  # only our own forward does without
         config.dtype = next(iter(state.values())).dtype
