@@ -30,7 +30,7 @@ def load_conversations(config: FileDataConfig) -> tuple[list[list[Message]], lis
 
 def _read(path: Path) -> list[list[Message]]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # and not at what else Unicode calls a line break
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; check `data.path` and `data.val_path`.") from error
     except UnicodeDecodeError as error:
@@ -52,8 +52,12 @@ def _parse(line: str, where: str) -> list[Message]:
             f'{where}: expected {{"messages": [{{"role": ..., "content": ...}}, ...]}} with roles {", ".join(ROLES)} '
             f"and text contents, found: {line[:120]}"
         )
-    if not any(message["role"] == "assistant" for message in messages):
-        raise UserError(f"{where}: the conversation has no assistant message, so there is nothing to learn from it.")
+    roles = [message["role"] for message in messages]
+    if roles[:1] == ["assistant"] or roles[-1:] != ["assistant"]:
+        raise UserError(
+            f"{where}: a conversation to learn from begins with a system or user message and ends with an assistant "
+            f"message; this one has the roles: {', '.join(roles) or 'none'}."
+        )
     return list(messages)
 
 

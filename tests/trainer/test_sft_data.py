@@ -1,0 +1,92 @@
+"""Conversations from JSONL: what is taken, what is held out, and which line is wrong."""
+
+import json
+
+import pytest
+
+from slimrl.config.run import FileDataConfig
+from slimrl.errors import UserError
+from slimrl.trainer.sft.data import load_conversations
+
+
+def conversation(number: int):
+    return [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": f"answer {number}"}]
+
+
+def write(path, conversations, **json_options):
+    path.write_text("".join(json.dumps({"messages": c}, **json_options) + "\n" for c in conversations))
+    return str(path)
+
+
+def test_a_fraction_is_held_out_by_content(tmp_path):
+    conversations = [conversation(n) for n in range(200)]
+    train, validation = load_conversations(
+        FileDataConfig(path=write(tmp_path / "a.jsonl", conversations), val_fraction=0.2)
+    )
+    assert 20 <= len(validation) <= 60
+    assert sorted(c[0]["content"] for c in [*train, *validation]) == sorted(c[0]["content"] for c in conversations)
+    reordered = write(tmp_path / "b.jsonl", conversations[::-1] + [conversation(n) for n in range(200, 300)])
+    again_train, again_validation = load_conversations(FileDataConfig(path=reordered, val_fraction=0.2))
+    assert all(c in again_validation for c in validation)
+    assert all(c in again_train for c in train)
+
+
+def test_a_second_file_to_validate_on(tmp_path):
+    path = write(tmp_path / "a.jsonl", [conversation(1)])
+    val_path = write(tmp_path / "b.jsonl", [conversation(2)])
+    config = FileDataConfig(path=path, val_path=val_path)
+    assert load_conversations(config) == ([conversation(1)], [conversation(2)])
+
+
+def test_blank_lines_and_unicode_line_breaks_are_part_of_life(tmp_path):
+    odd = [{"role": "user", "content": "a\u2028b\x85c"}, {"role": "assistant", "content": "d\u2029e"}]
+    path = tmp_path / "a.jsonl"
+    write(path, [odd, conversation(1)], ensure_ascii=False)
+    path.write_text("\n" + path.read_text() + "\n  \n")
+    assert load_conversations(FileDataConfig(path=str(path), val_path=str(path)))[0] == [odd, conversation(1)]
+
+
+USER, ASSISTANT = conversation(1)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not json", "found: not json"),
+        ('{"messages": [', "expected"),
+        ("[1]", "expected"),
+        ('{"text": "a"}', "expected"),
+        ('{"messages": "a"}', "expected"),
+        ('{"messages": ["a"]}', "expected"),
+        ('{"messages": [{"role": "user"}]}', "expected"),
+        ('{"messages": [{"role": "wizard", "content": "a"}]}', "roles system, user, assistant, tool"),
+        ('{"messages": [{"role": "user", "content": ["a"]}]}', "text contents"),
+        ('{"messages": []}', "roles: none"),
+        (json.dumps({"messages": [USER]}), "roles: user"),
+        (json.dumps({"messages": [ASSISTANT]}), "roles: assistant"),
+        (json.dumps({"messages": [USER, ASSISTANT, USER]}), "roles: user, assistant, user"),
+    ],
+)
+def test_a_bad_line_is_named_by_file_and_number(tmp_path, line, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{json.dumps({'messages': conversation(1)})}\n\n{line}\n")
+    with pytest.raises(UserError, match=rf"a\.jsonl:3: .*{message}"):
+        load_conversations(FileDataConfig(path=str(path), val_path=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, r"cannot read .*a\.jsonl.*data\.path"), (b"", "no conversations"), (b"\xff\xfe\x00", "not UTF-8")],
+)
+def test_a_file_that_cannot_be_used(tmp_path, content, message):
+    path = tmp_path / "a.jsonl"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        load_conversations(FileDataConfig(path=str(path)))
+
+
+def test_too_few_conversations_to_hold_some_out(tmp_path):
+    path = write(tmp_path / "a.jsonl", [conversation(1)])
+    with pytest.raises(UserError, match=r"1 conversations leave 1 to train and 0 to validate at `data\.val_fraction`"):
+        load_conversations(FileDataConfig(path=path))

@@ -1,0 +1,143 @@
+"""The supervised loop on a tiny model."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from slimrl.config.rollout import EnvConfig
+from slimrl.config.run import CkptConfig, ExpertDataConfig, FileDataConfig, SFTConfig
+from slimrl.config.train import OptimConfig
+from slimrl.launch.demonstrations import load_demonstrations
+from slimrl.monitor.metrics import is_reproducible
+from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
+from slimrl.trainer.sft.train import Conversations, backward, train, validate
+from slimrl.trainer.state import start
+from tests.tiny import tiny_tokenizer
+from tests.trainer.policies import tiny_policy, tiny_state
+from tests.trainer.samples import (
+    assert_gradients_equal,
+    gradients,
+    random_samples,
+    reference_logprobs,
+    reference_module,
+)
+
+
+def make_config(output_dir, data=None, **changes) -> SFTConfig:
+    settings = {
+        "max_steps": 6,
+        "seq_len": 200,
+        "batch_size": 4,
+        "micro_batch_tokens": 300,
+        "val_interval_steps": 2,
+        "val_num_examples": 3,
+        "output_dir": str(output_dir),
+        "optim": OptimConfig(lr=3e-3),
+        "ckpt": CkptConfig(interval_steps=3),
+        "data": data or ExpertDataConfig(env=EnvConfig(id="reverse-text", args={"num_train": 9, "num_test": 4})),
+    }
+    return SFTConfig(**(settings | changes))
+
+
+def run(config: SFTConfig, resume: bool = False, stop_before: int | None = None):
+    """The metrics of every step; `stop_before` kills the run there."""
+    policy = tiny_policy()
+    conversations = load_demonstrations(config, policy.chat, lambda text: None)
+
+    def of_step(step):
+        if step == stop_before:
+            raise KeyboardInterrupt
+        return conversations.of_step(step)
+
+    state = start(policy, config.optim, _path(config), resume)
+    sink = JsonlSink(_path(config) / "metrics.jsonl", state.progress.step)
+    with Monitor([sink]) as monitor:
+        train(state, config, Conversations(of_step, conversations.validation), monitor)
+    return state
+
+
+def _path(config):
+
+    return Path(config.output_dir)
+
+
+def metrics_of(config):
+    lines = read_metrics(_path(config) / "metrics.jsonl")
+    return [(step, {k: v for k, v in line.items() if is_reproducible(k)}) for step, line in lines]
+
+
+def test_the_loss_falls_in_training_and_on_held_out_demonstrations(tmp_path):
+    config = make_config(tmp_path, max_steps=30, val_interval_steps=0)
+    run(config)
+    lines = [line for _, line in metrics_of(config)]
+    assert lines[-1]["sft/loss"] < 0.6 * lines[0]["sft/loss"]
+    assert lines[-1]["sft/val_loss"] < 0.6 * lines[0]["sft/val_loss"]
+
+
+def test_validates_before_after_and_at_the_interval(tmp_path):
+    config = make_config(tmp_path)
+    run(config)
+    lines = metrics_of(config)
+    assert [step for step, _ in lines] == list(range(6))
+    assert [step for step, line in lines if "sft/val_loss" in line] == [0, 2, 4, 5]
+
+
+@pytest.mark.parametrize("source", ["expert", "file"])
+def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path, source):
+    data = None
+    if source == "file":
+        lines = [
+            {"messages": [{"role": "user", "content": f"{n}?"}, {"role": "assistant", "content": f"{n}!"}]}
+            for n in range(20)
+        ]
+        (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        data = FileDataConfig(path=str(tmp_path / "chats.jsonl"), val_fraction=0.3)
+    whole = make_config(tmp_path / "whole", data)
+    expected = run(whole)
+    halves = make_config(tmp_path / "halves", data)
+    with pytest.raises(KeyboardInterrupt):
+        run(halves, stop_before=5)
+    resumed = run(halves, resume=True)
+    assert metrics_of(halves) == metrics_of(whole)
+    assert len(metrics_of(whole)) == 6
+    assert all(map(torch.equal, resumed.policy.module.parameters(), expected.policy.module.parameters()))
+
+
+def test_an_epoch_has_every_conversation_once_and_the_next_one_another_order(tmp_path):
+    config = make_config(tmp_path, batch_size=3)
+    conversations = load_demonstrations(config, tiny_policy().chat, lambda text: None)
+    steps = [[sample.token_ids_T for sample in conversations.of_step(step)] for step in range(6)]
+    first, second = ([ids for step in steps[begin : begin + 3] for ids in step] for begin in (0, 3))
+    assert len(set(first)) == 9
+    assert set(first) == set(second)
+    assert first != second
+
+
+def test_only_the_assistants_words_are_trained(tmp_path):
+    tokenizer = tiny_tokenizer()
+    sample = load_demonstrations(make_config(tmp_path), tiny_policy().chat, print).of_step(0)[0]
+    words = [token for token, mask in zip(sample.token_ids_T, sample.loss_mask_T, strict=True) if mask]
+    text = tokenizer.decode(words)
+    assert text.startswith("<reversed_text>")
+    assert text.endswith("</reversed_text><|im_end|>")
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [1, 60, 10_000])
+def test_loss_and_gradient_are_the_mean_over_tokens_however_they_are_split(tmp_path, micro_batch_tokens):
+    samples, state, reference = random_samples(2), tiny_state(), reference_module("llama")
+    config = make_config(tmp_path, micro_batch_tokens=micro_batch_tokens)
+    mean = -torch.cat(reference_logprobs(reference, samples)).mean()
+    mean.backward()
+    num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
+    assert backward(state, config, samples) / num_tokens == pytest.approx(mean.item(), rel=1e-5)
+    assert_gradients_equal(gradients(state.policy.module), gradients(reference))
+    assert validate(state, config, samples) == pytest.approx(mean.item(), rel=1e-5)
+
+
+def test_validation_leaves_no_gradient_behind(tmp_path):
+    state = tiny_state()
+    assert math.isfinite(validate(state, make_config(tmp_path), random_samples(0)))
+    assert all(parameter.grad is None for parameter in state.policy.module.parameters())
