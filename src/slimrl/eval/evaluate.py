@@ -70,8 +70,9 @@ def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
     metrics: Metrics = {"held_out/num": float(max(e.reward.num for e in evaluations))}
     for evaluation in evaluations:
         name, reward = f"held_out/reward_{evaluation.mode}", evaluation.reward
-        metrics |= {name: reward.mean, f"{name}_low": reward.low, f"{name}_high": reward.high}
         metrics |= {f"held_out/{score}_{evaluation.mode}": value for score, value in evaluation.scores.items()}
+        # Last, so that no environment's own score of the name `reward` takes the reward's place.
+        metrics |= {name: reward.mean, f"{name}_low": reward.low, f"{name}_high": reward.high}
     return metrics
 
 
