@@ -12,6 +12,8 @@ from slimrl.models.chat import ChatFormat
 from slimrl.types import Message, SamplingParams, Task
 from tests.tiny import tiny_tokenizer
 
+TOKENIZER = tiny_tokenizer()
+CHAT = ChatFormat(TOKENIZER)
 LOGPROB = -0.5
 VERSION = 3
 
@@ -29,6 +31,14 @@ class ScriptedClient:
         token_ids = tuple(reply[: params.max_tokens])
         finish = "stop" if len(token_ids) == len(reply) else "length"
         return Completion(token_ids, (LOGPROB,) * len(token_ids), (VERSION,) * len(token_ids), finish)
+
+
+class DigitClient:
+    """Says a digit that the request's seed decides."""
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        token_ids = (*TOKENIZER.encode(str(params.seed % 10), add_special_tokens=False), TOKENIZER.eos_token_id)
+        return Completion(token_ids, (LOGPROB,) * len(token_ids), (VERSION,) * len(token_ids), "stop")
 
 
 @dataclass
@@ -131,7 +141,7 @@ class Misbehaves:
 
 def make_player(client: Any, chat: Any = None, *, max_turns: int = 10, seq_len: int = 400, timeout_s: float = 20.0):
     limits = EpisodeLimits(max_turns, seq_len, timeout_s)
-    return Player(client, chat or ChatFormat(tiny_tokenizer()), limits, num_concurrent=4)
+    return Player(client, chat or CHAT, limits, num_concurrent=4)
 
 
 def make_attempt(make: Callable[[Task], Any], max_tokens: int = 50, seed: int = 100) -> Attempt:

@@ -8,9 +8,10 @@ import pytest
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import run_attempts, run_episode
 from slimrl.errors import UserError
-from slimrl.models.chat import ChatFormat
 from tests.environments.scripted import (
+    CHAT,
     LOGPROB,
+    TOKENIZER,
     VERSION,
     Misbehaves,
     Quiz,
@@ -19,10 +20,7 @@ from tests.environments.scripted import (
     make_player,
     user,
 )
-from tests.tiny import tiny_tokenizer
 
-TOKENIZER = tiny_tokenizer()
-CHAT = ChatFormat(TOKENIZER)
 END = TOKENIZER.eos_token_id
 
 
@@ -32,7 +30,7 @@ def reply(text: str, end: bool = True) -> list[int]:
 
 def play(make, client, **limits):
     max_tokens = limits.pop("max_tokens", 50)
-    return asyncio.run(run_episode(make_attempt(make, max_tokens), make_player(client, CHAT, **limits)))
+    return asyncio.run(run_episode(make_attempt(make, max_tokens), make_player(client, **limits)))
 
 
 class NumberChat:
@@ -205,7 +203,7 @@ def test_one_bad_episode_spoils_no_other_and_the_order_is_kept():
     faults = ["", "step raises", "computes for ever", "", "waits for ever", "constructor raises", ""]
     attempts = [make_attempt(lambda task, fault=fault: Misbehaves(fault)) for fault in faults]
     finished = []
-    player = make_player(ScriptedClient([reply("A")]), CHAT, timeout_s=0.5)
+    player = make_player(ScriptedClient([reply("A")]), timeout_s=0.5)
     rollouts = asyncio.run(run_attempts(attempts, player, on_done=lambda: finished.append(1)))
     expected = ["", "environment_error", "timeout", "", "timeout", "environment_error", ""]
     assert [rollout.failure for rollout in rollouts] == expected
@@ -232,5 +230,5 @@ class Counts:
 def test_no_more_episodes_at_once_than_there_are_places():
     Counts.now = Counts.most = 0
     attempts = [make_attempt(lambda task: Counts()) for _ in range(20)]
-    asyncio.run(run_attempts(attempts, make_player(ScriptedClient([reply("A")]), CHAT), on_done=lambda: None))
+    asyncio.run(run_attempts(attempts, make_player(ScriptedClient([reply("A")])), on_done=lambda: None))
     assert Counts.most == 4

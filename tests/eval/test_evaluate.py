@@ -1,0 +1,102 @@
+"""Held-out evaluation with a policy that says numbers."""
+
+import pytest
+
+from slimrl.environments.base import Turn
+from slimrl.errors import UserError
+from slimrl.eval.evaluate import evaluate, evaluation_metrics, held_out_tasks, mode_of
+from slimrl.monitor.metrics import lookup
+from slimrl.monitor.stats import estimate_mean
+from slimrl.types import SamplingParams
+from tests.environments.scripted import DigitClient, OneTask, make_player, user
+
+
+class Digit:
+    """The reward is the digit / 10; every fifth task is broken."""
+
+    def __init__(self, task) -> None:
+        self._number = task.data["number"]
+
+    async def start(self):
+        return [user(f"task {self._number}")]
+
+    async def step(self, reply):
+        if self._number % 5 == 4:
+            raise ValueError("broken")
+        return Turn(done=True, reward=int(reply) / 10, metrics={"odd": int(reply) % 2, "reward": 77.0})
+
+
+TASKSET = OneTask(Digit, num_tasks=40)
+
+
+def evaluated(seed: int = 0, temperature: float = 1.0, num: int = 40):
+    tasks = held_out_tasks([TASKSET], "test", num)
+    sampling = SamplingParams(max_tokens=8, temperature=temperature, seed=seed)
+    return evaluate(tasks, make_player(DigitClient()), sampling, on_done=lambda: None)
+
+
+def test_failures_are_counted_and_left_out_of_the_mean():
+    evaluation = evaluated()
+    rewards = [rollout.reward for rollout in evaluation.rollouts if not rollout.failure]
+    assert len(evaluation.rollouts) == 40
+    assert evaluation.failures == {"environment_error": 8}
+    assert evaluation.reward == estimate_mean(rewards)
+    assert evaluation.reward.num == len(rewards) == 32
+    assert evaluation.reward.low < evaluation.reward.mean < evaluation.reward.high
+    assert evaluation.scores["odd"] == pytest.approx(sum(round(10 * reward) % 2 for reward in rewards) / 32)
+    assert evaluation.scores["turns"] == 1.0
+
+
+def test_the_same_seed_gives_the_same_result_and_another_seed_another():
+    assert evaluated(seed=3) == evaluated(seed=3)
+    assert evaluated(seed=3).rollouts != evaluated(seed=4).rollouts
+
+
+def test_a_task_is_played_alike_however_many_others_there_are():
+    assert evaluated(num=10).rollouts == evaluated().rollouts[:10]
+
+
+def test_every_task_has_a_seed_of_its_own():
+    said = {rollout.messages[-1]["content"] for rollout in evaluated().rollouts}
+    assert len(said) > 5
+
+
+def test_progress_counts_every_episode():
+    done = []
+    tasks = held_out_tasks([TASKSET], "test", 7)
+    evaluate(tasks, make_player(DigitClient()), SamplingParams(8), on_done=lambda: done.append(1))
+    assert len(done) == 7
+
+
+def test_failures_alone_are_a_user_error():
+    broken = [task for task in held_out_tasks([TASKSET], "test", 40) if task[1].data["number"] % 5 == 4]
+    with pytest.raises(UserError, match="all 8 episodes failed; the first: environment_error: ValueError: broken"):
+        evaluate(broken, make_player(DigitClient()), SamplingParams(8), on_done=lambda: None)
+
+
+def test_the_first_tasks_of_every_taskset_are_chosen():
+    other = OneTask(Digit, num_tasks=2)
+    chosen = held_out_tasks([TASKSET, other], "test", 3)
+    assert [(taskset, task.id) for taskset, task in chosen] == [
+        *((TASKSET, f"test/{n}") for n in range(3)),
+        *((other, f"test/{n}") for n in range(2)),
+    ]
+    with pytest.raises(UserError, match="no tasks in the split `test`"):
+        held_out_tasks([OneTask(Digit, 0)], "test", 3)
+
+
+@pytest.mark.parametrize(("temperature", "mode"), [(0.0, "greedy"), (1.0, "sampled"), (0.7, "sampled_0.7")])
+def test_the_name_of_a_way_of_decoding(temperature, mode):
+    assert mode_of(temperature) == mode
+
+
+def test_metrics_are_registered_and_hold_the_interval():
+    greedy, sampled = evaluated(temperature=0.0), evaluated(temperature=1.0)
+    metrics = evaluation_metrics([greedy, sampled])
+    for name in metrics:
+        lookup(name)
+    assert metrics["held_out/num"] == 32
+    assert metrics["held_out/reward_greedy"] == greedy.reward.mean  # not the environment's score called `reward`
+    assert metrics["held_out/reward_sampled_low"] == sampled.reward.low
+    assert metrics["held_out/reward_sampled_high"] == sampled.reward.high
+    assert metrics["held_out/odd_greedy"] == greedy.scores["odd"]

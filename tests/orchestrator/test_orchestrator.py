@@ -1,0 +1,182 @@
+"""From tasks to batches, with a policy that says numbers and environments that are good, dull or broken."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
+from slimrl.config.train import LossConfig
+from slimrl.environments.base import Turn
+from slimrl.errors import UserError
+from slimrl.monitor.metrics import lookup
+from slimrl.monitor.rollouts import RolloutRecord
+from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.types import Task
+from tests.environments.scripted import LOGPROB, TOKENIZER, VERSION, DigitClient, OneTask, make_player, user
+
+
+class Digits:
+    """The reward is the digit / 10. Tasks of number `dull` give all the same, those of number `broken` raise, and those
+    of number `shaky` raise for digits below 5; numbers are taken modulo 10."""
+
+    def __init__(self, task: Task, dull: set[int], broken: set[int], shaky: set[int]) -> None:
+        self._number = task.data["number"]
+        self._dull, self._broken, self._shaky = ({self._number % 10} <= kind for kind in (dull, broken, shaky))
+
+    async def start(self):
+        return [user(f"task {self._number}")]
+
+    async def step(self, reply):
+        if self._broken or (self._shaky and int(reply) < 5):
+            raise ValueError("broken")
+        return Turn(done=True, reward=0.3 if self._dull else int(reply) / 10, metrics={"digit": int(reply)})
+
+
+@dataclass
+class Table:
+    """An orchestrator over 30 tasks, and what it recorded."""
+
+    dull: set[int] = field(default_factory=set)
+    broken: set[int] = field(default_factory=set)
+    shaky: set[int] = field(default_factory=set)
+    records: dict[int, list[RolloutRecord]] = field(default_factory=dict)
+
+    def orchestrator(self, loss: str = "aipo", seed: int = 0, **config) -> Orchestrator:
+        settings = {
+            "batch_size": 12,
+            "rollouts_per_example": 4,
+            "sampling": SamplingConfig(max_tokens=8, temperature=0.9),
+        }
+        return Orchestrator(
+            [OneTask(lambda task: Digits(task, self.dull, self.broken, self.shaky), num_tasks=30)],
+            make_player(DigitClient()),
+            OrchestratorConfig(env=[EnvConfig(id="digits")], **(settings | config)),
+            LossConfig(type=loss).choices(),
+            seed,
+            lambda step, records: self.records.update({step: list(records)}),
+        )
+
+
+def dropped(metrics) -> float:
+    return sum(value for name, value in metrics.items() if name.startswith("drop/"))
+
+
+def test_a_batch_of_good_groups():
+    table = Table()
+    orchestrator = table.orchestrator()
+    batch = orchestrator.collect(0)
+    assert len(batch.samples) == 12
+    assert (batch.temperature, batch.data_position, orchestrator.position) == (0.9, 3, 3)
+    assert sorted({sample.group_id for sample in batch.samples}) == [0, 1, 2]
+    for group_id in range(3):
+        group = [sample for sample in batch.samples if sample.group_id == group_id]
+        rewards = [int(TOKENIZER.decode(sample.token_ids_T[-2])) / 10 for sample in group]
+        assert len({sample.token_ids_T[:-2] for sample in group}) == 1  # one task, one prompt
+        assert [sample.advantages_T[0] for sample in group] == pytest.approx([r - sum(rewards) / 4 for r in rewards])
+        for sample in group:
+            assert sample.version == VERSION
+            assert len(set(sample.advantages_T)) == 1
+            assert sample.loss_mask_T == (False,) * (len(sample.token_ids_T) - 2) + (True, True)
+            assert sample.logprobs_T[-2:] == (LOGPROB, LOGPROB)
+    for name in batch.metrics:
+        lookup(name)
+    rewards = [record.rollout.reward for record in table.records[0]]
+    assert batch.metrics["reward/mean"] == pytest.approx(sum(rewards) / 12)
+    assert (batch.metrics["reward/min"], batch.metrics["reward/max"]) == (min(rewards), max(rewards))
+    assert batch.metrics["env/digit"] == pytest.approx(sum(rewards) / 12 * 10)
+    assert batch.metrics["rollout/tokens_sampled"] == 24
+    assert batch.metrics["rollout/num"] == batch.metrics["rollout/num_trained"] == 12
+    assert dropped(batch.metrics) == 0
+
+
+@pytest.mark.parametrize("case", range(12))
+def test_rollouts_started_are_trained_or_dropped(case):
+    rng = random.Random(case)
+    kinds = [set(rng.sample(range(10), rng.randrange(5))) for _ in range(3)]
+    table = Table(*kinds)
+    orchestrator = table.orchestrator(resample_factor=rng.choice([1, 2, 4]))
+    for step in range(4):
+        batch = orchestrator.collect(step)
+        assert batch.metrics["rollout/num"] == batch.metrics["rollout/num_trained"] + dropped(batch.metrics)
+        assert batch.metrics["rollout/num_trained"] == len(batch.samples)
+        assert batch.metrics["rollout/num"] == len(table.records[step])
+        groups = {sample.group_id for sample in batch.samples}
+        assert groups == {sample.group_id for sample in batch.samples if any(sample.advantages_T)}
+        records = table.records[step]
+        assert batch.metrics.get("drop/environment_error", 0.0) == sum(bool(r.rollout.failure) for r in records)
+
+
+def test_groups_without_a_signal_are_replaced_while_there_are_others():
+    table = Table(dull={0, 1, 2, 3, 4})
+    batch = table.orchestrator(batch_size=40, resample_factor=3).collect(0)
+    assert len(batch.samples) == 40
+    zero_signal = batch.metrics["drop/zero_signal"]
+    assert zero_signal > 0
+    assert zero_signal == batch.metrics["rollout/num"] - 40
+    drawn = batch.data_position
+    assert batch.metrics["reward/zero_signal_groups"] == pytest.approx((drawn - 10) / drawn)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 3])
+def test_replacing_stops_at_its_bound(factor):
+    table = Table(dull=set(range(10)))
+    orchestrator = table.orchestrator(resample_factor=factor)
+    batch = orchestrator.collect(0)
+    assert batch.samples == ()
+    assert orchestrator.position == batch.data_position == 3 * factor
+    assert batch.metrics["rollout/num"] == batch.metrics["drop/zero_signal"] == 12 * factor
+    assert batch.metrics["reward/zero_signal_groups"] == 1.0
+    assert orchestrator.collect(1).data_position == 6 * factor  # and the run goes on
+
+
+def test_a_constant_baseline_learns_from_equal_rewards_too():
+    batch = Table(dull=set(range(10))).orchestrator(loss="reinforce").collect(0)
+    assert len(batch.samples) == 12
+    assert batch.samples[0].advantages_T[0] == pytest.approx(0.3 - 0.5)
+
+
+def test_a_group_survives_the_failure_of_some():
+    table = Table(shaky=set(range(10)))
+    batch = table.orchestrator().collect(0)
+    failed = [record for record in table.records[0] if record.rollout.failure]
+    assert failed
+    assert batch.samples
+    assert all(record.advantage == 0.0 for record in failed)
+    for group_id in {sample.group_id for sample in batch.samples}:
+        group = [sample.advantages_T[0] for sample in batch.samples if sample.group_id == group_id]
+        assert 2 <= len(group) <= 4
+        assert sum(group) == pytest.approx(0.0)  # against the survivors' mean
+
+
+def test_a_step_without_any_reward_stops_the_run_and_says_why():
+    table = Table(broken=set(range(10)))
+    with pytest.raises(UserError, match=r"all 36 rollouts.*36 x environment_error.*ValueError: broken.*--resume"):
+        table.orchestrator().collect(0)
+    assert len(table.records[0]) == 36  # they can be looked at all the same
+
+
+def test_a_continued_orchestrator_draws_what_an_uninterrupted_one_draws():
+    def batches(orchestrator, steps):
+        return [(batch.samples, batch.data_position) for batch in map(orchestrator.collect, steps)]
+
+    table = Table(dull={1, 2, 3}, shaky={4, 5})
+    expected = batches(table.orchestrator(), range(6))
+    continued = table.orchestrator()
+    continued.position = expected[2][1]
+    assert batches(continued, range(3, 6)) == expected[3:]
+
+
+def test_another_seed_draws_other_tasks_and_other_tokens():
+    first, second = (Table().orchestrator(seed=seed).collect(0).samples for seed in (0, 1))
+    assert [sample.token_ids_T[:-2] for sample in first] != [sample.token_ids_T[:-2] for sample in second]
+    assert [sample.token_ids_T[-2] for sample in first] != [sample.token_ids_T[-2] for sample in second]
+
+
+def test_records_hold_each_rollouts_advantage_and_text():
+    table = Table()
+    batch = table.orchestrator().collect(7)
+    for record, sample in zip(table.records[7], batch.samples, strict=True):
+        assert record.rollout.token_ids_T == sample.token_ids_T
+        assert record.advantage == sample.advantages_T[0]
+        assert record.text == TOKENIZER.decode(sample.token_ids_T)
