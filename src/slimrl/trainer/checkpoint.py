@@ -70,8 +70,8 @@ def saving(directory: Path) -> Iterator[None]:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(
-            f"could not write {directory}: {error}. Earlier checkpoints are intact. Make room (a checkpoint takes about "
-            "12 bytes a parameter, weights 2 or 4), or lower `--ckpt.keep`, and continue with `--resume`."
+            f"could not write {directory}: {error}. Earlier checkpoints are intact. Make room (a checkpoint takes "
+            "about 12 bytes a parameter, weights 2 or 4), or lower `--ckpt.keep`, and continue with `--resume`."
         ) from error
 
 
