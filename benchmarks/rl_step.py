@@ -76,7 +76,7 @@ def parse_arguments() -> argparse.Namespace:
         "--trl-weights",
         choices=["same", "float32"],
         default="same",
-        help="what TRL keeps the weights in: the --dtype (fastest), or float32 under autocast (as precise as ours)",
+        help="what TRL keeps the weights in: the --dtype, or float32 under autocast (as precise as ours)",
     )
     parser.add_argument("--output", type=Path, default=RESULTS / "rl_step.json")
     return parser.parse_args()
@@ -160,7 +160,7 @@ def machine_facts() -> dict[str, Any]:
     flags = next((line.partition(":")[2].split() for line in cpu_info() if line.startswith("flags")), [])
     return {
         "cpu": models[0] if models else platform.processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": os.cpu_count(),
         "bfloat16_instructions": sorted({"avx512_bf16", "amx_bf16"} & set(flags)),
         "python": platform.python_version(),
         "load_average_before": round(os.getloadavg()[0], 2),
