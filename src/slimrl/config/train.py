@@ -76,7 +76,7 @@ class ScheduleConfig(Config):
     """The learning rate over the run, as a multiple of `optim.lr`."""
 
     type: Literal["constant", "linear", "cosine"] = "constant"
-    """Shape after the warm-up: stay at the peak, or fall to `min_lr_ratio` of it at the last step."""
+    """Shape after the warm-up: stay at the peak, or fall to `min_lr_ratio` of it at the end of the run."""
 
     warmup_steps: int = Field(default=0, ge=0)
     """Steps over which the learning rate rises linearly to its peak."""
@@ -159,5 +159,5 @@ class TrainerConfig(Config):
     loss: LossConfig = LossConfig()
     guard: GuardConfig = GuardConfig()
 
-    micro_batch_tokens: int = Field(default=4096, ge=1)
+    micro_batch_tokens: int = Field(default=2048, ge=1)
     """Tokens in one forward and backward pass. Lower saves memory; the gradient is the same. At least `seq_len`."""

@@ -40,6 +40,8 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
 
     each = -(-config.val_num_examples // len(tasksets))
     validation = [demonstrated(taskset, task) for taskset in tasksets for task in taskset.tasks("test")[:each]]
+    if not validation:
+        raise UserError("the environments have no held-out tasks to validate on; check their `args`.")
     return Conversations(of_step, validation)
 
 
