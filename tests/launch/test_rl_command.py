@@ -1,4 +1,4 @@
-"""The real commands on a tiny random model: a whole run, exact resumption after kill -9, and every kind of bad input."""
+"""The real commands on a tiny random model: a whole run, exact resumption after kill -9, every kind of bad input."""
 
 import json
 import os
