@@ -17,6 +17,7 @@ from transformers.integrations.gguf.reader import GgufHeader, read_gguf_metadata
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from slimrl.errors import UserError
+from slimrl.models.quiet import no_progress_bars
 from slimrl.models.store import build_once, cache_root, file_sha256, say
 
 # Entries in the cache that another recipe built are rebuilt: raise this when the conversion changes.
@@ -70,15 +71,17 @@ def _convert(path: Path, directory: Path) -> None:
     say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once and takes half a minute ...")
     start = time.perf_counter()
     try:
-        tokenizer = _tokenizer(path)
-        module = _module(path)
+        with no_progress_bars():
+            tokenizer = _tokenizer(path)
+            module = _module(path)
     except (ValueError, KeyError, NotImplementedError) as error:
         raise UserError(
             f"{path} is a whole GGUF file, but of a kind that transformers cannot convert: {error}. Use the model's "
             "directory in Hugging Face format (config.json, safetensors, tokenizer) instead."
         ) from error
-    module.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
+    with no_progress_bars():
+        module.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
     written_mb = sum(file.stat().st_size for file in directory.iterdir()) / 1e6
     say(f"Converted in {time.perf_counter() - start:.0f} s: {written_mb:.0f} MB in {directory.parent}.")
 

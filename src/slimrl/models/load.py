@@ -3,9 +3,8 @@
 Knows nothing of optimizers: the module is in the compute dtype, and whoever trains it keeps float32 masters elsewhere.
 """
 
-import contextlib
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
@@ -21,6 +19,7 @@ from slimrl.models.attention import ATTENTION
 from slimrl.models.chat import ChatFormat
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
 from slimrl.models.forward import check_head
+from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import resolve
 from slimrl.models.store import new_directory
 
@@ -75,7 +74,7 @@ def save_policy(policy: Policy, directory: Path, tensors: Mapping[str, Tensor] |
         assert tensors.keys() == state.keys(), f"not the module's parameters: {tensors.keys() ^ state.keys()}"
         state = {name: tensor.detach() for name, tensor in tensors.items()}
     state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
-    with new_directory(directory) as temporary, _no_progress_bars():
+    with new_directory(directory) as temporary, no_progress_bars():
         module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may empty what it is given
         config = copy.deepcopy(module.config)
         config.use_cache = True  # only our own forward does without
@@ -86,7 +85,7 @@ def save_policy(policy: Policy, directory: Path, tensors: Mapping[str, Tensor] |
 
 def _load_module(directory: Path, dtype: torch.dtype) -> Any:
     try:
-        with _no_progress_bars():
+        with no_progress_bars():
             module, report = AutoModelForCausalLM.from_pretrained(
                 directory, dtype=dtype, attn_implementation=ATTENTION, output_loading_info=True
             )
@@ -105,15 +104,3 @@ def _generation_stop_ids(module: Any) -> tuple[int, ...]:
     """The end tokens of the model's generation config, which may be one id, several, or none."""
     ids = module.generation_config.eos_token_id
     return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)
-
-
-@contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """Without transformers' own, which for a second's work only break up the console."""
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()

@@ -1,0 +1,18 @@
+"""Keeps transformers from drawing into our console."""
+
+import contextlib
+from collections.abc import Iterator
+
+from transformers.utils import logging as transformers_logging
+
+
+@contextlib.contextmanager
+def no_progress_bars() -> Iterator[None]:
+    """Without transformers' own, which for a second's work only break up the console."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
