@@ -1,8 +1,8 @@
 """The learning claim of the README: the reverse_text recipe on several seeds, with held-out evaluation and intervals.
 
 `uv run python benchmarks/reverse_text.py`: trains the seeds one after the other (about eleven minutes each on two
-cores; finished ones in `--runs` are not run again), copies their curves to `benchmarks/results/reverse_text/`, and draws
-`docs/reverse_text.png`.
+cores; finished ones in `--runs` are not run again), copies their curves to `benchmarks/results/reverse_text/`, and
+draws `docs/reverse_text.png`.
 """
 
 import argparse

@@ -1,10 +1,12 @@
 """Fixtures for every part: no network, one thread, and one tiny model directory for the whole session."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
+os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")  # likewise, and out of the user's cache
 
 import pytest
 import torch

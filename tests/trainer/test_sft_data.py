@@ -1,10 +1,11 @@
 """Conversations from JSONL: what is taken, what is held out, and which line is wrong."""
 
 import json
+import sys
 
 import pytest
 
-from slimrl.config.run import FileDataConfig
+from slimrl.config.run import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
 from slimrl.trainer.sft.data import load_conversations
 
@@ -90,3 +91,30 @@ def test_too_few_conversations_to_hold_some_out(tmp_path):
     path = write(tmp_path / "a.jsonl", [conversation(1)])
     with pytest.raises(UserError, match=r"1 conversations leave 1 to train and 0 to validate at `data\.val_fraction`"):
         load_conversations(FileDataConfig(path=path))
+
+
+def test_parquet_files_and_data_sets_hold_the_same_conversations_as_jsonl(tmp_path):
+    import datasets
+
+    conversations = [conversation(n) for n in range(6)]
+    path = write(tmp_path / "chats.jsonl", conversations)
+    rows = datasets.Dataset.from_list([{"messages": messages} for messages in conversations])
+    rows.to_parquet(tmp_path / "hub" / "data" / "train-00000-of-00001.parquet")
+    rows.select([0, 1]).to_parquet(tmp_path / "hub" / "data" / "test-00000-of-00001.parquet")
+    expected, _ = load_conversations(FileDataConfig(path=path, val_path=path))
+    parquet = str(tmp_path / "hub" / "data" / "train-00000-of-00001.parquet")
+    assert load_conversations(FileDataConfig(path=parquet, val_path=parquet))[0] == expected
+    train, validation = load_conversations(HubDataConfig(name=str(tmp_path / "hub"), val_split="test"))
+    assert train == expected
+    assert validation == expected[:2]
+
+
+def test_a_missing_split_or_data_set_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"`train` of .*nowhere"):
+        load_conversations(HubDataConfig(name=str(tmp_path / "nowhere")))
+
+
+def test_data_sets_without_the_extra_name_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"slimrl\[data\]"):
+        load_conversations(HubDataConfig(name="owner/name"))

@@ -8,7 +8,7 @@ import re
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.run import EvalRunConfig, FileDataConfig, RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.run import EvalRunConfig, FileDataConfig, HubDataConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.config.schema import Path
 from slimrl.config.train import LossConfig, ScheduleConfig
 from slimrl.errors import UserError
@@ -72,12 +72,19 @@ def check_sft(config: SFTConfig) -> None:
     check_model(config.model)
     check_schedule(config.schedule, "schedule")
     check_micro_batch(config.micro_batch_tokens, config.seq_len, "micro_batch_tokens")
-    default = FileDataConfig.model_fields["val_fraction"].default
-    if isinstance(config.data, FileDataConfig) and config.data.val_path and config.data.val_fraction != default:
+    match config.data:
+        case FileDataConfig(val_path=own) if own:
+            check_held_out(config.data, "val_path")
+        case HubDataConfig(val_split=own) if own:
+            check_held_out(config.data, "val_split")
+
+
+def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
+    if data.val_fraction != type(data).model_fields["val_fraction"].default:
         raise Contradiction(
-            "data.val_fraction cannot act, because data.val_path names a file to validate on. Remove one of the two.",
+            f"data.val_fraction cannot act, because data.{own} names what to validate on. Remove one of the two.",
             "data.val_fraction",
-            "data.val_path",
+            f"data.{own}",
         )
 
 

@@ -169,7 +169,8 @@ class ExpertDataConfig(Config):
 
 
 class FileDataConfig(Config):
-    """Conversations in a JSONL file: one object a line, `{"messages": [{"role": ..., "content": ...}, ...]}`."""
+    """Conversations in a JSONL file, one object a line: `{"messages": [{"role": ..., "content": ...}, ...]}`. Or in a
+    `.parquet` file with such rows, with the extra `[data]`. The rollouts that a run records are such rows too."""
 
     type: Literal["file"] = "file"
     """Conversations from disk."""
@@ -184,6 +185,25 @@ class FileDataConfig(Config):
     """Share of `path` held out for validation, chosen by a hash of each conversation so that it never changes."""
 
 
+class HubDataConfig(Config):
+    """Conversations in a data set of the Hub, or in a local directory of that form. Needs the extra `[data]`."""
+
+    type: Literal["hub"] = "hub"
+    """Conversations from a data set with a column `messages`."""
+
+    name: str = Field(min_length=1)
+    """The data set, as `owner/name`, or a directory."""
+
+    split: str = Field(default="train", min_length=1)
+    """The split to train on."""
+
+    val_split: str = ""
+    """The split to validate on; empty holds out `val_fraction` of the first one instead."""
+
+    val_fraction: float = Field(default=0.05, gt=0, lt=1)
+    """Share of `split` held out for validation, chosen by a hash of each conversation so that it never changes."""
+
+
 class SFTConfig(CommandConfig):
     """Supervised fine-tuning: raise the probability of the assistant's words in given conversations."""
 
@@ -192,6 +212,7 @@ class SFTConfig(CommandConfig):
         "slimrl sft @ configs/debug/sft/train.toml",
         "slimrl sft --data.type expert --data.env.id reverse-text --max_steps 50 --optim.lr 1e-4",
         "slimrl sft --data.type file --data.path chats.jsonl --output_dir outputs/chats",
+        "slimrl sft --data.type hub --data.name HuggingFaceH4/no_robots --model.name Qwen/Qwen3-0.6B",
     )
 
     max_steps: int = Field(default=100, ge=1)
@@ -222,7 +243,7 @@ class SFTConfig(CommandConfig):
     """Continue from the newest checkpoint in `output_dir`."""
 
     model: ModelConfig = ModelConfig()
-    data: ExpertDataConfig | FileDataConfig = Field(discriminator="type")
+    data: ExpertDataConfig | FileDataConfig | HubDataConfig = Field(discriminator="type")
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     ckpt: CkptConfig = CkptConfig()

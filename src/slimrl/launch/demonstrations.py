@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from slimrl.config.run import FileDataConfig, SFTConfig
+from slimrl.config.run import ExpertDataConfig, FileDataConfig, HubDataConfig, SFTConfig
 from slimrl.environments.base import Expert, Taskset, load_taskset
 from slimrl.errors import UserError
 from slimrl.models.chat import ChatFormat
@@ -14,9 +14,9 @@ from slimrl.types import Message, Sample, Task
 
 def load_demonstrations(config: SFTConfig, chat: ChatFormat, note: Callable[[str], None]) -> Conversations:
     """The samples of each step and of validation, as the config's `data` section says."""
-    if isinstance(config.data, FileDataConfig):
-        return _from_file(config, config.data, chat, note)
-    return from_experts(config, [load_taskset(config.data.env.id, config.data.env.args)], chat)
+    if isinstance(config.data, ExpertDataConfig):
+        return from_experts(config, [load_taskset(config.data.env.id, config.data.env.args)], chat)
+    return _from_data(config, config.data, chat, note)
 
 
 def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat) -> Conversations:
@@ -45,13 +45,15 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
     return Conversations(of_step, validation)
 
 
-def _from_file(config: SFTConfig, data: FileDataConfig, chat: ChatFormat, note: Callable[[str], None]) -> Conversations:
+def _from_data(
+    config: SFTConfig, data: FileDataConfig | HubDataConfig, chat: ChatFormat, note: Callable[[str], None]
+) -> Conversations:
     splits = [[_sample(conversation, chat) for conversation in split] for split in load_conversations(data)]
     train, validation = ([s for s in split if len(s.token_ids_T) <= config.seq_len] for split in splits)
     if left_out := sum(map(len, splits)) - len(train) - len(validation):
         note(f"left out {left_out} conversations that are longer than seq_len = {config.seq_len} tokens")
     if not train or not validation:
-        raise UserError(f"too few conversations of {data.path} fit `seq_len` = {config.seq_len} tokens; raise it.")
+        raise UserError(f"too few conversations fit `seq_len` = {config.seq_len} tokens; raise it.")
     shuffle = Shuffle(len(train), f"sft/{config.seed}")
 
     def of_step(step: int) -> list[Sample]:
