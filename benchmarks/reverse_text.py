@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.monitor.plots import plot_runs
+from slimrl.monitor.rollouts import read_rollouts
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "reverse_text"
@@ -47,6 +48,34 @@ def outcome(run: Path) -> dict[str, Any]:
     return result
 
 
+def by_length(run: Path) -> dict[str, dict[str, float]]:
+    """Greedy held-out reward and exact share before and after RL, by the length of the text."""
+    table: dict[str, dict[str, float]] = {}
+    for stage in ("start", "final"):
+        rollouts = [record.rollout for record in read_rollouts(run / "held_out" / f"{stage}_greedy.jsonl")]
+        for length in sorted({len(rollout.task_id.partition("/")[2]) for rollout in rollouts}):
+            some = [rollout for rollout in rollouts if len(rollout.task_id.partition("/")[2]) == length]
+            row = table.setdefault(str(length), {"num": len(some)})
+            row[f"reward_{stage}"] = round(sum(rollout.reward for rollout in some) / len(some), 3)
+            row[f"exact_{stage}"] = round(sum(rollout.metrics["exact"] for rollout in some) / len(some), 3)
+    return table
+
+
+def examples(run: Path, num: int) -> list[dict[str, str | float]]:
+    """The first held-out texts and the greedy answers to them before and after RL: the first, not the best."""
+    stages = [read_rollouts(run / "held_out" / f"{stage}_greedy.jsonl")[:num] for stage in ("start", "final")]
+    return [
+        {
+            "text": before.rollout.task_id.partition("/")[2],
+            "before": before.rollout.messages[-1]["content"],
+            "reward_before": round(before.rollout.reward, 3),
+            "after": after.rollout.messages[-1]["content"],
+            "reward_after": round(after.rollout.reward, 3),
+        }
+        for before, after in zip(*stages, strict=True)
+    ]
+
+
 def keep(run: Path, target: Path) -> None:
     """Copy what the claim rests on, without this machine's paths."""
     for name in KEPT:
@@ -66,7 +95,8 @@ def main() -> None:
     for seed, run in runs.items():
         train(seed, run)
         keep(run, RESULTS / run.name)
-    table = {run.name: outcome(RESULTS / run.name) for run in runs.values()}
+    table = {run.name: outcome(run) | {"by_length": by_length(run)} for run in runs.values()}
+    (RESULTS / "examples.json").write_text(json.dumps(examples(runs[arguments.seeds[0]], 10), indent=1) + "\n")
     (RESULTS / "outcome.json").write_text(json.dumps(table, indent=1) + "\n")
     title = f"SmolLM2-135M learns to reverse text on 2 CPU cores, {len(runs)} seeds"
     plot_runs([RESULTS / run.name for run in runs.values()], ROOT / "docs" / "reverse_text.png", title)
