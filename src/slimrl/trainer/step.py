@@ -97,14 +97,15 @@ class TrainStep:
         loss.backward()
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
-            log_rho_N = log_ratio(tokens.new_N, tokens.old_N)
+            # In float64, because near 0 the terms of rho - log rho - 1 cancel.
+            log_rho_N = log_ratio(tokens.new_N, tokens.old_N).cpu().double()
             totals.loss += loss.item()
             totals.entropy += entropy_N[finite_N].sum().item()
             totals.capped += capped_N.sum().item()
             totals.nonfinite += int((~finite_N).sum())
             totals.gap_sum += gap_N.sum().item()
             totals.gap_max = max(totals.gap_max, gap_N.max().item())
-            totals.mismatch_kl += (log_rho_N.exp() - log_rho_N - 1).sum().item()
+            totals.mismatch_kl += (log_rho_N.expm1() - log_rho_N).sum().item()
             totals.ratio_max = max(totals.ratio_max, log_rho_N.exp().max().item())
             totals.tokens += len(new_N)
 
