@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,16 +105,39 @@ def test_a_second_run_in_the_same_directory_is_refused(finished, tiny_dir, capsy
     assert (finished / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("killed_after", [1, 3, 4])
-def test_a_killed_run_resumes_bit_for_bit(finished, tiny_dir, tmp_path, killed_after):
+@pytest.mark.parametrize("left_nothing_but", ["metrics.jsonl", "held_out", "warmup", "checkpoints"])
+def test_an_interrupted_run_is_never_taken_for_a_fresh_directory(tiny_dir, tmp_path, capsys, left_nothing_but):
+    (tmp_path / "run" / left_nothing_but).mkdir(parents=True)
+    assert run(rl_flags(tiny_dir, tmp_path / "run")) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_an_evaluation_does_not_replace_a_training_run(finished, capsys):
+    before = (finished / "config.toml").read_bytes()
+    assert run(["eval", "@", str(finished / "eval.toml"), "--output_dir", str(finished)]) == 2
+    assert "--output_dir" in capsys.readouterr().err
+    assert (finished / "config.toml").read_bytes() == before
+
+
+def test_a_resumed_run_points_out_what_was_changed(finished, tiny_dir, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "run")
+    assert run(rl_flags(tiny_dir, tmp_path / "run", "--resume", "--trainer.optim.weight_decay", "0.5")) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "trainer.optim.weight_decay: 0.0 -> 0.5" in out
+
+
+@pytest.mark.parametrize(
+    ("watched", "lines"), [("warmup/metrics.jsonl", 1), ("metrics.jsonl", 1), ("metrics.jsonl", 4)]
+)
+def test_a_killed_run_resumes_bit_for_bit(finished, tiny_dir, tmp_path, watched, lines):
     output_dir = tmp_path / "run"
     flags = rl_flags(tiny_dir, output_dir)
     process = subprocess.Popen(
         [sys.executable, "-m", "slimrl", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     deadline = time.monotonic() + 120
-    metrics = output_dir / "metrics.jsonl"
-    while not (metrics.exists() and len(metrics.read_bytes().splitlines()) >= killed_after):
+    metrics = output_dir / watched
+    while not (metrics.exists() and len(metrics.read_bytes().splitlines()) >= lines):
         assert process.poll() is None, process.communicate()[1].decode()
         assert time.monotonic() < deadline
         time.sleep(0.002)

@@ -1,9 +1,11 @@
 """Held-out evaluation at the stages of a run, kept on disk so that a resumed run does not measure a stage again."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from slimrl.environments.base import Taskset
 from slimrl.environments.rollout import Player
@@ -42,14 +44,14 @@ class HeldOut:
         for evaluation in evaluations:
             records = [RolloutRecord(rollout, 0.0, self._text(rollout.token_ids_T)) for rollout in evaluation.rollouts]
             write_rollouts(self._directory / f"{slug}_{evaluation.mode}.jsonl", records)
-        held_out = _estimates(evaluations)
+        held_out = {evaluation.mode: evaluation.reward for evaluation in evaluations}
         metrics = evaluation_metrics(evaluations)
         content = {
             "name": name,
-            "held_out": {mode: asdict(estimate) for mode, estimate in held_out.items()},
-            "metrics": metrics,
+            "held_out": {mode: _without_nan(asdict(estimate)) for mode, estimate in held_out.items()},
+            "metrics": _without_nan(metrics),
         }
-        replace_file(self._path(slug), [json.dumps(content, indent=1).encode()])
+        replace_file(self._path(slug), [json.dumps(content, indent=1, allow_nan=False).encode()])
         return Stage(name, held_out), metrics
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
@@ -57,8 +59,8 @@ class HeldOut:
         if not self._path(slug).exists():
             return None
         content = json.loads(self._path(slug).read_text())
-        held_out = {mode: Estimate(**estimate) for mode, estimate in content["held_out"].items()}
-        return Stage(content["name"], held_out), content["metrics"]
+        held_out = {mode: Estimate(**_with_nan(estimate)) for mode, estimate in content["held_out"].items()}
+        return Stage(content["name"], held_out), _with_nan(content["metrics"])
 
     def _evaluate(self, name: str, sampling: SamplingParams) -> Evaluation:
         how = "greedy" if sampling.temperature == 0 else f"at temperature {sampling.temperature:g}"
@@ -75,6 +77,10 @@ class HeldOut:
         return self._directory / f"{slug}.json"
 
 
-def _estimates(evaluations: Sequence[Evaluation]) -> dict[str, Estimate]:
-    """The rewards, and the share of exact answers where the environment reports it."""
-    return {evaluation.mode: evaluation.reward for evaluation in evaluations}
+def _without_nan(values: Mapping[str, float]) -> dict[str, float | None]:
+    """JSON has no nan (an interval from a single episode, say): null stands for it."""
+    return {key: None if math.isnan(value) else value for key, value in values.items()}
+
+
+def _with_nan(values: Mapping[str, float | None]) -> dict[str, Any]:
+    return {key: math.nan if value is None else value for key, value in values.items()}

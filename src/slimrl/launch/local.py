@@ -19,8 +19,17 @@ from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
 from slimrl.launch.demonstrations import load_demonstrations
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
-from slimrl.launch.pipeline import Parts, report, train_rl, warm_up
-from slimrl.launch.run_dir import METRICS, open_run_dir
+from slimrl.launch.pipeline import (
+    Parts,
+    WarmUp,
+    make_orchestrator,
+    prepare_warm_up,
+    report,
+    train_rl,
+    warm_up,
+    warmup_directory,
+)
+from slimrl.launch.run_dir import METRICS, open_evaluation_dir, open_training_dir
 from slimrl.models.load import Policy, load_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
@@ -38,16 +47,20 @@ def run_rl(resolved: Resolved[RLConfig]) -> int:
     """The `rl` command: held-out before, warm-up if asked for, RL, held-out after, plots and the closing table."""
     began = time.monotonic()
     config, console = resolved.config, RunConsole()
-    output_dir = open_run_dir(resolved, Path(config.output_dir), config.resume)
-    parts = _rl_parts(config, output_dir, console)
-    stages, before = _stages_before_rl(parts)
-    state = start(parts.policy, config.trainer.optim, output_dir, config.resume)
-    earlier_s, first = state.progress.seconds, state.progress.step
-    if config.resume:
-        console.note(f"resuming at step {first} of {config.max_steps}")
+    output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
+    past = read_progress(output_dir) if config.resume else None
+    first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
     sinks = _sinks(resolved, output_dir, config.wandb, console, first)
-    with Monitor([*sinks, console.steps(config.max_steps, first)]) as monitor:
-        train_rl(parts, state, monitor, before)
+    with Monitor(sinks) as monitor:
+        parts = _rl_parts(config, output_dir, console)
+        orchestrator = make_orchestrator(parts)
+        warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
+        if config.resume:
+            console.note(f"resuming at step {first} of {config.max_steps}")
+        stages, before = _stages_before_rl(parts, warmup)
+        state = start(parts.policy, config.trainer.optim, output_dir, config.resume)
+        monitor.add(console.steps(config.max_steps, first))
+        train_rl(parts, orchestrator, state, monitor, before)
         stage, metrics = parts.held_out.measure("final", "after RL")
         monitor.log(config.max_steps, metrics)
     report(parts, [*stages, stage], time.monotonic() - began + earlier_s)
@@ -58,8 +71,8 @@ def run_rl(resolved: Resolved[RLConfig]) -> int:
 def run_sft(resolved: Resolved[SFTConfig]) -> int:
     """The `sft` command."""
     config, console = resolved.config, RunConsole()
-    output_dir = open_run_dir(resolved, Path(config.output_dir), config.resume)
-    policy = _open_policy(config.model, output_dir, config.resume, console)
+    output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
+    policy = _open_policy(_settled(config.model, output_dir, config.resume), console)
     conversations = load_demonstrations(config, policy.chat, console.note)
     state = start(policy, config.optim, output_dir, config.resume)
     first = state.progress.step
@@ -74,8 +87,8 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     """The `trainer` command: the RL trainer alone, on made-up batches."""
     config, console = resolved.config, RunConsole()
-    output_dir = open_run_dir(resolved, Path(config.output_dir), config.resume)
-    policy = _open_policy(config.model, output_dir, config.resume, console)
+    output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
+    policy = _open_policy(_settled(config.model, output_dir, config.resume), console)
     state = start(policy, config.trainer.optim, output_dir, config.resume)
     first = state.progress.step
     batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
@@ -90,8 +103,8 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     """The `eval` command: mean reward on held-out tasks, with intervals; every rollout is kept."""
     config, console = resolved.config, RunConsole()
     tasksets = _tasksets(config.env)
-    output_dir = open_run_dir(resolved, Path(config.output_dir), resume=True)
-    policy = _open_policy(config.model, output_dir, False, console)
+    output_dir = open_evaluation_dir(resolved, Path(config.output_dir))
+    policy = _open_policy(config.model, console)
     _, player = _player(policy, config.inference.max_slots, config.max_turns, config.seq_len, config.episode_timeout_s)
     samplings = [
         SamplingParams(
@@ -113,22 +126,22 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     return 0
 
 
-def _stages_before_rl(parts: Parts) -> tuple[list[Stage], Metrics]:
-    """Held-out evaluation of the base model, the warm-up and what it led to; or what is on record of them."""
-    slug = "start"
+def _stages_before_rl(parts: Parts, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
+    """Held-out evaluation of the base model, the warm-up if it is still to do, and what it led to; or what is on record
+    of them."""
     stages: list[Stage] = []
     if parts.config.warmup.max_steps:
         stages.append((parts.held_out.recall("base") or parts.held_out.measure("base", "base model"))[0])
-        if read_progress(parts.output_dir) is None:
-            warm_up(parts)
+    if warmup is not None:
+        warm_up(parts, warmup)
     name = "after warm-up" if stages else "before RL"
-    stage, metrics = parts.held_out.recall(slug) or parts.held_out.measure(slug, name)
+    stage, metrics = parts.held_out.recall("start") or parts.held_out.measure("start", name)
     return [*stages, stage], metrics
 
 
 def _rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     tasksets = _tasksets(config.orchestrator.env)
-    policy = _open_policy(config.model, output_dir, config.resume, console)
+    policy = _open_policy(_settled(config.model, output_dir, config.resume), console)
     rollout = config.orchestrator
     engine, player = _player(
         policy, config.inference.max_slots, rollout.max_turns, config.seq_len, rollout.episode_timeout_s
@@ -147,18 +160,23 @@ def _tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
     return [load_taskset(env.id, env.args) for env in envs]
 
 
-def _open_policy(config: ModelConfig, output_dir: Path, resume: bool, console: RunConsole) -> Policy:
-    """Load the model; a resumed run keeps the dtype it was started with, whatever the machine measures today."""
-    progress = read_progress(output_dir) if resume else None
-    if progress is not None and config.dtype == "auto":
-        config = config.model_copy(update={"dtype": progress.dtype})
+def _settled(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
+    """A resumed run keeps what was measured at its start, the dtype and the number of threads: else its numbers would
+    not be the same to the last bit."""
+    progress = (read_progress(output_dir) or read_progress(warmup_directory(output_dir))) if resume else None
+    if progress is None:
+        return config
+    measured = {"dtype": progress.dtype, "num_threads": progress.num_threads}
+    return config.model_copy(update={key: value for key, value in measured.items() if vars(config)[key] == "auto"})
+
+
+def _open_policy(config: ModelConfig, console: RunConsole) -> Policy:
     policy = load_policy(config)
     dtype = str(policy.dtype).removeprefix("torch.")
     measured = ", ".join(f"{name} {gflops:.0f}" for name, gflops in policy.gflops.items())
     console.note(
         f"{policy.source} on {policy.device}, {torch.get_num_threads()} threads, {dtype}"
         + (f" (measured GFLOP/s: {measured})" if measured else "")
-        + "; sampling and training take turns in this process"
     )
     return policy
 

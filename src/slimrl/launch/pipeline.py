@@ -20,8 +20,9 @@ from slimrl.monitor.files import replace_file
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, read_metrics
 from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
-from slimrl.orchestrator.orchestrator import Orchestrator, Record
+from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.trainer.rl.train import train
+from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
 from slimrl.trainer.state import TrainState, start, weights_directory
 from slimrl.transport.base import Batch
@@ -42,16 +43,29 @@ class Parts:
     console: RunConsole
 
 
-def warm_up(parts: Parts) -> None:
-    """Supervised training on the environments' demonstrations, in `output_dir/warmup`; finished ones are loaded."""
-    config, directory = parts.config, parts.output_dir / "warmup"
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """The supervised stage before RL: its settings, and the demonstrations to learn from."""
+
+    config: SFTConfig
+    conversations: Conversations
+
+
+def warmup_directory(output_dir: Path) -> Path:
+    """Where the warm-up of a run keeps its files."""
+    return output_dir / "warmup"
+
+
+def prepare_warm_up(parts: Parts) -> WarmUp:
+    """Raises UserError at once, before anything slow, if an environment has no expert."""
+    config = parts.config
     sft = SFTConfig(
         max_steps=config.warmup.max_steps,
         seq_len=config.seq_len,
         batch_size=config.warmup.batch_size,
         micro_batch_tokens=config.trainer.micro_batch_tokens,
         val_interval_steps=0,
-        output_dir=str(directory),
+        output_dir=str(warmup_directory(parts.output_dir)),
         seed=config.seed,
         resume=config.resume,
         data=ExpertDataConfig(env=config.orchestrator.env[0]),
@@ -59,27 +73,39 @@ def warm_up(parts: Parts) -> None:
         schedule=config.warmup.schedule,
         ckpt=config.ckpt,
     )
+    return WarmUp(sft, from_experts(sft, parts.tasksets, parts.player.chat))
+
+
+def warm_up(parts: Parts, warmup: WarmUp) -> None:
+    """Supervised training on the environments' demonstrations; a finished one is only loaded."""
+    sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume)
     first = state.progress.step
     if first < sft.max_steps:
-        conversations = from_experts(sft, parts.tasksets, parts.player.chat)
         parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each")
         sinks: list[Sink] = [
             JsonlSink(directory / METRICS, first),
             parts.console.steps(sft.max_steps, first, "sft/loss"),
         ]
         with Monitor(sinks) as monitor:
-            train_sft(state, sft, conversations, monitor)
+            train_sft(state, sft, warmup.conversations, monitor)
     state.optimizer.release()
     parts.engine.publish(0)
 
 
-def train_rl(parts: Parts, state: TrainState, monitor: Monitor, before: Metrics) -> None:
-    """The RL stage. `before` are the held-out metrics of its starting point, logged with its first step."""
+def make_orchestrator(parts: Parts) -> Orchestrator:
+    """Collects the batches of the run, and writes every rollout to `output_dir/rollouts`."""
+
+    def record(step: int, records: Sequence[RolloutRecord]) -> None:
+        write_rollouts(rollout_file(parts.output_dir, step), records)
+
     config = parts.config
-    orchestrator = Orchestrator(
-        parts.tasksets, parts.player, config.orchestrator, config.trainer.loss.choices(), config.seed, _recorder(parts)
-    )
+    choices = config.trainer.loss.choices()
+    return Orchestrator(parts.tasksets, parts.player, config.orchestrator, choices, config.seed, record)
+
+
+def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monitor: Monitor, before: Metrics) -> None:
+    """The RL stage. `before` are the held-out metrics of its starting point, logged with its first step."""
     orchestrator.position = state.progress.data_position
 
     def receive(step: int) -> Batch:
@@ -88,9 +114,11 @@ def train_rl(parts: Parts, state: TrainState, monitor: Monitor, before: Metrics)
         batch = orchestrator.collect(step)
         batch.metrics.update(held_out)
         batch.metrics["perf/prefill_tokens"] = float(parts.engine.counters.prefilled - prefilled)
+        if not batch.samples:
+            parts.console.note(f"step {step}: every group's rewards are all equal; nothing to learn from", "yellow")
         return batch
 
-    train(state, config, receive, parts.engine.publish, monitor)
+    train(state, parts.config, receive, parts.engine.publish, monitor)
 
 
 def _evaluate_if_due(parts: Parts, step: int) -> Metrics:
@@ -100,13 +128,6 @@ def _evaluate_if_due(parts: Parts, step: int) -> Metrics:
     began = time.perf_counter()
     _, metrics = parts.held_out.measure(f"step_{step}", f"after {step} steps")
     return metrics | {"time/eval_s": time.perf_counter() - began}
-
-
-def _recorder(parts: Parts) -> Record:
-    def record(step: int, records: Sequence[RolloutRecord]) -> None:
-        write_rollouts(rollout_file(parts.output_dir, step), records)
-
-    return record
 
 
 def report(parts: Parts, stages: Sequence[Stage], duration_s: float) -> None:

@@ -34,7 +34,11 @@ class Monitor:
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = tuple(sinks)
+        self._sinks = list(sinks)
+
+    def add(self, sink: Sink) -> None:
+        """From now on, log there too."""
+        self._sinks.append(sink)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the metrics to every sink. Raises ValueError for an unregistered name, before anything is written."""
