@@ -67,7 +67,11 @@ def test_evaluation_is_a_line_of_its_own_and_not_a_step(plain):
     console, stream = plain
     with Monitor([console.steps(3)]) as monitor:
         monitor.log(2, {"held_out/reward_greedy": 0.5, "held_out/reward_greedy_low": 0.4, "held_out/num": 200})
-    assert stream.getvalue() == "step 2: held-out greedy 0.500\n"
+        monitor.log(3, {"held_out/reward_sampled_0.7": 0.25, "sft/val_loss": 1.5})
+    assert stream.getvalue().splitlines() == [
+        "step 2: held-out greedy 0.500",
+        "step 3: held-out sampled 0.7 0.250 · validation loss 1.500",
+    ]
 
 
 def test_long_lines_and_brackets_are_printed_as_they_are(plain):

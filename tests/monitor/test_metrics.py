@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.monitor.metrics import GROUPS, METRICS, is_reproducible, lookup, render_docs
+from slimrl.eval.evaluate import mode_of
+from slimrl.monitor.metrics import GROUPS, METRICS, held_out_rewards, is_reproducible, lookup, render_docs
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,6 +28,8 @@ def test_every_metric_is_unique_and_its_group_is_described():
         ("drop/timeout", "drop/<reason>"),
         ("env/num/words", "env/<name>"),
         ("held_out/reward_greedy", "held_out/reward_greedy"),
+        ("held_out/reward_sampled_0.7", "held_out/reward_sampled_<T>"),
+        ("held_out/reward_sampled_low", "held_out/reward_sampled_low"),
         ("held_out/exact_greedy", "held_out/exact_<mode>"),
         ("held_out/accuracy", "held_out/<score>"),
     ],
@@ -45,3 +48,10 @@ def test_only_machine_dependent_groups_may_differ_after_a_resume():
     assert is_reproducible("reward/mean")
     assert is_reproducible("drop/timeout")
     assert not any(is_reproducible(name) for name in ("time/step_s", "perf/prefill_tokens", "memory/peak_gb"))
+
+
+def test_held_out_rewards_are_the_means_at_every_temperature_without_their_intervals():
+    modes = [mode_of(temperature) for temperature in (0.0, 1.0, 0.7, 1e-5)]
+    names = [f"held_out/reward_{mode}" for mode in modes]
+    ends = [f"{name}_{end}" for name in names for end in ("low", "high")]
+    assert held_out_rewards([*names, *ends, "held_out/num", "held_out/exact_greedy", "reward/mean"]) == names

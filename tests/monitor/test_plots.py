@@ -47,6 +47,16 @@ def test_pictures_show_what_was_logged_and_panels_only_for_that(tmp_path):
     assert reward.get_legend_handles_labels()[1] == ["± 1 std of rollouts", "training", "held-out, greedy"]
 
 
+def test_every_temperature_of_the_held_out_evaluation_is_drawn(tmp_path):
+    with Monitor([JsonlSink(tmp_path / "metrics.jsonl")]) as monitor:
+        for step in (0, 5):
+            monitor.log(step, {f"held_out/reward_{mode}": 0.5 for mode in ("sampled_0.7", "sampled", "sampled_1.5")})
+    [axes] = draw_reward(load_series(tmp_path), "run").axes
+    handles, labels = axes.get_legend_handles_labels()
+    assert labels == ["held-out, sampled", "held-out, sampled 0.7", "held-out, sampled 1.5"]
+    assert len({handle.lines[0].get_color() for handle in handles}) == 3
+
+
 @pytest.mark.parametrize("num_steps", [1, 2])
 @pytest.mark.parametrize("nonfinite", [True, False])
 def test_short_and_broken_runs_are_drawn_too(tmp_path, num_steps, nonfinite):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.monitor.rollouts import RolloutRecord, format_rollout, read_rollouts, rollout_file, write_rollouts
+from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, write_rollouts
 from slimrl.types import Rollout
 
 ROLLOUT = Rollout(
@@ -57,19 +57,3 @@ def test_a_step_that_is_run_again_replaces_its_rollouts(tmp_path):
 def test_full_disk_is_a_user_error():
     with pytest.raises(UserError, match="disk is full"):
         write_rollouts(Path("/dev/full"), [RECORD])
-
-
-def test_format_shows_the_conversation_and_no_control_characters():
-    assert format_rollout(RECORD).splitlines() == [
-        "task train-7 · reward 0.250 · advantage -0.500 · 1 turn · 2 of 4 tokens sampled",
-        "       user  olá",
-        "             world",
-        "  assistant  \\x1b[2Jdlrow",
-    ]
-
-
-def test_format_of_a_failure_gives_its_reason():
-    failed = dataclasses.replace(ROLLOUT, reward=math.nan, failure="timeout", failure_detail="over 10 s", messages=())
-    text = format_rollout(RolloutRecord(failed, 0.0, ""))
-    assert "dropped: timeout" in text
-    assert text.endswith("over 10 s")

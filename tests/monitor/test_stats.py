@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from slimrl.monitor.stats import bootstrap, estimate_mean, paired_difference, wilson
+from slimrl.monitor.stats import bootstrap, estimate_mean, wilson
 
 
 def test_wilson_matches_published_numbers():
@@ -48,17 +48,8 @@ def test_one_value_has_no_interval():
     assert estimate.interval == "none"
 
 
-def test_paired_difference_sees_what_unpaired_intervals_hide():
-    before = np.random.default_rng(3).uniform(size=50)
-    difference = paired_difference(before.tolist(), (before + 0.01).tolist())
-    assert difference.mean == pytest.approx(0.01)
-    assert 0.009 < difference.low <= difference.high < 0.011
-
-
 def test_values_without_a_mean_are_refused():
     with pytest.raises(ValueError, match="no values"):
         estimate_mean([])
     with pytest.raises(ValueError, match="non-finite"):
         estimate_mean([0.1, math.nan])
-    with pytest.raises(ValueError, match="2 before, 1 after"):
-        paired_difference([0.1, 0.2], [0.3])

@@ -16,15 +16,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.text import Text
 
-from slimrl.monitor.metrics import lookup
+from slimrl.monitor.metrics import held_out_rewards, lookup
 
 SPARKS = "▁▂▃▄▅▆▇█"
 TREND_STEPS = 10
-RESULTS = {
-    "held_out/reward_greedy": "held-out greedy",
-    "held_out/reward_sampled": "held-out sampled",
-    "sft/val_loss": "validation loss",
-}
 BAR_LINE = 80  # what a line with a bar takes without a sparkline
 PLAIN_WIDTH = 120
 Clock = Callable[[], float]
@@ -148,8 +143,7 @@ class StepDisplay:
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Shows the metrics of a step."""
-        results = [f"{label} {metrics[name]:.3f}" for name, label in RESULTS.items() if name in metrics]
-        if results:
+        if results := _results(metrics):
             self._console.note(f"step {step}: {' · '.join(results)}", style="bold")
         if self._headline not in metrics:
             return
@@ -188,6 +182,15 @@ class StepDisplay:
         spent = self._console.clock() - self._started
         left = spent / max(1, done - self._first) * (self._total - done)
         return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
+
+
+def _results(metrics: Mapping[str, float]) -> list[str]:
+    """What was evaluated, in words."""
+    rewards = held_out_rewards(metrics)
+    labels = {name: f"held-out{name.removeprefix('held_out/reward').replace('_', ' ')}" for name in rewards}
+    if "sft/val_loss" in metrics:
+        labels["sft/val_loss"] = "validation loss"
+    return [f"{label} {metrics[name]:.3f}" for name, label in labels.items()]
 
 
 def _speed(metrics: Mapping[str, float]) -> list[str]:

@@ -5,6 +5,7 @@ ends in `<...>` is a family: any name with that prefix belongs to it. Run `pytho
 docs/metrics.md` after a change: the docs are rendered from this file, and a test compares them.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -60,7 +61,7 @@ METRICS = (
     Metric("reward/max", "highest reward", "reward", "higher", "above the mean: there is something to learn from"),
     Metric(
         "reward/zero_signal_groups",
-        "share of sampled groups whose rewards are all equal; they teach nothing",
+        "share of sampled groups without a signal: every advantage is 0, as when all rewards are equal",
         "share",
         "lower",
         "below 0.5; near 1 the tasks are too easy or too hard",
@@ -92,14 +93,21 @@ METRICS = (
     ),
     Metric("optim/lr", "learning rate", "1", "", "as scheduled"),
     Metric("optim/grad_norm", "norm of the gradient before clipping", "1", "", "steady; spikes are clipped"),
+    Metric("optim/skipped", "1 if the gradient was not finite and nothing was updated", "1", "lower", "0"),
     Metric("version/policy", "weight version that sampled the step's rollouts", "version", "", "the step, on-policy"),
-    Metric("version/lag_max", "age of the oldest trained token", "versions", "lower", "0 on-policy"),
     Metric("held_out/reward_greedy", "mean reward, greedy decoding", "reward", "higher", "rises"),
     Metric("held_out/reward_greedy_low", "lower end of its 95% interval", "reward", "higher", ""),
     Metric("held_out/reward_greedy_high", "upper end of its 95% interval", "reward", "higher", ""),
-    Metric("held_out/reward_sampled", "mean reward, at the highest temperature", "reward", "higher", "rises"),
+    Metric("held_out/reward_sampled", "mean reward, sampled at temperature 1", "reward", "higher", "rises"),
     Metric("held_out/reward_sampled_low", "lower end of its 95% interval", "reward", "higher", ""),
     Metric("held_out/reward_sampled_high", "upper end of its 95% interval", "reward", "higher", ""),
+    Metric(
+        "held_out/reward_sampled_<T>",
+        "mean reward, sampled at another temperature: `held_out/reward_sampled_0.7`; likewise with `_low` and `_high`",
+        "reward",
+        "higher",
+        "rises",
+    ),
     Metric("held_out/num", "episodes behind each held-out number", "rollouts", "", "200 or more for a claim"),
     Metric("held_out/exact_<mode>", "share of exactly right answers, greedy or sampled", "share", "higher", "rises"),
     Metric("held_out/<score>", "mean of another score that the evaluation reports", "its own", "", ""),
@@ -120,11 +128,11 @@ METRICS = (
     Metric("time/rollout_s", "sampling and environments", "s", "lower", ""),
     Metric("time/train_s", "forward, backward, optimizer", "s", "lower", ""),
     Metric("time/eval_s", "held-out evaluation", "s", "lower", ""),
-    Metric("time/checkpoint_s", "writing weights and state", "s", "lower", ""),
     Metric("memory/peak_gb", "peak memory of the process, or of the GPU", "GB", "lower", "flat after the first steps"),
 )  # fmt: skip
 
 _EXACT = {metric.name: metric for metric in METRICS if not metric.prefix}
+_HELD_OUT_REWARD = re.compile(r"held_out/reward_(greedy|sampled(_[0-9.e+-]+)?)")
 _FAMILIES = sorted((metric for metric in METRICS if metric.prefix), key=lambda metric: -len(metric.prefix))
 
 
@@ -140,6 +148,11 @@ def lookup(name: str) -> Metric:
             return family
     known = [metric.name for metric in METRICS]
     raise ValueError(f"metric `{name}` is not registered in monitor/metrics.py.{nearest(name, known)}")
+
+
+def held_out_rewards(names: Iterable[str]) -> list[str]:
+    """The held-out mean rewards among the names, one for each way of decoding, without the ends of their intervals."""
+    return [name for name in names if _HELD_OUT_REWARD.fullmatch(name)]
 
 
 def is_reproducible(name: str) -> bool:

@@ -5,6 +5,7 @@ colour-blind people tell apart. Run as `python -m slimrl.monitor.plots RUN_DIR [
 """
 
 import argparse
+import itertools
 import math
 import sys
 from collections import defaultdict
@@ -20,13 +21,12 @@ from matplotlib.ticker import MaxNLocator
 
 from slimrl.errors import UserError
 from slimrl.monitor.files import writing
+from slimrl.monitor.metrics import held_out_rewards
 from slimrl.monitor.sinks import read_metrics
 
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
-HELD_OUT = (
-    ("held_out/reward_greedy", "held-out, greedy", ORANGE, "o"),
-    ("held_out/reward_sampled", "held-out, sampled", GREEN, "s"),
-)
+FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
+OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
 FEW = 12  # points: so few are marked one by one
 Series = tuple[np.ndarray, np.ndarray]  # steps, values
 
@@ -121,11 +121,11 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str) -> None:
         label = f"training: mean and range of {len(smoothed)} seeds"
         axes.plot(steps, values_RS.mean(axis=0), color=BLUE, linewidth=2.0, label=label)
         axes.fill_between(steps, values_RS.min(axis=0), values_RS.max(axis=0), color=BLUE, alpha=0.15, linewidth=0)
-    for name, label, colour, marker in HELD_OUT:
+    for name, look in _held_out_looks(runs[0]).items():
         if all(name in run for run in runs):
             steps, values_RS = common_steps([run[name] for run in runs])
             bounds = (values_RS.min(axis=0), values_RS.max(axis=0))
-            _points(axes, (steps, values_RS.mean(axis=0)), bounds, (label, colour, marker))
+            _points(axes, (steps, values_RS.mean(axis=0)), bounds, look)
     _style(axes)
     axes.set_ylabel("reward", color=INK)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
@@ -151,7 +151,18 @@ def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _has_reward(series: Mapping[str, Series]) -> bool:
-    return "reward/mean" in series or any(name in series for name, *_ in HELD_OUT)
+    return "reward/mean" in series or bool(held_out_rewards(series))
+
+
+def _held_out_looks(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
+    """The held-out rewards of a run and how each is drawn: label, colour, marker."""
+    names = sorted(held_out_rewards(series))
+    others = itertools.cycle(OTHER_LOOKS)
+    looks = {name: FIRST_LOOKS[name] if name in FIRST_LOOKS else next(others) for name in names}
+    return {
+        name: (name.replace("held_out/reward_", "held-out, ").replace("_", " "), colour, marker)
+        for name, (colour, marker) in looks.items()
+    }
 
 
 def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
@@ -164,10 +175,9 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
             axes.fill_between(steps, middle - spread, middle + spread, color=BLUE, alpha=0.10, linewidth=0, label=label)
         axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.4)
         axes.plot(steps, middle, color=BLUE, linewidth=2.0, label="training")
-    for name, label, colour, marker in HELD_OUT:
-        if name in series:
-            low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
-            _points(axes, series[name], (low, high), (label, colour, marker))
+    for name, look in _held_out_looks(series).items():
+        low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
+        _points(axes, series[name], (low, high), look)
     _style(axes)
     axes.set_ylabel("reward", color=INK)
 

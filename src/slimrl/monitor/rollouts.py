@@ -43,29 +43,6 @@ def read_rollouts(path: Path) -> list[RolloutRecord]:
     return [_from_json(line) for line in read_lines(path)]
 
 
-def format_rollout(record: RolloutRecord) -> str:
-    """A rollout for the terminal: facts in a line, then the conversation. Control characters are shown, not obeyed."""
-    rollout = record.rollout
-    num_turns = sum(message["role"] == "assistant" for message in rollout.messages)
-    outcome = f"dropped: {rollout.failure}" if rollout.failure else f"reward {rollout.reward:.3f}"
-    turns = f"{num_turns} turn{'' if num_turns == 1 else 's'}"
-    lines = [
-        f"task {rollout.task_id} · {outcome} · advantage {record.advantage:+.3f} · {turns} · "
-        f"{rollout.num_sampled} of {len(rollout.token_ids_T)} tokens sampled"
-    ]
-    if rollout.failure_detail:
-        lines.append(f"  {rollout.failure_detail}")
-    for message in rollout.messages:
-        head, *rest = message["content"].splitlines() or [""]
-        lines += [f"  {message['role']:>9}  {head}", *(f"  {'':>9}  {line}" for line in rest)]
-    return "\n".join(_visible(line) for line in lines)
-
-
-def _visible(line: str) -> str:
-    """Text that a terminal shows as it is: a model may write escape sequences."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
-
-
 def _to_json(record: RolloutRecord) -> dict[str, Any]:
     rollout = record.rollout
     return {

@@ -116,8 +116,7 @@ class WandbSink:
         except ImportError as error:
             raise UserError(
                 f"wandb.enabled is true, but wandb cannot be imported ({error}). Install the extra with `uv sync "
-                "--extra wandb` or `pip install 'slimrl[wandb]'`, or run with --wandb.enabled false: "
-                "metrics.jsonl is written either way."
+                "--extra wandb`, or run with --wandb.enabled false: metrics.jsonl is written either way."
             ) from error
         self._wandb = wandb
         self._say = say

@@ -37,15 +37,6 @@ def estimate_mean(values: Sequence[float]) -> Estimate:
     return bootstrap(values)
 
 
-def paired_difference(before: Sequence[float], after: Sequence[float]) -> Estimate:
-    """The mean of `after - before` on the same tasks in the same order, with its 95% bootstrap interval."""
-    if len(before) != len(after):
-        raise ValueError(f"paired values differ in number: {len(before)} before, {len(after)} after")
-    differences = [late - early for early, late in zip(before, after, strict=True)]
-    _check(differences)
-    return bootstrap(differences)
-
-
 def bootstrap(values: Sequence[float]) -> Estimate:
     """Percentile bootstrap (Efron 1979), resampled with a fixed seed. Keeps within the range of the values.
 
