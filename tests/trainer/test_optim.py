@@ -84,7 +84,7 @@ def test_in_float32_it_is_torchs_own_adamw_with_decay_on_matrices_alone():
         norm = nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
         theirs.step()
         theirs.zero_grad()
-        assert ours.step(1.0) == pytest.approx(float(norm))
+        assert ours.step(1.0)["optim/grad_norm"] == pytest.approx(float(norm))
         for a, b in zip(module.parameters(), reference.parameters(), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
@@ -92,7 +92,7 @@ def test_in_float32_it_is_torchs_own_adamw_with_decay_on_matrices_alone():
 def test_the_gradient_is_clipped_and_its_own_norm_returned():
     module, optimizer = scalar_optimizer(torch.float32, max_grad_norm=0.5, beta1=0.9)
     (module(torch.full((1, 1), 8.0)).sum()).backward()
-    assert optimizer.step(1.0) == pytest.approx(8.0)
+    assert optimizer.step(1.0)["optim/grad_norm"] == pytest.approx(8.0)
     (state,) = optimizer.state_dict()["adamw"]["state"].values()
     assert state["exp_avg"].item() == pytest.approx(0.1 * 0.5, rel=1e-4)
 
@@ -101,7 +101,7 @@ def test_the_learning_rate_is_scaled_by_the_factor():
     for factor in (1.0, 0.25, 0.0):
         module, optimizer = scalar_optimizer(torch.float32, lr=0.1)
         module(torch.ones(1, 1)).sum().backward()
-        optimizer.step(factor)
+        assert optimizer.step(factor)["optim/lr"] == pytest.approx(0.1 * factor)
         assert module.weight.item() == pytest.approx(1 - 0.1 * factor)  # AdamW's first step is lr long
 
 
@@ -128,6 +128,22 @@ def test_a_restored_optimizer_goes_on_to_the_last_bit(dtype):
     assert all(map(torch.equal, optimizer.masters, restored.masters))
 
 
+def test_a_restored_optimizer_obeys_the_settings_of_today():
+    module, optimizer = scalar_optimizer(torch.float32, lr=0.1)
+    module(torch.ones(1, 1)).sum().backward()
+    optimizer.step(1.0)
+    saved = copy.deepcopy(optimizer.state_dict())
+    today = {"lr": 0.1, "weight_decay": 0.5, "beta1": 0.0, "beta2": 0.5, "eps": 0.25}
+    other, restored = scalar_optimizer(torch.float32, **today)
+    restored.load_state_dict(saved)
+    before = other.weight.item()
+    other(torch.full((1, 1), 0.5)).sum().backward()
+    restored.step(1.0)
+    second_moment = (0.5 * 0.01 + 0.5 * 0.25) / (1 - 0.5**2)  # beta2 was 0.99 in the first step
+    move = 0.5 / (second_moment**0.5 + 0.25)  # beta1 = 0: the gradient itself
+    assert other.weight.item() == pytest.approx(before * (1 - 0.1 * 0.5) - 0.1 * move)
+
+
 def test_a_state_of_another_model_is_refused():
     state = MasterAdamW(make_module(), OptimConfig()).state_dict()
     with pytest.raises(KeyError):
@@ -147,10 +163,12 @@ def test_a_gradient_that_is_not_finite_changes_nothing(dtype, bad):
             if not good:
                 (module[0].weight.sum() * bad).backward()
                 before = weights(module)
-                assert not math.isfinite(optimizer.step(1.0))
+                metrics = optimizer.step(1.0)
+                assert not math.isfinite(metrics["optim/grad_norm"])
+                assert metrics["optim/skipped"] == 1.0
                 assert all(map(torch.equal, before, module.parameters()))
             else:
-                assert math.isfinite(optimizer.step(1.0))
+                assert optimizer.step(1.0)["optim/skipped"] == 0.0
         return weights(module)
 
     good_only = make_module(dtype)

@@ -1,5 +1,6 @@
 """The RL loop on a tiny model: what it logs and publishes, that it resumes exactly, and that it learns."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from slimrl.config.run import CkptConfig, FakeDataConfig, RLConfig, TrainerOnlyC
 from slimrl.config.train import PRESETS, LossConfig, OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import EpisodeLimits, Player
+from slimrl.errors import UserError
 from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
 from slimrl.monitor.metrics import is_reproducible
@@ -86,6 +88,23 @@ def test_a_step_without_samples_is_logged_and_changes_no_weight(tmp_path):
         train(state, config, lambda step: Batch((), 1.0, step, {"reward/mean": 0.5}), lambda version: None, monitor)
     assert [line["reward/mean"] for _, line in lines_of(tmp_path)] == [0.5] * 6
     assert all(map(torch.equal, before, state.policy.module.parameters()))
+
+
+def test_what_the_guard_saw_is_logged_before_the_run_stops(tmp_path):
+    config, state = fake_config(tmp_path), tiny_state()
+    batches = FakeBatches(config.data, 300, seed=0)
+
+    def receive(step: int) -> Batch:
+        made_up = batches.receive(step)
+        fresh = tuple(replace(sample, version=step) for sample in made_up.samples)
+        return replace(made_up, samples=fresh if step == 1 else made_up.samples, metrics={"reward/mean": 0.5})
+
+    with Monitor([JsonlSink(tmp_path / "metrics.jsonl", 0)]) as monitor, pytest.raises(UserError, match="disagree"):
+        train(state, config, receive, lambda version: None, monitor)
+    [_, (step, line)] = lines_of(tmp_path)
+    assert step == state.progress.step == 1
+    assert line["reward/mean"] == 0.5
+    assert line["guard/max_logprob_gap"] > config.trainer.guard.max_logprob_gap
 
 
 class Letters:

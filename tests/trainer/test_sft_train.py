@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from slimrl.config.train import OptimConfig
 from slimrl.launch.demonstrations import load_demonstrations
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
+from slimrl.trainer.sft import train as sft
 from slimrl.trainer.sft.train import Conversations, backward, train, validate
 from slimrl.trainer.state import start
 from tests.tiny import tiny_tokenizer
@@ -73,7 +75,7 @@ def test_the_loss_falls_in_training_and_on_held_out_demonstrations(tmp_path):
     config = make_config(tmp_path, max_steps=30, val_interval_steps=0)
     run(config)
     lines = [line for _, line in metrics_of(config)]
-    assert lines[-1]["sft/loss"] < 0.6 * lines[0]["sft/loss"]
+    assert lines[-2]["sft/loss"] < 0.6 * lines[0]["sft/loss"]
     assert lines[-1]["sft/val_loss"] < 0.6 * lines[0]["sft/val_loss"]
 
 
@@ -81,8 +83,30 @@ def test_validates_before_after_and_at_the_interval(tmp_path):
     config = make_config(tmp_path)
     run(config)
     lines = metrics_of(config)
-    assert [step for step, _ in lines] == list(range(6))
-    assert [step for step, line in lines if "sft/val_loss" in line] == [0, 2, 4, 5]
+    assert [step for step, line in lines if "sft/loss" in line] == list(range(6))
+    assert [step for step, line in lines if "sft/val_loss" in line] == [0, 2, 4, 6]
+
+
+def test_the_validation_loss_of_a_step_is_of_the_weights_before_it(tmp_path):
+    short = make_config(tmp_path / "short", max_steps=2)
+    run(short)
+    longer = make_config(tmp_path / "longer", max_steps=4)
+    run(longer)
+    after_two = [[line["sft/val_loss"] for step, line in metrics_of(c) if step == 2] for c in (short, longer)]
+    assert after_two[0] == after_two[1]
+
+
+def test_the_time_of_a_step_is_that_of_training_alone(tmp_path, monkeypatch):
+    def slow(*args) -> float:
+        time.sleep(0.5)
+        return 1.0
+
+    monkeypatch.setattr(sft, "validate", slow)
+    config = make_config(tmp_path, max_steps=1)
+    run(config)
+    [(_, line), _] = read_metrics(tmp_path / "metrics.jsonl")
+    assert line["sft/val_loss"] == 1.0
+    assert line["time/step_s"] < 0.5
 
 
 @pytest.mark.parametrize("source", ["expert", "file"])
@@ -102,7 +126,7 @@ def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path, source):
         run(halves, stop_before=5)
     resumed = run(halves, resume=True)
     assert metrics_of(halves) == metrics_of(whole)
-    assert len(metrics_of(whole)) == 6
+    assert len(metrics_of(whole)) == 6 + 1
     assert all(map(torch.equal, resumed.policy.module.parameters(), expected.policy.module.parameters()))
 
 
@@ -131,8 +155,9 @@ def test_loss_and_gradient_are_the_mean_over_tokens_however_they_are_split(tmp_p
     config = make_config(tmp_path, micro_batch_tokens=micro_batch_tokens)
     mean = -torch.cat(reference_logprobs(reference, samples)).mean()
     mean.backward()
-    num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
-    assert backward(state, config, samples) / num_tokens == pytest.approx(mean.item(), rel=1e-5)
+    metrics = backward(state, config, samples)
+    assert metrics["sft/loss"] == pytest.approx(mean.item(), rel=1e-5)
+    assert metrics["sft/tokens"] == sum(sum(sample.loss_mask_T) for sample in samples)
     assert_gradients_equal(gradients(state.policy.module), gradients(reference))
     assert validate(state, config, samples) == pytest.approx(mean.item(), rel=1e-5)
 

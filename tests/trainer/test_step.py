@@ -11,16 +11,15 @@ from torch import nn
 from slimrl.config.train import PRESETS, GuardConfig, LossConfig, OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
-from slimrl.errors import UserError
 from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
 from slimrl.models.chat import ChatFormat
 from slimrl.monitor.metrics import lookup
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights
 from slimrl.trainer.optim import MasterAdamW
-from slimrl.trainer.step import TrainStep
+from slimrl.trainer.step import StepRefusedError, TrainStep
 from slimrl.transport.base import Batch
-from slimrl.types import Sample, SamplingParams, Task
+from slimrl.types import Metrics, Sample, SamplingParams, Task
 from tests.tiny import FAMILIES, tiny_tokenizer
 from tests.trainer.samples import (
     assert_gradients_equal,
@@ -41,9 +40,9 @@ class TakesGradients:
         self._module = module
         self.taken: dict[str, torch.Tensor] = {}
 
-    def step(self, lr_factor: float) -> float:
+    def step(self, lr_factor: float) -> Metrics:
         self.taken = gradients(self._module)
-        return 1.0
+        return {}
 
 
 def batch_of(samples: list[Sample], temperature: float = 1.0) -> Batch:
@@ -149,9 +148,10 @@ def shifted(shift: float, num_tokens: int | None, version: int) -> list[Sample]:
 def test_the_guard_stops_the_run_before_the_update_and_names_its_key(shift, num_tokens, key):
     module = policy_module("llama")
     before = weights(module)
-    with pytest.raises(UserError, match=rf"sampler and trainer disagree.*--trainer\.guard\.{key}"):
+    with pytest.raises(StepRefusedError, match=rf"sampler and trainer disagree.*--trainer\.guard\.{key}") as caught:
         trainer(module)(batch_of(shifted(shift, num_tokens, version=4)), 1.0, version=4)
     assert all(map(torch.equal, before, module.parameters()))
+    assert caught.value.metrics["guard/max_logprob_gap"] == pytest.approx(abs(shift), abs=1e-3)
 
 
 def test_the_guard_lets_agreement_older_samples_and_raised_bounds_pass():
@@ -174,6 +174,7 @@ def test_metrics_of_a_known_gap():
     assert metrics["loss/ratio_max"] == pytest.approx(math.exp(0.1), rel=1e-4)
     assert metrics["loss/clipped"] == 0.0
     assert metrics["optim/lr"] == 0.01
+    assert metrics["optim/skipped"] == 0.0
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -284,6 +285,27 @@ def test_a_token_without_a_finite_logprob_is_masked_and_counted():
     assert metrics["loss/nonfinite_tokens"] == hit >= 1
     assert all(math.isfinite(value) for value in metrics.values())
     assert not all(map(torch.equal, before, module.parameters()))
+
+
+@pytest.mark.parametrize("version", [4, 3])
+def test_a_policy_of_nans_is_not_taken_for_one_that_agrees(version):
+    module = policy_module("llama")
+    with torch.no_grad():
+        next(module.parameters()).fill_(math.nan)
+    with pytest.raises(StepRefusedError, match=r"61 of 61 trained tokens have no finite.*--resume") as caught:
+        trainer(module)(batch_of(shifted(0.0, None, version=4)), 1.0, version)
+    assert caught.value.metrics["loss/nonfinite_tokens"] == caught.value.metrics["loss/tokens"] == 61
+
+
+def test_a_gradient_that_is_not_finite_is_counted_as_a_skipped_update():
+    module = policy_module("llama")
+    before = weights(module)
+    samples = shifted(0.0, None, version=4)
+    endless = replace(samples[0], advantages_T=(math.inf,) * len(samples[0].token_ids_T))
+    metrics = trainer(module)(batch_of([endless, *samples[1:]]), 1.0, version=4)
+    assert metrics["optim/skipped"] == 1.0
+    assert not math.isfinite(metrics["optim/grad_norm"])
+    assert all(map(torch.equal, before, module.parameters()))
 
 
 @pytest.mark.parametrize("logprob", [math.nan, -math.inf])

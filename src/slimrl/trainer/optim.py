@@ -7,11 +7,13 @@ module's own are freed, so micro-batches lose no precision.
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from slimrl.config.train import OptimConfig, ScheduleConfig
+from slimrl.types import Metrics
 
 
 def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
@@ -49,17 +51,19 @@ class MasterAdamW:
             fused=True,
         )
 
-    def step(self, lr_factor: float) -> float:
-        """Clip, update masters and module, clear gradients. Returns the gradient's norm before clipping; when that is
-        not finite nothing is updated."""
+    def step(self, lr_factor: float) -> Metrics:
+        """Clip, update masters and module, clear gradients. Returns the `optim/...` metrics: the gradient's norm is
+        that before clipping, and when it is not finite the update is skipped."""
+        lr = self._config.lr * lr_factor
         norm = float(nn.utils.clip_grad_norm_(self.masters, self._config.max_grad_norm))
-        if math.isfinite(norm):
+        skipped = not math.isfinite(norm)
+        if not skipped:
             for group in self._adamw.param_groups:
-                group["lr"] = self._config.lr * lr_factor
+                group["lr"] = lr
             self._adamw.step()
             self._write_back()
         self._adamw.zero_grad(set_to_none=False)
-        return norm
+        return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def release(self) -> None:
         """Let go of the module, so that another optimizer can take it."""
@@ -74,11 +78,16 @@ class MasterAdamW:
         return {"masters": masters, "adamw": self._adamw.state_dict()}
 
     @torch.no_grad()
-    def load_state_dict(self, state: dict[str, dict[str, Tensor]]) -> None:
-        """The inverse of `state_dict`; raises KeyError or RuntimeError if the state is of another model."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over masters and moments; weight decay, betas and eps stay those of this optimizer's config.
+
+        Raises KeyError, ValueError or RuntimeError if the state is of another model.
+        """
         for name, master in zip(self.names, self.masters, strict=True):
             master.copy_(state["masters"][name])
-        self._adamw.load_state_dict(state["adamw"])
+        pairs = zip(self._adamw.param_groups, state["adamw"]["param_groups"], strict=True)
+        groups = [{**today, "params": saved["params"]} for today, saved in pairs]
+        self._adamw.load_state_dict({"state": state["adamw"]["state"], "param_groups": groups})
         self._write_back()
 
     @torch.no_grad()

@@ -1,10 +1,10 @@
 """One optimizer step on a batch of samples: pack, forward, loss, backward, update; and the guard.
 
 The guard: the trainer recomputes the log-probability of every token that the sampler drew from the same weights. If the
-two disagree beyond rounding, the gradient is not that of the distribution sampled from, and the run stops there.
+two disagree beyond rounding, the gradient is not that of the distribution sampled from, and the run stops there. So it
+does when tokens have no finite log-probability: these are masked, so a policy of NaNs would seem to agree.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +19,18 @@ from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.packing import Pack, pack_samples
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
+
+# A single odd token, such as one that a mask on the vocabulary forbids, may be left out even of a batch of a few dozen.
+# Weights or activations that are not finite spoil whole sequences: all tokens, or all after the first that meets them.
+MAX_NONFINITE_SHARE = 0.05
+
+
+class StepRefusedError(UserError):
+    """The batch must not become an update. `metrics` are what was found, for the log."""
+
+    def __init__(self, text: str, metrics: Metrics) -> None:
+        super().__init__(text)
+        self.metrics = metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +70,10 @@ class TrainStep:
         self._device = next(module.parameters()).device
 
     def __call__(self, batch: Batch, lr_factor: float, version: int) -> Metrics:
-        """Update the weights with the batch and return what happened; `version` is that of the weights before."""
+        """Update the weights with the batch and return what happened; `version` is that of the weights before.
+
+        Raises StepRefusedError, before the update, when the batch's log-probabilities are not to be trusted.
+        """
         if not batch.samples:
             return {}
         tensors = self._tensors(batch.samples)
@@ -66,13 +81,11 @@ class TrainStep:
         totals = _Totals()
         for pack in packs:
             self._backward(pack, tensors, batch.temperature, totals)
-        fresh = all(sample.version == version for sample in batch.samples)
         metrics = _metrics(totals, row_tokens=sum(len(pack.token_ids_T) for pack in packs), samples=batch.samples)
-        if fresh:
+        check_finite(metrics)
+        if all(sample.version == version for sample in batch.samples):
             check_agreement(metrics, self._config.guard)
-        metrics["optim/grad_norm"] = self._optimizer.step(lr_factor)
-        metrics["optim/lr"] = self._config.optim.lr * lr_factor
-        return metrics
+        return metrics | self._optimizer.step(lr_factor)
 
     def _tensors(self, samples: Sequence[Sample]) -> _SampleTensors:
         lengths = [sum(sample.loss_mask_T) for sample in samples]
@@ -140,16 +153,34 @@ def _metrics(totals: _Totals, row_tokens: int, samples: Sequence[Sample]) -> Met
     }
 
 
+def check_finite(metrics: Metrics) -> None:
+    """Raise StepRefusedError when more than a small share of the trained tokens has no finite log-probability."""
+    bad, tokens = metrics["loss/nonfinite_tokens"], metrics["loss/tokens"]
+    if bad > MAX_NONFINITE_SHARE * tokens:
+        raise StepRefusedError(
+            f"{bad:.0f} of {tokens:.0f} trained tokens have no finite log-probability, and at most "
+            f"{MAX_NONFINITE_SHARE:.0%} may be left out: the weights or what the model computes from them are NaN or "
+            "infinite. The run stops before the update. Usual causes: steps that were too large (continue from the "
+            "last checkpoint with `--resume` and a lower `--trainer.optim.lr`), or too coarse a dtype (begin anew with "
+            "`--model.dtype float32`).",
+            metrics,
+        )
+
+
 def check_agreement(metrics: Metrics, guard: GuardConfig) -> None:
-    """Raise UserError when sampler and trainer disagree about fresh tokens by more than the guard allows."""
-    for key, limit in (("max_logprob_gap", guard.max_logprob_gap), ("mismatch_kl", guard.max_mismatch_kl)):
-        value = metrics[f"guard/{key}"]
-        if not value <= limit or not math.isfinite(value):
-            setting = key if key == "max_logprob_gap" else "max_mismatch_kl"
-            raise UserError(
-                f"sampler and trainer disagree about tokens sampled from the same weights: {key} is {value:.4g}, the "
-                f"bound is {limit:g}. The gradient would be of another distribution than the one sampled from, so the "
-                "run stops before the update. Usual causes: the module changed while it was sampling (dropout, weights "
-                "edited by hand), an architecture whose attention slimrl misreads, or too coarse a dtype: try "
-                f"`--model.dtype float32`. If the gap is expected, raise `--trainer.guard.{setting}`."
+    """Raise StepRefusedError when sampler and trainer disagree about fresh tokens by more than the guard allows."""
+    bounds = (
+        ("guard/max_logprob_gap", "max_logprob_gap", guard.max_logprob_gap),
+        ("guard/mismatch_kl", "max_mismatch_kl", guard.max_mismatch_kl),
+    )
+    for name, setting, bound in bounds:
+        if metrics[name] > bound:
+            raise StepRefusedError(
+                f"sampler and trainer disagree about tokens sampled from the same weights: {name} is "
+                f"{metrics[name]:.4g}, the bound is {bound:g}. The gradient would be of another distribution than the "
+                "one sampled from, so the run stops before the update. Usual causes: the module changed while it was "
+                "sampling (dropout, weights edited by hand), an architecture whose attention slimrl misreads, or too "
+                "coarse a dtype: try `--model.dtype float32`. If the gap is expected, raise "
+                f"`--trainer.guard.{setting}`.",
+                metrics,
             )

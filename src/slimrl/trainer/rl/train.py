@@ -12,7 +12,7 @@ from slimrl.config.run import RLConfig, TrainerOnlyConfig
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.state import TrainState, peak_memory_gb, save_if_due
-from slimrl.trainer.step import TrainStep
+from slimrl.trainer.step import StepRefusedError, TrainStep
 from slimrl.transport.base import Publish, Receive
 
 
@@ -29,7 +29,11 @@ def train(
         received = time.perf_counter()
 
         lr_factor = schedule_factor(step, config.max_steps, config.trainer.schedule)
-        metrics = train_step(batch, lr_factor, version=step)
+        try:
+            metrics = train_step(batch, lr_factor, version=step)
+        except StepRefusedError as refusal:
+            monitor.log(step, batch.metrics | refusal.metrics)
+            raise
         publish(step + 1)
         ended = time.perf_counter()
 

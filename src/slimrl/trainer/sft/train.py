@@ -29,30 +29,29 @@ class Conversations:
 
 
 def train(state: TrainState, config: SFTConfig, conversations: Conversations, monitor: Monitor) -> None:
-    """Train from where `state` stands to `max_steps`; validates before, after, and at the interval."""
+    """Train from where `state` stands to `max_steps`; validates before, after, and at the interval.
+
+    A validation loss logged as n is of the weights after n steps, that is before the training step n.
+    """
     for step in range(state.progress.step, config.max_steps):
-        began = time.perf_counter()
         metrics: Metrics = {}
         if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
             metrics["sft/val_loss"] = validate(state, config, conversations.validation)
 
-        samples = conversations.of_step(step)
-        num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
-        metrics |= {"sft/loss": backward(state, config, samples) / num_tokens, "sft/tokens": float(num_tokens)}
-        lr_factor = schedule_factor(step, config.max_steps, config.schedule)
-        metrics |= {"optim/grad_norm": state.optimizer.step(lr_factor), "optim/lr": config.optim.lr * lr_factor}
-
+        began = time.perf_counter()
+        metrics |= backward(state, config, conversations.of_step(step))
+        metrics |= state.optimizer.step(schedule_factor(step, config.max_steps, config.schedule))
         seconds = time.perf_counter() - began
-        metrics |= {"time/step_s": seconds, "perf/tokens_trained_per_s": num_tokens / seconds}
-        if step + 1 == config.max_steps:
-            metrics["sft/val_loss"] = validate(state, config, conversations.validation)
+
+        metrics |= {"time/step_s": seconds, "perf/tokens_trained_per_s": metrics["sft/tokens"] / seconds}
         monitor.log(step, metrics)
         state.advance(step + 1, seconds)
         save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
+    monitor.log(config.max_steps, {"sft/val_loss": validate(state, config, conversations.validation)})
 
 
-def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> float:
-    """Accumulate the gradient of the mean loss over all assistant tokens; returns the summed loss, in nats."""
+def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> Metrics:
+    """Accumulate the gradient of the mean loss over all assistant tokens; returns that loss and their number."""
     num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
     total = 0.0
     for pack in pack_samples(samples, config.micro_batch_tokens, state.policy.device):
@@ -60,7 +59,7 @@ def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
         loss = -logprob_N.sum()
         (loss / num_tokens).backward()
         total += loss.item()
-    return total
+    return {"sft/loss": total / num_tokens, "sft/tokens": float(num_tokens)}
 
 
 @torch.inference_mode()
