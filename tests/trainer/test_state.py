@@ -1,6 +1,7 @@
 """What is saved when, and what a disk that is full leaves behind."""
 
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -76,3 +77,9 @@ def test_a_full_disk_stops_the_run_with_advice_and_keeps_the_last_save(tmp_path,
 
 def test_a_step_on_the_cpu_has_a_peak_memory():
     assert 0.05 < peak_memory_gb(CPU) < 100
+
+
+def test_peak_memory_is_counted_in_bytes_on_macos_and_in_kib_elsewhere(monkeypatch):
+    on_linux = peak_memory_gb(CPU)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert peak_memory_gb(CPU) == pytest.approx(on_linux / 1024, rel=0.1)

@@ -80,7 +80,7 @@ def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress
 
     Raises UserError when the disk will not take it; the checkpoints that were there before stay.
     """
-    directory = output_dir / "checkpoints" / f"step_{progress.step}"
+    directory = _directory(output_dir, progress.step)
     partial = directory.with_name(f".partial_{directory.name}")
     with saving(directory):
         try:
@@ -112,17 +112,17 @@ def fresh_progress(dtype: torch.dtype) -> Progress:
 def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None:
     """Put the newest checkpoint into the optimizer, its module and the process's RNGs, and say where it stands; None if
     there is no checkpoint. Raises UserError if it cannot be read."""
-    found = step_directories(output_dir / "checkpoints")
-    if not found:
+    progress = read_progress(output_dir)
+    if progress is None:
         return None
-    directory = found[-1]
+    directory = _directory(output_dir, progress.step)
     try:
         state: dict[str, Any] = torch.load(directory / "state.pt", map_location="cpu", weights_only=True)
         optimizer.load_state_dict(state["optimizer"])
         set_rng_state(state["rng"])
-        return Progress(**json.loads((directory / "progress.json").read_text()))
     except DAMAGED as error:
         raise UserError(_unreadable(directory, error)) from error
+    return progress
 
 
 def remove_leftovers(output_dir: Path) -> None:
@@ -152,6 +152,10 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
+
+
+def _directory(output_dir: Path, step: int) -> Path:
+    return output_dir / "checkpoints" / f"step_{step}"
 
 
 def _unreadable(directory: Path, error: Exception) -> str:

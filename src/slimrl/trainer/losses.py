@@ -47,10 +47,7 @@ def aipo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
 
 def clip(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     """L = -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) (PPO, 1707.06347; GRPO, 2402.03300)."""
-    rho_N = log_ratio(tokens.new_N, tokens.old_N).exp()
-    clipped_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high)
-    loss_N = -torch.minimum(rho_N * tokens.advantage_N, clipped_N * tokens.advantage_N)
-    return loss_N, clipped_N * tokens.advantage_N < rho_N * tokens.advantage_N
+    return _clipped(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, choices)
 
 
 def gspo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
@@ -61,9 +58,7 @@ def gspo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     counts = tokens.sequence_N.bincount(minlength=num_sequences).clamp_min(1)
     mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)[tokens.sequence_N]
     rho_N = mean_N.exp() * (tokens.new_N - tokens.new_N.detach()).exp()
-    clipped_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high)
-    loss_N = -torch.minimum(rho_N * tokens.advantage_N, clipped_N * tokens.advantage_N)
-    return loss_N, clipped_N * tokens.advantage_N < rho_N * tokens.advantage_N
+    return _clipped(rho_N, tokens.advantage_N, choices)
 
 
 def cispo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
@@ -77,6 +72,12 @@ def cispo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
 def reinforce(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     """L = -A new (Williams 1992). On-policy only: it has no correction for stale data."""
     return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
+
+
+def _clipped(rho_N: Tensor, advantage_N: Tensor, choices: LossChoices) -> tuple[Tensor, Tensor]:
+    plain_N = rho_N * advantage_N
+    clipped_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high) * advantage_N
+    return -torch.minimum(plain_N, clipped_N), clipped_N < plain_N
 
 
 POLICY_LOSSES: dict[PolicyLoss, PolicyLossFunction] = {

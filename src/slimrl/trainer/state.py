@@ -1,6 +1,7 @@
 """What a training run consists of at any moment, and how it is put on disk and taken up again. Shared by RL and SFT."""
 
 import resource
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,4 +69,5 @@ def peak_memory_gb(device: torch.device) -> float:
     """Most memory used so far: by the process, or on a GPU by its tensors."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, Linux KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
