@@ -21,6 +21,7 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
         (RLConfig, ["--orchestrator.sampling.max_tokens", "1024"], "leaves no room for a prompt in seq_len = 1024"),
         (RLConfig, ["--seq_len", "8192"], "trainer.micro_batch_tokens = 2048 cannot hold a sequence of seq_len = 8192"),
         (RLConfig, ["--model.device", "gpu"], 'model.device = "gpu" is no device'),
+        (RLConfig, ["--model.device", "mps"], "expected auto, cpu, cuda or cuda:NUMBER"),
         (RLConfig, ["--eval.temperatures", "[1.0, 1.0]"], "names a temperature twice"),
         (RLConfig, ["--trainer.schedule.min_lr_ratio", "0.1"], "trainer.schedule.min_lr_ratio = 0.1 cannot act"),
         (RLConfig, ["--warmup.schedule.min_lr_ratio", "0.1"], "warmup.schedule.min_lr_ratio = 0.1 cannot act"),

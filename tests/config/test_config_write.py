@@ -29,6 +29,15 @@ def test_written_configuration_loads_back_equal(config_class: type[CommandConfig
     assert [entry.name for entry in path.parent.iterdir()] == ["config.toml"]
 
 
+def test_resuming_is_asked_for_at_each_start_and_never_written_down(tmp_path: Path) -> None:
+    for command in ("rl", "sft", "trainer"):
+        resolved = load(COMMANDS[command], [*REQUIRED[command], "--resume"], {})
+        path = write_config(resolved, tmp_path)
+        again = load(COMMANDS[command], ["@", str(path)], {}).config
+        assert again == resolved.config.model_copy(update={"resume": False})
+        assert "resume" not in tomllib.loads(path.read_text())
+
+
 def test_awkward_values_load_back_equal(tmp_path: Path) -> None:
     args = (
         '{"text": "a \\"quote\\" \\\\ \\n\\t \\u007f \\u0001 é 語 #", "a key.with = signs": [1, 2.5, -1e300, true, []],'

@@ -116,5 +116,5 @@ def test_a_missing_split_or_data_set_is_named(tmp_path):
 
 def test_data_sets_without_the_extra_name_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match=r"slimrl\[data\]"):
+    with pytest.raises(UserError, match="uv sync --extra data"):
         load_conversations(HubDataConfig(name="owner/name"))

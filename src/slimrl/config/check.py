@@ -105,9 +105,9 @@ def check_eval(config: EvalRunConfig) -> None:
 
 
 def check_model(model: ModelConfig) -> None:
-    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", model.device):
+    if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device):
         raise Contradiction(
-            f'model.device = "{model.device}" is no device, expected auto, cpu, mps, cuda or cuda:NUMBER.',
+            f'model.device = "{model.device}" is no device, expected auto, cpu, cuda or cuda:NUMBER.',
             "model.device",
         )
 

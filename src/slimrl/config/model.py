@@ -15,7 +15,7 @@ class ModelConfig(Config):
     such as `outputs/rl/weights/step_100`, a `.gguf` file, or the id of a model on the Hugging Face Hub."""
 
     device: str = Field(default="auto", min_length=1)
-    """Where the model lives: `cpu`, `cuda`, `cuda:1`, `mps`; `auto` takes the first GPU, or the CPU without one."""
+    """Where the model lives: `cpu`, `cuda`, `cuda:1`; `auto` takes the first GPU, or the CPU without one."""
 
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Number format of the forward and backward pass. `auto` times both at start-up and takes bfloat16 where it is

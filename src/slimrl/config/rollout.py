@@ -54,8 +54,8 @@ class OrchestratorConfig(Config):
     counted as `drop/timeout`."""
 
     resample_factor: int = Field(default=3, ge=1)
-    """A group whose rewards are all equal teaches nothing, and is replaced by a new group until this many times the
-    batch's groups have been sampled in the step. 1 never replaces one."""
+    """A group whose advantages are all 0, as when its rewards are equal, teaches nothing. It is replaced by a new group
+    until this many times the batch's groups have been sampled in the step. 1 never replaces one."""
 
 
 class InferenceConfig(Config):

@@ -19,11 +19,11 @@ class CkptConfig(Config):
     """Steps between two checkpoints; 0 writes one at the end only."""
 
     keep: int = Field(default=2, ge=1)
-    """Newest checkpoints to keep; older ones are deleted."""
+    """Newest checkpoints to keep, and as many of the newest `weights/step_*`; older ones of both are deleted."""
 
 
 class WandbConfig(Config):
-    """Weights & Biases, beside the local files that are always written. Needs `pip install slimrl[wandb]`."""
+    """Weights & Biases, beside the local files that are always written. Needs `uv sync --extra wandb`."""
 
     enabled: bool = False
     """Send metrics there. The variable WANDB_MODE (`offline`, `disabled`) is respected."""

@@ -1,7 +1,8 @@
 """A resolved configuration as TOML: what `--dry-run` prints and what every run directory keeps as `config.toml`.
 
 Every setting is written, the defaults too, and what is not a default ends in a comment that says where it came from.
-The text loads back to an equal configuration.
+The text loads back to an equal configuration, but for `resume`: that is a wish for one start. Written down, it would
+make a run that reuses the file with another `output_dir` continue whatever is there, without being asked to.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ from slimrl.config.load import C, Resolved
 from slimrl.errors import UserError
 
 FILE_NAME = "config.toml"
+OF_ONE_START = "resume"
 
 
 def config_toml(resolved: Resolved[C]) -> str:
@@ -47,7 +49,7 @@ def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Itera
     values = dict(section)
     inner = {key: value for key, value in values.items() if _is_section(value)}
     for key, value in values.items():
-        if key not in inner:
+        if key not in inner and name + key != OF_ONE_START:
             yield f"{key} = {_literal(value)}{_comment(name + key, provenance)}"
     for key, value in inner.items():
         if isinstance(value, Config):

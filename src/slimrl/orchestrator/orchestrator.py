@@ -1,7 +1,8 @@
 """From tasks to a training batch: draw tasks, play a group of episodes on each, turn rewards into advantages.
 
-Groups whose rewards are all equal carry no signal; they are counted and replaced by fresh tasks up to a bound, never
-trained on. Every rollout started is accounted for: trained, or dropped with a reason.
+A group whose advantages are all 0, as when its rewards are equal, carries no signal: such groups are counted and
+replaced by fresh tasks up to a bound, never trained on. Every rollout started is accounted for: trained, or dropped
+with a reason.
 """
 
 import asyncio

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from slimrl.config.run import FileDataConfig, HubDataConfig
@@ -66,13 +65,14 @@ def _from_hub(name: str, split: str) -> list[list[Message]]:
     return _from_rows(rows, f"{name} ({split})")
 
 
-def _datasets() -> ModuleType:
+def _datasets() -> Any:
+    """The module `datasets`."""
     try:
         import datasets  # an extra, and slow to import: only here
     except ImportError as error:
         raise UserError(
-            "parquet files and Hub data sets need the extra [data]: `uv sync --extra data` or `pip install "
-            f"'slimrl[data]'` ({error}). JSONL files work without it."
+            f"parquet files and Hub data sets need the extra [data]: `uv sync --extra data` ({error}). JSONL files "
+            "work without it."
         ) from error
     return datasets
 
