@@ -37,6 +37,10 @@ def naive_greedy(family: str, prompt: list[int], max_tokens: int) -> tuple[list[
     return tokens[len(prompt) :], logprobs
 
 
+def never_finished(sampled: list[int]) -> bool:
+    return False
+
+
 def run_all(engine: Engine, requests: list[tuple[list[int], SamplingParams]], stagger: int = 0):
     sequences, pending = [], list(requests)
     while pending or engine.busy:
@@ -129,6 +133,18 @@ def test_cancelling_a_request_frees_its_slot_and_changes_no_other():
     kept, alone = asyncio.run(scenario())
     assert kept.token_ids == alone.token_ids
     assert not engine.busy
+
+
+def test_of_two_equal_waiting_requests_the_one_that_is_cancelled_goes():
+    engine = Engine(module_of("llama"), frozenset(), num_slots=1, capacity=64)
+    params, shared = SamplingParams(max_tokens=3, temperature=0.0), random.Random(0)
+    first, second = (engine.submit([5, 6, 7], params, never_finished) for _ in range(2))
+    first.rng = second.rng = shared
+    assert first != second
+    engine.cancel(second)
+    while engine.busy:
+        engine.step()
+    assert (first.finish_reason, second.finish_reason) == ("length", None)
 
 
 def test_stop_strings_end_a_completion():

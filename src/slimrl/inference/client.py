@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slimrl.inference.engine import Engine
-from slimrl.inference.scheduler import FinishReason, Sequence
+from slimrl.inference.scheduler import FinishReason, Request
 from slimrl.types import SamplingParams
 
 
@@ -65,7 +65,7 @@ class LocalClient:
                 if not future.done():
                     future.set_exception(error)
 
-    def _resolve(self, sequence: Sequence) -> None:
+    def _resolve(self, sequence: Request) -> None:
         future = self._open.get(id(sequence))
         if future is not None and not future.done():
             assert sequence.finish_reason is not None

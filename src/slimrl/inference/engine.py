@@ -13,7 +13,7 @@ from torch import nn
 
 from slimrl.inference.cache import DecodePlan, PrefillPlan, SlotCache, Span
 from slimrl.inference.sampling import sample_tokens
-from slimrl.inference.scheduler import Scheduler, Sequence
+from slimrl.inference.scheduler import Request, Scheduler
 from slimrl.models.forward import head_logits, hidden_states
 from slimrl.types import SamplingParams
 
@@ -46,14 +46,14 @@ class Engine:
     def busy(self) -> bool:
         return bool(self._scheduler.waiting or self._scheduler.running)
 
-    def submit(self, prompt: list[int], params: SamplingParams, finished: Callable[[list[int]], bool]) -> Sequence:
+    def submit(self, prompt: list[int], params: SamplingParams, finished: Callable[[list[int]], bool]) -> Request:
         """Queue a request. `prompt` must leave room in the slot for at least one sampled token."""
         assert len(prompt) < self.capacity, f"a prompt of {len(prompt)} tokens does not fit a slot of {self.capacity}"
-        sequence = Sequence(prompt, params, finished)
+        sequence = Request(prompt, params, finished)
         self._scheduler.waiting.append(sequence)
         return sequence
 
-    def cancel(self, sequence: Sequence) -> None:
+    def cancel(self, sequence: Request) -> None:
         """Forget a request that is waiting or running; its slot is free at once."""
         self._scheduler.release(sequence)
 
@@ -64,7 +64,7 @@ class Engine:
         self._cache.forget()
 
     @torch.inference_mode()
-    def step(self) -> list[Sequence]:
+    def step(self) -> list[Request]:
         """Prefill all that is new, sample one token for every running sequence, return those that finished."""
         self._scheduler.admit()
         while spans := self._scheduler.prefill_spans():
@@ -87,7 +87,7 @@ class Engine:
         for span in spans:
             self._scheduler.record_computed(span.slot, span.end)
 
-    def _decode(self, sequences: list[Sequence]) -> None:
+    def _decode(self, sequences: list[Request]) -> None:
         if not sequences:
             return
         slots = [s.slot for s in sequences]
@@ -106,7 +106,7 @@ class Engine:
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
             self._append(sequence, token, logprob)
 
-    def _append(self, sequence: Sequence, token: int, logprob: float) -> None:
+    def _append(self, sequence: Request, token: int, logprob: float) -> None:
         sequence.tokens.append(token)
         sequence.logprobs.append(logprob)
         sequence.versions.append(self.version)

@@ -19,9 +19,10 @@ from slimrl.types import SamplingParams
 FinishReason = Literal["stop", "length"]
 
 
-@dataclass(slots=True)
-class Sequence:
-    """One request and what has become of it. `finished` is asked after each token whether the text calls for a stop."""
+@dataclass(slots=True, eq=False)
+class Request:
+    """A prompt to continue, and the sequence so far. `finished` is asked after each token whether the text calls for a
+    stop. Equal to itself alone: two requests with the same tokens are two."""
 
     prompt: list[int]
     params: SamplingParams
@@ -57,14 +58,14 @@ class Scheduler:
         self._prefill_budget = prefill_budget
         self._clock = itertools.count()
         self._last_used = [next(self._clock) for _ in range(cache.num_slots)]
-        self.waiting: deque[Sequence] = deque()
-        self.running: dict[int, Sequence] = {}
+        self.waiting: deque[Request] = deque()
+        self.running: dict[int, Request] = {}
 
     def admit(self) -> None:
         """Give free slots to waiting sequences, first come first served. One whose prompt shares more with a sequence
         still in prefill than with any finished slot stays in line until that prefill is done."""
         in_prefill = [s.prompt for s in self.running.values() if not s.ready]
-        held_back: list[Sequence] = []
+        held_back: list[Request] = []
         while self.waiting and len(self.running) < self._cache.num_slots:
             sequence = self.waiting.popleft()
             source, length = self._longest_prefix(sequence.tokens[:-1])
@@ -77,7 +78,7 @@ class Scheduler:
         self.waiting.extendleft(reversed(held_back))
 
     def prefill_spans(self) -> list[Span]:
-        """The next tokens to prefill, oldest slots first, at most the budget; empty when every sequence is ready."""
+        """The next tokens to prefill, by slot, at most the budget; empty when every sequence is ready."""
         spans, left = [], self._prefill_budget
         for slot, sequence in sorted(self.running.items()):
             if left > 0 and not sequence.ready:
@@ -92,11 +93,11 @@ class Scheduler:
         self._cache.tokens[slot].extend(sequence.tokens[sequence.computed : end])
         sequence.computed = end
 
-    def decoding(self) -> list[Sequence]:
+    def decoding(self) -> list[Request]:
         """Sequences whose next forward samples a token, by slot."""
         return [sequence for _, sequence in sorted(self.running.items()) if sequence.ready]
 
-    def release(self, sequence: Sequence) -> None:
+    def release(self, sequence: Request) -> None:
         """Take a sequence out, finished or not. Its slot keeps its content for whoever continues from it."""
         if sequence.slot < 0:
             self.waiting.remove(sequence)
@@ -109,7 +110,7 @@ class Scheduler:
         best = max(range(len(lengths)), key=lengths.__getitem__)
         return best, lengths[best]
 
-    def _place(self, sequence: Sequence, source: int, length: int) -> None:
+    def _place(self, sequence: Request, source: int, length: int) -> None:
         free = [slot for slot in range(self._cache.num_slots) if slot not in self.running]
         continues = source in free and length == len(self._cache.tokens[source])
         empty = [slot for slot in free if not self._cache.tokens[slot]]
