@@ -19,7 +19,7 @@ from slimrl.monitor.rollouts import read_rollouts
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "reverse_text"
 STAGES = ("base", "start", "final")
-KEPT = ("metrics.jsonl", "summary.json", "config.toml", *(f"held_out/{stage}.json" for stage in STAGES))
+KEPT = ("metrics.jsonl", "summary.json", *(f"held_out/{stage}.json" for stage in STAGES))
 
 
 def train(seed: int, output_dir: Path) -> None:
@@ -81,9 +81,8 @@ def keep(run: Path, target: Path) -> None:
     for name in KEPT:
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(run / name, target / name)
-    for name in ("summary.json", "config.toml"):
-        text = (target / name).read_text().replace(f"{run.parent}/", "outputs/").replace(f"{ROOT}/", "")
-        (target / name).write_text(text)
+    summary = target / "summary.json"
+    summary.write_text(summary.read_text().replace(f"{run.parent}/", "outputs/").replace(f"{ROOT}/", ""))
 
 
 def main() -> None:
