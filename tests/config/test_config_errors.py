@@ -159,7 +159,9 @@ def test_several_mistakes_are_listed_together() -> None:
 
 def test_variant_mistakes_name_the_variant() -> None:
     assert 'data.type is not set, expected "expert" or "file" or "hub".' in error_of(SFTConfig, [])
-    assert '--data.type: found "fil", expected "expert" or "file".' in error_of(SFTConfig, ["--data.type", "fil"])
+    assert '--data.type: found "fil", expected "expert" or "file" or "hub".' in error_of(
+        SFTConfig, ["--data.type", "fil"]
+    )
     both = error_of(SFTConfig, ["--data.type", "file", "--data.path", "x", "--data.env.id", "y"])
     assert both == (
         'data.env (--data.env.id): cannot act with data.type = "file" (--data.type). Remove one of the two.'
