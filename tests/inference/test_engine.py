@@ -10,7 +10,6 @@ from torch import nn
 from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
 from slimrl.models.attention import ATTENTION
-from slimrl.models.forward import check_head
 from slimrl.types import SamplingParams
 from tests.tiny import FAMILIES, tiny_module
 
@@ -167,8 +166,3 @@ def test_an_engine_failure_reaches_every_waiting_caller():
         return await asyncio.gather(*calls, return_exceptions=True)
 
     assert all(isinstance(result, IndexError) for result in asyncio.run(scenario()))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_head_check_accepts_known_families(family):
-    check_head(module_of(family))

@@ -81,17 +81,6 @@ def test_tied_embeddings_are_saved_once_and_stay_tied(tmp_path: Path, family: st
     assert (module.get_output_embeddings().weight is module.get_input_embeddings().weight) == tied
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_masters_can_be_saved_in_full_precision_instead(tmp_path: Path, family: str) -> None:
-    policy = policy_from(tiny_model_dir(tmp_path, family), "bfloat16")
-    masters = {name: torch.randn(value.shape) for name, value in policy.module.named_parameters()}
-    save_policy(policy, tmp_path / "saved", masters)
-    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "saved", dtype="auto")
-    assert plain.dtype == torch.float32
-    for name, value in plain.named_parameters():
-        assert torch.equal(value, masters[name]), name
-
-
 def test_saving_again_replaces_the_directory(tmp_path: Path, tiny_dir: Path) -> None:
     policy = policy_from(tiny_dir)
     for _ in range(2):
@@ -112,6 +101,33 @@ def test_unknown_architecture_is_a_clear_error(tmp_path: Path, tiny_dir: Path) -
     directory = shutil.copytree(tiny_dir, tmp_path / "model")
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps({**config, "model_type": "abacus"}))
+    with pytest.raises(UserError, match="abacus"):
+        policy_from(directory)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"model": 3}'])
+def test_broken_tokenizer_is_a_clear_error(tmp_path: Path, tiny_dir: Path, content: str) -> None:
+    directory = shutil.copytree(tiny_dir, tmp_path / "model")
+    (directory / "tokenizer.json").write_text(content)
+    with pytest.raises(UserError, match=r"The tokenizer in .* cannot be loaded: "):
+        policy_from(directory)
+
+
+@pytest.mark.parametrize("change", [{"num_attention_heads": "many"}, {"model_type": 3}, {"hidden_size": -1}])
+def test_broken_config_is_a_clear_error(tmp_path: Path, tiny_dir: Path, change: dict[str, object]) -> None:
+    directory = shutil.copytree(tiny_dir, tmp_path / "model")
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(UserError, match=r"The (tokenizer|model) in .* cannot be loaded: "):
+        policy_from(directory)
+
+
+def test_architecture_without_a_tokenizer_class_that_is_unknown_is_a_clear_error(
+    tmp_path: Path, tiny_dir: Path
+) -> None:
+    directory = shutil.copytree(tiny_dir, tmp_path / "model")
+    (directory / "tokenizer_config.json").unlink()
+    (directory / "config.json").write_text(json.dumps({"model_type": "abacus"}))
     with pytest.raises(UserError, match="abacus"):
         policy_from(directory)
 

@@ -22,11 +22,9 @@ PREFILL_BUDGET = 4096
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Work done since the engine was made: tokens prefilled, tokens sampled, decode forwards."""
+    """Work done since the engine was made: tokens prefilled."""
 
     prefilled: int = 0
-    sampled: int = 0
-    decode_steps: int = 0
 
 
 class Engine:
@@ -100,8 +98,6 @@ class Engine:
         tokens_B, logprobs_B = sample_tokens(
             logits_BV, [s.params for s in sequences], [s.rng.random() for s in sequences]
         )
-        self.counters.sampled += len(sequences)
-        self.counters.decode_steps += 1
         for sequence, token, logprob in zip(sequences, tokens_B, logprobs_B, strict=True):
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
             self._append(sequence, token, logprob)

@@ -55,7 +55,8 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, s
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=H != H_kv)
 
 
-def _plain_causal(inputs: LayerInputs) -> Tensor:
+def plain_causal(inputs: LayerInputs) -> Tensor:
+    """One sequence, the row itself: what a model without a plan computes."""
     positions_T = torch.arange(inputs.query.shape[2], device=inputs.query.device)
     mask = visible(positions_T[:, None], positions_T[None, :], inputs.window)
     out = grouped_attention(inputs.query, inputs.key, inputs.value, mask[None, None], inputs.scale)
@@ -94,7 +95,7 @@ def slimrl_attention(
         window=kwargs.get("sliding_window") or 0,
     )
     plan: AttentionPlan | None = kwargs.get("attention_plan")
-    return (plan.attend(inputs) if plan is not None else _plain_causal(inputs)), None
+    return (plan.attend(inputs) if plan is not None else plain_causal(inputs)), None
 
 
 def _no_mask(*_args: Any, **_kwargs: Any) -> None:

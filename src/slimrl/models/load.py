@@ -3,22 +3,23 @@
 Knows nothing of optimizers: the module is in the compute dtype, and whoever trains it keeps float32 masters elsewhere.
 """
 
+import contextlib
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.models.attention import ATTENTION
 from slimrl.models.chat import ChatFormat
+from slimrl.models.check import check_forward
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
-from slimrl.models.forward import check_head
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import resolve
 from slimrl.models.store import new_directory
@@ -48,9 +49,10 @@ def load_policy(config: ModelConfig) -> Policy:
     device = choose_device(config.device)
     directory = resolve(config.name)
     choice = choose_dtype(device) if config.dtype == "auto" else DtypeChoice(DTYPES[config.dtype])
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    with _reading("tokenizer", directory):
+        tokenizer = AutoTokenizer.from_pretrained(directory)
     module = _load_module(directory, choice.dtype).to(device)
-    check_head(module)
+    check_forward(module)
     if len(tokenizer) > module.get_input_embeddings().num_embeddings:
         raise UserError(
             f"The tokenizer in {directory} has {len(tokenizer)} tokens, but the model only "
@@ -60,37 +62,39 @@ def load_policy(config: ModelConfig) -> Policy:
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
 
 
-def save_policy(policy: Policy, directory: Path, tensors: Mapping[str, Tensor] | None = None) -> None:
+def save_policy(policy: Policy, directory: Path) -> None:
     """Write a directory that plain transformers loads: weights, config, generation config, tokenizer, chat template.
 
-    By default the module's own tensors, which are in the compute dtype: the very policy that was sampled and evaluated.
-    `tensors`, by the names of `module.named_parameters()`, are written instead, in their own dtype; all of them or
-    none. The directory appears in one rename and replaces what was there. Raises OSError when it cannot be written.
+    The tensors are the module's own, in the compute dtype: the very policy that was sampled and evaluated. The
+    directory appears in one rename and replaces what was there. Raises OSError when it cannot be written.
     """
     module: Any = policy.module
     # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
     state = {name: parameter.detach() for name, parameter in module.named_parameters()}
-    if tensors is not None:
-        assert tensors.keys() == state.keys(), f"not the module's parameters: {tensors.keys() ^ state.keys()}"
-        state = {name: tensor.detach() for name, tensor in tensors.items()}
     state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
     with new_directory(directory) as temporary, no_progress_bars():
         module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may empty what it is given
         config = copy.deepcopy(module.config)
         config.use_cache = True  # only our own forward does without
-        config.dtype = next(iter(state.values())).dtype
+        config.dtype = policy.dtype
         config.save_pretrained(temporary)
         policy.tokenizer.save_pretrained(temporary)
 
 
-def _load_module(directory: Path, dtype: torch.dtype) -> Any:
+@contextlib.contextmanager
+def _reading(what: str, directory: Path) -> Iterator[None]:
+    """Whatever transformers raises here (tokenizers raises plain `Exception`), the files are what needs mending."""
     try:
-        with no_progress_bars():
-            module, report = AutoModelForCausalLM.from_pretrained(
-                directory, dtype=dtype, attn_implementation=ATTENTION, output_loading_info=True
-            )
-    except (ValueError, OSError, RuntimeError) as error:
-        raise UserError(f"The model in {directory} cannot be loaded: {error}") from error
+        yield
+    except Exception as error:
+        raise UserError(f"The {what} in {directory} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _load_module(directory: Path, dtype: torch.dtype) -> Any:
+    with _reading("model", directory), no_progress_bars():
+        module, report = AutoModelForCausalLM.from_pretrained(
+            directory, dtype=dtype, attn_implementation=ATTENTION, output_loading_info=True
+        )
     if missing := sorted(report["missing_keys"]):
         raise UserError(
             f"The weights in {directory} lack {len(missing)} tensors that its config.json calls for, such as "

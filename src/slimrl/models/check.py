@@ -1,0 +1,79 @@
+"""Whether slimrl can sample and train an architecture, tried out on a few tokens when a model is loaded.
+
+Sampling and training lay many sequences end to end in one row and leave it to the attention plan to keep them apart. A
+model that mixes tokens anywhere else would leak from one sequence into the next without any error, so it is refused.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from slimrl.errors import UserError
+from slimrl.models.attention import LayerInputs, plain_causal
+from slimrl.models.forward import head_logits, hidden_states
+
+# Tokens of each of the two sequences in the row: as long as the convolutions of hybrid models reach.
+LENGTH = 4
+# The largest difference, relative to a token's logits, that can be rounding: of float32, and of 16-bit formats.
+TOLERANCE, TOLERANCE_HALF = 1e-3, 0.03
+
+
+class _EndToEnd:
+    """The plainest plan for two sequences laid end to end; `layers` are those that asked for it."""
+
+    def __init__(self) -> None:
+        self.layers: list[int] = []
+
+    def attend(self, inputs: LayerInputs) -> Tensor:
+        self.layers.append(inputs.layer)
+        parts = zip(*(x.split(LENGTH, dim=2) for x in (inputs.query, inputs.key, inputs.value)), strict=True)
+        return torch.cat([plain_causal(replace(inputs, query=q, key=k, value=v)) for q, k, v in parts], dim=1)
+
+
+@torch.inference_mode()
+def check_forward(module: nn.Module) -> None:
+    """Compare our forward with the model's own, and two sequences in one row with the same in the other order.
+
+    Raises UserError if they differ by more than rounding, or if some layer does not ask the attention plan. Each
+    comparison is of tensors of one shape, as other shapes round otherwise.
+    """
+    rows = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
+    device = next(module.parameters()).device
+    token_ids_T = torch.arange(1, 2 * LENGTH + 1, device=device) * (rows // (4 * LENGTH))
+    swapped_T = token_ids_T.roll(LENGTH)
+    positions_T = torch.arange(2 * LENGTH, device=device)
+    plan = _EndToEnd()
+    try:
+        theirs = module(input_ids=token_ids_T[None], use_cache=False).logits[0]
+        ours = head_logits(module, hidden_states(module, token_ids_T, positions_T, None))
+        packed = head_logits(module, hidden_states(module, token_ids_T, positions_T % LENGTH, plan))
+        num_asked = len(plan.layers)
+        swapped = head_logits(module, hidden_states(module, swapped_T, positions_T % LENGTH, plan))
+    except (TypeError, AttributeError) as error:  # the class lacks an argument or a part that ours calls
+        raise _refusal(module, f"its forward cannot be called as slimrl needs to ({error})") from error
+    if gap := _gap(ours, theirs):
+        raise UserError(
+            f"{type(module).__name__} changes its logits after the LM head in a way slimrl does not know (relative "
+            f"difference {gap:.2g}); train another architecture, or teach `slimrl/models/forward.py` this one."
+        )
+    num_layers = module.config.get_text_config().num_hidden_layers  # type: ignore[union-attr,operator]
+    if sorted(plan.layers[:num_asked]) != list(range(num_layers)):
+        raise _refusal(module, f"{num_asked} of its {num_layers} layers use the attention of slimrl")
+    if gap := _gap(swapped.roll(LENGTH, dims=0), packed):
+        raise _refusal(module, f"two sequences in one row change each other's logits (relative difference {gap:.2g})")
+
+
+def _gap(ours: Tensor, theirs: Tensor) -> float:
+    """The mean over tokens of the difference relative to the size of the logits (T, V); 0 where it can be rounding."""
+    gap_T = (ours.float() - theirs.float()).norm(dim=-1) / theirs.float().norm(dim=-1)
+    gap = gap_T.nanmean().item()  # a padding token's embedding can be zero, and so can its logits
+    return 0.0 if gap <= (TOLERANCE if theirs.dtype == torch.float32 else TOLERANCE_HALF) else gap
+
+
+def _refusal(module: nn.Module, reason: str) -> UserError:
+    return UserError(
+        f"slimrl cannot train a {type(module).__name__}: {reason}. It packs sequences end to end, which only decoders "
+        "allow whose tokens meet in softmax attention and nowhere else, such as Llama, Qwen 3 or Gemma 3: no "
+        "convolutions, no recurrent or state-space layers."
+    )
