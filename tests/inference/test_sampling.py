@@ -83,6 +83,12 @@ def test_the_ends_of_the_unit_interval_never_draw_an_impossible_token(uniform):
     assert math.isfinite(logprobs[0])
 
 
+def test_a_draw_close_to_a_boundary_is_not_rounded_across_it():
+    logits = torch.full((1, V), -math.inf)
+    logits[0, :2] = 0.0
+    assert [sample_tokens(logits, [SamplingParams(1)], [0.5 + shift])[0] for shift in (-(2**-40), 2**-40)] == [[0], [1]]
+
+
 def test_bfloat16_logits_are_sampled_in_float32():
     logits = logits_of(1).bfloat16()
     tokens, logprobs = sample_tokens(logits, [SamplingParams(1)], [0.4])

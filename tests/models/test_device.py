@@ -14,7 +14,7 @@ def test_automatic_device_is_the_gpu_if_there_is_one() -> None:
     assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.mark.parametrize("name", ["cuda:77", "tpu-ish", "cpu:"])
+@pytest.mark.parametrize("name", ["cuda:77", "tpu-ish", "cpu:", "mps"])
 def test_device_that_is_not_there_is_a_clear_error(name: str) -> None:
     with pytest.raises(UserError, match=r"model\.device is"):
         choose_device(name)

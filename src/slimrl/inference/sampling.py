@@ -34,7 +34,7 @@ def sample_tokens(
     truncated = [row for row, p in enumerate(params_B) if p.temperature > 0 and _truncates(p)]
     if truncated:
         mass_BV[truncated] = _truncate(mass_BV[truncated], [params_B[row] for row in truncated])
-    total_B, token_B = _inverse_cdf(mass_BV, torch.tensor(uniform_B, device=device))
+    total_B, token_B = _inverse_cdf(mass_BV, torch.tensor(uniform_B, dtype=torch.float64, device=device))
     greedy_B = torch.tensor([p.temperature == 0.0 for p in params_B], device=device)
     if any(p.temperature == 0.0 for p in params_B):
         token_B = torch.where(greedy_B, scaled_BV.argmax(-1), token_B)
@@ -71,7 +71,7 @@ def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
     block_sum = blocks.sum(-1)
     block_cdf = block_sum.double().cumsum(-1)
     total_B = block_cdf[:, -1]
-    target_B = uniform_B.double() * total_B
+    target_B = uniform_B * total_B
     block_B = _first_above(block_cdf, block_sum, target_B)
     rows = torch.arange(B, device=mass_BV.device)
     inside = blocks[rows, block_B]

@@ -28,17 +28,18 @@ def choose_device(name: str) -> torch.device:
     """`auto` is the first GPU, or the CPU without one. Raises UserError for a device that this machine lacks."""
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    wrong = UserError(f"model.device is `{name}`; it must be `auto`, `cpu`, `cuda` or, say, `cuda:1`.")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise UserError(f"model.device is `{name}`; it must be `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.") from error
+        raise wrong from error
+    if device.type not in ("cpu", "cuda"):  # Metal has no float64, which sampling adds probabilities in
+        raise wrong
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(
             f"model.device is `{name}`, but PyTorch sees {torch.cuda.device_count()} CUDA devices here. Use "
             "--model.device cpu, or install the driver and a PyTorch built for CUDA."
         )
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError(f"model.device is `{name}`, but there is no Metal GPU here. Use --model.device cpu.")
     return device
 
 
