@@ -104,11 +104,11 @@ def write_manifest(directory: Path, recipe: str) -> None:
     (directory / MANIFEST).write_text(text, encoding="utf-8")
 
 
-def find_damage(directory: Path, recipe: str, full: bool = False) -> str:
+def find_damage(directory: Path, recipe: str) -> str:
     """What is wrong with an entry, as a phrase; empty when it is as it was built.
 
-    Compares sizes and modification times, which takes no time; a file whose time is off (a copied cache), or every
-    file when `full`, is read and compared by digest.
+    Compares sizes and modification times, which takes no time; only a file whose time is off (a copied cache) is read
+    and compared by digest.
     """
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
@@ -124,7 +124,7 @@ def find_damage(directory: Path, recipe: str, full: bool = False) -> str:
         found = path.stat()
         if found.st_size != expected["bytes"]:
             return f"{name} has {found.st_size} bytes instead of {expected['bytes']}"
-        if (full or found.st_mtime_ns != expected["mtime_ns"]) and file_sha256(path) != expected["sha256"]:
+        if found.st_mtime_ns != expected["mtime_ns"] and file_sha256(path) != expected["sha256"]:
             return f"{name} has changed since it was written"
     return ""
 
