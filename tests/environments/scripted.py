@@ -1,6 +1,7 @@
 """A policy that says what it is told to, environments that misbehave, and everything else an episode needs."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,6 +81,7 @@ class Misbehaves:
 
     def __init__(self, fault: str) -> None:
         self._fault = fault
+        self.tidy: list[bool] = []
         if fault == "constructor raises":
             raise ValueError("no such task")
 
@@ -136,6 +138,35 @@ class Misbehaves:
                             pass
                     except Exception:
                         pass
+            case "computes for ever and catches everything":
+                while True:
+                    try:
+                        while True:
+                            pass
+                    except:  # noqa: E722
+                        pass
+            case "waits for ever and catches everything":
+                while True:
+                    try:  # noqa: SIM105
+                        await asyncio.Event().wait()
+                    except:  # noqa: E722
+                        pass
+            case "polls for ever and catches everything":
+                while True:
+                    try:  # noqa: SIM105
+                        await asyncio.sleep(0)
+                    except:  # noqa: E722
+                        pass
+            case "exits":
+                sys.exit(3)
+            case "tidies up when interrupted":
+                try:
+                    while True:
+                        pass
+                finally:
+                    for _ in range(100):
+                        len(str(self))
+                    self.tidy.append(True)
         return Turn(done=True, reward=1.0)
 
 

@@ -111,3 +111,18 @@ def test_a_file_that_does_not_load(tmp_path, source, message):
     path.write_text(source)
     with pytest.raises(UserError, match=rf"broken\.py failed to load: .*{message}"):
         load_taskset(f"{path}:Anything", {})
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def broken(:", "SyntaxError"),
+        ("from slimrl.types import Tsak", "ImportError.*Tsak"),
+        ("exit()", "SystemExit"),
+    ],
+)
+def test_a_module_that_does_not_load(tmp_path, monkeypatch, source, message):
+    (tmp_path / "broken_tasks.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=rf"`broken_tasks:Own`: broken_tasks failed to load: {message}"):
+        load_taskset("broken_tasks:Own", {})

@@ -2,12 +2,14 @@
 
 import asyncio
 import math
+import signal
 
 import pytest
 
 from slimrl.environments.base import Turn
-from slimrl.environments.rollout import run_attempts, run_episode
+from slimrl.environments.rollout import mean_metrics, run_attempts, run_episode
 from slimrl.errors import UserError
+from slimrl.types import Rollout
 from tests.environments.scripted import (
     CHAT,
     LOGPROB,
@@ -134,6 +136,7 @@ DROPS = {
     "start raises": ("environment_error", "KeyError: 'missing'"),
     "start gives text": ("environment_error", "a message needs a role"),
     "start gives nothing": ("environment_error", "NoneType"),
+    "exits": ("environment_error", "SystemExit: 3"),
     "step raises": ("environment_error", "ZeroDivisionError: by zero"),
     "own time-out": ("environment_error", "TimeoutError: the database did not answer"),
     "own cancellation": ("environment_error", "cancelled"),
@@ -160,12 +163,32 @@ def test_an_environment_that_fails_is_a_named_drop(fault):
 
 @pytest.mark.parametrize(
     "fault",
-    ["waits for ever", "polls for ever", "computes for ever", "computes for ever and catches exceptions"],
+    [
+        *("waits for ever", "polls for ever", "computes for ever", "computes for ever and catches exceptions"),
+        *(f"{does} for ever and catches everything" for does in ("waits", "polls", "computes")),
+    ],
 )
 def test_an_environment_that_never_ends_is_dropped_and_the_knob_named(fault):
     rollout = play(lambda task: Misbehaves(fault), ScriptedClient([reply("A")]), timeout_s=0.05)
     assert rollout.failure == "timeout"
-    assert "orchestrator.episode_timeout_s = 0.05 s" in rollout.failure_detail
+    assert "longer than episode_timeout_s = 0.05 s" in rollout.failure_detail
+
+
+def test_an_environment_that_is_interrupted_can_tidy_up():
+    environment = Misbehaves("tidies up when interrupted")
+    rollout = play(lambda task: environment, ScriptedClient([reply("A")]), timeout_s=0.05)
+    assert (rollout.failure, environment.tidy) == ("timeout", [True])
+
+
+def test_the_alarm_is_given_back_as_it_was():
+    before = signal.getsignal(signal.SIGALRM)
+    play(
+        lambda task: Misbehaves("computes for ever and catches everything"),
+        ScriptedClient([reply("A")]),
+        timeout_s=0.05,
+    )
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 class NotAsync:
@@ -232,3 +255,12 @@ def test_no_more_episodes_at_once_than_there_are_places():
     attempts = [make_attempt(lambda task: Counts()) for _ in range(20)]
     asyncio.run(run_attempts(attempts, make_player(ScriptedClient([reply("A")])), on_done=lambda: None))
     assert Counts.most == 4
+
+
+def test_a_metrics_mean_is_over_the_rollouts_that_report_it():
+    reports = [{"b": 1.0}, {"b": 2.0, "a": 5.0}, {"b": 6.0}]
+    rollouts = [Rollout("t", (), (), (), (), 0.0, metrics=metrics) for metrics in reports]
+    means = mean_metrics(rollouts)
+    assert means == {"a": 5.0, "b": 3.0}
+    assert list(means) == ["a", "b"]
+    assert mean_metrics([]) == {}

@@ -100,3 +100,7 @@ def test_metrics_are_registered_and_hold_the_interval():
     assert metrics["held_out/reward_sampled_low"] == sampled.reward.low
     assert metrics["held_out/reward_sampled_high"] == sampled.reward.high
     assert metrics["held_out/odd_greedy"] == greedy.scores["odd"]
+
+
+def test_the_number_of_episodes_is_what_every_mode_has_at_least():
+    assert evaluation_metrics([evaluated(temperature=0.0, num=10), evaluated(num=40)])["held_out/num"] == 8

@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -80,7 +80,7 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
         taskset = constructor(**args)
     except UserError:
         raise
-    except Exception as error:  # whatever a user's class raises, it is the class or its args that need mending
+    except (Exception, SystemExit) as error:  # whatever it raises, the class or its args need mending
         given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
         raise UserError(f"environment `{env_id}` failed with {given}: {type(error).__name__}: {error}") from error
     missing = [name for name in ("tasks", "environment") if not callable(getattr(taskset, name, None))]
@@ -90,6 +90,55 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
             "`Taskset` in slimrl/environments/base.py for what it must have."
         )
     return cast(Taskset, taskset)
+
+
+def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
+    """The taskset's tasks, made sure to be some: it is other people's code. Raises UserError if it fails."""
+    name = f"{type(taskset).__name__}.tasks({split!r})"
+    tasks: list[object] = _called(name, lambda: list(taskset.tasks(split)))
+    seen: set[str] = set()
+    for number, task in enumerate(tasks):
+        if not isinstance(task, Task) or not isinstance(task.id, str):
+            raise UserError(
+                f"{name} must give `slimrl.types.Task`s with a text as id, but number {number} is {task!r:.80}"
+            )
+        if task.id in seen:
+            raise UserError(f"{name} gives two tasks with the id `{task.id}`; an id must be unique within its split.")
+        seen.add(task.id)
+    return cast(list[Task], tasks)
+
+
+def demonstration_of(taskset: Taskset, task: Task) -> list[Message]:
+    """The expert's conversation on a task. Raises UserError if the taskset has no expert, or it fails."""
+    name = type(taskset).__name__
+    if not isinstance(taskset, Expert):
+        raise UserError(
+            f"{name} has no `demonstrate()`, so nobody can show how its tasks are done. Add the method, or train on a "
+            "file: `--data.type file --data.path chats.jsonl`."
+        )
+    conversation: list[object] = _called(f"{name}.demonstrate({task.id})", lambda: list(taskset.demonstrate(task)))
+    for message in conversation:
+        if not is_message(message):
+            raise UserError(
+                f"{name}.demonstrate({task.id}): a message needs a role and a text as content, not {message!r:.200}"
+            )
+    return cast(list[Message], conversation)
+
+
+def is_message(value: object) -> bool:
+    """Whether it is a role and a text, as templates need."""
+    fields = value if isinstance(value, dict) else {}
+    return isinstance(fields.get("role"), str) and isinstance(fields.get("content"), str)
+
+
+def _called(name: str, call: Callable[[], list[Any]]) -> list[Any]:
+    """Call the user's code; whatever it raises, it is that code or its args that need mending."""
+    try:
+        return call()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{name} failed: {type(error).__name__}: {error}") from error
 
 
 def _find(env_id: str) -> Any:
@@ -114,6 +163,8 @@ def _module_by_name(name: str, env_id: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UserError(f"environment `{env_id}`: {error}; is the package installed in this environment?") from error
+    except (Exception, SystemExit) as error:  # whatever a user's module raises, it is the module that needs mending
+        raise UserError(f"environment `{env_id}`: {name} failed to load: {type(error).__name__}: {error}") from error
 
 
 def _module_from_file(path: Path) -> Any:
@@ -126,6 +177,6 @@ def _module_from_file(path: Path) -> Any:
     sys.modules[name] = module  # dataclasses and pickling look a class's module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # whatever a user's file raises, it is the file that needs mending
+    except (Exception, SystemExit) as error:  # whatever a user's file raises, it is the file that needs mending
         raise UserError(f"environment file {path} failed to load: {type(error).__name__}: {error}") from error
     return module

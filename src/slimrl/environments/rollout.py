@@ -10,17 +10,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from slimrl.environments.base import Environment, Taskset, Turn
+from slimrl.environments.base import Environment, Taskset, Turn, is_message
 from slimrl.environments.boundary import bounded
 from slimrl.errors import RolloutError
 from slimrl.inference.client import Client, Completion
 from slimrl.models.chat import ChatFormat
-from slimrl.types import Message, Rollout, SamplingParams, Task
+from slimrl.types import Message, Metrics, Rollout, SamplingParams, Task
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeLimits:
-    """What ends an episode from outside: turns, tokens of the whole conversation, seconds waiting for one step."""
+    """What ends an episode from outside: turns, tokens of the whole conversation, and seconds in the environment.
+
+    `timeout_s` bounds each call into the environment, the start and every step; an episode may take several times it.
+    """
 
     max_turns: int
     seq_len: int
@@ -140,8 +143,7 @@ async def _react(environment: Environment, reply: str) -> Turn:
 def _messages(given: Iterable[object]) -> list[Message]:
     messages = list(given)
     for message in messages:
-        fields = message if isinstance(message, dict) else {}
-        if not isinstance(fields.get("role"), str) or not isinstance(fields.get("content"), str):
+        if not is_message(message):
             raise RolloutError(
                 "environment_error", f"a message needs a role and a text as content, not {message!r:.200}"
             )
@@ -166,6 +168,15 @@ def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutErro
         failure=error.reason if error else "",
         failure_detail=error.detail if error else "",
     )
+
+
+def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
+    """The mean of each metric of the rollouts, over those that report it, in the order of the names."""
+    values: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        for name, value in rollout.metrics.items():
+            values.setdefault(name, []).append(value)
+    return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
 
 
 async def run_attempts(attempts: Sequence[Attempt], player: Player, on_done: Callable[[], None]) -> list[Rollout]:

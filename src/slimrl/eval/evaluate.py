@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from slimrl.environments.base import Taskset
-from slimrl.environments.rollout import Attempt, Player, run_attempts
+from slimrl.environments.base import Taskset, tasks_of
+from slimrl.environments.rollout import Attempt, Player, mean_metrics, run_attempts
 from slimrl.errors import UserError
 from slimrl.monitor.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
@@ -36,7 +36,7 @@ def mode_of(temperature: float) -> str:
 
 def held_out_tasks(tasksets: Sequence[Taskset], split: Split, num_examples: int) -> list[tuple[Taskset, Task]]:
     """The first `num_examples` tasks of each taskset's split. Raises UserError if there are none."""
-    chosen = [(taskset, task) for taskset in tasksets for task in taskset.tasks(split)[:num_examples]]
+    chosen = [(taskset, task) for taskset in tasksets for task in tasks_of(taskset, split)[:num_examples]]
     if not chosen:
         raise UserError(f"the environments have no tasks in the split `{split}`; check their `args`.")
     return chosen
@@ -59,29 +59,21 @@ def evaluate(
     return Evaluation(
         mode=mode_of(sampling.temperature),
         reward=estimate_mean([rollout.reward for rollout in good]),
-        scores=_mean_scores(good),
+        scores=mean_metrics(good),
         failures=dict(Counter(rollout.failure for rollout in rollouts if rollout.failure)),
         rollouts=tuple(rollouts),
     )
 
 
 def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
-    """The `held_out/...` metrics of one evaluation at several temperatures."""
-    metrics: Metrics = {"held_out/num": float(max(e.reward.num for e in evaluations))}
+    """The `held_out/...` metrics of one evaluation at several temperatures; `num` is what every number has at least."""
+    metrics: Metrics = {"held_out/num": float(min(e.reward.num for e in evaluations))}
     for evaluation in evaluations:
         name, reward = f"held_out/reward_{evaluation.mode}", evaluation.reward
         metrics |= {f"held_out/{score}_{evaluation.mode}": value for score, value in evaluation.scores.items()}
         # Last, so that no environment's own score of the name `reward` takes the reward's place.
         metrics |= {name: reward.mean, f"{name}_low": reward.low, f"{name}_high": reward.high}
     return metrics
-
-
-def _mean_scores(rollouts: Sequence[Rollout]) -> Metrics:
-    values: dict[str, list[float]] = {}
-    for rollout in rollouts:
-        for name, value in rollout.metrics.items():
-            values.setdefault(name, []).append(value)
-    return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
 
 
 def _seed(seed: int, task: Task) -> int:

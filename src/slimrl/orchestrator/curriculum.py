@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slimrl.environments.base import Taskset
+from slimrl.environments.base import Taskset, tasks_of
 from slimrl.errors import UserError
 from slimrl.types import Task
 
@@ -42,7 +42,7 @@ class Curriculum:
     """Draws training tasks, for ever. `seed` is any text; different texts give unrelated orders."""
 
     def __init__(self, tasksets: Sequence[Taskset], seed: str) -> None:
-        self._tasksets = [(taskset, taskset.tasks("train")) for taskset in tasksets]
+        self._tasksets = [(taskset, tasks_of(taskset, "train")) for taskset in tasksets]
         for taskset, tasks in self._tasksets:
             if not tasks:
                 raise UserError(f"{type(taskset).__name__} has no training tasks; check its `args`.")

@@ -1,0 +1,86 @@
+"""What a user's taskset gives is checked where it is asked: no traceback, whatever it does."""
+
+import pytest
+
+from slimrl.environments.base import demonstration_of, tasks_of
+from slimrl.environments.reverse_text import ReverseText
+from slimrl.errors import UserError
+from slimrl.eval.evaluate import held_out_tasks
+from slimrl.orchestrator.curriculum import Curriculum
+from slimrl.types import Task
+from tests.environments.scripted import OneTask, Quiz, user
+
+TASK = Task("one", {})
+
+
+class Given:
+    """A taskset of which a function makes the tasks and another the demonstrations."""
+
+    def __init__(self, tasks=lambda: [], demonstrate=lambda: []):
+        self._tasks, self._demonstrate = tasks, demonstrate
+
+    def tasks(self, split):
+        return self._tasks()
+
+    def environment(self, task):
+        return Quiz(task)
+
+    def demonstrate(self, task):
+        return self._demonstrate()
+
+
+def fails(error):
+    def call():
+        raise error
+
+    return call
+
+
+def test_tasks_may_come_from_a_generator():
+    assert tasks_of(Given(lambda: (Task(str(n), {}) for n in range(2))), "test") == [Task("0", {}), Task("1", {})]
+
+
+BAD_TASKS = {
+    "raises": (fails(KeyError("path")), r"Given\.tasks\('train'\) failed: KeyError: 'path'"),
+    "exits": (fails(SystemExit(1)), "failed: SystemExit: 1"),
+    "nothing": (lambda: None, "failed: TypeError: 'NoneType' object is not iterable"),
+    "not tasks": (lambda: [TASK, {"id": "two"}], "number 1 is {'id': 'two'}"),
+    "id is a number": (lambda: [Task(7, {})], r"with a text as id, but number 0 is Task\(id=7"),
+    "same id twice": (lambda: [TASK, Task("one", {"x": 1})], "two tasks with the id `one`"),
+    "a mistake of the user's": (fails(UserError("set `args.path`")), r"^set `args\.path`$"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_TASKS)
+def test_tasks_that_are_none_are_a_user_error(fault):
+    tasks, message = BAD_TASKS[fault]
+    with pytest.raises(UserError, match=message):
+        Curriculum([Given(tasks)], "seed")
+    with pytest.raises(UserError, match=message.replace("train", "test")):
+        held_out_tasks([Given(tasks)], "test", 3)
+
+
+def test_a_demonstration_is_the_experts():
+    taskset = ReverseText(num_train=1)
+    (task,) = tasks_of(taskset, "train")
+    assert demonstration_of(taskset, task) == taskset.demonstrate(task)
+
+
+BAD_DEMONSTRATIONS = {
+    "raises": (fails(KeyError("answer")), r"Given\.demonstrate\(one\) failed: KeyError: 'answer'"),
+    "nothing": (lambda: None, "failed: TypeError"),
+    "text": (lambda: ["the answer"], "needs a role and a text as content, not 'the answer'"),
+    "no content": (lambda: [user("q"), {"role": "assistant"}], "needs a role and a text as content, not {'role'"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_DEMONSTRATIONS)
+def test_a_demonstration_that_is_none_is_a_user_error(fault):
+    demonstrate, message = BAD_DEMONSTRATIONS[fault]
+    with pytest.raises(UserError, match=message):
+        demonstration_of(Given(demonstrate=demonstrate), TASK)
+
+
+def test_a_taskset_without_an_expert_says_what_to_do():
+    with pytest.raises(UserError, match=r"OneTask has no `demonstrate\(\)`.*--data\.type file"):
+        demonstration_of(OneTask(Quiz), TASK)
