@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from slimrl.config.run import ExpertDataConfig, FileDataConfig, HubDataConfig, SFTConfig
-from slimrl.environments.base import Expert, Taskset, load_taskset
+from slimrl.environments.base import Taskset, demonstration_of, load_taskset, tasks_of
 from slimrl.errors import UserError
 from slimrl.models.chat import ChatFormat
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
@@ -27,7 +27,7 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
     curriculum = Curriculum(tasksets, f"sft/{config.seed}")
 
     def demonstrated(taskset: Taskset, task: Task) -> Sample:
-        sample = _sample(_expert(taskset).demonstrate(task), chat)
+        sample = _sample(demonstration_of(taskset, task), chat)
         if len(sample.token_ids_T) > config.seq_len:
             raise UserError(
                 f"the demonstration of {task.id} has {len(sample.token_ids_T)} tokens; raise `seq_len` above that."
@@ -39,7 +39,7 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
         return [demonstrated(draw.taskset, draw.task) for draw in draws]
 
     each = -(-config.val_num_examples // len(tasksets))
-    validation = [demonstrated(taskset, task) for taskset in tasksets for task in taskset.tasks("test")[:each]]
+    validation = [demonstrated(taskset, task) for taskset in tasksets for task in tasks_of(taskset, "test")[:each]]
     if not validation:
         raise UserError("the environments have no held-out tasks to validate on; check their `args`.")
     return Conversations(of_step, validation)
@@ -60,15 +60,6 @@ def _from_data(
         return [train[shuffle.at(step * config.batch_size + n)] for n in range(config.batch_size)]
 
     return Conversations(of_step, validation[: config.val_num_examples])
-
-
-def _expert(taskset: Taskset) -> Expert:
-    if not isinstance(taskset, Expert):
-        raise UserError(
-            f"{type(taskset).__name__} has no `demonstrate()`, so nobody can show how its tasks are done. Add the "
-            "method, or train on a file: `--data.type file --data.path chats.jsonl`."
-        )
-    return taskset
 
 
 def _sample(conversation: list[Message], chat: ChatFormat) -> Sample:

@@ -115,7 +115,7 @@ def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monito
         batch.metrics.update(held_out)
         batch.metrics["perf/prefill_tokens"] = float(parts.engine.counters.prefilled - prefilled)
         if not batch.samples:
-            parts.console.note(f"step {step}: every group's rewards are all equal; nothing to learn from", "yellow")
+            parts.console.note(f"step {step}: no group carries a signal, so there is nothing to learn from", "yellow")
         return batch
 
     train(state, parts.config, receive, parts.engine.publish, monitor)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.config.train import LossChoices
 from slimrl.environments.base import Taskset
-from slimrl.environments.rollout import Attempt, Player, run_attempts
+from slimrl.environments.rollout import Attempt, Player, mean_metrics, run_attempts
 from slimrl.errors import UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import group_advantages
@@ -154,27 +154,17 @@ def _metrics(played: Sequence[Rollout], groups: Sequence[Group], num_drawn: int)
     metrics |= {f"drop/{reason}": float(count) for reason, count in drops.items()}
     metrics["reward/zero_signal_groups"] = sum(not group.has_signal for group in groups) / num_drawn
     rewards = [rollout.reward for rollout in good]
-    mean = sum(rewards) / len(rewards)
+    mean, means = sum(rewards) / len(rewards), mean_metrics(good)
     metrics |= {
         "reward/mean": mean,
         "reward/std": (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5,
         "reward/min": min(rewards),
         "reward/max": max(rewards),
         "rollout/tokens_sampled_mean": sum(rollout.num_sampled for rollout in good) / len(good),
-        "rollout/truncated": sum(rollout.metrics["truncated"] for rollout in good) / len(good),
-        "rollout/turns_mean": sum(rollout.metrics["turns"] for rollout in good) / len(good),
+        "rollout/truncated": means.pop("truncated"),
+        "rollout/turns_mean": means.pop("turns"),
     }
-    return metrics | _environment_means(good)
-
-
-def _environment_means(rollouts: Sequence[Rollout]) -> Metrics:
-    """The mean of each metric that environments report, over the rollouts that report it."""
-    values: dict[str, list[float]] = {}
-    for rollout in rollouts:
-        for name, value in rollout.metrics.items():
-            if name not in ("turns", "truncated"):
-                values.setdefault(f"env/{name}", []).append(value)
-    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
+    return metrics | {f"env/{name}": mean for name, mean in means.items()}
 
 
 def _speed(played: Sequence[Rollout], seconds: float) -> Metrics:
