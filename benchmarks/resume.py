@@ -19,7 +19,7 @@ from slimrl.monitor.sinks import read_metrics
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "resume.json"
-SHORTENED = {"max_steps": 9, "warmup.max_steps": 2, "eval.num_examples": 16, "ckpt.interval_steps": 2}
+SHORTENED = {"max_steps": 7, "warmup.max_steps": 2, "eval.num_examples": 8, "ckpt.interval_steps": 2}
 
 
 def command(output_dir: Path, *more: str) -> list[str]:
