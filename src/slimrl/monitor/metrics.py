@@ -108,7 +108,7 @@ METRICS = (
         "higher",
         "rises",
     ),
-    Metric("held_out/num", "episodes behind each held-out number", "rollouts", "", "200 or more for a claim"),
+    Metric("held_out/num", "episodes behind each held-out number, at least", "rollouts", "", "200 or more for a claim"),
     Metric("held_out/exact_<mode>", "share of exactly right answers, greedy or sampled", "share", "higher", "rises"),
     Metric("held_out/<score>", "mean of another score that the evaluation reports", "its own", "", ""),
     Metric("sft/loss", "cross-entropy of the assistant's tokens", "nats/token", "lower", "falls"),
