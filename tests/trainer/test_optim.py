@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from slimrl.config.train import OptimConfig, ScheduleConfig
+from slimrl.trainer import optim
 from slimrl.trainer.optim import MasterAdamW, schedule_factor
 
 
@@ -49,6 +50,18 @@ def test_a_bfloat16_module_is_its_masters_rounded():
             assert master.dtype == torch.float32
             assert torch.equal(parameter, master.to(torch.bfloat16))
     assert all((a != b).any() for a, b in zip(before, weights(module), strict=True))
+
+
+def test_gradients_moved_in_pieces_are_the_gradients(monkeypatch):
+    monkeypatch.setattr(optim, "PIECE", 4)  # 30 weights: seven pieces and a half
+    module, plain = make_module(), make_module()
+    optimizer = MasterAdamW(module, OptimConfig())
+    for step in range(2):
+        backward(module, step)
+        backward(plain, step)
+        for master, parameter in zip(optimizer.masters, plain.parameters(), strict=True):
+            assert master.grad is not None and parameter.grad is not None
+            torch.testing.assert_close(master.grad, parameter.grad.float(), rtol=0.02, atol=0.02)
 
 
 def test_updates_too_small_for_bfloat16_add_up():

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from slimrl.trainer import packing
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.packing import Pack, pack_samples, prompt_of
 from slimrl.types import Sample
@@ -46,6 +47,21 @@ def test_packed_logprobs_and_gradients_equal_separate_forwards(family, max_token
         (torch.cat(packed) * weights).sum().backward()
         (torch.cat(separate) * weights).sum().backward()
         assert_gradients_equal(gradients(ours), gradients(theirs))
+
+
+@pytest.mark.parametrize("short", [0, 256])
+def test_in_bfloat16_short_and_long_sequences_stay_near_the_float32_gradient(short, monkeypatch):
+    """Short sequences attend in float32, long ones in bfloat16."""
+    monkeypatch.setattr(packing, "SHORT", short)
+    samples = random_samples(1)
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        module = policy_module("llama").to(torch.bfloat16).to(dtype)  # the same weights
+        torch.cat(packed_logprobs(module, samples, EVERYTHING)).sum().backward()
+        found.append({name: gradient.float() for name, gradient in gradients(module).items()})
+    for name, gradient in found[0].items():
+        error = (gradient - found[1][name]).norm() / found[1][name].norm()
+        assert error < 0.05, f"{name}: {error:.4f}"
 
 
 def test_random_samples_reach_beyond_the_sliding_window_and_the_small_budgets():

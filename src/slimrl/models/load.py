@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
+from slimrl.models.allocator import keep_freed_memory
 from slimrl.models.attention import ATTENTION
 from slimrl.models.chat import ChatFormat
 from slimrl.models.check import check_forward
@@ -43,9 +44,11 @@ class Policy:
 def load_policy(config: ModelConfig) -> Policy:
     """Resolve, fetch or convert, and load a causal LM for sampling and training: no dropout, no cache of its own.
 
-    Sets the process's number of threads. Raises UserError if the model cannot be found, read, or trained by slimrl.
+    Sets the process's number of threads, and makes it keep the memory it frees. Raises UserError if the model cannot
+    be found, read, or trained by slimrl.
     """
     set_threads(config.num_threads)
+    keep_freed_memory()
     device = choose_device(config.device)
     directory = resolve(config.name)
     choice = choose_dtype(device) if config.dtype == "auto" else DtypeChoice(DTYPES[config.dtype])

@@ -1,9 +1,11 @@
 """Log-probabilities of the trained tokens, without ever holding a (T, V) tensor of floats.
 
 One forward of the packed row; then the LM head runs on trained positions only, a chunk at a time. A chunk keeps one
-number a token for the backward pass and computes its logits again there.
+number a token for the backward pass and computes its logits again there. Within a chunk the softmax is worked out a few
+rows at a time, so that its float32 numbers stay in the processor's cache.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from slimrl.models.forward import head_logits, hidden_states
 from slimrl.trainer.packing import Pack, PackedPlan
 
 CHUNK = 512
+# Float32 numbers of one block of rows, 4 MiB: larger blocks leave the cache, smaller ones cost more calls.
+BLOCK = 1 << 20
 
 
 def target_logprobs(module: nn.Module, pack: Pack, temperature: float) -> tuple[Tensor, Tensor]:
@@ -36,12 +40,16 @@ class _ChunkLogprobs(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_ND: Tensor, target_N: Tensor, module: nn.Module, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        logits_NV = head_logits(module, hidden_ND).float() / temperature
-        logsumexp_N = logits_NV.logsumexp(-1)
-        logprob_N = logits_NV.gather(-1, target_N[:, None])[:, 0] - logsumexp_N
-        probability_NV = (logits_NV - logsumexp_N[:, None]).exp_()
-        # A forbidden token's logit is -inf; 0 times that must be 0.
-        entropy_N = logsumexp_N - torch.linalg.vecdot(probability_NV, logits_NV.clamp_min_(-1e30))
+        logits_NV = head_logits(module, hidden_ND)
+        logsumexp_N, logprob_N, entropy_N = (torch.empty(len(target_N), device=logits_NV.device) for _ in range(3))
+        for rows in _blocks(logits_NV):
+            scaled = logits_NV[rows].float() / temperature
+            logsumexp = scaled.logsumexp(-1)
+            logprob_N[rows] = scaled.gather(-1, target_N[rows, None])[:, 0] - logsumexp
+            probability = (scaled - logsumexp[:, None]).exp_()
+            # A forbidden token's logit is -inf; 0 times that must be 0.
+            entropy_N[rows] = logsumexp - torch.linalg.vecdot(probability, scaled.clamp_min_(-1e30))
+            logsumexp_N[rows] = logsumexp
         ctx.save_for_backward(hidden_ND, target_N, logsumexp_N)
         ctx.module, ctx.temperature = module, temperature
         ctx.mark_non_differentiable(entropy_N)
@@ -55,8 +63,19 @@ class _ChunkLogprobs(torch.autograd.Function):
             hidden_ND = hidden_ND.detach().requires_grad_()
             logits_NV = head_logits(ctx.module, hidden_ND)
         weight_N1 = (grad_N / ctx.temperature)[:, None]
-        gradient_NV = (logits_NV.detach().float() / ctx.temperature - logsumexp_N[:, None]).exp_().mul_(-weight_N1)
-        gradient_NV.scatter_add_(-1, target_N[:, None], weight_N1)
+        # The gradient takes the logits' place: nothing needs them any more.
+        gradient_NV = logits_NV.detach()
+        for rows in _blocks(gradient_NV):
+            gradient = gradient_NV[rows].float() / ctx.temperature
+            gradient = gradient.sub_(logsumexp_N[rows, None]).exp_().mul_(-weight_N1[rows])
+            gradient_NV[rows] = gradient.scatter_add_(-1, target_N[rows, None], weight_N1[rows])
         # The head's own parameters get their gradients here, as in a checkpoint.
-        torch.autograd.backward(logits_NV, gradient_NV.to(logits_NV.dtype))
+        torch.autograd.backward(logits_NV, gradient_NV)
         return hidden_ND.grad, None, None, None
+
+
+def _blocks(logits_NV: Tensor) -> Iterator[slice]:
+    """Slices of a few rows each."""
+    N, V = logits_NV.shape
+    size = max(1, BLOCK // V) if logits_NV.device.type == "cpu" else N
+    return (slice(start, start + size) for start in range(0, N, size))
