@@ -104,7 +104,7 @@ def test_what_the_guard_saw_is_logged_before_the_run_stops(tmp_path):
     [_, (step, line)] = lines_of(tmp_path)
     assert step == state.progress.step == 1
     assert line["reward/mean"] == 0.5
-    assert line["guard/max_logprob_gap"] > config.trainer.guard.max_logprob_gap
+    assert line["guard/mismatch_kl"] > config.trainer.guard.max_mismatch_kl
 
 
 class Letters:

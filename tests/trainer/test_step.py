@@ -144,7 +144,7 @@ def shifted(shift: float, num_tokens: int | None, version: int) -> list[Sample]:
     return moved
 
 
-@pytest.mark.parametrize(("shift", "num_tokens", "key"), [(1.5, 1, "max_logprob_gap"), (-0.3, None, "max_mismatch_kl")])
+@pytest.mark.parametrize(("shift", "num_tokens", "key"), [(5.5, 1, "max_logprob_gap"), (-0.3, None, "max_mismatch_kl")])
 def test_the_guard_stops_the_run_before_the_update_and_names_its_key(shift, num_tokens, key):
     module = policy_module("llama")
     before = weights(module)

@@ -1,8 +1,10 @@
 """AdamW on float32 master weights, for a module that computes in bfloat16 or float32.
 
 A bfloat16 weight near 1 moves in steps of 1/128, so small updates would vanish: the optimizer keeps float32 masters
-and writes them back to the module after each step. Gradients are added up in float32 as soon as they are made, and the
-module's own are freed, so micro-batches lose no precision.
+and writes them back to the module after each step. Rounded to nearest, all weights would still stay where they were for
+many steps, because those of a bfloat16 checkpoint begin exactly on a step; each is rounded at a threshold of its own
+(dithering), so that the share of the weights that have moved is right from the first update on. Gradients are added up
+in float32 as soon as they are made, and the module's own are freed, so micro-batches lose no precision.
 """
 
 import math
@@ -42,6 +44,10 @@ class MasterAdamW:
             if master is not parameter:
                 master.grad = torch.zeros_like(master)
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(_moving_to(master)))
+        generator = torch.Generator().manual_seed(0)  # the same thresholds in every run, so that runs repeat exactly
+        self._threshold = torch.randint(1 << 16, (PIECE,), generator=generator, dtype=torch.int32)
+        if self._parameters:
+            self._threshold = self._threshold.to(self._parameters[0].device)
         self._config = config
         self._adamw = torch.optim.AdamW(
             [
@@ -97,7 +103,22 @@ class MasterAdamW:
     def _write_back(self) -> None:
         for parameter, master in zip(self._parameters, self.masters, strict=True):
             if master is not parameter:
-                parameter.copy_(master)
+                for rounded, exact in zip(_pieces(parameter), _pieces(master), strict=True):
+                    rounded.copy_(dithered(exact, self._threshold))
+
+
+def dithered(exact: Tensor, threshold: Tensor) -> Tensor:
+    """Round float32 numbers to bfloat16, each at its own threshold instead of at the half.
+
+    The 16 bits that bfloat16 lacks, as a number in [0, 65536), plus the threshold: from 65536 on the result is the next
+    number away from zero. What bfloat16 can represent stays as it is.
+    """
+    return ((exact.view(torch.int32) + threshold[: len(exact)]) >> 16).to(torch.int16).view(torch.bfloat16)
+
+
+def _pieces(tensor: Tensor) -> tuple[Tensor, ...]:
+    pieces: tuple[Tensor, ...] = tensor.view(-1).split(PIECE)
+    return pieces
 
 
 def _master(parameter: nn.Parameter) -> nn.Parameter:
@@ -111,8 +132,7 @@ def _moving_to(master: nn.Parameter) -> Callable[[Tensor], None]:
     def move(parameter: Tensor) -> None:
         assert parameter.grad is not None and master.grad is not None
         # In pieces, because PyTorch first makes a float32 copy of what it adds.
-        pieces = zip(master.grad.view(-1).split(PIECE), parameter.grad.reshape(-1).split(PIECE), strict=True)
-        for total, fresh in pieces:
+        for total, fresh in zip(_pieces(master.grad), _pieces(parameter.grad.contiguous()), strict=True):
             total.add_(fresh)
         parameter.grad = None
 
