@@ -2,7 +2,8 @@
 
 The engine runs in the caller's process and thread. `submit` queues a request, each `step` prefills what is new and then
 samples one token for every running sequence, and finished sequences come back from `step`. It knows token ids, nothing
-of text, and it holds no copy of the weights: publishing a new version is only a number and a forgotten cache.
+of text. It computes from the module's own parameters: publishing a new version is a number, a forgotten cache and, on a
+CPU, weights brought into the order of the fast product again (`models/fused.py`).
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from torch import nn
 from slimrl.inference.cache import DecodePlan, PrefillPlan, SlotCache, Span
 from slimrl.inference.sampling import sample_tokens
 from slimrl.inference.scheduler import Request, Scheduler
-from slimrl.models.forward import head_logits, hidden_states
+from slimrl.models.fused import sampling_forward
 from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096
@@ -31,7 +32,7 @@ class Engine:
     """A module, a KV cache of `num_slots` sequences of at most `capacity` tokens, and a scheduler."""
 
     def __init__(self, module: nn.Module, stop_ids: frozenset[int], num_slots: int, capacity: int) -> None:
-        self._module = module
+        self._forward = sampling_forward(module)
         self._stop_ids = stop_ids
         self._device = next(module.parameters()).device
         self._cache = SlotCache(num_slots, capacity)
@@ -59,6 +60,7 @@ class Engine:
         """The module's weights are now `version`. Nothing computed before is reused."""
         assert not self.busy, "weights changed while sequences were running"
         self.version = version
+        self._forward.refresh()
         self._cache.forget()
 
     @torch.inference_mode()
@@ -80,7 +82,7 @@ class Engine:
         token_ids = [token for span in spans for token in running[span.slot].tokens[span.start : span.end]]
         positions = [position for span in spans for position in range(span.start, span.end)]
         plan = PrefillPlan(self._cache, spans)
-        hidden_states(self._module, self._tensor(token_ids), self._tensor(positions), plan)
+        self._forward.hidden(self._tensor(token_ids), self._tensor(positions), plan)
         self.counters.prefilled += len(token_ids)
         for span in spans:
             self._scheduler.record_computed(span.slot, span.end)
@@ -91,10 +93,8 @@ class Engine:
         slots = [s.slot for s in sequences]
         positions = [s.computed for s in sequences]
         plan = DecodePlan(self._cache, slots, positions, self._device)
-        hidden_BD = hidden_states(
-            self._module, self._tensor([s.tokens[-1] for s in sequences]), self._tensor(positions), plan
-        )
-        logits_BV = head_logits(self._module, hidden_BD)
+        hidden_BD = self._forward.hidden(self._tensor([s.tokens[-1] for s in sequences]), self._tensor(positions), plan)
+        logits_BV = self._forward.logits(hidden_BD)
         tokens_B, logprobs_B = sample_tokens(
             logits_BV, [s.params for s in sequences], [s.rng.random() for s in sequences]
         )

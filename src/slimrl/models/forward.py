@@ -4,6 +4,8 @@ Kept apart so that the LM head, a fifth of a small model's work and nearly all o
 that need it. For the architectures that `models/check.py` accepts.
 """
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 
@@ -24,3 +26,29 @@ def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
     # Not `to_dict()`, which copies the config deeply: this runs once for every token that is sampled.
     cap: float | None = vars(module.config).get("final_logit_softcapping")
     return logits if cap is None else torch.tanh(logits / cap) * cap
+
+
+class Forward(Protocol):
+    """The two halves for sampling. `refresh` says that the module's weights have changed, for those who keep copies."""
+
+    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor: ...
+
+    def logits(self, hidden_ND: Tensor) -> Tensor: ...
+
+    def refresh(self) -> None: ...
+
+
+class ModuleForward:
+    """The module itself: any architecture, any device."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
+        return hidden_states(self._module, token_ids_T, positions_T, plan)
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        return head_logits(self._module, hidden_ND)
+
+    def refresh(self) -> None:
+        """Nothing to do: there is no copy."""
