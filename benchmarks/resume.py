@@ -19,7 +19,7 @@ from slimrl.monitor.sinks import read_metrics
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "resume.json"
-SHORTENED = {"max_steps": 7, "warmup.max_steps": 2, "eval.num_examples": 8, "ckpt.interval_steps": 2}
+SHORTENED = {"max_steps": 12, "warmup.max_steps": 2, "eval.num_examples": 8, "ckpt.interval_steps": 2}
 
 
 def command(output_dir: Path, *more: str) -> list[str]:
@@ -65,10 +65,12 @@ def main() -> int:
     rng = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as directory:
         whole, killed = Path(directory) / "whole", Path(directory) / "killed"
+        began = time.monotonic()
         subprocess.run(command(whole), check=True)
+        whole_s = time.monotonic() - began
         moments = []
         for number in range(3):
-            seconds = rng.uniform(20.0, 90.0)
+            seconds = rng.uniform(0.15, 0.45) * whole_s  # late enough to have begun, early enough to be running
             logged = kill_after(killed, seconds, *(["--resume"] if number else []))
             moments.append({"seconds_after_start": round(seconds, 2), "steps_logged": logged})
             print(f"killed {seconds:.1f} s after its start, {logged} steps logged", flush=True)
