@@ -2,8 +2,9 @@
 
 Decoding a few dozen rows, a transformers layer makes some 40 small calls, and half of a step's time is not arithmetic.
 For the common decoder layer (norm, attention with rotary positions, norm, gated MLP) this makes the same computation in
-28, without the modules around them. Linear layers that read the same input are one product, and their weights lie in the order that oneDNN computes in,
-into which it otherwise brings them anew on every call. Those are copies: after an update of the policy, `refresh`.
+28, without the modules around them. Linear layers that read the same input are one product, and their weights lie in
+the order that oneDNN computes in, into which it otherwise brings them anew on every call. Those are copies: after an
+update of the policy, `refresh`.
 
 Knows nothing of caches: what attends to what is the `AttentionPlan`'s business, as everywhere.
 """
