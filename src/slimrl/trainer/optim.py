@@ -45,9 +45,8 @@ class MasterAdamW:
                 master.grad = torch.zeros_like(master)
                 self._hooks.append(parameter.register_post_accumulate_grad_hook(_moving_to(master)))
         generator = torch.Generator().manual_seed(0)  # the same thresholds in every run, so that runs repeat exactly
-        self._threshold = torch.randint(1 << 16, (PIECE,), generator=generator, dtype=torch.int32)
-        if self._parameters:
-            self._threshold = self._threshold.to(self._parameters[0].device)
+        threshold = torch.randint(1 << 16, (PIECE,), generator=generator, dtype=torch.int32)
+        self._threshold = threshold.to(next(module.parameters()).device)
         self._config = config
         self._adamw = torch.optim.AdamW(
             [
