@@ -34,6 +34,12 @@ def policy(architecture: str) -> nn.Module:
     return module.eval()
 
 
+def fused(module: nn.Module) -> FusedForward:
+    if not can_fuse(module):
+        pytest.skip("this CPU lacks oneDNN's packed products in that number format")
+    return FusedForward(module)
+
+
 def logits(forward: FusedForward | ModuleForward) -> torch.Tensor:
     token_ids = torch.randint(300, (23,), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
@@ -43,20 +49,20 @@ def logits(forward: FusedForward | ModuleForward) -> torch.Tensor:
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_it_equals_the_module(architecture):
     module = policy(architecture)
-    torch.testing.assert_close(logits(FusedForward(module)), logits(ModuleForward(module)), rtol=0, atol=2e-5)
+    torch.testing.assert_close(logits(fused(module)), logits(ModuleForward(module)), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_in_bfloat16_it_is_as_near_to_float32_as_the_module(architecture):
     module = policy(architecture).to(torch.bfloat16)
-    fused, plain = (logits(forward(module)).float() for forward in (FusedForward, ModuleForward))
+    ours, plain = (logits(forward(module)).float() for forward in (fused, ModuleForward))
     exact = logits(ModuleForward(module.to(torch.float32)))
-    assert (fused - exact).norm() < 1.1 * (plain - exact).norm()
+    assert (ours - exact).norm() < 1.1 * (plain - exact).norm()
 
 
 def test_new_weights_are_taken_over_by_refresh():
     module = policy("llama")
-    forward = FusedForward(module)
+    forward = fused(module)
     before = logits(forward)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -67,6 +73,6 @@ def test_new_weights_are_taken_over_by_refresh():
 
 
 def test_other_architectures_run_as_they_are():
-    assert can_fuse(policy("llama"))
-    assert isinstance(sampling_forward(policy("qwen3")), FusedForward)
+    module = policy("qwen3")
+    assert isinstance(sampling_forward(module), FusedForward if can_fuse(module) else ModuleForward)
     assert isinstance(sampling_forward(policy("gemma3")), ModuleForward)
