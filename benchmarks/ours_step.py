@@ -27,7 +27,6 @@ from step_work import (
     ROLLOUTS_PER_PROMPT,
     WARM_UP_STEPS,
     SideReport,
-    gflops,
     reward,
     side_arguments,
 )
@@ -62,7 +61,6 @@ def main() -> None:
     parser = side_arguments()
     parser.add_argument("--micro-batch-tokens", type=int, required=True)
     arguments = parser.parse_args()
-    speeds = gflops()
     policy = load_policy(ModelConfig(name=str(arguments.model), device="cpu", dtype=arguments.dtype))
     trainer = TrainerConfig(
         optim=OptimConfig(lr=LEARNING_RATE, max_grad_norm=MAX_GRAD_NORM),
@@ -90,7 +88,6 @@ def main() -> None:
         settings=f"{arguments.dtype} compute, float32 master weights, micro-batches of {arguments.micro_batch_tokens} "
         "tokens",
         prompt_tokens=[len(policy.chat.opening([{"role": "user", "content": prompt}])) for prompt in PROMPTS],
-        gflops=speeds,
         num_threads=torch.get_num_threads(),
     )
     for step in range(WARM_UP_STEPS + arguments.steps):

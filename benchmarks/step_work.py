@@ -1,17 +1,13 @@
 """The work of one RL step that both sides of `rl_step.py` do: prompts, reward, numbers; and how a side reports.
 
-Imported by two interpreters, so it needs nothing but the standard library and PyTorch.
+Imported by two interpreters, so it needs nothing but the standard library.
 """
 
 import argparse
 import json
 import resource
-import statistics
-import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-import torch
 
 ROLLOUTS_PER_PROMPT = 8
 NEW_TOKENS = 64
@@ -42,7 +38,6 @@ class SideReport:
     versions: dict[str, str]
     settings: str
     prompt_tokens: list[int]
-    gflops: dict[str, float]
     num_threads: int
     step_s: list[float] = field(default_factory=list)
     rollout_s: list[float] = field(default_factory=list)
@@ -69,19 +64,3 @@ def side_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
     return parser
-
-
-def gflops() -> dict[str, float]:
-    """Median speed of five 2048 x 2048 x 2048 matrix products in each number format."""
-    return {name: round(_gflops(dtype)) for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16))}
-
-
-def _gflops(dtype: torch.dtype, size: int = 2048) -> float:
-    matrix = torch.ones(size, size, dtype=dtype)
-    torch.mm(matrix, matrix)
-    seconds = []
-    for _ in range(5):
-        began = time.perf_counter()
-        torch.mm(matrix, matrix)
-        seconds.append(time.perf_counter() - began)
-    return 2e-9 * size**3 / statistics.median(seconds)

@@ -19,7 +19,6 @@ from step_work import (
     ROLLOUTS_PER_PROMPT,
     WARM_UP_STEPS,
     SideReport,
-    gflops,
     reward,
     side_arguments,
 )
@@ -55,7 +54,6 @@ def main() -> None:
         settings=f"{arguments.dtype} compute, {arguments.weights} weights, micro-batches of {arguments.micro_batch} "
         "rollouts, no gradient checkpointing, transformers generate",
         prompt_tokens=[],
-        gflops=gflops(),
         num_threads=torch.get_num_threads(),
     )
     clock = Clock(report)
