@@ -50,6 +50,10 @@ class Work:
         """The least time it can take."""
         return max(self.gflop / gflops, self.gigabytes / gb_per_s)
 
+    def share(self, num: int) -> "Work":
+        """One of `num` equal parts."""
+        return Work(self.gflop / num, self.gigabytes / num)
+
 
 def model_shape(directory: Path) -> ModelShape:
     """Read from a directory in Hugging Face format."""
