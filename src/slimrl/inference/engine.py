@@ -3,9 +3,11 @@
 The engine runs in the caller's process and thread. `submit` queues a request, each `step` prefills what is new and then
 samples one token for every running sequence, and finished sequences come back from `step`. It knows token ids, nothing
 of text. It computes from the module's own parameters: publishing a new version is a number, a forgotten cache and, on a
-CPU, weights brought into the order of the fast product again (`models/fused.py`).
+CPU, weights brought into the order of the fast product again (`models/fused.py`). Between two steps is always a good
+moment for it: running sequences keep their keys and values and go on with the new weights.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,19 +15,32 @@ import torch
 from torch import nn
 
 from slimrl.inference.cache import DecodePlan, PrefillPlan, SlotCache, Span
-from slimrl.inference.sampling import sample_tokens
-from slimrl.inference.scheduler import Request, Scheduler
+from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
+from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
 from slimrl.models.fused import sampling_forward
 from slimrl.types import SamplingParams
 
-PREFILL_BUDGET = 4096
+PREFILL_BUDGET = 4096  # tokens in one forward
+SCORED_ROWS = 128  # of a prompt, whose logits exist at once
+UNBOUNDED = sys.maxsize
 
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Work done since the engine was made: tokens prefilled."""
+    """Work done since the engine was made: tokens prefilled, prompt tokens found in the cache, tokens sampled."""
 
     prefilled: int = 0
+    cached: int = 0
+    sampled: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """How busy the engine is: waiting and running sequences, and the share of the cache that the running ones fill."""
+
+    waiting: int = 0
+    running: int = 0
+    kv_use: float = 0.0
 
 
 class Engine:
@@ -36,7 +51,7 @@ class Engine:
         self._stop_ids = stop_ids
         self._device = next(module.parameters()).device
         self._cache = SlotCache(num_slots, capacity)
-        self._scheduler = Scheduler(self._cache, PREFILL_BUDGET)
+        self._scheduler = Scheduler(self._cache)
         self.capacity = capacity
         self.version = 0
         self.counters = EngineCounters()
@@ -45,11 +60,26 @@ class Engine:
     def busy(self) -> bool:
         return bool(self._scheduler.waiting or self._scheduler.running)
 
-    def submit(self, prompt: list[int], params: SamplingParams, finished: Callable[[list[int]], bool]) -> Request:
+    @property
+    def load(self) -> EngineLoad:
+        running = self._scheduler.running.values()
+        filled = sum(sequence.computed for sequence in running)
+        return EngineLoad(
+            len(self._scheduler.waiting), len(running), filled / (self._cache.num_slots * self._cache.capacity)
+        )
+
+    def submit(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        finished: Callable[[list[int]], bool],
+        options: RequestOptions = PLAIN,
+    ) -> Request:
         """Queue a request. `prompt` must leave room in the slot for at least one sampled token."""
         assert len(prompt) < self.capacity, f"a prompt of {len(prompt)} tokens does not fit a slot of {self.capacity}"
-        sequence = Request(prompt, params, finished)
-        self._scheduler.waiting.append(sequence)
+        stop_ids = options.stop_ids if options.ignore_eos else options.stop_ids | self._stop_ids
+        sequence = Request(prompt, params, finished, options, stop_ids)
+        self._scheduler.add(sequence)
         return sequence
 
     def cancel(self, sequence: Request) -> None:
@@ -57,19 +87,22 @@ class Engine:
         self._scheduler.release(sequence)
 
     def publish(self, version: int) -> None:
-        """The module's weights are now `version`. Nothing computed before is reused."""
-        assert not self.busy, "weights changed while sequences were running"
+        """The module's weights are now `version`. Nothing computed before is reused by another sequence; those that run
+        keep their keys and values, and each token that they go on to sample carries the version that computed it."""
         self.version = version
         self._forward.refresh()
-        self._cache.forget()
+        self._scheduler.forget()
 
     @torch.inference_mode()
-    def step(self) -> list[Request]:
-        """Prefill all that is new, sample one token for every running sequence, return those that finished."""
-        self._scheduler.admit()
-        while spans := self._scheduler.prefill_spans():
-            self._prefill(spans)
-            self._scheduler.admit()
+    def step(self, max_prefill: int = UNBOUNDED) -> list[Request]:
+        """Prefill what is new, sample one token for every sequence that is ready, return those that finished.
+
+        At most `max_prefill` tokens are prefilled, so that a long prompt need not keep the others waiting.
+        """
+        self.counters.cached += self._scheduler.admit()
+        while max_prefill > 0 and (spans := self._scheduler.prefill_spans(min(max_prefill, PREFILL_BUDGET))):
+            max_prefill -= self._prefill(spans)
+            self.counters.cached += self._scheduler.admit()
         sequences = self._scheduler.decoding()
         self._decode(sequences)
         done = [sequence for sequence in sequences if sequence.finish_reason]
@@ -77,15 +110,29 @@ class Engine:
             self._scheduler.release(sequence)
         return done
 
-    def _prefill(self, spans: list[Span]) -> None:
+    def _prefill(self, spans: list[Span]) -> int:
         running = self._scheduler.running
         token_ids = [token for span in spans for token in running[span.slot].tokens[span.start : span.end]]
         positions = [position for span in spans for position in range(span.start, span.end)]
         plan = PrefillPlan(self._cache, spans)
-        self._forward.hidden(self._tensor(token_ids), self._tensor(positions), plan)
+        hidden_TD = self._forward.hidden(self._tensor(token_ids), self._tensor(positions), plan)
         self.counters.prefilled += len(token_ids)
+        offset = 0
         for span in spans:
+            rows = slice(offset, offset + span.end - span.start)
+            if running[span.slot].options.prompt_logprobs >= 0:
+                self._score_prompt(running[span.slot], span, hidden_TD[rows])
             self._scheduler.record_computed(span.slot, span.end)
+            offset = rows.stop
+        return len(token_ids)
+
+    def _score_prompt(self, sequence: Request, span: Span, hidden_TD: torch.Tensor) -> None:
+        """The log-probabilities of the tokens behind each of the span's, in chunks: never a whole (T, V) of logits."""
+        for start in range(span.start, span.end, SCORED_ROWS):
+            end = min(start + SCORED_ROWS, span.end)
+            logits_NV = self._forward.logits(hidden_TD[start - span.start : end - span.start])
+            targets_N = self._tensor(sequence.tokens[start + 1 : end + 1])
+            sequence.scored += score_tokens(logits_NV, targets_N, sequence.options.prompt_logprobs)
 
     def _decode(self, sequences: list[Request]) -> None:
         if not sequences:
@@ -95,9 +142,14 @@ class Engine:
         plan = DecodePlan(self._cache, slots, positions, self._device)
         hidden_BD = self._forward.hidden(self._tensor([s.tokens[-1] for s in sequences]), self._tensor(positions), plan)
         logits_BV = self._forward.logits(hidden_BD)
+        if self._scheduler.num_demanding:
+            _forbid_early_stops(logits_BV, sequences)
         tokens_B, logprobs_B = sample_tokens(
             logits_BV, [s.params for s in sequences], [s.rng.random() for s in sequences]
         )
+        if self._scheduler.num_demanding:
+            _keep_top(logits_BV, sequences)
+        self.counters.sampled += len(sequences)
         for sequence, token, logprob in zip(sequences, tokens_B, logprobs_B, strict=True):
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
             self._append(sequence, token, logprob)
@@ -107,10 +159,28 @@ class Engine:
         sequence.logprobs.append(logprob)
         sequence.versions.append(self.version)
         sampled = len(sequence.logprobs)
-        if token in self._stop_ids or sequence.finished(sequence.sampled):
+        stopped = token in sequence.stop_ids or sequence.finished(sequence.sampled)
+        # No stop token can be drawn before `min_tokens`, but a text may call for a stop.
+        if stopped and sampled >= sequence.options.min_tokens:
             sequence.finish_reason = "stop"
         elif sampled == sequence.params.max_tokens or len(sequence.tokens) == self.capacity:
             sequence.finish_reason = "length"
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return torch.tensor(values, device=self._device)
+
+
+def _forbid_early_stops(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
+    for row, sequence in enumerate(sequences):
+        if len(sequence.versions) < sequence.options.min_tokens and sequence.stop_ids:
+            logits_BV[row, list(sequence.stop_ids)] = -torch.inf
+
+
+def _keep_top(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
+    rows = [row for row, sequence in enumerate(sequences) if sequence.options.top_logprobs]
+    if not rows:
+        return
+    wanted = [sequences[row] for row in rows]
+    num = max(sequence.options.top_logprobs for sequence in wanted)
+    for sequence, top in zip(wanted, top_tokens(logits_BV[rows], [s.params for s in wanted], num), strict=True):
+        sequence.top.append(top[: sequence.options.top_logprobs])

@@ -6,6 +6,7 @@ noise drawn over the vocabulary. Only rows that ask for top-k, top-p or min-p pa
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,6 +15,17 @@ from torch.nn import functional as F
 from slimrl.types import SamplingParams
 
 BLOCK = 256
+
+Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities, the likeliest first
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredToken:
+    """A given token's log-probability, its rank (1 is the likeliest), and the likeliest tokens in its place."""
+
+    logprob: float
+    rank: int
+    top: Top
 
 
 def sample_tokens(
@@ -25,21 +37,48 @@ def sample_tokens(
     Greedy rows (temperature 0) take the largest logit and report the untempered log-probability.
     """
     device = logits_BV.device
-    temperature_B = torch.tensor([p.temperature or 1.0 for p in params_B], device=device)
-    scaled_BV = logits_BV.float()
-    if any(p.temperature not in (0.0, 1.0) for p in params_B):
-        scaled_BV = scaled_BV / temperature_B[:, None]
-    scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
-    mass_BV = scaled_BV.exp()
-    truncated = [row for row, p in enumerate(params_B) if p.temperature > 0 and _truncates(p)]
-    if truncated:
-        mass_BV[truncated] = _truncate(mass_BV[truncated], [params_B[row] for row in truncated])
+    scaled_BV, mass_BV = _masses(logits_BV, params_B)
     total_B, token_B = _inverse_cdf(mass_BV, torch.tensor(uniform_B, dtype=torch.float64, device=device))
     greedy_B = torch.tensor([p.temperature == 0.0 for p in params_B], device=device)
     if any(p.temperature == 0.0 for p in params_B):
         token_B = torch.where(greedy_B, scaled_BV.argmax(-1), token_B)
     logprob_B = scaled_BV.gather(-1, token_B[:, None])[:, 0] - total_B.log()
     return token_B.tolist(), logprob_B.tolist()
+
+
+def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) -> list[Top]:
+    """The `num` likeliest tokens of each row under the distribution that `sample_tokens` reports; fewer if truncation
+    left fewer."""
+    scaled_BV, mass_BV = _masses(logits_BV, params_B)
+    masses_BK, ids_BK = mass_BV.topk(min(num, mass_BV.shape[1]), dim=-1)
+    logprobs_BK = scaled_BV.gather(-1, ids_BK) - mass_BV.sum(-1, dtype=torch.float64).log().float()[:, None]
+    kept_B = (masses_BK > 0).sum(-1).tolist()
+    rows = zip(ids_BK.tolist(), logprobs_BK.tolist(), kept_B, strict=True)
+    return [tuple(zip(ids[:kept], logprobs[:kept], strict=True)) for ids, logprobs, kept in rows]
+
+
+def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredToken]:
+    """Given tokens under the plain softmax (no temperature, no truncation), and the `num` likeliest in their place."""
+    logprobs_NV = logits_NV.float().log_softmax(-1)
+    own_N1 = logprobs_NV.gather(-1, tokens_N[:, None])
+    rank_N = (logprobs_NV > own_N1).sum(-1) + 1
+    top_NK, ids_NK = logprobs_NV.topk(min(num, logprobs_NV.shape[1]), dim=-1)
+    rows = zip(own_N1[:, 0].tolist(), rank_N.tolist(), ids_NK.tolist(), top_NK.tolist(), strict=True)
+    return [ScoredToken(own, rank, tuple(zip(ids, top, strict=True))) for own, rank, ids, top in rows]
+
+
+def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
+    """Tempered logits with a maximum of 0, and each token's share of the mass, unnormalised and truncated."""
+    scaled_BV = logits_BV.float()
+    if any(p.temperature not in (0.0, 1.0) for p in params_B):
+        temperature_B = torch.tensor([p.temperature or 1.0 for p in params_B], device=logits_BV.device)
+        scaled_BV = scaled_BV / temperature_B[:, None]
+    scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
+    mass_BV = scaled_BV.exp()
+    truncated = [row for row, p in enumerate(params_B) if p.temperature > 0 and _truncates(p)]
+    if truncated:
+        mass_BV[truncated] = _truncate(mass_BV[truncated], [params_B[row] for row in truncated])
+    return scaled_BV, mass_BV
 
 
 def _truncates(params: SamplingParams) -> bool:

@@ -14,25 +14,60 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slimrl.inference.cache import SlotCache, Span, shared_prefix
+from slimrl.inference.sampling import ScoredToken, Top
 from slimrl.types import SamplingParams
 
 FinishReason = Literal["stop", "length"]
 
 
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """What few requests ask for, beyond `SamplingParams`; whoever does not ask does not pay.
+
+    `stop_ids` end the sequence besides the engine's own, which `ignore_eos` switches off; before `min_tokens` neither
+    kind can be drawn and no text ends it. `top_logprobs` keeps that many of the likeliest tokens beside each sampled
+    one. `prompt_logprobs` >= 0 scores the prompt, with that many likeliest tokens; -1 does not. A prompt that is scored
+    is computed whole, whatever the cache holds.
+    """
+
+    stop_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    top_logprobs: int = 0
+    prompt_logprobs: int = -1
+
+    def __post_init__(self) -> None:
+        assert self.min_tokens >= 0 and self.top_logprobs >= 0 and self.prompt_logprobs >= -1, self
+
+
+PLAIN = RequestOptions()
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """A prompt to continue, and the sequence so far. `finished` is asked after each token whether the text calls for a
-    stop. Equal to itself alone: two requests with the same tokens are two."""
+    stop. Equal to itself alone: two requests with the same tokens are two.
+
+    Per sampled token: `logprobs`, `top` if asked for, and last `versions`, so that another thread may read as many of
+    each as there are versions. `scored` has the prompt's tokens after the first, if asked for. `held` is the cache's
+    record of the slot; `cached` says how much of the prompt came from the cache.
+    """
 
     prompt: list[int]
     params: SamplingParams
     finished: Callable[[list[int]], bool]
+    options: RequestOptions = PLAIN
+    stop_ids: frozenset[int] = frozenset()
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    top: list[Top] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    scored: list[ScoredToken] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     slot: int = -1
     computed: int = 0
+    cached: int = 0
+    held: list[int] = field(default_factory=list)
     rng: random.Random = field(default_factory=random.Random)
 
     def __post_init__(self) -> None:
@@ -49,37 +84,52 @@ class Request:
         """Only the last token is left to compute: the next forward samples."""
         return self.computed == len(self.tokens) - 1
 
+    @property
+    def demanding(self) -> bool:
+        """Whether a step that samples for this sequence must do more than sample."""
+        return self.options.top_logprobs > 0 or self.options.min_tokens > 0
+
 
 class Scheduler:
-    """Waiting and running sequences over the slots of one cache."""
+    """Waiting and running sequences over the slots of one cache. `num_demanding` of them want more than tokens."""
 
-    def __init__(self, cache: SlotCache, prefill_budget: int) -> None:
+    def __init__(self, cache: SlotCache) -> None:
         self._cache = cache
-        self._prefill_budget = prefill_budget
         self._clock = itertools.count()
         self._last_used = [next(self._clock) for _ in range(cache.num_slots)]
         self.waiting: deque[Request] = deque()
         self.running: dict[int, Request] = {}
+        self.num_demanding = 0
 
-    def admit(self) -> None:
+    def add(self, sequence: Request) -> None:
+        """Queue a sequence behind those that wait."""
+        self.waiting.append(sequence)
+        self.num_demanding += sequence.demanding
+
+    def admit(self) -> int:
         """Give free slots to waiting sequences, first come first served. One whose prompt shares more with a sequence
-        still in prefill than with any finished slot stays in line until that prefill is done."""
-        in_prefill = [s.prompt for s in self.running.values() if not s.ready]
+        still in prefill than with any finished slot stays in line until that prefill is done.
+
+        Returns how many prompt tokens need no prefill, because a slot holds them."""
+        in_prefill = [s.prompt for s in self.running.values() if not s.ready and self._reusable(s)]
         held_back: list[Request] = []
+        num_cached = 0
         while self.waiting and len(self.running) < self._cache.num_slots:
             sequence = self.waiting.popleft()
-            source, length = self._longest_prefix(sequence.tokens[:-1])
-            if any(shared_prefix(prompt, sequence.tokens[:-1]) > length for prompt in in_prefill):
+            source, length = self._source(sequence)
+            if any(shared_prefix(prompt, sequence.tokens[:-1]) > length for prompt in in_prefill if source >= 0):
                 held_back.append(sequence)
                 continue
             self._place(sequence, source, length)
+            num_cached += length
             if not sequence.ready:
                 in_prefill.append(sequence.prompt)
         self.waiting.extendleft(reversed(held_back))
+        return num_cached
 
-    def prefill_spans(self) -> list[Span]:
+    def prefill_spans(self, budget: int) -> list[Span]:
         """The next tokens to prefill, by slot, at most the budget; empty when every sequence is ready."""
-        spans, left = [], self._prefill_budget
+        spans, left = [], budget
         for slot, sequence in sorted(self.running.items()):
             if left > 0 and not sequence.ready:
                 end = min(len(sequence.tokens) - 1, sequence.computed + left)
@@ -90,7 +140,7 @@ class Scheduler:
     def record_computed(self, slot: int, end: int) -> None:
         """The slot now holds the keys and values of the sequence's tokens up to `end`."""
         sequence = self.running[slot]
-        self._cache.tokens[slot].extend(sequence.tokens[sequence.computed : end])
+        sequence.held.extend(sequence.tokens[sequence.computed : end])
         sequence.computed = end
 
     def decoding(self) -> list[Request]:
@@ -99,22 +149,36 @@ class Scheduler:
 
     def release(self, sequence: Request) -> None:
         """Take a sequence out, finished or not. Its slot keeps its content for whoever continues from it."""
+        self.num_demanding -= sequence.demanding
         if sequence.slot < 0:
             self.waiting.remove(sequence)
         else:
             del self.running[sequence.slot]
             self._last_used[sequence.slot] = next(self._clock)
 
-    def _longest_prefix(self, tokens: list[int]) -> tuple[int, int]:
+    def forget(self) -> None:
+        """The weights have changed. No slot is a source of prefixes any more, and running sequences go on with what
+        they have: the cache starts new records, so theirs, `Request.held`, is one that nobody reads."""
+        self._cache.forget()
+
+    def _reusable(self, sequence: Request) -> bool:
+        return sequence.held is self._cache.tokens[sequence.slot]
+
+    def _source(self, sequence: Request) -> tuple[int, int]:
+        """The slot that holds the longest prefix, and its length; slot -1 for a prompt that must be computed whole."""
+        if sequence.options.prompt_logprobs >= 0:
+            return -1, 0
+        tokens = sequence.tokens[:-1]
         lengths = [shared_prefix(held, tokens) for held in self._cache.tokens]
         best = max(range(len(lengths)), key=lengths.__getitem__)
         return best, lengths[best]
 
     def _place(self, sequence: Request, source: int, length: int) -> None:
         free = [slot for slot in range(self._cache.num_slots) if slot not in self.running]
-        continues = source in free and length == len(self._cache.tokens[source])
+        continues = length > 0 and source in free and length == len(self._cache.tokens[source])
         empty = [slot for slot in free if not self._cache.tokens[slot]]
-        slot = source if continues and length else (empty or sorted(free, key=self._last_used.__getitem__))[0]
-        self._cache.copy_prefix(source, slot, length)
-        sequence.slot, sequence.computed = slot, length
+        slot = source if continues else (empty or sorted(free, key=self._last_used.__getitem__))[0]
+        self._cache.copy_prefix(source if length else slot, slot, length)
+        sequence.slot, sequence.computed, sequence.cached = slot, length, length
+        sequence.held = self._cache.tokens[slot]
         self.running[slot] = sequence

@@ -1,0 +1,208 @@
+"""Random cases of the engine against its oracle, and what a request may ask for besides tokens."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from slimrl.inference.engine import Engine
+from slimrl.inference.scheduler import Request, RequestOptions
+from slimrl.models.attention import ATTENTION
+from slimrl.types import SamplingParams
+from tests.inference.naive import naive_greedy, naive_module, naive_prompt_logprobs
+from tests.tiny import FAMILIES, tiny_module
+
+CAPACITY = 48
+
+
+def never(sampled: list[int]) -> bool:
+    return False
+
+
+@dataclass
+class Case:
+    """Everything random in one scenario. Prompts overlap: each is new, an old one, or an old sequence continued."""
+
+    family: str
+    seed: int
+    updates: bool
+    rng: random.Random = field(init=False)
+    sequences: list[Request] = field(default_factory=list)
+    cancelled: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.module = tiny_module(self.family).eval()
+        self.module.set_attn_implementation(ATTENTION)
+        self.engine = Engine(self.module, frozenset([2]), self.rng.randrange(1, 6), CAPACITY)
+        self.weights = {0: self.snapshot()}
+
+    def snapshot(self) -> dict[str, torch.Tensor]:
+        return {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
+
+    def prompt(self) -> list[int]:
+        new = [self.rng.randrange(3, 300) for _ in range(self.rng.randrange(1, 16))]
+        if not self.sequences or self.rng.random() < 0.4:
+            return new
+        old = self.rng.choice(self.sequences)
+        tokens = self.rng.choice((old.prompt, old.tokens))
+        return [*tokens[: self.rng.randrange(1, len(tokens) + 1)], *new[: self.rng.randrange(4)]][: CAPACITY - 1]
+
+    def update(self) -> None:
+        generator = torch.Generator().manual_seed(self.rng.randrange(1 << 30))
+        with torch.no_grad():
+            for parameter in self.module.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.05)
+        version = self.engine.version + 1
+        self.engine.publish(version)
+        self.weights[version] = self.snapshot()
+
+    def play(self, num_requests: int) -> None:
+        while len(self.sequences) < num_requests or self.engine.busy:
+            for _ in range(self.rng.randrange(4) if len(self.sequences) < num_requests else 0):
+                params = SamplingParams(self.rng.randrange(1, 12), temperature=0.0)
+                scored = self.rng.randrange(-1, 3) if self.rng.random() < 0.2 else -1
+                options = RequestOptions(top_logprobs=self.rng.randrange(3), prompt_logprobs=scored)
+                self.sequences.append(self.engine.submit(self.prompt(), params, never, options))
+            open_now = [s for s in self.sequences if s.finish_reason is None and id(s) not in self.cancelled]
+            if open_now and self.rng.random() < 0.1:
+                victim = self.rng.choice(open_now)
+                self.cancelled.add(id(victim))
+                self.engine.cancel(victim)
+            if self.updates and self.rng.random() < 0.2:
+                self.update()
+            self.engine.step()
+
+
+@pytest.mark.parametrize("updates", [False, True], ids=["fixed", "updated"])
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_no_circumstance_changes_a_sequences_greedy_tokens(family: str, seed: int, updates: bool) -> None:
+    case = Case(family, seed, updates)
+    case.play(num_requests=25)
+    oracle = naive_module(family)
+    for sequence in case.sequences:
+        tokens, logprobs = naive_greedy(oracle, sequence.prompt, sequence.versions, case.weights)
+        assert sequence.sampled == tokens
+        assert sequence.logprobs == pytest.approx(logprobs, abs=5e-4)
+        if sequence.versions and id(sequence) not in case.cancelled:
+            assert sequence.finish_reason == ("stop" if tokens[-1] == 2 else "length")
+    assert case.engine.load.running == case.engine.load.waiting == 0
+
+
+def engine_of(family: str = "llama", num_slots: int = 4, stop_ids: frozenset[int] = frozenset()) -> Engine:
+    module = tiny_module(family).eval()
+    module.set_attn_implementation(ATTENTION)
+    return Engine(module, stop_ids, num_slots, 64)
+
+
+def finish(engine: Engine, *sequences: Request) -> None:
+    while any(sequence.finish_reason is None for sequence in sequences):
+        engine.step()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_prompt_log_probabilities_equal_transformers_even_where_the_prompt_is_cached(family: str) -> None:
+    engine, prompt = engine_of(family), list(range(10, 50))
+    finish(engine, engine.submit(prompt, SamplingParams(2), never))
+    before = engine.counters.prefilled
+    sequence = engine.submit(prompt, SamplingParams(2), never, RequestOptions(prompt_logprobs=3))
+    finish(engine, sequence)
+    assert engine.counters.prefilled - before == len(prompt) - 1
+    expected_TV = naive_prompt_logprobs(naive_module(family), prompt)
+    assert len(sequence.scored) == len(prompt) - 1
+    for scored, token, logprobs_V in zip(sequence.scored, prompt[1:], expected_TV, strict=True):
+        assert scored.logprob == pytest.approx(float(logprobs_V[token]), abs=2e-4)
+        assert scored.rank == int((logprobs_V > logprobs_V[token]).sum()) + 1
+        assert [token for token, _ in scored.top] == logprobs_V.topk(3).indices.tolist()
+
+
+def test_prompt_log_probabilities_do_not_depend_on_how_the_prompt_is_cut() -> None:
+    engines = engine_of(), engine_of()
+    options = RequestOptions(prompt_logprobs=0)
+    whole, pieces = (e.submit(list(range(10, 50)), SamplingParams(1, 0.0), never, options) for e in engines)
+    finish(engines[0], whole)
+    while pieces.finish_reason is None:
+        engines[1].step(max_prefill=7)
+    assert [s.logprob for s in pieces.scored] == pytest.approx([s.logprob for s in whole.scored], abs=1e-4)
+    assert pieces.sampled == whole.sampled
+
+
+def test_a_long_prompt_does_not_keep_running_sequences_waiting() -> None:
+    engine = engine_of()
+    running = engine.submit([5, 6, 7], SamplingParams(8), never)
+    engine.step(max_prefill=4)
+    engine.submit(list(range(10, 50)), SamplingParams(2), never)
+    for expected in range(2, 8):
+        engine.step(max_prefill=4)
+        assert len(running.sampled) == expected
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(6, 0.0), SamplingParams(6, 0.7), SamplingParams(6, 1.0, top_p=0.5, top_k=5, min_p=0.01)]
+)
+def test_top_log_probabilities_are_of_the_distribution_that_was_sampled(params: SamplingParams) -> None:
+    engine = engine_of()
+    plain = engine.submit(list(range(10, 20)), params, never)
+    sequence = engine.submit(list(range(10, 20)), params, never, RequestOptions(top_logprobs=300))
+    finish(engine, plain, sequence)
+    assert plain.top == []
+    assert sequence.sampled == plain.sampled
+    for token, logprob, top in zip(sequence.sampled, sequence.logprobs, sequence.top, strict=True):
+        assert dict(top)[token] == pytest.approx(logprob, abs=1e-5)
+        assert sum(torch.tensor([logprob for _, logprob in top]).exp()) == pytest.approx(1.0, abs=1e-4)
+        assert [logprob for _, logprob in top] == sorted((logprob for _, logprob in top), reverse=True)
+        assert len(top) <= (params.top_k or 300)
+
+
+def test_stop_ids_of_a_request_act_beside_the_engines_own() -> None:
+    engine = engine_of()
+    free = engine.submit(list(range(10, 20)), SamplingParams(20, 0.0), never)
+    finish(engine, free)
+    first, second = list(dict.fromkeys(free.sampled))[1:3]
+    engine = engine_of(stop_ids=frozenset([second]))
+    own, added, ignored = (
+        engine.submit(free.prompt, SamplingParams(20, 0.0), never, options)
+        for options in (
+            RequestOptions(),
+            RequestOptions(stop_ids=frozenset([first])),
+            RequestOptions(ignore_eos=True),
+        )
+    )
+    finish(engine, own, added, ignored)
+    assert (own.sampled[-1], own.finish_reason) == (second, "stop")
+    assert (added.sampled[-1], added.finish_reason) == (first, "stop")
+    assert (ignored.sampled, ignored.finish_reason) == (free.sampled, "length")
+
+
+def test_nothing_ends_a_sequence_before_its_fewest_tokens() -> None:
+    engine = engine_of()
+    free = engine.submit(list(range(10, 20)), SamplingParams(20, 0.0), never)
+    finish(engine, free)
+    engine = engine_of(stop_ids=frozenset(free.sampled))
+    options = RequestOptions(min_tokens=5)
+    sequence = engine.submit(free.prompt, SamplingParams(20, 0.0), lambda sampled: True, options)
+    finish(engine, sequence)
+    assert len(sequence.sampled) == 5
+    assert not set(sequence.sampled[:4]) & set(free.sampled)
+
+
+def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
+    engine, prompt = engine_of(num_slots=2), list(range(10, 40))
+    running = engine.submit(prompt, SamplingParams(6), never)
+    engine.step()
+    engine.publish(1)
+    before = engine.counters.prefilled
+    other = engine.submit(prompt, SamplingParams(2, seed=1), never)
+    finish(engine, running, other)
+    assert other.sampled[0] != running.sampled[0]
+    assert running.versions == [0] + [1] * 5
+    assert engine.counters.prefilled - before == len(prompt) - 1
+    again = engine.submit(prompt, SamplingParams(2), never)
+    continued = engine.submit([*running.tokens, 7], SamplingParams(2), never)
+    finish(engine, again, continued)
+    # From `other`, which fed the whole prompt; of `running` there is nothing.
+    assert (again.cached, continued.cached) == (len(prompt) - 1, len(prompt))
+    assert engine.counters.cached == 2 * len(prompt) - 1
+    assert engine.counters.sampled == 6 + 2 + 2 + 2
