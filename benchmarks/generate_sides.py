@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from generate_work import Case, case_of
-from harness import HERE, Report, Runs, Side, median, roofline
+from harness import HERE, Report, Runs, Side, cores, median, roofline
 from roofline import ModelShape, Work, decode_work, model_shape, prefill_work
 from slimrl.models.resolve import resolve
 from wide_gguf import source_gguf, write_wide
@@ -39,6 +39,13 @@ def private(arguments: argparse.Namespace) -> dict[str, str]:
 def sides(arguments: argparse.Namespace, cases: Sequence[Case], directory: Path) -> list[Side]:
     """Every side to measure, for every dtype. llama.cpp's model files are written to `directory`."""
     found = []
+    bound = ",".join(map(str, cores()[: arguments.threads]))
+    # Left to itself, vLLM keeps one core for its front end.
+    of_vllm = {
+        "VLLM_CPU_OMP_THREADS_BIND": bound,
+        "VLLM_CPU_KVCACHE_SPACE": "4",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    }
     for dtype in arguments.dtype:
         options = ["--model", str(resolve(arguments.model)), "--dtype", dtype, "--threads", str(arguments.threads)]
         options += ["--passes", str(arguments.passes), "--cases", *map(str, cases)]
@@ -53,7 +60,8 @@ def sides(arguments: argparse.Namespace, cases: Sequence[Case], directory: Path)
             commands["vLLM"] = [arguments.vllm_python, str(HERE / "vllm_generate.py")]
         if arguments.transformers_python:
             commands["transformers"] = [arguments.transformers_python, str(HERE / "transformers_generate.py")]
-        found += [Side(name, dtype, [*command, *options]) for name, command in commands.items()]
+        for name, command in commands.items():
+            found.append(Side(name, dtype, [*command, *options], of_vllm if name == "vLLM" else {}))
     return found
 
 

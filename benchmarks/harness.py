@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,12 @@ Runs = dict[str, dict[str, list[Report]]]  # dtype -> side -> a report for each 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison. `command` gets `--output FILE` appended."""
+    """One side of a comparison. `command` gets `--output FILE` appended, and runs in `environment` besides its own."""
 
     name: str
     dtype: str
     command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def common_arguments(description: str, result: str, repetitions: int) -> argparse.ArgumentParser:
@@ -44,25 +45,26 @@ def common_arguments(description: str, result: str, repetitions: int) -> argpars
     parser.add_argument(
         "--repetitions", type=int, default=repetitions, help="processes of each side, the sides in turn"
     )
-    parser.add_argument("--threads", type=int, default=num_cores(), help="threads of each side; all cores by default")
+    parser.add_argument("--threads", type=int, default=len(cores()), help="threads of each side; all cores by default")
     parser.add_argument("--output", type=Path, default=RESULTS / result)
     return parser
 
 
-def num_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+def cores() -> list[int]:
+    """The cores that this process may use."""
+    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(os.cpu_count() or 1))
 
 
 def alternate(sides: Sequence[Side], repetitions: int, threads: int) -> Runs:
     """Run the sides in turn, `repetitions` times over. Each report gets the machine's speed just before, `machine`."""
     if (load := os.getloadavg()[0]) > BUSY:
         print(f"Load average is {load:.1f}: others are computing, the times will mislead.", flush=True)
+    measuring = Side("machine", "", [sys.executable, str(HERE / "roofline.py")])
     runs: Runs = {}
     for repetition in range(repetitions):
         for side in sides:
-            machine = run_side([sys.executable, str(HERE / "roofline.py")], threads)
-            report = run_side(side.command, threads) | {"machine": machine}
+            machine = run_side(measuring, threads)
+            report = run_side(side, threads) | {"machine": machine}
             runs.setdefault(side.dtype, {}).setdefault(side.name, []).append(report)
             speed = f"{machine[f'{side.dtype}_gflops']:.0f} GFLOP/s, {machine['memory_gb_per_s']:.0f} GB/s before it"
             print(
@@ -71,19 +73,19 @@ def alternate(sides: Sequence[Side], repetitions: int, threads: int) -> Runs:
     return runs
 
 
-def run_side(command: Sequence[str], threads: int) -> Report:
+def run_side(side: Side, threads: int) -> Report:
     """Run one side to its end and read what it measured. Its own output is shown only if it fails."""
     with tempfile.TemporaryDirectory() as directory:
         output = Path(directory) / "report.json"
         result = subprocess.run(
-            [*command, "--output", str(output)],
-            env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads)},
+            [*side.command, "--output", str(output)],
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(threads), **side.environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         if result.returncode:
-            sys.exit(f"{result.stdout}\n{shlex.join(command)} failed with status {result.returncode}")
+            sys.exit(f"{result.stdout}\n{shlex.join(side.command)} failed with status {result.returncode}")
         report: Report = json.loads(output.read_text(encoding="utf-8"))
     return report
 
@@ -110,7 +112,7 @@ def machine_facts() -> dict[str, Any]:
     flags = next((line.partition(":")[2].split() for line in _cpu_info() if line.startswith("flags")), [])
     return {
         "cpu": models[0] if models else platform.processor(),
-        "cores": num_cores(),
+        "cores": len(cores()),
         "bfloat16_instructions": sorted({"avx512_bf16", "amx_bf16"} & set(flags)),
         "python": platform.python_version(),
         "load_average_before": round(os.getloadavg()[0], 2),
