@@ -52,7 +52,8 @@ def steps_on_disk(output_dir: Path) -> set[str]:
 
 
 def weights_of(optimizer: MasterAdamW) -> torch.Tensor:
-    return optimizer.masters[0].detach()
+    master: torch.Tensor = optimizer.state_dict()["parameters"]["weight"]["master"]
+    return master
 
 
 def draw() -> list[float]:
@@ -141,7 +142,7 @@ def state_bytes(content: object) -> bytes:
         lambda good: good[:-1],
         lambda good: b"<html>not found</html>",
         lambda good: state_bytes([1]),
-        lambda good: state_bytes({"optimizer": {"masters": {}, "adamw": {}}, "rng": {}}),
+        lambda good: state_bytes({"optimizer": {"updates": 1, "parameters": {}}, "rng": {}}),
         lambda good: state_bytes({"optimizer": 1}),
     ],
     ids=["empty", "half", "cut", "html", "list", "other model", "other kind"],

@@ -42,8 +42,9 @@ def test_saves_at_the_interval_and_at_the_end_and_keeps_the_newest(tmp_path, int
 
 def test_resume_takes_up_the_newest_checkpoint_and_a_fresh_start_ignores_it(tmp_path):
     state = tiny_state()
-    with torch.no_grad():
-        state.optimizer.masters[0].fill_(0.25)
+    masters = state.optimizer.state_dict()
+    next(iter(masters["parameters"].values()))["master"].fill_(0.25)
+    state.optimizer.load_state_dict(masters)
     run(state, tmp_path, 2, CkptConfig())
     resumed = start(tiny_policy(), OptimConfig(), tmp_path, resume=True)
     assert resumed.progress == state.progress

@@ -85,8 +85,7 @@ class _Layer:
         self._head_dim = int(attention.head_dim)
         self._num_query = attention.q_proj.out_features // self._head_dim
         self._num_key = attention.k_proj.out_features // self._head_dim
-        sliding = config.model_type != "llama" and config.layer_types[self._index] == "sliding_attention"
-        self._window = int(config.sliding_window) if sliding else 0
+        self._window = window_of(config, self._index)
         self._norms = _Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)
         normed = config.model_type == "qwen3"
         self._query_norm = _Norm(attention.q_norm) if normed else None
@@ -111,6 +110,12 @@ class _Layer:
         hidden_TD = self._out(plan.attend(inputs).reshape(len(hidden_TD), -1), plus=hidden_TD)
         gate, up = self._gate_up(after(hidden_TD)).chunk(2, -1)
         return self._down(F.silu(gate).mul_(up), plus=hidden_TD)
+
+
+def window_of(config: Any, layer: int) -> int:
+    """How many positions the layer's attention looks back; 0 means all."""
+    sliding = config.model_type != "llama" and config.layer_types[layer] == "sliding_attention"
+    return int(config.sliding_window) if sliding else 0
 
 
 class _Norm:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from slimrl.models.forward import head_logits, hidden_states
+from slimrl.models.forward import head_logits
+from slimrl.models.training import training_hidden
 from slimrl.trainer.packing import Pack, PackedPlan
 
 CHUNK = 512
@@ -25,7 +26,7 @@ def target_logprobs(module: nn.Module, pack: Pack, temperature: float) -> tuple[
 
     The entropy is that of the whole distribution, in nats, and carries no gradient.
     """
-    hidden_TD = hidden_states(module, pack.token_ids_T, pack.positions_T, PackedPlan(pack))
+    hidden_TD = training_hidden(module, pack.token_ids_T, pack.positions_T, PackedPlan(pack))
     hidden_ND = hidden_TD.index_select(0, pack.source_N)
     chunks = zip(hidden_ND.split(CHUNK), pack.target_N.split(CHUNK), strict=True)
     results = [_ChunkLogprobs.apply(hidden, target, module, temperature) for hidden, target in chunks]

@@ -3,12 +3,15 @@
 A bfloat16 weight near 1 moves in steps of 1/128, so small updates would vanish: the optimizer keeps float32 masters
 and writes them back to the module after each step. Rounded to nearest, all weights would still stay where they were for
 many steps, because those of a bfloat16 checkpoint begin exactly on a step; each is rounded at a threshold of its own
-(dithering), so that the share of the weights that have moved is right from the first update on. Gradients are added up
-in float32 as soon as they are made, and the module's own are freed, so micro-batches lose no precision.
+(dithering), so that the share of the weights that have moved is right from the first update on.
+
+Memory, for each weight: the module's own number, the 16 bits that it lacks to its master, two float32 moments, and the
+gradient in the dtype it was made in, or in float32 as soon as a second micro-batch adds to it. A step goes through all
+of that once, in pieces that stay in the processor's cache.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -17,7 +20,7 @@ from torch import Tensor, nn
 from slimrl.config.train import OptimConfig, ScheduleConfig
 from slimrl.types import Metrics
 
-# Numbers moved at a time: 1 MiB in float32, which stays in the processor's cache.
+# Numbers worked on at a time: 1 MiB in float32.
 PIECE = 1 << 18
 
 
@@ -36,103 +39,140 @@ class MasterAdamW:
     """The module's parameters as float32 masters with their AdamW state. Call `step` after the backward passes."""
 
     def __init__(self, module: nn.Module, config: OptimConfig) -> None:
-        self.names = [name for name, p in module.named_parameters() if p.requires_grad]
-        self._parameters = [p for p in module.parameters() if p.requires_grad]
-        self.masters = [_master(p) for p in self._parameters]
-        self._hooks = []
-        for parameter, master in zip(self._parameters, self.masters, strict=True):
-            if master is not parameter:
-                master.grad = torch.zeros_like(master)
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(_moving_to(master)))
+        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         generator = torch.Generator().manual_seed(0)  # the same thresholds in every run, so that runs repeat exactly
         threshold = torch.randint(1 << 16, (PIECE,), generator=generator, dtype=torch.int32)
-        self._threshold = threshold.to(next(module.parameters()).device)
+        threshold = threshold.to(next(module.parameters()).device)
+        self._trained = {name: _Trained(parameter, threshold) for name, parameter in trained.items()}
         self._config = config
-        self._adamw = torch.optim.AdamW(
-            [
-                {"params": [m for m in self.masters if m.ndim >= 2], "weight_decay": config.weight_decay},
-                {"params": [m for m in self.masters if m.ndim < 2], "weight_decay": 0.0},
-            ],
-            lr=config.lr,
-            betas=(config.beta1, config.beta2),
-            eps=config.eps,
-            fused=True,
-        )
+        self._updates = 0
 
+    @torch.no_grad()
     def step(self, lr_factor: float) -> Metrics:
         """Clip, update masters and module, clear gradients. Returns the `optim/...` metrics: the gradient's norm is
         that before clipping, and when it is not finite the update is skipped."""
-        lr = self._config.lr * lr_factor
-        norm = float(nn.utils.clip_grad_norm_(self.masters, self._config.max_grad_norm))
+        lr, config = self._config.lr * lr_factor, self._config
+        norm = math.hypot(*(trained.gradient_norm() for trained in self._trained.values()))
         skipped = not math.isfinite(norm)
         if not skipped:
-            for group in self._adamw.param_groups:
-                group["lr"] = lr
-            self._adamw.step()
-            self._write_back()
-        self._adamw.zero_grad(set_to_none=False)
+            self._updates += 1
+            clip = min(1.0, config.max_grad_norm / (norm + 1e-6))
+            for trained in self._trained.values():
+                trained.update(config, lr, clip, self._updates)
+        for trained in self._trained.values():
+            trained.gradient = None
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def release(self) -> None:
         """Let go of the module, so that another optimizer can take it."""
-        for hook in self._hooks:
-            hook.remove()
-        for parameter in self._parameters:
-            parameter.grad = None
+        for trained in self._trained.values():
+            trained.hook.remove()
+            trained.gradient = None
 
-    def state_dict(self) -> dict[str, object]:
-        """Masters by name, and AdamW's own state: all that a resumed run needs."""
-        masters = {name: master.detach() for name, master in zip(self.names, self.masters, strict=True)}
-        return {"masters": masters, "adamw": self._adamw.state_dict()}
+    def state_dict(self) -> dict[str, Any]:
+        """Masters and moments by name: all that a resumed run needs."""
+        states = {name: trained.state() for name, trained in self._trained.items()}
+        return {"updates": self._updates, "parameters": states}
 
-    @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over masters and moments; weight decay, betas and eps stay those of this optimizer's config.
 
         Raises KeyError, ValueError or RuntimeError if the state is of another model.
         """
-        for name, master in zip(self.names, self.masters, strict=True):
-            master.copy_(state["masters"][name])
-        pairs = zip(self._adamw.param_groups, state["adamw"]["param_groups"], strict=True)
-        groups = [{**today, "params": saved["params"]} for today, saved in pairs]
-        self._adamw.load_state_dict({"state": state["adamw"]["state"], "param_groups": groups})
-        self._write_back()
+        if unknown := state["parameters"].keys() - self._trained.keys():
+            raise KeyError(f"the model has no {min(unknown)}")
+        for name, trained in self._trained.items():
+            trained.load(state["parameters"][name])
+        self._updates = int(state["updates"])
+
+
+class _Trained:
+    """One parameter: its master, AdamW's moments of its gradient, and the gradient of the step at hand.
+
+    The master of a bfloat16 weight is kept as the 16 bits below it, `low`. With the threshold added, the upper half of
+    the master's 32 bits is the weight and the lower half is `low`; so nothing is stored twice.
+    """
+
+    def __init__(self, parameter: nn.Parameter, threshold: Tensor) -> None:
+        self._weight = parameter.detach().view(-1)
+        self._shape = parameter.shape
+        self._threshold = threshold
+        rounded = parameter.dtype != torch.float32
+        self._low = torch.empty_like(self._weight, dtype=torch.int16) if rounded else None
+        self._mean, self._square = (torch.zeros_like(self._weight, dtype=torch.float32) for _ in range(2))
+        for piece in self._pieces():
+            self._write(piece, self._weight[piece].float())
+        self.gradient: Tensor | None = None
+        self.hook = parameter.register_post_accumulate_grad_hook(self._collect)
+
+    def gradient_norm(self) -> float:
+        """The 2-norm of the gradient."""
+        if self.gradient is None:
+            return 0.0
+        return float(torch.linalg.vector_norm(self.gradient, dtype=torch.float32))
+
+    def update(self, config: OptimConfig, lr: float, clip: float, t: int) -> None:
+        """The t-th AdamW update (1711.05101), with the gradient times `clip`; decay for matrices alone."""
+        if self.gradient is None:
+            return
+        decay = config.weight_decay if len(self._shape) >= 2 else 0.0
+        beta1, beta2 = config.beta1, config.beta2
+        for piece in self._pieces():
+            gradient = self.gradient[piece].float() * clip
+            mean = self._mean[piece].lerp_(gradient, 1 - beta1)
+            square = self._square[piece].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+            master = self._read(piece).mul_(1 - lr * decay)
+            deviation = square.sqrt().div_(math.sqrt(1 - beta2**t)).add_(config.eps)
+            self._write(piece, master.addcdiv_(mean, deviation, value=-lr / (1 - beta1**t)))
+
+    def state(self) -> dict[str, Tensor]:
+        """The master and the moments, in the parameter's shape."""
+        master = torch.cat([self._read(piece) for piece in self._pieces()])
+        tensors = {"master": master, "mean": self._mean, "square": self._square}
+        return {name: tensor.view(self._shape) for name, tensor in tensors.items()}
 
     @torch.no_grad()
-    def _write_back(self) -> None:
-        for parameter, master in zip(self._parameters, self.masters, strict=True):
-            if master is not parameter:
-                for rounded, exact in zip(_pieces(parameter), _pieces(master), strict=True):
-                    rounded.copy_(dithered(exact, self._threshold))
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take over what `state` gave, and write it to the module."""
+        for name, tensor in state.items():
+            if tensor.shape != self._shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
+        self._mean.copy_(state["mean"].reshape(-1))
+        self._square.copy_(state["square"].reshape(-1))
+        master = state["master"].reshape(-1).to(self._weight.device)
+        for piece in self._pieces():
+            self._write(piece, master[piece])
 
+    def _collect(self, parameter: Tensor) -> None:
+        """Take the parameter's fresh gradient out of it and add it to those of earlier micro-batches, in float32."""
+        assert parameter.grad is not None
+        fresh, parameter.grad = parameter.grad.contiguous().view(-1), None
+        if self.gradient is None:
+            self.gradient = fresh
+            return
+        self.gradient = self.gradient.float()
+        for piece in self._pieces():  # because PyTorch first makes a float32 copy of what it adds
+            self.gradient[piece].add_(fresh[piece])
 
-def dithered(exact: Tensor, threshold: Tensor) -> Tensor:
-    """Round float32 numbers to bfloat16, each at its own threshold instead of at the half.
+    def _pieces(self) -> Iterator[slice]:
+        return (slice(start, start + PIECE) for start in range(0, len(self._weight), PIECE))
 
-    The 16 bits that bfloat16 lacks, as a number in [0, 65536), plus the threshold: from 65536 on the result is the next
-    number away from zero. What bfloat16 can represent stays as it is.
-    """
-    return ((exact.view(torch.int32) + threshold[: len(exact)]) >> 16).to(torch.int16).view(torch.bfloat16)
+    def _read(self, piece: slice) -> Tensor:
+        """The master's numbers, float32: a view of the weight, or made from its two halves."""
+        weight = self._weight[piece]
+        if self._low is None:
+            return weight
+        halves = torch.stack((self._low[piece], weight.view(torch.int16)), -1)
+        return halves.view(torch.int32).view(-1).sub_(self._threshold[: len(weight)]).view(torch.float32)
 
-
-def _pieces(tensor: Tensor) -> tuple[Tensor, ...]:
-    pieces: tuple[Tensor, ...] = tensor.view(-1).split(PIECE)
-    return pieces
-
-
-def _master(parameter: nn.Parameter) -> nn.Parameter:
-    """The float32 master of a parameter: itself if it is float32 already."""
-    return parameter if parameter.dtype == torch.float32 else nn.Parameter(parameter.detach().float())
-
-
-def _moving_to(master: nn.Parameter) -> Callable[[Tensor], None]:
-    """A hook that adds a parameter's fresh gradient to its master's and frees it."""
-
-    def move(parameter: Tensor) -> None:
-        assert parameter.grad is not None and master.grad is not None
-        # In pieces, because PyTorch first makes a float32 copy of what it adds.
-        for total, fresh in zip(_pieces(master.grad), _pieces(parameter.grad.contiguous()), strict=True):
-            total.add_(fresh)
-        parameter.grad = None
-
-    return move
+    def _write(self, piece: slice, master: Tensor) -> None:
+        """Set master and weight. The weight is the master rounded at the threshold instead of at the half: the 16 bits
+        that bfloat16 lacks, as a number in [0, 65536), plus the threshold; from 65536 on it is the next number away
+        from zero. What bfloat16 can represent stays as it is."""
+        weight = self._weight[piece]
+        if self._low is None:
+            weight.copy_(master)
+            return
+        halves = (master.view(torch.int32) + self._threshold[: len(weight)]).view(torch.int16).view(-1, 2)
+        self._low[piece] = halves[:, 0]
+        weight.view(torch.int16).copy_(halves[:, 1])

@@ -1,0 +1,198 @@
+"""The policy's forward for training on a CPU, with gradients worked out by hand.
+
+Autograd keeps what every operation was given, and a decoder layer of transformers is some 40 of them. Here a layer is
+four pieces (normalise and project, rotate, attend, mix) that keep only what the backward pass cannot cheaply make
+again: a third of the memory, and half as many passes over it. The numbers are those of the module and of
+`models/fused.py`; tests and the guard of every step hold all three together. Knows nothing of packing: what attends to
+what is the `AttentionPlan`'s business, as everywhere.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from slimrl.models.attention import AttentionPlan, LayerInputs
+from slimrl.models.forward import hidden_states
+from slimrl.models.fused import FUSED, window_of
+
+
+def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
+    """Final hidden states (T, D) of one flat row of tokens, with a gradient, by the cheapest way there is."""
+    causal: Any = module
+    if not can_train(module):
+        return hidden_states(module, token_ids_T, positions_T, plan)
+    decoder = causal.get_decoder()
+    hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
+    cos, sin = decoder.rotary_emb(hidden_TD[None], positions_T[None])
+    half = cos.shape[-1] // 2
+    signed_sin = torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), -1)
+    for layer in decoder.layers:
+        hidden_TD = _attended(layer, causal.config, hidden_TD, (cos[0, :, None], signed_sin), plan)
+        norm, mlp = layer.post_attention_layernorm, layer.mlp
+        weights = norm.weight, mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight
+        hidden_TD = _GatedMLP.apply(hidden_TD, norm.variance_epsilon, *weights)
+    return _normed(hidden_TD, decoder.norm)
+
+
+def can_train(module: nn.Module) -> bool:
+    """Whether the pieces below are what the module consists of, on a device where they were tried."""
+    config: Any = module.config
+    known = config.model_type in FUSED and config.hidden_act == "silu"
+    return known and next(module.parameters()).device.type == "cpu"
+
+
+def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
+    """The hidden states plus what attention adds to them."""
+    attention = layer.self_attn
+    query, key, value = _projected(hidden_TD, layer.input_layernorm, attention)
+    if config.model_type == "qwen3":
+        query, key = _normed(query, attention.q_norm), _normed(key, attention.k_norm)
+    inputs = LayerInputs(
+        layer=int(attention.layer_idx),
+        query=_rows(_Rotate.apply(query, *rotary)),
+        key=_rows(_Rotate.apply(key, *rotary)),
+        value=_rows(value),
+        scale=float(attention.scaling),
+        window=window_of(config, int(attention.layer_idx)),
+    )
+    attended_TD = plan.attend(inputs).reshape(len(hidden_TD), -1)
+    return torch.addmm(hidden_TD, attended_TD, attention.o_proj.weight.t())
+
+
+def _projected(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tensor]:
+    """Queries (T, H, D), keys and values (T, H_kv, D) of the normalised hidden states, from one product."""
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    weights = [projection.weight for projection in projections]
+    biases = [projection.bias for projection in projections if projection.bias is not None]
+    joint = _NormLinear.apply(hidden_TD, norm.weight, norm.variance_epsilon, *weights)
+    if biases:
+        joint = joint + torch.cat(biases)
+    parts = joint.split([len(weight) for weight in weights], -1)
+    return [part.unflatten(-1, (-1, int(attention.head_dim))) for part in parts]
+
+
+def _normed(x: Tensor, norm: Any) -> Tensor:
+    normed: Tensor = _Norm.apply(x, norm.weight, norm.variance_epsilon)
+    return normed
+
+
+def _rows(heads: Tensor) -> Tensor:
+    """(T, H, D) as (1, H, T, D)."""
+    return heads.transpose(0, 1)[None]
+
+
+class _Norm(torch.autograd.Function):
+    """y = w x / rms(x) over the last dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        scale = _scale(x, eps)
+        ctx.save_for_backward(x, weight, scale)
+        return _unit(x, scale).mul_(weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *_norm_backward(grad, *ctx.saved_tensors), None
+
+
+class _NormLinear(torch.autograd.Function):
+    """All projections of one normalised input side by side: (T, sum of their widths)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, *projections: Tensor) -> Tensor:
+        scale = _scale(x, eps)
+        ctx.save_for_backward(x, weight, scale, *projections)
+        return F.linear(_unit(x, scale).mul_(weight), torch.cat(projections))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, scale, *projections = ctx.saved_tensors
+        normed = _unit(x, scale).mul_(weight)
+        grad_projections = _outer(grad, normed).split([len(projection) for projection in projections])
+        grad_x, grad_weight = _norm_backward(grad @ torch.cat(projections), x, weight, scale)
+        return grad_x, grad_weight, None, *grad_projections
+
+
+class _Rotate(torch.autograd.Function):
+    """Rotary positions: (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of every head."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, signed_sin)
+        return _rotated(x, cos, signed_sin)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        cos, signed_sin = ctx.saved_tensors
+        return _rotated(grad, cos, -signed_sin), None, None
+
+
+class _GatedMLP(torch.autograd.Function):
+    """x + down(silu(gate(n)) up(n)) with n = norm(x)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float, *weights: Tensor) -> Tensor:
+        weight, gate, up, down = weights
+        scale = _scale(x, eps)
+        normed = _unit(x, scale).mul_(weight)
+        gated, upped = F.linear(normed, gate), F.linear(normed, up)
+        ctx.save_for_backward(x, weight, scale, gate, up, down, gated, upped)
+        return torch.addmm(x, F.silu(gated).mul_(upped), down.t())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, scale, gate, up, down, gated, upped = ctx.saved_tensors
+        active = F.silu(gated)
+        grad_down = _outer(grad, active * upped)
+        grad_mixed = grad @ down
+        grad_up = active.mul_(grad_mixed)
+        grad_gate = torch.ops.aten.silu_backward(grad_mixed.mul_(upped), gated)
+        normed = _unit(x, scale).mul_(weight)
+        grad_normed = torch.addmm(grad_gate @ gate, grad_up, up)
+        grad_x, grad_weight = _norm_backward(grad_normed, x, weight, scale)
+        return grad_x.add_(grad), None, grad_weight, _outer(grad_gate, normed), _outer(grad_up, normed), grad_down
+
+
+def _scale(x: Tensor, eps: float) -> Tensor:
+    """1 / rms(x) over the last dimension, float32, that dimension kept with size 1."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+    scale: Tensor = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    return scale
+
+
+def _unit(x: Tensor, scale: Tensor) -> Tensor:
+    """x scaled in float32 and rounded to its dtype, as transformers does before it multiplies with the weight."""
+    return torch.mul(x, scale, out=torch.empty_like(x))
+
+
+def _norm_backward(grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of x and the weight. With u = x scale and g = grad weight: scale (g - u mean(g u)).
+
+    PyTorch's layer norm has a fused kernel for scale (g - mean(g) - u mean(g u)) when told that the mean of x is 0.
+    """
+    D = x.shape[-1]
+    rows, exact = x.reshape(-1, D), weight.float()
+    flat, scale = grad.reshape(-1, D), scale.reshape(-1, 1)
+    zero = torch.zeros_like(scale)
+    grad_x, grad_weight, _ = torch.ops.aten.native_layer_norm_backward(
+        flat, rows, (D,), zero, scale, exact, exact, [True, True, False]
+    )
+    mean = flat.mv(weight).float().div_(D)[:, None]
+    return grad_x.add_(mean * scale).view_as(x), grad_weight.to(weight.dtype)
+
+
+def _rotated(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), signed_sin)
+
+
+def _outer(grad: Tensor, x: Tensor) -> Tensor:
+    """The gradient of a linear layer's weight."""
+    return grad.t() @ x
