@@ -1,7 +1,7 @@
 """The work that all sides of `train_step.py` do: batches of made-up sequences, a loss, and how a side reports.
 
-The loss is -A log p(token), summed over the trained tokens and divided by their number; A is -1 and +1 by turns. Imported
-by several interpreters, so it needs nothing but the standard library.
+The loss is -A log p(token), summed over the trained tokens and divided by their number; A is -1 and +1 by turns.
+Imported by several interpreters, so it needs nothing but the standard library.
 """
 
 import argparse
