@@ -85,10 +85,11 @@ def decode_work(shape: ModelShape, batch: int, context: float, width: int) -> Wo
     return Work(batch * (2 * (shape.body + shape.head) + attention) / 1e9, (weights + batch * kv_bytes) / 1e9)
 
 
-def prefill_work(shape: ModelShape, batch: int, prompt: int, width: int) -> Work:
-    """The forward of `batch` prompts: causal attention, and the head for the last token of each."""
-    attention = 4 * shape.layers * shape.attention_width * prompt * (prompt + 1) / 2
-    flop = batch * (2 * shape.body * prompt + 2 * shape.head + attention)
+def prefill_work(shape: ModelShape, batch: int, prompt: int, width: int, known: int = 0) -> Work:
+    """The forward of `batch` prompts behind `known` tokens whose keys and values are there: causal attention, and the
+    head for the last token of each."""
+    pairs = prompt * known + prompt * (prompt + 1) / 2
+    flop = batch * (2 * shape.body * prompt + 2 * shape.head + 4 * shape.layers * shape.attention_width * pairs)
     return Work(flop / 1e9, (shape.body + shape.head) * width / 1e9)
 
 
