@@ -20,11 +20,13 @@ ARGV = {
     "sft": ["--data.type", "expert", "--data.env.id", "reverse-text"],
     "trainer": [],
     "eval": ["--env.0.id", "reverse-text"],
+    "inference": [],
 }
+LAUNCHERS = ("slimrl.launch.local", "slimrl.launch.serve")
 
 
 class FakeLaunch(types.ModuleType):
-    """Stands in for the launcher, which would load a model: remembers what it was given."""
+    """Stands in for the launchers, which would load a model: remembers what it was given."""
 
     def __init__(self, failure: BaseException | None = None) -> None:
         super().__init__("slimrl.launch.local")
@@ -49,7 +51,8 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> FakeLaunch:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, fake: FakeLaunch) -> FakeLaunch:
-    monkeypatch.setitem(sys.modules, "slimrl.launch.local", fake)
+    for launcher in LAUNCHERS:
+        monkeypatch.setitem(sys.modules, launcher, fake)
     for name in [name for name in os.environ if name.startswith(("SLIMRL_", "PRIME_"))]:
         monkeypatch.delenv(name)
     return fake
@@ -57,15 +60,17 @@ def install(monkeypatch: pytest.MonkeyPatch, fake: FakeLaunch) -> FakeLaunch:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_starts_its_run_and_returns_its_status(command: str, launch: FakeLaunch) -> None:
-    assert cli.run([command, *ARGV[command], "--seed", "3"]) == 7
+    argv = [*ARGV[command], "--model.num_threads", "3"]
+    assert cli.run([command, *argv]) == 7
     [(started, resolved)] = launch.started
     assert started == command
-    assert resolved == load(COMMANDS[command], [*ARGV[command], "--seed", "3"], {})
+    assert resolved == load(COMMANDS[command], argv, {})
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_console_script_is_the_command(command: str, launch: FakeLaunch, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = {"rl": cli.rl, "sft": cli.sft, "trainer": cli.trainer, "eval": cli.eval_}
+    scripts["inference"] = cli.inference
     monkeypatch.setattr(sys, "argv", [command, *ARGV[command]])
     assert scripts[command]() == 7
     monkeypatch.setattr(sys, "argv", ["slimrl", command, *ARGV[command]])
@@ -89,7 +94,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["rll"], "slimrl: there is no command `rll`. Did you mean `rl`? Known: eval, rl, sft, trainer.\n"),
+        (["rll"], "slimrl: there is no command `rll`. Did you mean `rl`? Known: eval, inference, rl, sft, trainer.\n"),
         (["@", "f.toml"], "slimrl: @: the command comes first"),
         (["--seed", "3"], "slimrl: --seed: the command comes first"),
         (["rl", "--sed", "3"], "slimrl: --sed: there is no such setting. Did you mean `seed`?"),
@@ -128,6 +133,7 @@ def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (["trainer", "--resume"], "slimrl trainer --resume\n"),
         (["eval", *ARGV["eval"]], "slimrl eval --env.0.id reverse-text\n"),
+        (["inference", "--port", "0"], "slimrl inference --port 0\n"),
     ],
 )
 def test_interrupt_says_how_to_go_on(

@@ -19,10 +19,11 @@ slimrl: reinforcement learning for small language models, on the hardware you ha
 
 usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
 
-  slimrl rl       train by reinforcement learning: sample, score, update, repeat
-  slimrl sft      train on given conversations (supervised fine-tuning)
-  slimrl eval     measure the mean reward of a model, with a 95% interval
-  slimrl trainer  run the trainer alone, on made-up samples
+  slimrl rl         train by reinforcement learning: sample, score, update, repeat
+  slimrl sft        train on given conversations (supervised fine-tuning)
+  slimrl eval       measure the mean reward of a model, with a 95% interval
+  slimrl trainer    run the trainer alone, on made-up samples
+  slimrl inference  serve a model over HTTP, in OpenAI's protocol
 
 Each is a command of its own too (`uv run rl ...`); `slimrl COMMAND --help` lists its settings.
 
@@ -60,6 +61,11 @@ def eval_() -> int:
     return run(["eval", *sys.argv[1:]])
 
 
+def inference() -> int:
+    """The console script `inference`."""
+    return run(["inference", *sys.argv[1:]])
+
+
 def run(argv: Sequence[str]) -> int:
     """Runs one command line. Returns the run's exit status, 2 after a mistake of the user's, 130 after Ctrl-C."""
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -79,7 +85,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _find(name: str) -> Callable[[Sequence[str]], int]:
-    commands = {"rl": _rl, "sft": _sft, "trainer": _trainer, "eval": _eval}
+    commands = {"rl": _rl, "sft": _sft, "trainer": _trainer, "eval": _eval, "inference": _inference}
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
     if name not in commands:
@@ -131,6 +137,17 @@ def _eval(argv: Sequence[str]) -> int:
     return _command(EvalRunConfig, argv, start)
 
 
+def _inference(argv: Sequence[str]) -> int:
+    from slimrl.config.serve import ServeConfig
+
+    def start(resolved: "Resolved[ServeConfig]") -> int:
+        from slimrl.launch.serve import run_inference
+
+        return run_inference(resolved)
+
+    return _command(ServeConfig, argv, start)
+
+
 def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:
     """Prints the help or the resolved configuration if asked, else starts the run."""
     if {"-h", "--help"} & set(argv):
@@ -153,6 +170,8 @@ def _interrupted(argv: Sequence[str]) -> str:
     again = f"slimrl {shlex.join(argv)}"
     if argv[0] == "eval":
         return f"Interrupted. To evaluate again: {again}"
+    if argv[0] == "inference":
+        return f"Interrupted. To serve again: {again}"
     return f"Interrupted. To continue from the last checkpoint: {again}{'' if '--resume' in argv else ' --resume'}"
 
 

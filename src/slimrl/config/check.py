@@ -4,12 +4,14 @@ What cannot act is an error: a clip range for a loss that does not clip would be
 switched off (`wandb.enabled = false`, `warmup.max_steps = 0`) keeps its settings, so that one flag can switch it on.
 """
 
+import ipaddress
 import re
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.run import EvalRunConfig, FileDataConfig, HubDataConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.config.schema import Path
+from slimrl.config.serve import ServeConfig
 from slimrl.config.train import LossConfig, ScheduleConfig
 from slimrl.errors import UserError
 
@@ -37,6 +39,8 @@ def check(config: CommandConfig) -> None:
             check_sft(config)
         case EvalRunConfig():
             check_eval(config)
+        case ServeConfig():
+            check_serve(config)
 
 
 def check_rl(config: RLConfig) -> None:
@@ -102,6 +106,25 @@ def check_eval(config: EvalRunConfig) -> None:
                 key,
                 "temperatures",
             )
+
+
+def check_serve(config: ServeConfig) -> None:
+    check_model(config.model)
+    if not config.api_key and not is_loopback(config.host):
+        raise Contradiction(
+            f"host = {config.host} can be reached from other machines, and without an api_key everyone there could use "
+            "the server and replace its weights. Set the variable SLIMRL_API_KEY, or leave host at 127.0.0.1.",
+            "host",
+            "api_key",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_model(model: ModelConfig) -> None:

@@ -1,4 +1,7 @@
-"""The top level of each command: `RLConfig`, `SFTConfig`, `TrainerOnlyConfig`, `EvalRunConfig`."""
+"""The top level of each command: `RLConfig`, `SFTConfig`, `TrainerOnlyConfig`, `EvalRunConfig`.
+
+That of `inference` is in `serve.py`.
+"""
 
 from typing import Annotated, ClassVar, Literal
 
@@ -7,6 +10,7 @@ from pydantic import Field
 from slimrl.config.base import CommandConfig, Config
 from slimrl.config.model import ModelConfig
 from slimrl.config.rollout import EnvConfig, InferenceConfig, OrchestratorConfig
+from slimrl.config.serve import ServeConfig
 from slimrl.config.train import OptimConfig, ScheduleConfig, TrainerConfig
 
 Temperatures = Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
@@ -310,4 +314,5 @@ COMMANDS: dict[str, type[CommandConfig]] = {
     "sft": SFTConfig,
     "trainer": TrainerOnlyConfig,
     "eval": EvalRunConfig,
+    "inference": ServeConfig,
 }

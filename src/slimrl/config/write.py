@@ -2,7 +2,8 @@
 
 Every setting is written, the defaults too, and what is not a default ends in a comment that says where it came from.
 The text loads back to an equal configuration, but for `resume`: that is a wish for one start. Written down, it would
-make a run that reuses the file with another `output_dir` continue whatever is there, without being asked to.
+make a run that reuses the file with another `output_dir` continue whatever is there, without being asked to. A secret
+is not written either.
 """
 
 import contextlib
@@ -19,6 +20,7 @@ from slimrl.errors import UserError
 
 FILE_NAME = "config.toml"
 OF_ONE_START = "resume"
+SECRET = "api_key"
 
 
 def config_toml(resolved: Resolved[C]) -> str:
@@ -49,7 +51,9 @@ def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Itera
     values = dict(section)
     inner = {key: value for key, value in values.items() if _is_section(value)}
     for key, value in values.items():
-        if key not in inner and name + key != OF_ONE_START:
+        if name + key == SECRET and value:
+            yield f"# {SECRET} is set, and not written here{_comment(SECRET, provenance)}"
+        elif key not in inner and name + key != OF_ONE_START:
             yield f"{key} = {_literal(value)}{_comment(name + key, provenance)}"
     for key, value in inner.items():
         if isinstance(value, Config):

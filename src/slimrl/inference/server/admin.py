@@ -1,0 +1,99 @@
+"""Administration: pause and resume, new weights, adapters. Every change takes place between two steps of the engine.
+
+Sequences that run when the weights change keep their keys and values and go on with the new weights; each token knows
+the version that computed it. An adapter is merged into the weights, so while one is loaded only its name is served:
+a request to the base model would be answered by the adapter.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from slimrl.errors import UserError
+from slimrl.inference.engine import Engine
+from slimrl.inference.server.bodies import LoadAdapterBody, UnloadAdapterBody, UpdateBody
+from slimrl.inference.server.errors import ApiError, bad_request
+from slimrl.inference.server.lora import Adapter, merge, read_adapter
+from slimrl.inference.server.service import Service
+from slimrl.inference.server.weights import copy_weights, read_weights
+
+
+class Administration:
+    """The routes that change what is served; one change at a time."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._changing = asyncio.Lock()
+        self._base: dict[str, Tensor] = {}  # the matrices that the adapter changed, as they were
+
+    async def pause(self) -> dict[str, Any]:
+        self._service.model  # noqa: B018 (503 while loading)
+        await self._service.thread.pause()
+        return self._status("paused")
+
+    async def resume(self) -> dict[str, Any]:
+        self._service.model  # noqa: B018 (503 while loading)
+        await self._service.thread.resume()
+        return self._status("running")
+
+    async def update_weights(self, body: UpdateBody) -> dict[str, Any]:
+        """Replace all weights."""
+        module = self._service.model.policy.module
+        async with self._changing:
+            if self._service.adapter:
+                raise bad_request(
+                    f"The adapter `{self._service.adapter}` is merged into the weights; unload it before an update.",
+                    "weight_dir",
+                )
+            try:
+                weights = await asyncio.to_thread(read_weights, Path(body.weight_dir), module)
+            except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
+                raise bad_request(str(error), "weight_dir") from None
+
+            def apply(engine: Engine) -> None:
+                copy_weights(weights, module)
+                engine.publish(body.version)
+
+            await self._service.thread.call(apply)
+        return self._status("updated")
+
+    async def load_adapter(self, body: LoadAdapterBody) -> str:
+        """Merge an adapter; it takes the place of one of the same name."""
+        service, module = self._service, self._service.model.policy.module
+        async with self._changing:
+            if service.adapter and service.adapter != body.lora_name:
+                raise bad_request(
+                    f"The adapter `{service.adapter}` is loaded, and there can be only one. Unload it first.",
+                    "lora_name",
+                )
+            if body.lora_name == service.base_name:
+                raise bad_request("An adapter cannot have the name of the base model.", "lora_name")
+            try:
+                adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module)
+            except (UserError, ValueError, OSError) as error:
+                raise bad_request(str(error), "lora_path") from None
+            await service.thread.call(lambda engine: self._replace(engine, adapter, body.version))
+            service.adapter = body.lora_name
+        return f"Success: LoRA adapter '{body.lora_name}' added successfully."
+
+    async def unload_adapter(self, body: UnloadAdapterBody) -> str:
+        """Bring back the base model's weights."""
+        service = self._service
+        service.model  # noqa: B018 (503 while loading)
+        async with self._changing:
+            if service.adapter != body.lora_name:
+                raise ApiError(404, f"The adapter `{body.lora_name}` is not loaded.", param="lora_name")
+            await service.thread.call(lambda engine: self._replace(engine, None, body.version))
+            service.adapter = ""
+        return f"Success: LoRA adapter '{body.lora_name}' removed successfully."
+
+    def _replace(self, engine: Engine, adapter: Adapter | None, version: int | None) -> None:
+        module = self._service.model.policy.module
+        copy_weights(self._base, module)
+        self._base = merge(adapter, module) if adapter else {}
+        engine.publish(engine.version + 1 if version is None else version)
+
+    def _status(self, status: str) -> dict[str, Any]:
+        return {"status": status, "version": self._service.engine.version}

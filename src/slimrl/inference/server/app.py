@@ -1,0 +1,196 @@
+"""The routes. Each checks, hands over, and shapes nothing itself; `/openapi.json` has them all, `docs/server.md` says
+what they mean."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.security import HTTPBearer
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from slimrl.inference.server import bodies, replies
+from slimrl.inference.server.admin import Administration
+from slimrl.inference.server.chat import open_chat
+from slimrl.inference.server.completions import open_completions
+from slimrl.inference.server.errors import install_handlers
+from slimrl.inference.server.events import EventStream, unless_gone
+from slimrl.inference.server.guard import Guard
+from slimrl.inference.server.service import Service
+from slimrl.inference.server.tokens import detokenize, generate, open_generation, tokenize, tokenizer_info
+
+Documented = dict[int | str, dict[str, Any]]
+TEXT: Documented = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+
+def make_app(service: Service) -> FastAPI:
+    """The application around a service. It answers while the model still loads, if only to say so."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        service.thread.start(asyncio.get_running_loop())
+        yield
+        await asyncio.to_thread(service.thread.stop)
+
+    app = FastAPI(title="slimrl inference server", lifespan=lifespan, docs_url=None, redoc_url=None)
+    install_handlers(app)
+    locked = [Depends(HTTPBearer(auto_error=False))] if service.config.api_key else []  # `Guard` checks; this documents
+    app.include_router(_health_route(service))
+    for router in (_state_routes(service), _openai_routes(service), _token_routes(service), _admin_routes(service)):
+        app.include_router(router, dependencies=locked)
+    app.add_middleware(Guard, api_key=service.config.api_key)
+    return app
+
+
+def _json(model: Any) -> Documented:
+    return {200: {"model": model}, **replies.DOCUMENTED_ERRORS}
+
+
+def _streamed(model: Any) -> Documented:
+    events = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+    return {200: {"model": model, **events}, **replies.DOCUMENTED_ERRORS}
+
+
+def _health_route(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/health", responses=_json(replies.HealthReply))
+    async def health() -> Response:
+        """Whether requests can be answered: 200, or 503 while the model loads."""
+        assert service.model
+        return JSONResponse({"status": "ok", "model": service.name})
+
+    return router
+
+
+def _state_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/v1/models", responses=_json(replies.ModelList))
+    async def models() -> Response:
+        """The one model that is served."""
+        assert service.model
+        model = {
+            "id": service.name,
+            "object": "model",
+            "created": service.created,
+            "owned_by": "slimrl",
+            "root": service.config.model.name,
+            "parent": service.base_name if service.adapter else None,
+            "max_model_len": service.config.context_len,
+        }
+        return JSONResponse({"object": "list", "data": [model]})
+
+    @router.get("/metrics", response_class=PlainTextResponse, responses={**TEXT, **replies.DOCUMENTED_ERRORS})
+    async def metrics() -> Response:
+        """The server's numbers in Prometheus' text format."""
+        return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+def _openai_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    async def answer_chat(request: Request, body: bodies.ChatBody) -> Response:
+        chat = await open_chat(service, body)
+        chat.generation.start()
+        if body.stream:
+            return EventStream(chat.chunks(), chat.generation.close)
+        try:
+            return JSONResponse(await unless_gone(request, chat.reply()))
+        finally:
+            chat.generation.close()
+
+    @router.post("/v1/chat/completions", responses=_streamed(replies.ChatReply))
+    async def chat_completions(request: Request, body: bodies.ChatBody) -> Response:
+        """A reply to a conversation."""
+        return await answer_chat(request, body)
+
+    @router.post("/v1/chat/completions/tokens", responses=_streamed(replies.ChatReply))
+    async def chat_completions_of_tokens(request: Request, body: bodies.ChatTokensBody) -> Response:
+        """The same, but the prompt is `tokens`."""
+        return await answer_chat(request, body)
+
+    @router.post("/v1/completions", responses=_streamed(replies.CompletionReply))
+    async def completions(request: Request, body: bodies.CompletionBody) -> Response:
+        """Continuations of prompts."""
+        opened = await open_completions(service, body)
+        opened.generation.start()
+        if body.stream:
+            return EventStream(opened.chunks(), opened.generation.close)
+        try:
+            return JSONResponse(await unless_gone(request, opened.reply()))
+        finally:
+            opened.generation.close()
+
+    return router
+
+
+def _token_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/tokenize", responses=_json(replies.TokenizeReply))
+    async def tokenize_prompt(body: bodies.TokenizeBody) -> Response:
+        """Token ids of a prompt or of messages."""
+        return JSONResponse(await tokenize(service, body))
+
+    @router.post("/detokenize", responses=_json(replies.DetokenizeReply))
+    async def detokenize_tokens(body: bodies.DetokenizeBody) -> Response:
+        """The text of token ids."""
+        return JSONResponse(detokenize(service, body))
+
+    @router.get("/tokenizer_info", responses=_json(replies.TokenizerInfo))
+    async def tell_tokenizer() -> Response:
+        """Special tokens and the chat template."""
+        return JSONResponse(tokenizer_info(service))
+
+    @router.post("/inference/v1/generate", responses=_json(replies.GenerateReply))
+    async def generate_tokens(request: Request, body: bodies.GenerateBody) -> Response:
+        """Token ids in, token ids out."""
+        generation = open_generation(service, body)
+        generation.start()
+        try:
+            return JSONResponse(await unless_gone(request, generate(service, body, generation)))
+        finally:
+            generation.close()
+
+    return router
+
+
+def _admin_routes(service: Service) -> APIRouter:
+    router = APIRouter()
+    administration = Administration(service)
+
+    @router.post("/pause", responses=_json(replies.StatusReply))
+    async def pause() -> Response:
+        """Stop sampling; requests wait."""
+        return JSONResponse(await administration.pause())
+
+    @router.post("/resume", responses=_json(replies.StatusReply))
+    async def resume() -> Response:
+        """Go on sampling."""
+        return JSONResponse(await administration.resume())
+
+    @router.post("/update_weights", responses=_json(replies.StatusReply))
+    async def update_weights(body: bodies.UpdateBody) -> Response:
+        """Replace all weights; sequences that run go on with the new ones."""
+        return JSONResponse(await administration.update_weights(body))
+
+    @router.post(
+        "/load_lora_adapter", response_class=PlainTextResponse, responses={**TEXT, **replies.DOCUMENTED_ERRORS}
+    )
+    async def load_lora_adapter(body: bodies.LoadAdapterBody) -> Response:
+        """Merge a LoRA adapter into the weights."""
+        return PlainTextResponse(await administration.load_adapter(body))
+
+    @router.post(
+        "/unload_lora_adapter", response_class=PlainTextResponse, responses={**TEXT, **replies.DOCUMENTED_ERRORS}
+    )
+    async def unload_lora_adapter(body: bodies.UnloadAdapterBody) -> Response:
+        """Take it out again."""
+        return PlainTextResponse(await administration.unload_adapter(body))
+
+    return router

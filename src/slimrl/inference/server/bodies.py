@@ -1,0 +1,203 @@
+"""What clients send: the bodies of all routes, validated, with the bounds that `/openapi.json` tells.
+
+Types are strict (the text "3" is no number). Fields that are not here are ignored, as OpenAI's servers do; fields that
+OpenAI has and this server does not act on are here with the one value that asks for nothing.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_CHOICES = 128
+MAX_TOP = 20
+INT64 = 2**63
+
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
+TokenIds = Annotated[list[TokenId], Field(min_length=1)]
+Stop = Annotated[str, Field(min_length=1, max_length=1024)]
+Zero = Annotated[float, Field(ge=0, le=0)]
+One = Annotated[float, Field(ge=1, le=1)]
+Top = Annotated[int, Field(ge=0, le=MAX_TOP)]
+
+
+class Body(BaseModel):
+    """A JSON object; what it holds beyond the known fields is ignored."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=(), frozen=True)
+
+
+class StreamOptions(Body):
+    include_usage: bool | None = None
+
+
+class Sampling(Body):
+    """How tokens are chosen, and what is told of them; the same for all routes that sample."""
+
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1, lt=2**31)
+    min_p: float | None = Field(default=None, ge=0, lt=1)
+    seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
+    stop: Stop | Annotated[list[Stop], Field(max_length=128)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=128)] | None = None
+    min_tokens: int | None = Field(default=None, ge=0, lt=2**31)
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    prompt_logprobs: Top | None = None
+    frequency_penalty: Zero | None = None
+    presence_penalty: Zero | None = None
+    repetition_penalty: One | None = None
+
+
+class Generation(Sampling):
+    """What chat and completions have in common."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+
+
+class TextFormat(Body):
+    type: Literal["text"]
+
+
+class CompletionBody(Generation):
+    """`POST /v1/completions`."""
+
+    prompt: str | TokenIds | Annotated[list[str], Field(min_length=1)] | Annotated[list[TokenIds], Field(min_length=1)]
+    max_tokens: int | None = Field(default=None, ge=0, lt=2**31)
+    logprobs: Top | None = None
+    echo: bool | None = None
+    best_of: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
+    add_special_tokens: bool | None = None
+    suffix: None = None
+    response_format: TextFormat | None = None
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+class CalledFunction(Body):
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(Body):
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class ChatMessage(Body):
+    """One message of a conversation. `content` may be left out only where an assistant's `tool_calls` stand."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class FunctionSpec(Body):
+    name: str = Field(min_length=1)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Body):
+    type: Literal["function"]
+    function: FunctionSpec
+
+
+class Conversation(Body):
+    """Messages, and how the chat template is to render them."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    tools: list[Tool] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ChatBody(Generation, Conversation):
+    """`POST /v1/chat/completions`."""
+
+    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    logprobs: bool | None = None
+    top_logprobs: Top | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    parallel_tool_calls: Literal[True] | None = None
+    response_format: TextFormat | None = None
+
+
+class ChatTokensBody(ChatBody):
+    """`POST /v1/chat/completions/tokens`: as chat, but the prompt is `tokens`; `messages` are not rendered."""
+
+    tokens: TokenIds
+
+
+class TokenizeBody(Body):
+    """`POST /tokenize`: a prompt, or messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    tools: list[Tool] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    return_token_strs: bool | None = None
+
+
+class DetokenizeBody(Body):
+    """`POST /detokenize`."""
+
+    model: str | None = None
+    tokens: list[TokenId]
+
+
+class GenerateSampling(Sampling):
+    max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
+    logprobs: Top | None = None
+
+
+class GenerateBody(Body):
+    """`POST /inference/v1/generate`: token ids in, token ids out."""
+
+    model: str | None = None
+    request_id: str | None = None
+    token_ids: TokenIds
+    sampling_params: GenerateSampling = GenerateSampling()
+    stream: Literal[False] | None = None
+
+
+class UpdateBody(Body):
+    """`POST /update_weights`: a directory of safetensors in Hugging Face format, and the number of its weights."""
+
+    weight_dir: str = Field(min_length=1)
+    version: int = Field(ge=0, lt=INT64)
+
+
+class LoadAdapterBody(Body):
+    """`POST /load_lora_adapter`: a directory in PEFT's format. Without `version` it is the next number."""
+
+    lora_name: str = Field(min_length=1)
+    lora_path: str = Field(min_length=1)
+    version: int | None = Field(default=None, ge=0, lt=INT64)
+
+
+class UnloadAdapterBody(Body):
+    """`POST /unload_lora_adapter`."""
+
+    lora_name: str = Field(min_length=1)
+    version: int | None = Field(default=None, ge=0, lt=INT64)

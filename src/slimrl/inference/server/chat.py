@@ -1,0 +1,181 @@
+"""`/v1/chat/completions`, and the same with a prompt of token ids. Only the shapes; the work is in `generation.py`."""
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.inference.server.bodies import ChatBody, ChatTokensBody
+from slimrl.inference.server.errors import bad_request
+from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
+from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
+from slimrl.inference.server.service import Service
+from slimrl.inference.server.tools import ToolCall, ToolReader
+
+
+@dataclass(slots=True, eq=False)
+class Chat:
+    """One request: its body, its prompt, and the choices being sampled."""
+
+    body: ChatBody
+    name: str
+    prompt: list[int]
+    generation: Generation
+    names: TokenNames
+    id: str
+    created: int
+
+    @property
+    def reads_tools(self) -> bool:
+        return bool(self.body.tools) and self.body.tool_choice != "none"
+
+    async def reply(self) -> dict[str, Any]:
+        """The whole reply."""
+        await self.generation.finish()
+        choices = self.generation.choices
+        reply = self._head("chat.completion")
+        reply |= {"choices": [self._choice(choice) for choice in choices], "usage": usage([choices])}
+        if self.body.return_token_ids:
+            reply["prompt_token_ids"] = self.prompt
+        if self.body.prompt_logprobs is not None:
+            reply["prompt_logprobs"] = prompt_logprobs(self.names, choices[0], self.body.prompt_logprobs)
+        return reply
+
+    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
+        """The reply in pieces: who speaks, what is said, why it ended, and the usage if asked for."""
+        readers = {choice.index: ToolReader() for choice in self.generation.choices} if self.reads_tools else {}
+        for choice in self.generation.choices:
+            first = self._chunk(choice.index, {"role": "assistant", "content": ""})
+            if self.body.return_token_ids:
+                first["prompt_token_ids"] = self.prompt
+            yield first
+        async for choice in self.generation.changes():
+            done, start = choice.job.done, choice.told
+            text, end = choice.text_so_far(), len(choice.token_ids)
+            deltas = self._deltas(text, choice, readers, done)
+            extras = self._extras(choice, start, end)
+            if not deltas and extras and end > start:
+                deltas = [{"content": ""}]
+            for delta in deltas:
+                yield self._chunk(choice.index, delta, extras)
+                extras = {}
+            choice.told = end
+            if done:
+                called = choice.index in readers and readers[choice.index].num_calls > 0
+                yield self._chunk(choice.index, {}, {"finish_reason": _reason(choice, called)})
+        if self.body.stream_options and self.body.stream_options.include_usage:
+            yield self._head("chat.completion.chunk") | {"choices": [], "usage": usage([self.generation.choices])}
+
+    def _deltas(self, text: str, choice: Choice, readers: dict[int, ToolReader], done: bool) -> list[dict[str, Any]]:
+        if choice.index not in readers:
+            new, choice.shown = text[choice.shown :], len(text)
+            return [{"content": new}] if new else []
+        reader = readers[choice.index]
+        deltas: list[dict[str, Any]] = []
+        num_before = reader.num_calls
+        for part in reader.read(text, done):
+            if isinstance(part, str):
+                deltas.append({"content": part})
+            else:
+                deltas.append({"tool_calls": [{"index": num_before, **_call(part)}]})
+                num_before += 1
+        return deltas
+
+    def _chunk(self, index: int, delta: dict[str, Any], extras: dict[str, Any] | None = None) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **(extras or {})}
+        return self._head("chat.completion.chunk") | {"choices": [choice]}
+
+    def _extras(self, choice: Choice, start: int, end: int) -> dict[str, Any]:
+        """What is told of the sampled tokens `start..end` besides their text."""
+        extras: dict[str, Any] = {}
+        if self.body.logprobs:
+            extras["logprobs"] = chat_logprobs(self.names, choice, start, end, self.body.top_logprobs or 0)
+        if self.body.return_token_ids:
+            extras["token_ids"] = choice.token_ids[start:end]
+            extras["token_versions"] = choice.request.versions[start:end]
+        return extras
+
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        text, calls = choice.text_so_far(), []
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if self.reads_tools:
+            parts = ToolReader().read(text, closed=True)
+            calls = [part for part in parts if isinstance(part, ToolCall)]
+            message["content"] = "".join(part for part in parts if isinstance(part, str)) or (None if calls else "")
+        if calls:
+            message["tool_calls"] = [_call(call) for call in calls]
+        extras = {"logprobs": None, **self._extras(choice, 0, len(choice.token_ids))}
+        return {"index": choice.index, "message": message, "finish_reason": _reason(choice, bool(calls)), **extras}
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.name}
+
+
+async def open_chat(service: Service, body: ChatBody) -> Chat:
+    """Check and tokenize a request, and make its choices; none is queued yet. Raises ApiError for what cannot be."""
+    name = service.check_model(body.model)
+    if body.top_logprobs is not None and not body.logprobs:
+        raise bad_request("top_logprobs is told with the log-probabilities; set logprobs to true.", "top_logprobs")
+    check_stream(body.stream, body.stream_options is not None, body.prompt_logprobs)
+    prompt = body.tokens if isinstance(body, ChatTokensBody) else await _prompt(service, body)
+    asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    wanted = Wanted(
+        max_tokens=service.check_prompt(prompt, asked),
+        top_logprobs=body.top_logprobs or 0,
+        prompt_logprobs=-1 if body.prompt_logprobs is None else body.prompt_logprobs,
+        streams=bool(body.stream),
+    )
+    generation = prepare(service, [prompt], body, [wanted])
+    names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
+    return Chat(body, name, prompt, generation, names, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
+
+
+async def _prompt(service: Service, body: ChatBody) -> list[int]:
+    tools = body.tools if body.tools and body.tool_choice != "none" else []
+    text = service.write_prompt(body.messages, tools, template_settings(service, body))
+    return await service.encode(text, bool(body.add_special_tokens))
+
+
+def template_settings(service: Service, body: Any) -> dict[str, Any]:
+    """What a body says about rendering its messages. Raises ApiError 400 for a contradiction."""
+    own = body.chat_template_kwargs or {}
+    service.model.writer.check_settings(own)
+    continues = bool(body.continue_final_message)
+    generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
+    if continues and generates:
+        raise bad_request(
+            "continue_final_message goes on with the last message and add_generation_prompt begins a new one; set only "
+            "one of them to true.",
+            "continue_final_message",
+        )
+    return {"add_generation_prompt": generates, "continue_final_message": continues, **own}
+
+
+def check_stream(stream: bool | None, has_options: bool, prompt_logprobs: int | None) -> None:
+    """Raises ApiError 400 for fields that contradict `stream`."""
+    if has_options and not stream:
+        raise bad_request("stream_options may only be set together with stream = true.", "stream_options")
+    if stream and prompt_logprobs is not None:
+        raise bad_request("prompt_logprobs are not told in a stream; leave out one of the two.", "prompt_logprobs")
+
+
+def usage(choices_of_prompts: list[list[Choice]]) -> dict[str, Any]:
+    """Token counts; a prompt counts once, however many choices continue it."""
+    prompt = sum(len(choices[0].request.prompt) for choices in choices_of_prompts)
+    cached = sum(choices[0].request.cached for choices in choices_of_prompts)
+    sampled = sum(len(choice.token_ids) for choices in choices_of_prompts for choice in choices)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": sampled,
+        "total_tokens": prompt + sampled,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _reason(choice: Choice, called: bool) -> str:
+    return "tool_calls" if called and choice.finish_reason == "stop" else choice.finish_reason

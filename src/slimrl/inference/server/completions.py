@@ -1,0 +1,142 @@
+"""`/v1/completions`. Only the shapes; the work is in `generation.py`."""
+
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.inference.server.bodies import CompletionBody
+from slimrl.inference.server.chat import check_stream, usage
+from slimrl.inference.server.errors import bad_request
+from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
+from slimrl.inference.server.logprobs import (
+    TokenNames,
+    completion_logprobs,
+    prompt_logprobs,
+    prompt_scores,
+    sampled_scores,
+)
+from slimrl.inference.server.service import Service
+
+DEFAULT_MAX_TOKENS = 16  # OpenAI's
+
+
+@dataclass(slots=True, eq=False)
+class Completions:
+    """One request: its body, its prompts, and the choices being sampled, `n` for each prompt in order."""
+
+    body: CompletionBody
+    name: str
+    prompts: list[list[int]]
+    echoes: list[str]
+    generation: Generation
+    names: TokenNames
+    id: str
+    created: int
+
+    async def reply(self) -> dict[str, Any]:
+        """The whole reply."""
+        await self.generation.finish()
+        reply = self._head() | {"choices": [self._choice(choice) for choice in self.generation.choices]}
+        if self.body.return_token_ids and len(self.prompts) == 1:
+            reply["prompt_token_ids"] = self.prompts[0]
+        return reply | {"usage": self._usage()}
+
+    async def chunks(self) -> AsyncIterator[dict[str, Any]]:
+        """The reply in pieces, and the usage if asked for."""
+        async for choice in self.generation.changes():
+            done, start = choice.job.done, choice.told
+            first = start == 0
+            text, end = choice.text_so_far(), len(choice.token_ids)
+            new, choice.shown = text[choice.shown :], len(text)
+            piece = self._piece(choice, start, end, (self._echo(choice) if first else "") + new)
+            piece["finish_reason"] = choice.finish_reason if done else None
+            choice.told = end
+            if piece["text"] or done or self.body.logprobs is not None or self.body.return_token_ids:
+                yield self._head() | {"choices": [piece]}
+        if self.body.stream_options and self.body.stream_options.include_usage:
+            yield self._head() | {"choices": [], "usage": self._usage()}
+
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        text = self._echo(choice) + choice.text_so_far()
+        piece = self._piece(choice, 0, len(choice.token_ids), text)
+        piece["finish_reason"] = choice.finish_reason
+        if self.body.prompt_logprobs is not None:
+            piece["prompt_logprobs"] = prompt_logprobs(self.names, choice, self.body.prompt_logprobs)
+        return piece
+
+    def _piece(self, choice: Choice, start: int, end: int, text: str) -> dict[str, Any]:
+        """The sampled tokens `start..end`, and before the first one the prompt if it is echoed."""
+        piece: dict[str, Any] = {"index": choice.index, "text": text, "logprobs": None, "finish_reason": None}
+        tokens = choice.token_ids[start:end]
+        if self.body.logprobs is not None:
+            piece["logprobs"] = self._logprobs(choice, start, end)
+        if self.body.return_token_ids:
+            if start == 0:
+                piece["prompt_token_ids"] = choice.request.prompt
+            piece |= {"token_ids": tokens, "token_versions": choice.request.versions[start:end]}
+        return piece
+
+    def _logprobs(self, choice: Choice, start: int, end: int) -> dict[str, Any]:
+        num_top = self.body.logprobs or 0
+        tokens = choice.token_ids[start:end]
+        scores = sampled_scores(choice, start, end, num_top)
+        before = [*choice.request.prompt] if self.body.echo else []
+        before += choice.token_ids[:start]
+        offset = sum(len(self.names.vocabulary.token_text(token)) for token in before) if start else 0
+        if self.body.echo and start == 0:
+            tokens = [*choice.request.prompt, *tokens]
+            scores = [*prompt_scores(choice, num_top), *scores]
+        return completion_logprobs(self.names, tokens, scores, num_top, offset)
+
+    def _echo(self, choice: Choice) -> str:
+        return self.echoes[choice.index // (self.body.n or 1)] if self.body.echo else ""
+
+    def _usage(self) -> dict[str, Any]:
+        num, choices = self.body.n or 1, self.generation.choices
+        return usage([choices[at : at + num] for at in range(0, len(choices), num)])
+
+    def _head(self) -> dict[str, Any]:
+        return {"id": self.id, "object": "text_completion", "created": self.created, "model": self.name}
+
+
+async def open_completions(service: Service, body: CompletionBody) -> Completions:
+    """Check and tokenize a request, and make its choices; none is queued yet. Raises ApiError for what cannot be."""
+    name = service.check_model(body.model)
+    check_stream(body.stream, body.stream_options is not None, body.prompt_logprobs)
+    if body.best_of is not None and body.best_of != (body.n or 1):
+        raise bad_request("best_of is not supported: it must be equal to n.", "best_of")
+    if body.max_tokens == 0 and not body.echo:
+        raise bad_request("max_tokens = 0 leaves nothing to answer; it needs echo = true.", "max_tokens")
+    prompts, echoes = await _prompts(service, body)
+    scores = -1 if body.prompt_logprobs is None else body.prompt_logprobs
+    if body.echo and body.logprobs is not None:
+        scores = max(scores, body.logprobs)
+    wanted = []
+    for prompt in prompts:
+        room = service.check_prompt(prompt, body.max_tokens)
+        asked = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
+        wanted.append(Wanted(asked, body.logprobs or 0, scores, bool(body.stream)))
+    generation = prepare(service, prompts, body, wanted)
+    names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
+    return Completions(body, name, prompts, echoes, generation, names, f"cmpl-{uuid.uuid4().hex}", int(time.time()))
+
+
+async def _prompts(service: Service, body: CompletionBody) -> tuple[list[list[int]], list[str]]:
+    """Every prompt as token ids, and as the text to echo."""
+    given = body.prompt
+    several = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
+    service.check_room(len(several) * (body.n or 1))
+    prompts: list[list[int]] = []
+    echoes: list[str] = []
+    for prompt in several:
+        if isinstance(prompt, str):
+            prompts.append(await service.encode(prompt, body.add_special_tokens is not False))
+            echoes.append(prompt)
+            continue
+        service.check_prompt(prompt, 1)
+        prompts.append(prompt)
+        text = service.model.vocabulary.decode(prompt, body.skip_special_tokens is not False) if body.echo else ""
+        echoes.append(text)
+    return prompts, echoes

@@ -1,0 +1,138 @@
+"""A conversation as the text of a prompt: the model's own chat template, with tools even where it knows none.
+
+A template that renders tools, calls and results is given them as they are. For any other they become text in the form
+that such models are mostly trained on: the functions as JSON in the system message, a call as `<tool_call>` around its
+JSON, a result as a user's message with `<tool_response>` around it.
+"""
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from slimrl.inference.server.bodies import ChatMessage, Tool
+from slimrl.inference.server.errors import bad_request
+
+Plain = dict[str, Any]  # a message or tool as templates take it
+MARKER = "slimrl@marker@"
+# What templates raise when a conversation is not as they expect it.
+TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
+TOOL_PROMPT = """\
+You may call functions to help with the user's request. These are their signatures, as JSON:
+<tools>
+{tools}
+</tools>
+To call a function, answer with a JSON object of its name and arguments in these tags, once for each call:
+<tool_call>
+{{"name": <function name>, "arguments": <arguments as a JSON object>}}
+</tool_call>"""
+
+
+class PromptWriter:
+    """Renders the conversations of one tokenizer. Raises ApiError 400 for what the template refuses."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
+        self._knows_tools = self._renders_tools()
+
+    def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
+        """The prompt. `settings` are the template's, `add_generation_prompt` and `continue_final_message` included."""
+        plain = [_message(message) for message in messages]
+        functions = [tool.model_dump(exclude_none=True) for tool in tools]
+        if not self._knows_tools:
+            plain, functions = _without_tool_roles(plain, functions), []
+        return self._render(plain, functions, settings)
+
+    def check_settings(self, settings: Plain) -> None:
+        """Refuse what is not the template's to decide."""
+        if taken := sorted(self._own_settings & set(settings)):
+            raise bad_request(f"chat_template_kwargs cannot set {taken[0]}.", "chat_template_kwargs")
+
+    def _render(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> str:
+        try:
+            text = self._tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, **settings)
+        except TEMPLATE_ERRORS as error:
+            raise bad_request(
+                f"The chat template of the model refuses this conversation: {error}", "messages"
+            ) from None
+        return cast(str, text)
+
+    def _renders_tools(self) -> bool:
+        function = {"name": f"{MARKER}tool", "description": "", "parameters": {"type": "object", "properties": {}}}
+        call = {"name": f"{MARKER}name", "arguments": {f"{MARKER}key": "value"}}
+        conversation: list[Plain] = [
+            {"role": "user", "content": "question"},
+            {"role": "assistant", "content": "", "tool_calls": [{"id": "0", "type": "function", "function": call}]},
+            {"role": "tool", "tool_call_id": "0", "content": f"{MARKER}result"},
+        ]
+        tools: list[Any] = [{"type": "function", "function": function}]
+        try:
+            text = cast(str, self._tokenizer.apply_chat_template(cast(Any, conversation), tools=tools, tokenize=False))
+        except TEMPLATE_ERRORS:
+            return False
+        return all(f"{MARKER}{part}" in text for part in ("tool", "name", "key", "result"))
+
+
+def _message(message: ChatMessage) -> Plain:
+    """As templates take it: the content one text, the arguments of calls read from their JSON."""
+    content = message.content
+    if isinstance(content, list):
+        content = "".join(part.text for part in content)
+    if content is None and message.role != "assistant":
+        raise bad_request(f"messages: the {message.role} message has no content.", "messages")
+    plain: Plain = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
+    if message.name is not None:
+        plain["name"] = message.name
+    if message.tool_call_id is not None:
+        plain["tool_call_id"] = message.tool_call_id
+    if message.tool_calls:
+        plain["tool_calls"] = [
+            {
+                "id": call.id or "",
+                "type": "function",
+                "function": {"name": call.function.name, "arguments": _arguments(call.function.arguments)},
+            }
+            for call in message.tool_calls
+        ]
+    return plain
+
+
+def _arguments(text: str) -> Any:
+    try:
+        read = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return read if isinstance(read, dict) else text
+
+
+def _without_tool_roles(messages: list[Plain], tools: list[Plain]) -> list[Plain]:
+    """The same conversation in the roles that every template has."""
+    written: list[Plain] = []
+    for message in messages:
+        if message["role"] == "tool":
+            text = f"<tool_response>\n{message['content']}\n</tool_response>"
+            if written and written[-1].get("results"):
+                written[-1]["content"] += f"\n{text}"
+            else:
+                written.append({"role": "user", "content": text, "results": True})
+        else:
+            calls = [f"<tool_call>\n{_dump(call['function'])}\n</tool_call>" for call in message.pop("tool_calls", [])]
+            content = "\n".join([*([message["content"]] if message["content"] or not calls else []), *calls])
+            written.append({**message, "content": content})
+    if tools:
+        prompt = TOOL_PROMPT.format(tools="\n".join(_dump(tool["function"]) for tool in tools))
+        if written[0]["role"] == "system":
+            written[0] = {**written[0], "content": f"{written[0]['content']}\n\n{prompt}"}
+        else:
+            written.insert(0, {"role": "system", "content": prompt})
+    for message in written:
+        message.pop("results", None)
+    return written
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

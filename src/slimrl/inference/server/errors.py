@@ -1,0 +1,109 @@
+"""Errors as OpenAI's clients expect them: a status and `{"error": {"message", "type", "param", "code"}}`.
+
+Whatever goes wrong leaves the server in this shape: a broken rule of ours, a body that does not validate, an unknown
+route, a bug. A bug's text stays in the log.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from slimrl.errors import UserError
+
+LOG = logging.getLogger("slimrl.server")
+TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+# What OpenAI has and this server has not: the value that asks for nothing is accepted, any other is refused.
+NOT_HERE = {
+    "frequency_penalty": "frequency_penalty is not supported; leave it at 0.",
+    "presence_penalty": "presence_penalty is not supported; leave it at 0.",
+    "logit_bias": "logit_bias is not supported; leave it empty.",
+    "response_format": 'response_format is not supported; only {"type": "text"} is accepted.',
+    "suffix": "suffix is not supported; leave it out.",
+    "parallel_tool_calls": "parallel_tool_calls = false is not supported: a reply may hold several calls.",
+    "tool_choice": 'tool_choice must be "none" or "auto": a call cannot be forced here.',
+    "repetition_penalty": "repetition_penalty is not supported; leave it at 1.",
+}
+
+
+class ApiError(HTTPException):
+    """An answer other than 2xx. `param` names the field of the body that is at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str = "",
+        code: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, dict(headers or {}))
+        self.param = param
+        self.code = code
+
+
+def bad_request(message: str, param: str = "", code: str = "") -> ApiError:
+    return ApiError(400, message, param=param, code=code)
+
+
+def too_long(context_len: int, wanted: str) -> ApiError:
+    """In the words by which clients recognise it."""
+    return bad_request(
+        f"This model's maximum context length is {context_len} tokens. However, {wanted}. Please shorten the prompt or "
+        "ask for fewer tokens.",
+        code="context_length_exceeded",
+    )
+
+
+def error_body(status: int, message: str, param: str = "", code: str = "") -> dict[str, Any]:
+    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param or None, "code": code or None}}
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Give every error of the app that shape."""
+
+    def refused(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        param, code = (error.param, error.code) if isinstance(error, ApiError) else ("", "")
+        return JSONResponse(
+            error_body(error.status_code, error.detail, param, code), error.status_code, error.headers or None
+        )
+
+    def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        message, param = explain(error.errors())
+        return JSONResponse(error_body(400, message, param), 400)
+
+    def mistaken(request: Request, error: Exception) -> JSONResponse:
+        return JSONResponse(error_body(400, str(error)), 400)
+
+    def bug(request: Request, error: Exception) -> JSONResponse:
+        LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return JSONResponse(error_body(500, "Internal error of the server; its log has the details."), 500)
+
+    app.add_exception_handler(HTTPException, refused)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(UserError, mistaken)
+    app.add_exception_handler(Exception, bug)
+
+
+def explain(errors: Sequence[Any]) -> tuple[str, str]:
+    """pydantic's findings as one message, and the field at fault. Of a union's branches the one that got furthest."""
+    first = max(errors, key=lambda error: len(error["loc"]))
+    path = [str(key) for key in first["loc"] if key != "body"]
+    field = path[0] if path else ""
+    if first["type"] == "json_invalid":
+        return f"The body is not valid JSON: {first['ctx']['error']}.", ""
+    if field in NOT_HERE:
+        return NOT_HERE[field], field
+    if "content" in path and path[-1] == "type":
+        return 'Only text is supported: every part of `content` must have the type "text".', ".".join(path[:3])
+    where = ".".join(key for key in path if key.isidentifier() or key.isdecimal())
+    return f"{where or 'The body'}: {first['msg']}.", field

@@ -1,0 +1,68 @@
+"""Replies that leave in pieces (server-sent events), and work that ends when its client goes away."""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from slimrl.inference.server.errors import ApiError, error_body
+
+LOG = logging.getLogger("slimrl.server")
+T = TypeVar("T")
+
+
+class EventStream(StreamingResponse):
+    """Objects as `data:` lines, then `[DONE]`. `close` is called in any case, also if nothing was ever sent."""
+
+    def __init__(self, objects: AsyncIterator[dict[str, Any]], close: Callable[[], None]) -> None:
+        super().__init__(_lines(objects), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._close()
+
+
+async def _lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+    try:
+        async for item in objects:
+            yield _line(item)
+    except ApiError as error:
+        yield _line(error_body(error.status_code, error.detail, error.param, error.code))
+    except Exception:  # the status line has gone out long ago: an event is the only way left to tell
+        LOG.exception("a stream failed")
+        yield _line(error_body(500, "Internal error of the server; its log has the details."))
+    yield b"data: [DONE]\n\n"
+
+
+def _line(item: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The work's result. If the client goes away, the work is cancelled, which frees its slots."""
+    task = asyncio.create_task(work)
+    gone = asyncio.create_task(_disconnected(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ApiError(499, "The client closed the connection.")
+    finally:
+        for pending in (task, gone):
+            pending.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await pending
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

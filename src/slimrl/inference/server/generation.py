@@ -1,0 +1,178 @@
+"""Completions on their way: what a body asks of the engine, and what has been sampled for each choice so far.
+
+Knows nothing of the shapes of replies.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from slimrl.inference.scheduler import Request, RequestOptions
+from slimrl.inference.server.bodies import Sampling
+from slimrl.inference.server.errors import ApiError, bad_request
+from slimrl.inference.server.service import Service
+from slimrl.inference.server.text import GrowingText
+from slimrl.inference.server.worker import Job
+from slimrl.types import SamplingParams
+
+SEED_STEP = 0x9E3779B97F4A7C15  # between the choices of one request: each draws its own numbers
+COLDEST = 0.01  # temperatures below it overflow the division; it is as good as greedy
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for besides the body's sampling fields."""
+
+    max_tokens: int
+    top_logprobs: int = 0
+    prompt_logprobs: int = -1
+    streams: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Choice:
+    """One completion. `told` tokens and `shown` characters of it have been handed out already."""
+
+    index: int
+    job: Job
+    text: GrowingText
+    max_tokens: int
+    told: int = 0
+    shown: int = 0
+
+    @property
+    def request(self) -> Request:
+        assert self.job.request is not None
+        return self.job.request
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The tokens sampled so far, a stop token included."""
+        if self.job.request is None:
+            return []
+        return self.job.request.sampled[: min(len(self.job.request.versions), self.max_tokens)]
+
+    @property
+    def finish_reason(self) -> str:
+        assert self.request.finish_reason is not None
+        return self.request.finish_reason if self.max_tokens else "length"
+
+    def text_so_far(self) -> str:
+        """The text that may be shown; all of it once the completion is done. A stop token is no text."""
+        done, token_ids = self.job.done, self.token_ids
+        if token_ids and token_ids[-1] in self.request.stop_ids:
+            token_ids = token_ids[:-1]
+        if not self.job.params.stop or (done and self.text.end < 0):
+            self.text.grow(token_ids, closed=done)
+        return self.text.visible(closed=done)
+
+
+@dataclass(slots=True, eq=False)
+class Generation:
+    """The completions of one HTTP request. Whoever starts it closes it: that frees the slots of what still runs."""
+
+    service: Service
+    choices: list[Choice]
+    arrived: asyncio.Event
+    began: float = field(default_factory=time.monotonic)
+    closed: bool = False
+
+    def start(self) -> None:
+        """Queue all choices. Raises ApiError 429 when the queue is full."""
+        self.service.check_room(len(self.choices))
+        for choice in self.choices:
+            self.service.thread.submit(choice.job)
+
+    async def finish(self) -> None:
+        """Wait for all choices."""
+        async for _ in self.changes():
+            pass
+
+    async def changes(self) -> AsyncIterator[Choice]:
+        """Each choice as it has something new, last when it is done. Raises ApiError 500 if the engine fails."""
+        running = list(self.choices)
+        while running:
+            await self.arrived.wait()
+            self.arrived.clear()
+            for choice in list(running):
+                if choice.job.failed:
+                    raise ApiError(500, "The engine failed while it computed this request.")
+                done = choice.job.done
+                if done:
+                    running.remove(choice)
+                if done or len(choice.token_ids) > choice.told:
+                    yield choice
+
+    def close(self) -> None:
+        """End every choice, and count how it ended."""
+        if self.closed:
+            return
+        self.closed = True
+        now, metrics = time.monotonic(), self.service.metrics
+        for choice in self.choices:
+            job = choice.job
+            done = job.done
+            self.service.thread.close(job)
+            if job.first_token_at:
+                metrics.first_token.observe(job.first_token_at - self.began)
+            if job.failed:
+                metrics.finished.labels("error").inc()
+            elif done:
+                metrics.latency.observe(now - self.began)
+                metrics.finished.labels(choice.finish_reason).inc()
+            else:
+                metrics.finished.labels("abort").inc()
+                metrics.disconnects.inc()
+
+
+def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, wanted: Sequence[Wanted]) -> Generation:
+    """The choices that a body asks for: `n` for every prompt, in order. Raises ApiError 400 for what cannot be."""
+    arrived = asyncio.Event()
+    seed = random.getrandbits(63) if body.seed is None else body.seed
+    num = body.n or 1
+    service.check_room(len(prompts) * num)
+    choices: list[Choice] = []
+    for prompt, want in zip(prompts, wanted, strict=True):
+        options = _options(service, body, want)
+        for _ in range(num):
+            params = _params(body, want, (seed + len(choices) * SEED_STEP) % 2**64)
+            decode = service.model.vocabulary.decoder(body.skip_special_tokens is not False)
+            text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
+            job = Job(prompt, params, options, streams=want.streams, arrived=arrived)
+            if params.stop:
+                job.finished = text.finished
+            choices.append(Choice(len(choices), job, text, want.max_tokens))
+    return Generation(service, choices, arrived)
+
+
+def _params(body: Sampling, wanted: Wanted, seed: int) -> SamplingParams:
+    temperature = 1.0 if body.temperature is None else body.temperature
+    stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    return SamplingParams(
+        max_tokens=max(1, wanted.max_tokens),  # the engine samples; what nobody wants is left out of the reply
+        temperature=max(temperature, COLDEST) if temperature else 0.0,
+        top_p=1.0 if body.top_p is None else body.top_p,
+        top_k=max(0, body.top_k or 0),
+        min_p=body.min_p or 0.0,
+        stop=tuple(stop),
+        seed=seed,
+    )
+
+
+def _options(service: Service, body: Sampling, wanted: Wanted) -> RequestOptions:
+    num_tokens = service.model.vocabulary.num_tokens
+    stop_ids = frozenset(body.stop_token_ids or ())
+    if stop_ids and max(stop_ids) >= num_tokens:
+        raise bad_request(f"stop_token_ids: the model only knows the ids 0 to {num_tokens - 1}.", "stop_token_ids")
+    min_tokens = body.min_tokens or 0
+    if min_tokens > max(1, wanted.max_tokens):
+        raise bad_request(f"min_tokens = {min_tokens} is more than the {wanted.max_tokens} at most.", "min_tokens")
+    return RequestOptions(
+        stop_ids=stop_ids,
+        ignore_eos=bool(body.ignore_eos),
+        min_tokens=min_tokens,
+        top_logprobs=wanted.top_logprobs,
+        prompt_logprobs=wanted.prompt_logprobs,
+    )

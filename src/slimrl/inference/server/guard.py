@@ -1,0 +1,62 @@
+"""What a request must pass before any route sees it: the API key, and a bound on the size of its body."""
+
+import hmac
+
+from fastapi.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from slimrl.inference.server.errors import ApiError, error_body
+
+MAX_BODY_BYTES = 32 * 2**20
+OPEN_TO_ALL = {"/health"}
+
+
+class Guard:
+    """ASGI middleware. An empty `api_key` lets everyone in."""
+
+    def __init__(self, app: ASGIApp, api_key: str) -> None:
+        self._app = app
+        self._expected = f"Bearer {api_key}".encode() if api_key else b""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        if self._expected and scope["path"] not in OPEN_TO_ALL:
+            given = headers.get(b"authorization", b"")
+            if not hmac.compare_digest(given, self._expected):
+                await _refuse(
+                    401,
+                    "An API key is needed, as in `Authorization: Bearer KEY`; there is none, or a wrong one.",
+                    "invalid_api_key",
+                )(scope, receive, send)
+                return
+        declared = headers.get(b"content-length", b"0")
+        if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
+            await _refuse(413, _too_large(), "body_too_large")(scope, receive, send)
+            return
+        await self._app(scope, _bounded(receive), send)
+
+
+def _bounded(receive: Receive) -> Receive:
+    num_bytes = 0
+
+    async def bounded() -> Message:
+        nonlocal num_bytes
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        if num_bytes > MAX_BODY_BYTES:
+            raise ApiError(413, _too_large(), code="body_too_large")
+        return message
+
+    return bounded
+
+
+def _too_large() -> str:
+    return f"The body is larger than the {MAX_BODY_BYTES // 2**20} MiB that this server accepts."
+
+
+def _refuse(status: int, message: str, code: str) -> JSONResponse:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Connection": "close"}
+    return JSONResponse(error_body(status, message, code=code), status, headers)

@@ -1,0 +1,104 @@
+"""Log-probabilities in the shapes of OpenAI's routes and of vLLM's `prompt_logprobs`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.inference.sampling import ScoredToken, Top
+from slimrl.inference.server.generation import Choice
+from slimrl.inference.server.text import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNames:
+    """How tokens are written: as text, or as `token_id:17` where `as_ids`."""
+
+    vocabulary: Vocabulary
+    as_ids: bool = False
+
+    def name(self, token: int) -> str:
+        return f"token_id:{token}" if self.as_ids else self.vocabulary.token_text(token)
+
+
+def chat_logprobs(names: TokenNames, choice: Choice, start: int, end: int, num_top: int) -> dict[str, Any]:
+    """Chat's `logprobs` of the sampled tokens `start..end`."""
+    request = choice.request
+    content = []
+    for index in range(start, end):
+        token, logprob = request.tokens[len(request.prompt) + index], request.logprobs[index]
+        top = _sampled_top(request.top[index], token, logprob) if num_top else ()
+        entry: dict[str, Any] = _entry(names, token, logprob)
+        entry["top_logprobs"] = [_entry(names, *pair) for pair in top]
+        content.append(entry)
+    return {"content": content}
+
+
+def completion_logprobs(
+    names: TokenNames, tokens: Sequence[int], scores: Sequence[tuple[float, Top] | None], num_top: int, offset: int
+) -> dict[str, Any]:
+    """The completions' `logprobs` of some tokens; the first of a sequence has no score. `offset` is the first one's."""
+    written = [names.name(token) for token in tokens]
+    offsets = []
+    for token in tokens:
+        offsets.append(offset)
+        offset += len(names.vocabulary.token_text(token))
+    return {
+        "tokens": written,
+        "token_logprobs": [None if score is None else score[0] for score in scores],
+        "top_logprobs": [None if score is None else _by_name(names, score[1]) for score in scores] if num_top else None,
+        "text_offset": offsets,
+    }
+
+
+def sampled_scores(choice: Choice, start: int, end: int, num_top: int) -> list[tuple[float, Top] | None]:
+    """Of the sampled tokens `start..end`: the log-probability and the likeliest tokens, the sampled one among them."""
+    request = choice.request
+    scores: list[tuple[float, Top] | None] = []
+    for index in range(start, end):
+        token, logprob = request.tokens[len(request.prompt) + index], request.logprobs[index]
+        top = _with_own(_sampled_top(request.top[index], token, logprob), token, logprob) if num_top else ()
+        scores.append((logprob, top))
+    return scores
+
+
+def prompt_scores(choice: Choice, num_top: int) -> list[tuple[float, Top] | None]:
+    """The same of the prompt's tokens; the first has none."""
+    scored = zip(choice.request.prompt[1:], choice.request.scored, strict=True)
+    return [None, *((s.logprob, _with_own(s.top[:num_top], token, s.logprob)) for token, s in scored)]
+
+
+def prompt_logprobs(names: TokenNames, choice: Choice, num_top: int) -> list[dict[str, Any] | None]:
+    """vLLM's `prompt_logprobs`: for each token its own score and those of the likeliest, by token id."""
+    scored = zip(choice.request.prompt[1:], choice.request.scored, strict=True)
+    return [None, *(_prompt_entry(names, token, score, num_top) for token, score in scored)]
+
+
+def _prompt_entry(names: TokenNames, token: int, score: ScoredToken, num_top: int) -> dict[str, Any]:
+    ranked = [(token, score.logprob, score.rank)]
+    ranked += [(other, logprob, rank) for rank, (other, logprob) in enumerate(score.top[:num_top], 1) if other != token]
+    return {
+        str(other): {"logprob": logprob, "rank": rank, "decoded_token": names.vocabulary.token_text(other)}
+        for other, logprob, rank in ranked
+    }
+
+
+def _entry(names: TokenNames, token: int, logprob: float) -> dict[str, Any]:
+    return {"token": names.name(token), "logprob": logprob, "bytes": list(names.vocabulary.token_bytes(token))}
+
+
+def _sampled_top(top: Top, token: int, logprob: float) -> Top:
+    """With the sampled token's log-probability as it was logged: the two are computed apart, and may differ in the last
+    bit."""
+    return tuple((other, logprob if other == token else theirs) for other, theirs in top)
+
+
+def _with_own(top: Top, token: int, logprob: float) -> Top:
+    return top if any(other == token for other, _ in top) else (*top, (token, logprob))
+
+
+def _by_name(names: TokenNames, top: Top) -> dict[str, float]:
+    """Of two tokens with the same text, the likelier one."""
+    named: dict[str, float] = {}
+    for token, logprob in top:
+        named.setdefault(names.name(token), logprob)
+    return named

@@ -1,0 +1,136 @@
+"""The model that is served, and what every route asks of it: names, prompts as token ids, room in the queue.
+
+Knows nothing of the shapes of OpenAI's routes; they are in `chat.py` and `completions.py`.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.config.serve import ServeConfig
+from slimrl.errors import UserError
+from slimrl.inference.engine import Engine
+from slimrl.inference.server.bodies import ChatMessage, Tool
+from slimrl.inference.server.conversation import PromptWriter
+from slimrl.inference.server.errors import ApiError, bad_request, too_long
+from slimrl.inference.server.metrics import ServerMetrics
+from slimrl.inference.server.text import Vocabulary
+from slimrl.inference.server.worker import EngineThread
+from slimrl.models.load import Policy, load_policy
+
+LONG_TEXT = 20_000  # characters from which on a text is encoded in a thread, off the event loop
+RETRY_AFTER_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The policy and what turns text into its token ids and back."""
+
+    policy: Policy
+    vocabulary: Vocabulary
+    writer: PromptWriter
+
+
+class Service:
+    """One model behind all routes. It loads on the engine's thread; until then every route answers 503."""
+
+    def __init__(self, config: ServeConfig) -> None:
+        self.config = config
+        self.base_name = config.served_model_name or config.model.name
+        self.adapter = ""  # the name of the adapter that is merged into the weights, if one is
+        self.created = int(time.time())
+        self.thread = EngineThread(self._load)
+        self.metrics = ServerMetrics(self.thread, self.base_name)
+        self._model: ServedModel | None = None
+
+    def _load(self) -> Engine:
+        config = self.config
+        policy = load_policy(config.model)
+        module: Any = policy.module
+        longest = module.config.max_position_embeddings
+        if config.context_len > longest:
+            raise UserError(
+                f"context_len = {config.context_len} is more than the {longest} positions that {policy.source} was "
+                f"made for. Set --context_len to {longest} or less."
+            )
+        vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
+        engine = Engine(policy.module, policy.chat.stop_ids, config.max_slots, config.context_len)
+        self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer))
+        return engine
+
+    @property
+    def model(self) -> ServedModel:
+        """The loaded model. Raises ApiError 503 while there is none."""
+        if self._model is None or not self.thread.loaded.done():
+            raise ApiError(503, "The model is still being loaded.", headers={"Retry-After": str(RETRY_AFTER_S)})
+        return self._model
+
+    @property
+    def engine(self) -> Engine:
+        """For numbers that may be read at any time: version and counters."""
+        return self.thread.loaded.result(timeout=0)
+
+    @property
+    def name(self) -> str:
+        """The one name that requests are answered under: the adapter's while one is merged into the weights."""
+        return self.adapter or self.base_name
+
+    def check_model(self, name: str | None) -> str:
+        """The served name. Raises ApiError 404 for any other; none stands for it."""
+        if name is None or name == self.name:
+            return self.name
+        if name == self.base_name:
+            why = (
+                f"The adapter `{self.adapter}` is merged into the weights of `{name}`, so only the adapter is served. "
+                "Ask for it by its name, or unload it."
+            )
+        else:
+            why = f"The model `{name}` does not exist. This server has `{self.name}`."
+        raise ApiError(404, why, param="model", code="model_not_found")
+
+    async def encode(self, text: str, add_special: bool) -> list[int]:
+        """Token ids of a text."""
+        vocabulary = self.model.vocabulary
+        if len(text) < LONG_TEXT:
+            return vocabulary.encode(text, add_special)
+        return await asyncio.to_thread(vocabulary.encode, text, add_special)
+
+    def write_prompt(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: dict[str, Any]) -> str:
+        """A conversation through the chat template."""
+        return self.model.writer.write(messages, tools, settings)
+
+    def check_prompt(self, token_ids: Sequence[int], max_tokens: int | None) -> int:
+        """How many tokens may be sampled. Raises ApiError 400 if the prompt, or what is asked for, does not fit."""
+        context_len, num_tokens = self.config.context_len, self.model.vocabulary.num_tokens
+        if not token_ids:
+            raise bad_request("The prompt has no tokens; it needs at least one.", "prompt")
+        if (highest := max(token_ids)) >= num_tokens:
+            raise bad_request(f"The prompt has the token id {highest}, but the model only knows 0 to {num_tokens - 1}.")
+        room = context_len - len(token_ids)
+        if room < 1:
+            raise too_long(context_len, f"your prompt has {len(token_ids)} tokens, and one must be left to sample")
+        if max_tokens is not None and max_tokens > room:
+            raise too_long(
+                context_len,
+                f"you requested {len(token_ids) + max_tokens} tokens ({len(token_ids)} in the prompt, {max_tokens} in "
+                "the completion)",
+            )
+        return room if max_tokens is None else max_tokens
+
+    def check_room(self, num_requests: int) -> None:
+        """Raises ApiError 429 when the queue is full, 400 for what it could never hold."""
+        most = self.config.max_slots + self.config.max_queue
+        if num_requests > most:
+            raise bad_request(
+                f"This asks for {num_requests} completions at once; the server holds {most}, running and waiting."
+            )
+        if self.thread.num_open + num_requests > most:
+            self.metrics.rejected.inc()
+            raise ApiError(
+                429,
+                f"The queue is full: {self.thread.num_open} completions are running or waiting, of at most {most}.",
+                code="queue_full",
+                headers={"Retry-After": str(RETRY_AFTER_S)},
+            )

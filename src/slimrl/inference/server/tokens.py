@@ -1,0 +1,86 @@
+"""Routes on token ids: `/tokenize`, `/detokenize`, `/tokenizer_info`, and `/inference/v1/generate`."""
+
+import uuid
+from typing import Any
+
+from slimrl.inference.server.bodies import DetokenizeBody, GenerateBody, TokenizeBody
+from slimrl.inference.server.chat import template_settings
+from slimrl.inference.server.errors import bad_request
+from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
+from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
+from slimrl.inference.server.service import Service
+
+
+async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
+    """The token ids of a prompt, or of messages as the chat template renders them. In vLLM's shape."""
+    service.check_model(body.model)
+    if (body.prompt is None) == (body.messages is None):
+        raise bad_request("Give either prompt or messages.", "prompt")
+    if body.messages is None:
+        token_ids = await service.encode(body.prompt or "", body.add_special_tokens is not False)
+    else:
+        text = service.write_prompt(body.messages, body.tools or [], template_settings(service, body))
+        token_ids = await service.encode(text, bool(body.add_special_tokens))
+    names = [service.model.vocabulary.token_text(token) for token in token_ids] if body.return_token_strs else None
+    return {
+        "count": len(token_ids),
+        "max_model_len": service.config.context_len,
+        "tokens": token_ids,
+        "token_strs": names,
+    }
+
+
+def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
+    """The text of token ids, special tokens included."""
+    service.check_model(body.model)
+    vocabulary = service.model.vocabulary
+    if body.tokens and (highest := max(body.tokens)) >= vocabulary.num_tokens:
+        raise bad_request(f"The token id {highest} is none of the model's 0 to {vocabulary.num_tokens - 1}.", "tokens")
+    return {"prompt": vocabulary.decode(body.tokens, skip_special=False)}
+
+
+def tokenizer_info(service: Service) -> dict[str, Any]:
+    """The special tokens and the chat template, as vLLM tells them."""
+    tokenizer: Any = service.model.policy.tokenizer
+    return {
+        "tokenizer_class": type(tokenizer).__name__,
+        "bos_token": tokenizer.bos_token,
+        "eos_token": tokenizer.eos_token,
+        "pad_token": tokenizer.pad_token,
+        "chat_template": tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else None,
+    }
+
+
+def open_generation(service: Service, body: GenerateBody) -> Generation:
+    """The choices of `/inference/v1/generate`; none is queued yet."""
+    service.check_model(body.model)
+    sampling = body.sampling_params
+    wanted = Wanted(
+        max_tokens=service.check_prompt(body.token_ids, sampling.max_tokens),
+        top_logprobs=sampling.logprobs or 0,
+        prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
+    )
+    return prepare(service, [body.token_ids], sampling, [wanted])
+
+
+async def generate(service: Service, body: GenerateBody, generation: Generation) -> dict[str, Any]:
+    """The reply of `/inference/v1/generate`: token ids and their log-probabilities, no text."""
+    await generation.finish()
+    names = TokenNames(service.model.vocabulary, as_ids=True)
+    scored, num_scored = body.sampling_params.prompt_logprobs, body.sampling_params.prompt_logprobs or 0
+    return {
+        "request_id": body.request_id or f"generate-{uuid.uuid4().hex}",
+        "choices": [_choice(names, choice, body.sampling_params.logprobs) for choice in generation.choices],
+        "prompt_logprobs": None if scored is None else prompt_logprobs(names, generation.choices[0], num_scored),
+    }
+
+
+def _choice(names: TokenNames, choice: Choice, num_top: int | None) -> dict[str, Any]:
+    token_ids = choice.token_ids
+    return {
+        "index": choice.index,
+        "token_ids": token_ids,
+        "token_versions": choice.request.versions,
+        "finish_reason": choice.finish_reason,
+        "logprobs": None if num_top is None else chat_logprobs(names, choice, 0, len(token_ids), num_top),
+    }

@@ -1,0 +1,88 @@
+"""New weights for a model that runs: checked first, then copied into its parameters. Knows nothing of HTTP or engines.
+
+Raises UserError, before anything is changed, for a directory that does not hold exactly this model's weights.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from slimrl.errors import UserError
+
+INDEX = "model.safetensors.index.json"
+
+
+def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
+    """The directory's tensors by the name of the parameter that each replaces; they are mapped, not read.
+
+    Names, shapes and dtypes must be those of the module. A parameter that is tied to another may be left out.
+    """
+    found = _read_files(weight_files(directory))
+    known = dict(module.named_parameters(remove_duplicate=False))
+    unique = dict(module.named_parameters())
+    buffers = dict(module.named_buffers())
+    if unknown := sorted(set(found) - set(known) - set(buffers)):
+        raise UserError(f"{directory} has the tensor {unknown[0]}, which the served model has not.")
+    if missing := sorted(set(unique) - set(found)):
+        raise UserError(f"{directory} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
+    for name, tensor in found.items():
+        _check_same_kind(directory, name, tensor, known.get(name, buffers.get(name)))
+    return {name: tensor for name, tensor in found.items() if name in unique}
+
+
+@torch.no_grad()
+def copy_weights(weights: Mapping[str, Tensor], module: nn.Module) -> None:
+    """Put checked tensors in the place of the module's own."""
+    parameters = dict(module.named_parameters())
+    for name, tensor in weights.items():
+        parameters[name].copy_(tensor)
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The safetensors files of a model in Hugging Face format."""
+    if not directory.is_dir():
+        raise UserError(f"{directory} is no directory on the server's machine.")
+    if (directory / INDEX).is_file():
+        try:
+            names = set(json.loads((directory / INDEX).read_text())["weight_map"].values())
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise UserError(f"{directory / INDEX} cannot be read: {type(error).__name__}: {error}") from None
+        return [directory / str(name) for name in sorted(names)]
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{directory} holds no .safetensors file.")
+    return files
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of one file, mapped."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+
+
+def _read_files(paths: list[Path]) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for path in paths:
+        found |= read_tensors(path)
+    return found
+
+
+def _check_same_kind(directory: Path, name: str, tensor: Tensor, own: Tensor | None) -> None:
+    assert own is not None
+    if tensor.shape != own.shape:
+        raise UserError(
+            f"{name} in {directory} has the shape {list(tensor.shape)}, but the served model's has {list(own.shape)}."
+        )
+    if tensor.dtype != own.dtype:
+        theirs, ours = (str(dtype).removeprefix("torch.") for dtype in (tensor.dtype, own.dtype))
+        raise UserError(
+            f"{name} in {directory} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
+            f"the server with --model.dtype {theirs}."
+        )
