@@ -21,7 +21,11 @@ Needed = Callable[[ModelShape, Case, int], Work]  # what one case's tokens need,
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of both benchmarks."""
-    parser.add_argument("--transformers-python", default="", help="interpreter of an environment with transformers")
+    parser.add_argument(
+        "--transformers-python",
+        default=sys.executable,
+        help="interpreter of an environment with transformers; empty leaves it out",
+    )
     parser.add_argument("--vllm-python", default="", help="interpreter of an environment with vLLM for the CPU")
     parser.add_argument("--llama-bin", default="", help="directory that holds llama.cpp's llama-batched-bench")
     parser.add_argument("--passes", type=int, default=2, help="timed passes of each case in each process")

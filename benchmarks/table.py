@@ -1,0 +1,84 @@
+"""Writes the tables of benchmarks/README.md from the JSON files under benchmarks/results/: no figure is copied by hand.
+
+    python benchmarks/table.py            write them
+    python benchmarks/table.py --check    exit with 1 if they are not what the files say
+
+A table stands between `<!-- NAME.json -->` and `<!-- end -->`. It is drawn by the script that wrote the file.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import decode
+import multi_turn
+import prefill
+import rl_step
+import scaling
+import server
+import train_step
+from harness import HERE, RESULTS
+
+TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
+    "decode.json": decode.table,
+    "prefill.json": prefill.table,
+    "rl_step.json": rl_step.table,
+    "train_step.json": lambda content: f"{train_step.table(content)}\n\n{train_step.gradient_table(content)}",
+    "multi_turn.json": multi_turn.table,
+    "scaling.json": lambda content: f"{scaling.table(content)}\n\n![Cost of a step](results/scaling.png)",
+    "server.json": server.table,
+}
+PLACE = re.compile(r"<!-- (\w+\.json) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def rendered(readme: str, results: Path) -> str:
+    """The text with every table anew. A file that is not there is a benchmark that has not been run."""
+    return PLACE.sub(lambda found: f"<!-- {found[1]} -->\n\n{_section(found[1], results)}\n\n<!-- end -->", readme)
+
+
+def _section(name: str, results: Path) -> str:
+    if name not in TABLES:
+        sys.exit(f"benchmarks/README.md asks for {name}, which no benchmark writes; there are: {', '.join(TABLES)}.")
+    path = results / name
+    if not path.exists():
+        return "Not measured yet."
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return f"{_facts(content, name)}\n\n{TABLES[name](content)}"
+
+
+def _facts(content: Mapping[str, Any], name: str) -> str:
+    """Where the numbers come from."""
+    machine = content["machine"]
+    features = "".join(f", {feature}" for feature in machine["bfloat16_instructions"])
+    text = f"{content['date']}, {machine['cpu']}, {machine['cores']} cores{features}; `{content['command']}`; "
+    text += f"load average before it {machine['load_average_before']}"
+    if "roofline" in content:
+        limits = content["roofline"]
+        text += (
+            f"; measured limits: float32 {limits['float32_gflops']:,.0f} GFLOP/s, bfloat16 "
+            f"{limits['bfloat16_gflops']:,.0f} GFLOP/s, memory {limits['memory_gb_per_s']:.0f} GB/s "
+            f"({limits['threads']} threads)"
+        )
+    return f"{text} (`benchmarks/results/{name}`):"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a table is out of date")
+    parser.add_argument("--readme", type=Path, default=HERE / "README.md")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the JSON files")
+    arguments = parser.parse_args()
+    before = arguments.readme.read_text(encoding="utf-8")
+    after = rendered(before, arguments.results)
+    if arguments.check and after != before:
+        sys.exit(f"{arguments.readme} does not show what the results say; run `python benchmarks/table.py`.")
+    if not arguments.check:
+        arguments.readme.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The benchmarks' own arithmetic, and that the README shows what their results say. Nothing is timed here."""
+
+import importlib
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from slimrl.types import Rollout
+
+ROOT = Path(__file__).parents[1]
+BENCHMARKS = ROOT / "benchmarks"
+
+Script = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Imports a benchmark as a neighbour of it does: by its bare name."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+def test_readme_shows_what_the_results_say() -> None:
+    command = [sys.executable, str(BENCHMARKS / "table.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_table_that_was_edited_is_found_and_written_again(script: Script, tmp_path: Path) -> None:
+    line = {"groups": ["4,2,8,8,8", "4,4,8,8,8"], "unique": [100, 200], "sample_s": [1.0, 2.0], "train_s": [1.0, 1.5]}
+    content = {
+        "date": "2026-01-01",
+        "command": "python benchmarks/scaling.py",
+        "machine": {"cpu": "a CPU", "cores": 2, "bfloat16_instructions": [], "load_average_before": 0.1},
+        "summary": {"float32": {"turns": {**line, "exponent": {"sample_s": 1.0, "train_s": 0.58}}}},
+    }
+    (tmp_path / "scaling.json").write_text(json.dumps(content))
+    edited = "Before.\n\n<!-- scaling.json -->\nby hand\n<!-- end -->\n\n<!-- decode.json -->\n<!-- end -->\n"
+    text = script("table").rendered(edited, tmp_path)
+    assert "| float32 | turns | 2 | 4 | 100-200 | 1.00-2.00 | 1.00 | 1.00-1.50 | 0.58 |" in text
+    assert "by hand" not in text and "Not measured yet." in text and text.startswith("Before.\n")
+    assert script("table").rendered(text, tmp_path) == text
+
+
+def test_prefill_ends_when_the_last_sequence_has_a_token(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = script("generate_work")
+    clock = iter([0.0, 1.0, 3.0, 7.0])
+    monkeypatch.setattr(work.time, "perf_counter", lambda: next(clock))
+    watch = work.Stopwatch(batch=2)
+    watch.after_step(num_started=1, num_tokens=1)
+    watch.after_step(num_started=2, num_tokens=3)
+    watch.after_step(num_started=2, num_tokens=5)
+    assert watch.timing() == work.Timing(prefill_s=3.0, decode_s=4.0, decoded=2)
+
+
+def test_cases_survive_the_command_line(script: Script) -> None:
+    work, train = script("generate_work"), script("train_work")
+    assert work.case_of(str(work.Case(8, 128, 64))) == work.Case(8, 128, 64)
+    assert train.group_size(str(train.GroupSize(2, 30, 4))) == train.GroupSize(2, 30, 4)
+
+
+def test_random_prompts_share_nothing_and_repeat_with_their_seed(script: Script) -> None:
+    work = script("generate_work")
+    case = work.Case(batch=3, prompt=5, new=1)
+    first, again, other = (work.random_prompts(case, 1000, seed) for seed in (0, 0, 1))
+    assert first == again
+    assert len({prompt[0] for prompt in first + other}) == 6
+
+
+def test_needed_work_is_counted_by_hand(script: Script) -> None:
+    roofline = script("roofline")
+    shape = roofline.ModelShape(params=110, head=10, tied=True, layers=2, attention_width=4, kv_width=2)
+    work = roofline.decode_work(shape, batch=3, context=5, width=2)
+    assert math.isclose(work.gflop * 1e9, 3 * (2 * 110 + 4 * 2 * 4 * 5))
+    assert math.isclose(work.gigabytes * 1e9, 110 * 2 + 3 * (2 * 2 * 2 * 5 * 2))
+    # 3 tokens behind 2 known ones attend to 3 + 4 + 5 keys, and the head runs once.
+    work = roofline.prefill_work(shape, batch=1, prompt=3, width=2, known=2)
+    assert math.isclose(work.gflop * 1e9, 2 * 100 * 3 + 2 * 10 + 4 * 2 * 4 * 12)
+    assert roofline.Work(gflop=6.0, gigabytes=1.0).seconds(gflops=2.0, gb_per_s=10.0) == 3.0
+
+
+def test_a_shared_prompt_is_counted_once(script: Script) -> None:
+    train, step = script("train_work"), script("train_step")
+    sequences = train.batch_of("group", 1000, train.GroupSize(rollouts=3, prompt=4, completion=3))
+    # 4 of the prompt, 2 of each completion (the last predicts nothing); pairs: 10, and 4 + 1 and 4 + 2 for each.
+    assert step.unique_work(sequences) == (4 + 3 * 2, 10 + 3 * 11)
+
+
+def test_rollouts_tokens_are_counted_once_where_all_before_is_the_same(script: Script) -> None:
+    episodes = script("ours_episodes")
+    report = episodes.GroupReport("")
+    rollouts = [_rollout((1, 2, 3, 9), "..s."), _rollout((1, 2, 4, 9), "..s.")]
+    episodes.count_tokens(rollouts, report)
+    assert (report.unique, report.unique_read, report.read, report.sampled) == ([6], [4], [6], [2])
+
+
+def _rollout(token_ids: tuple[int, ...], kinds: str) -> Rollout:
+    zeros = (0.0,) * len(token_ids)
+    mask = tuple(kind == "s" for kind in kinds)
+    return Rollout("t", token_ids, mask, zeros, (0,) * len(token_ids), reward=0.0)
+
+
+def test_proportional_cost_has_exponent_one(script: Script) -> None:
+    assert script("scaling").exponent([10, 20, 40], [0.5, 1.0, 2.0]) == 1.0
