@@ -16,6 +16,7 @@ REQUIRED = {
     "sft": ["--data.type", "file", "--data.path", "chats.jsonl"],
     "trainer": [],
     "eval": ["--env.0.id", "reverse-text"],
+    "inference": [],
 }
 
 
@@ -27,6 +28,14 @@ def test_written_configuration_loads_back_equal(config_class: type[CommandConfig
     assert load(config_class, ["@", str(path)], {}).config == resolved.config
     assert path.read_text().startswith(f"# slimrl {config_class.command} @ ")
     assert [entry.name for entry in path.parent.iterdir()] == ["config.toml"]
+
+
+def test_a_secret_is_never_written_down() -> None:
+    resolved = load(COMMANDS["inference"], [], {"SLIMRL_API_KEY": "hush"})
+    text = config_toml(resolved)
+    assert "hush" not in text
+    assert "# api_key is set, and not written here  # SLIMRL_API_KEY\n" in text
+    assert 'api_key = ""' in config_toml(load(COMMANDS["inference"], [], {}))
 
 
 def test_resuming_is_asked_for_at_each_start_and_never_written_down(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""A real server, uvicorn and engine, on a free port with a tiny model; one is shared by the tests of this folder."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from slimrl.config.model import ModelConfig
+from slimrl.config.serve import ServeConfig
+from slimrl.launch.serve import InferenceServer
+
+CONTEXT_LEN = 512
+SLOTS = 4
+
+
+@contextmanager
+def serving(model: Path, **settings: object) -> Iterator[InferenceServer]:
+    config = ServeConfig(
+        **{
+            "port": 0,
+            "context_len": CONTEXT_LEN,
+            "max_slots": SLOTS,
+            "max_queue": 256,
+            "served_model_name": "tiny",
+            "grace_s": 1,
+            "model": ModelConfig(name=str(model), device="cpu", dtype="float32", num_threads=1),
+            **settings,
+        }
+    )
+    with InferenceServer(config) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def server(tiny_dir: Path) -> Iterator[InferenceServer]:
+    with serving(tiny_dir) as running:
+        yield running
+
+
+@pytest.fixture
+def http(server: InferenceServer) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=server.address, timeout=30) as client:
+        yield client
