@@ -33,6 +33,8 @@ from safetensors.torch import load_file, save_file
 from harness import RESULTS, machine_facts, markdown_table, write_result
 from server_load import DISCONNECTS, Load, Tally, Weights, client
 from server_requests import CLEAR_LEAD, Query, answer_all, checked_candidates, with_answers
+from slimrl.models.device import choose_device, choose_dtype
+from slimrl.models.load import DTYPES
 from slimrl.models.resolve import resolve
 
 START_S = 180.0  # for the server to load the model
@@ -45,9 +47,12 @@ NOISE = 0.02  # relative change that makes the other set of weights
 
 def main() -> None:
     arguments = parse_arguments()
+    if arguments.dtype == "auto":
+        choice = choose_dtype(choose_device("auto"))
+        arguments.dtype = str(choice.dtype).removeprefix("torch.")
     facts = machine_facts()
     with tempfile.TemporaryDirectory() as directory:
-        weights = (resolve(arguments.model), other_weights(resolve(arguments.model), Path(directory) / "other"))
+        weights = two_sets_of_weights(resolve(arguments.model), arguments.dtype, Path(directory))
         log = Path(directory) / "server.log"
         with serving(arguments, log) as (url, pid):
             try:
@@ -69,25 +74,30 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--deadline", type=float, default=120.0, help="seconds after which a request counts as hung")
     parser.add_argument("--slots", type=int, default=64, help="sequences that the server decodes at once")
     parser.add_argument("--context", type=int, default=2048, help="tokens of a slot")
-    parser.add_argument("--requests", type=int, default=48, help="greedy requests to find checkable answers among")
+    parser.add_argument("--requests", type=int, default=96, help="greedy requests to find checkable answers among")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=RESULTS / "server.json")
     return parser.parse_args()
 
 
-def other_weights(model: Path, directory: Path) -> Path:
-    """The model's weights with a little noise, as a directory for `/update_weights`: close, but with other answers."""
-    directory.mkdir()
+def two_sets_of_weights(model: Path, dtype: str, parent: Path) -> tuple[Path, Path]:
+    """Directories for `/update_weights`: the model's own weights in the dtype that is served, and the same with a
+    little noise, close, but with other answers."""
     generator = torch.Generator().manual_seed(0)
+    directories = (parent / "own", parent / "other")
+    for directory in directories:
+        directory.mkdir()
     for path in sorted(model.glob("*.safetensors")):
-        tensors = load_file(path)
-        for name, tensor in tensors.items():
-            noise = torch.randn(tensor.shape, generator=generator) * tensor.float().std() * NOISE
-            tensors[name] = (tensor.float() + noise).to(tensor.dtype) if tensor.dim() == 2 else tensor
-        save_file(tensors, directory / path.name, metadata={"format": "pt"})
-    for path in model.glob("*.json"):
-        (directory / path.name).write_bytes(path.read_bytes())
-    return directory
+        own = {name: tensor.to(DTYPES[dtype]) for name, tensor in load_file(path).items()}
+        other = {name: noisy(tensor, generator) if tensor.dim() == 2 else tensor for name, tensor in own.items()}
+        for directory, tensors in zip(directories, (own, other), strict=True):
+            save_file(tensors, directory / path.name, metadata={"format": "pt"})
+    return directories
+
+
+def noisy(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    wide = tensor.float()
+    return (wide + torch.randn(wide.shape, generator=generator) * wide.std() * NOISE).to(tensor.dtype)
 
 
 @contextmanager

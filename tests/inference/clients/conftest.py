@@ -1,0 +1,40 @@
+"""One server for all tests of a session on a random model, one on a model that has learnt a few replies by heart."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.inference.clients.parrot import parrot_model_dir
+from tests.inference.clients.serving import Reference, Server, served
+
+
+@pytest.fixture(scope="session")
+def server(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A random model: its replies mean nothing, and every one of its tokens is a draw."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    with served(tiny_dir, log, max_slots=8, context_len=512, max_queue=64) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def reference(tiny_dir: Path) -> Reference:
+    return Reference(tiny_dir)
+
+
+@pytest.fixture(scope="session")
+def parrot_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return parrot_model_dir(tmp_path_factory.mktemp("parrot"))
+
+
+@pytest.fixture(scope="session")
+def parrot(parrot_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Knows when to call a tool, and ends its turns."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    with served(parrot_dir, log, max_slots=8, context_len=1024, max_queue=64) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def parrot_reference(parrot_dir: Path) -> Reference:
+    return Reference(parrot_dir, capacity=1024)

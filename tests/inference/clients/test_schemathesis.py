@@ -1,0 +1,33 @@
+"""schemathesis, unmodified, as its command line runs it: what `/openapi.json` says is what the server does."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.inference.clients.serving import Server, metric
+
+EXAMPLES = 25
+
+
+@pytest.mark.parametrize("mode", ["positive", "negative"])
+def test_no_request_breaks_the_server_or_its_promises(server: Server, tmp_path: Path, mode: str) -> None:
+    command = [
+        str(Path(sys.executable).with_name("schemathesis")),
+        "run",
+        f"{server.url}/openapi.json",
+        *("--mode", mode),
+        *("--max-examples", str(EXAMPLES)),
+        *("--seed", "1"),
+        *("--workers", "1"),
+        *("--exclude-path", "/pause"),  # everything behind it would wait for ever
+        # No schema can say which names, paths, lengths and pairs of fields a server accepts: it may answer 400.
+        *("--exclude-checks", "positive_data_acceptance"),
+        *("--phases", "examples,coverage,fuzzing"),
+        "--generation-deterministic",
+        "--no-color",
+    ]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=170)
+    assert result.returncode == 0, result.stdout[-8000:] + result.stderr[-2000:]
+    assert metric(server, "num_requests_running") == 0
