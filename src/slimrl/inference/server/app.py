@@ -17,7 +17,7 @@ from slimrl.inference.server.chat import open_chat
 from slimrl.inference.server.completions import open_completions
 from slimrl.inference.server.errors import install_handlers
 from slimrl.inference.server.events import EventStream, unless_gone
-from slimrl.inference.server.guard import Guard
+from slimrl.inference.server.guard import Guard, TextRoute
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.tokens import detokenize, generate, open_generation, tokenize, tokenizer_info
 
@@ -54,7 +54,7 @@ def _streamed(model: Any) -> Documented:
 
 
 def _health_route(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=TextRoute)
 
     @router.get("/health", responses=_json(replies.HealthReply))
     async def health() -> Response:
@@ -66,7 +66,7 @@ def _health_route(service: Service) -> APIRouter:
 
 
 def _state_routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=TextRoute)
 
     @router.get("/v1/models", responses=_json(replies.ModelList))
     async def models() -> Response:
@@ -92,7 +92,7 @@ def _state_routes(service: Service) -> APIRouter:
 
 
 def _openai_routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=TextRoute)
 
     async def answer_chat(request: Request, body: bodies.ChatBody) -> Response:
         chat = await open_chat(service, body)
@@ -130,7 +130,7 @@ def _openai_routes(service: Service) -> APIRouter:
 
 
 def _token_routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=TextRoute)
 
     @router.post("/tokenize", responses=_json(replies.TokenizeReply))
     async def tokenize_prompt(body: bodies.TokenizeBody) -> Response:
@@ -161,7 +161,7 @@ def _token_routes(service: Service) -> APIRouter:
 
 
 def _admin_routes(service: Service) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=TextRoute)
     administration = Administration(service)
 
     @router.post("/pause", responses=_json(replies.StatusReply))

@@ -105,5 +105,7 @@ def explain(errors: Sequence[Any]) -> tuple[str, str]:
         return NOT_HERE[field], field
     if "content" in path and path[-1] == "type":
         return 'Only text is supported: every part of `content` must have the type "text".', ".".join(path[:3])
+    if not path:
+        return "The body must be a JSON object, sent with the header `Content-Type: application/json`.", ""
     where = ".".join(key for key in path if key.isidentifier() or key.isdecimal())
-    return f"{where or 'The body'}: {first['msg']}.", field
+    return f"{where or field}: {first['msg']}.", field

@@ -1,11 +1,16 @@
-"""What a request must pass before any route sees it: the API key, and a bound on the size of its body."""
+"""What a request must pass before any route sees it: the API key, a bound on the size of its body, text in its JSON."""
 
 import hmac
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
 
-from fastapi.responses import JSONResponse
+from fastapi import Request
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from slimrl.inference.server.errors import ApiError, error_body
+from slimrl.inference.server.errors import ApiError, bad_request, error_body
 
 MAX_BODY_BYTES = 32 * 2**20
 OPEN_TO_ALL = {"/health"}
@@ -60,3 +65,29 @@ def _too_large() -> str:
 def _refuse(status: int, message: str, code: str) -> JSONResponse:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Connection": "close"}
     return JSONResponse(error_body(status, message, code=code), status, headers)
+
+
+class TextRoute(APIRoute):
+    """A route whose body, if it is JSON, holds nothing but text that can be written out again.
+
+    JSON can spell half a surrogate pair, which no tokenizer takes and no reply can quote.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_text(request: Request) -> Response:
+            return await handle(_TextRequest(request.scope, request.receive))
+
+        return handle_text
+
+
+class _TextRequest(Request):
+    async def json(self) -> Any:
+        body, content = await self.body(), await super().json()
+        if b"\\u" in body or b"\xed" in body:  # no other body can hold a surrogate
+            try:
+                json.dumps(content, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise bad_request("The body has half of a surrogate pair, which is no text.") from None
+        return content

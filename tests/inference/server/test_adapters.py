@@ -1,0 +1,126 @@
+"""LoRA adapters made by PEFT: merged by the server, they answer as PEFT's own model does."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import httpx
+import peft
+import pytest
+import torch
+
+from slimrl.inference.server.lora import read_adapter
+from tests.inference.naive import naive_greedy
+from tests.inference.server.conftest import serving
+from tests.tiny import tiny_module
+
+PROMPT = list(range(10, 30))
+BODY = {
+    "prompt": PROMPT,
+    "temperature": 0,
+    "max_tokens": 12,
+    "logprobs": 0,
+    "return_token_ids": True,
+    "ignore_eos": True,
+}
+
+
+def make_adapter(directory: Path, seed: int, **settings: Any) -> torch.nn.Module:
+    """Saves an adapter whose matrices are both random; returns the base model with the adapter merged."""
+    config = peft.LoraConfig(
+        **{"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "down_proj"], "task_type": "CAUSAL_LM", **settings}
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapted = peft.get_peft_model(tiny_module("llama"), config)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for name, parameter in adapted.named_parameters():
+                if "lora_" in name:
+                    parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+        adapted.save_pretrained(directory)
+        merged = adapted.merge_and_unload().eval()
+    merged.set_attn_implementation("eager")
+    return merged
+
+
+def answer(http: httpx.Client, model: str) -> dict[str, Any]:
+    reply = http.post("/v1/completions", json={**BODY, "model": model})
+    assert reply.status_code == 200, reply.text
+    return reply.json()["choices"][0]
+
+
+def test_an_adapter_answers_as_peft_does_and_leaves_no_trace(tiny_dir: Path, tmp_path: Path) -> None:
+    first = make_adapter(tmp_path / "first", 1)
+    second = make_adapter(tmp_path / "second", 2, use_rslora=True)
+    with serving(tiny_dir) as server, httpx.Client(base_url=server.address, timeout=30) as http:
+
+        def load(path: str, **extra: Any) -> httpx.Response:
+            return http.post(
+                "/load_lora_adapter", json={"lora_name": "ada", "lora_path": str(tmp_path / path), **extra}
+            )
+
+        base = answer(http, "tiny")
+        for version, (path, merged) in enumerate((("first", first), ("second", second)), 1):
+            assert load(path).status_code == 200
+            choice = answer(http, "ada")
+            assert set(choice["token_versions"]) == {version}
+            tokens, logprobs = naive_greedy(merged, PROMPT, [0] * 12, {0: merged.state_dict()})
+            assert choice["token_ids"] == tokens
+            assert choice["logprobs"]["token_logprobs"] == pytest.approx(logprobs, abs=1e-3)
+        refused = http.post("/v1/completions", json={**BODY, "model": "tiny"})
+        assert refused.status_code == 404
+        assert "merged into the weights" in refused.json()["error"]["message"]
+        (model,) = http.get("/v1/models").json()["data"]
+        assert (model["id"], model["parent"]) == ("ada", "tiny")
+        for body in (
+            {"lora_name": "other", "lora_path": str(tmp_path / "first")},
+            {"lora_name": "tiny", "lora_path": "x"},
+        ):
+            assert http.post("/load_lora_adapter", json=body).status_code == 400
+        update = http.post("/update_weights", json={"weight_dir": str(tiny_dir), "version": 9})
+        assert "unload it" in update.json()["error"]["message"]
+        unloaded = http.post("/unload_lora_adapter", json={"lora_name": "ada", "version": 7})
+        assert unloaded.status_code == 200
+        again = answer(http, "tiny")
+        assert again["token_ids"] == base["token_ids"]
+        assert again["logprobs"] == base["logprobs"]
+        assert set(again["token_versions"]) == {7}
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"use_dora": True}, "use_dora"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
+        ({"bias": "all"}, "bias"),
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+    ],
+)
+def test_what_cannot_be_merged_is_named(tmp_path: Path, settings: dict[str, Any], complaint: str) -> None:
+    make_adapter(tmp_path, 1)
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    with pytest.raises(Exception, match=f"has {complaint} = "):
+        read_adapter(tmp_path, tiny_module("llama"))
+
+
+def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
+    make_adapter(tmp_path, 1)
+    with pytest.raises(Exception, match="need"):
+        read_adapter(tmp_path, torch.nn.ModuleDict({"model": WiderModel()}))
+
+
+class WiderModel(torch.nn.Module):
+    """Weights of the right names, a size too large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList()
+        for _ in range(2):
+            layer = torch.nn.Module()
+            layer.self_attn, layer.mlp = torch.nn.Module(), torch.nn.Module()
+            layer.self_attn.q_proj = torch.nn.Linear(64, 64, bias=False)
+            layer.mlp.down_proj = torch.nn.Linear(128, 64, bias=False)
+            self.layers.append(layer)
