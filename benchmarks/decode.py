@@ -3,10 +3,9 @@
 Random prompts of 128 tokens; after the first token of every sequence, 64 more are timed. Ours always samples at
 temperature 1 and returns log-probabilities. Each side runs in a process of its own, the sides in turn.
 
-    python benchmarks/decode.py --transformers-python ENVIRONMENT/bin/python --vllm-python ENVIRONMENT/bin/python
-        --llama-bin DIRECTORY
+    python benchmarks/decode.py --vllm-python ENVIRONMENT/bin/python --llama-bin DIRECTORY
 
-benchmarks/README.md says how to get the peers. Without these options only our side is measured.
+benchmarks/README.md says how to get the peers. Without these options only transformers' side is measured besides ours.
 """
 
 import tempfile

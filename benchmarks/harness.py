@@ -1,7 +1,7 @@
 """How the benchmarks measure: sides in processes of their own, in turn, several times; medians; a table; a JSON file.
 
 A side is a command that takes `--output FILE` and writes what it measured there as JSON, its report. Before each of
-them the machine itself is measured (`roofline.py`). Knows nothing of what is compared, and computes nothing itself: two
+them the machine itself is measured with the same PyTorch (`roofline.py`). Knows nothing of what is compared, and computes nothing itself: two
 processes that compute at once would disturb each other.
 """
 
@@ -29,7 +29,8 @@ Runs = dict[str, dict[str, list[Report]]]  # dtype -> side -> a report for each 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a comparison. `command` gets `--output FILE` appended, and runs in `environment` besides its own."""
+    """One side of a comparison. `command` begins with a Python interpreter that has PyTorch, gets `--output FILE`
+    appended, and runs in `environment` besides its own."""
 
     name: str
     dtype: str
@@ -59,11 +60,11 @@ def alternate(sides: Sequence[Side], repetitions: int, threads: int) -> Runs:
     """Run the sides in turn, `repetitions` times over. Each report gets the machine's speed just before, `machine`."""
     if (load := os.getloadavg()[0]) > BUSY:
         print(f"Load average is {load:.1f}: others are computing, the times will mislead.", flush=True)
-    measuring = Side("machine", "", [sys.executable, str(HERE / "roofline.py")])
     runs: Runs = {}
     for repetition in range(repetitions):
         for side in sides:
-            machine = run_side(measuring, threads)
+            # By the side's own interpreter: builds of PyTorch differ in what they make of the same processor.
+            machine = run_side(Side("machine", "", [side.command[0], str(HERE / "roofline.py")]), threads)
             report = run_side(side, threads) | {"machine": machine}
             runs.setdefault(side.dtype, {}).setdefault(side.name, []).append(report)
             speed = f"{machine[f'{side.dtype}_gflops']:.0f} GFLOP/s, {machine['memory_gb_per_s']:.0f} GB/s before it"
@@ -91,7 +92,7 @@ def run_side(side: Side, threads: int) -> Report:
 
 
 def roofline(runs: Runs) -> dict[str, float]:
-    """The machine's speed: the best that was measured in the run, because other processes can only slow it down."""
+    """The machine's speed: the best that was measured in the run, by whichever side's PyTorch."""
     machines = [report["machine"] for sides in runs.values() for reports in sides.values() for report in reports]
     return {name: max(machine[name] for machine in machines) for name in machines[0]}
 

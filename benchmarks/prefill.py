@@ -3,10 +3,9 @@
 Random prompts that have nothing in common, of 128 to 2,048 tokens, alone and in batches; timed until every sequence has
 its first token. Each side runs in a process of its own, the sides in turn.
 
-    python benchmarks/prefill.py --transformers-python ENVIRONMENT/bin/python --vllm-python ENVIRONMENT/bin/python
-        --llama-bin DIRECTORY
+    python benchmarks/prefill.py --vllm-python ENVIRONMENT/bin/python --llama-bin DIRECTORY
 
-benchmarks/README.md says how to get the peers. Without these options only our side is measured.
+benchmarks/README.md says how to get the peers. Without these options only transformers' side is measured besides ours.
 """
 
 import tempfile
