@@ -77,7 +77,7 @@ def _state_routes(service: Service) -> APIRouter:
             "object": "model",
             "created": service.created,
             "owned_by": "slimrl",
-            "root": service.config.model.name,
+            "root": service.base_name,
             "parent": service.base_name if service.adapter else None,
             "max_model_len": service.config.context_len,
         }
