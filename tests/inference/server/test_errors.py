@@ -113,6 +113,14 @@ def test_surrogates_anywhere_are_refused(http: httpx.Client) -> None:
         assert reply.status_code in (200, 400), reply.text
 
 
+def test_a_text_that_cannot_fit_is_refused_without_reading_it(http: httpx.Client) -> None:
+    for path, body in (
+        ("/v1/completions", {"prompt": "a" * 10_000_000}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 5_000_000}]}),
+    ):
+        assert "maximum context length is 512 tokens" in refused(http.post(path, json=body), 400)["message"]
+
+
 def test_unknown_fields_are_ignored(http: httpx.Client) -> None:
     body = {
         "prompt": "a",

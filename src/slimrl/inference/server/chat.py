@@ -134,7 +134,7 @@ async def open_chat(service: Service, body: ChatBody) -> Chat:
 async def _prompt(service: Service, body: ChatBody) -> list[int]:
     tools = body.tools if body.tools and body.tool_choice != "none" else []
     text = service.write_prompt(body.messages, tools, template_settings(service, body))
-    return await service.encode(text, bool(body.add_special_tokens))
+    return await service.encode_prompt(text, bool(body.add_special_tokens))
 
 
 def template_settings(service: Service, body: Any) -> dict[str, Any]:

@@ -132,7 +132,7 @@ async def _prompts(service: Service, body: CompletionBody) -> tuple[list[list[in
     echoes: list[str] = []
     for prompt in several:
         if isinstance(prompt, str):
-            prompts.append(await service.encode(prompt, body.add_special_tokens is not False))
+            prompts.append(await service.encode_prompt(prompt, body.add_special_tokens is not False))
             echoes.append(prompt)
             continue
         service.check_prompt(prompt, 1)

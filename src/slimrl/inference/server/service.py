@@ -90,6 +90,13 @@ class Service:
             why = f"The model `{name}` does not exist. This server has `{self.name}`."
         raise ApiError(404, why, param="model", code="model_not_found")
 
+    async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
+        """Token ids of a prompt. Raises ApiError 400, without the work, for one that cannot fit however it is cut."""
+        fewest = len(text) // self.model.vocabulary.longest_token
+        if fewest > self.config.context_len:
+            raise too_long(self.config.context_len, f"your prompt has more than {fewest} tokens")
+        return await self.encode(text, add_special)
+
     async def encode(self, text: str, add_special: bool) -> list[int]:
         """Token ids of a text."""
         vocabulary = self.model.vocabulary

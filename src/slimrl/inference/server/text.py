@@ -24,6 +24,7 @@ class Vocabulary:
         self._strings: dict[int, str] = {}
         self._bytes: dict[int, bytes] = {}
         self.num_tokens = num_tokens
+        self.longest_token = max(map(len, tokenizer.get_vocab()))  # in characters: no token covers more of a text
 
     def encode(self, text: str, add_special: bool) -> list[int]:
         return cast(list[int], self._tokenizer.encode(text, add_special_tokens=add_special))

@@ -24,10 +24,6 @@ MAX_PREFILL = 1024  # tokens a step, so that a long prompt does not hold up the 
 T = TypeVar("T")
 
 
-class EngineFailed(Exception):
-    """A step of the engine raised; the requests that it had are lost."""
-
-
 @dataclass(slots=True, eq=False)
 class Job:
     """One request on its way through the engine. `wake` is called on the event loop, for every new token if `streams`,
@@ -115,9 +111,14 @@ class EngineThread:
             return
         self.loaded.set_result(engine)
         while not self._stopping:
-            self._obey(engine)
-            if engine.busy and not self.paused and not self._stopping:
-                self._step(engine)
+            try:
+                self._obey(engine)
+                if engine.busy and not self.paused and not self._stopping:
+                    self._step(engine)
+            except Exception:  # the server outlives a failed step, as it outlives a failed request
+                LOG.exception("the engine failed; its requests are lost")
+                self._fail(engine)
+                engine.publish(engine.version)  # what the failed step left in the cache is not to be trusted
             self.load = engine.load
         self._fail(engine)
 
@@ -129,13 +130,7 @@ class EngineThread:
             idle = False
 
     def _step(self, engine: Engine) -> None:
-        try:
-            engine.step(MAX_PREFILL)
-        except Exception:  # the server outlives a failed step, as it outlives a failed request
-            LOG.exception("a step of the engine failed; its requests are lost")
-            self._fail(engine)
-            engine.publish(engine.version)  # what the failed step left in the cache is not to be trusted
-            return
+        engine.step(MAX_PREFILL)
         now = time.monotonic()
         awake = []
         for request, job in list(self._open.items()):

@@ -1,0 +1,20 @@
+"""Without the extra `server` its command says what to install; everything else goes on working."""
+
+import subprocess
+import sys
+
+
+def run(program: str, *argv: str) -> subprocess.CompletedProcess[str]:
+    missing = "import sys; sys.modules['fastapi'] = None; "
+    return subprocess.run([sys.executable, "-c", missing + program, *argv], capture_output=True, text=True, check=False)
+
+
+def test_the_command_names_the_extra() -> None:
+    done = run("from slimrl.cli import main; sys.exit(main())", "inference")
+    assert done.returncode == 2
+    assert done.stderr.startswith("slimrl: The inference server needs the package fastapi")
+    assert "uv sync --extra server" in done.stderr
+
+
+def test_the_engine_does_without_it() -> None:
+    assert run("import slimrl.inference.client, slimrl.launch.local").returncode == 0
