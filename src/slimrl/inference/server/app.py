@@ -22,7 +22,6 @@ from slimrl.inference.server.service import Service
 from slimrl.inference.server.tokens import detokenize, generate, open_generation, tokenize, tokenizer_info
 
 Documented = dict[int | str, dict[str, Any]]
-TEXT: Documented = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 
 
 def make_app(service: Service) -> FastAPI:
@@ -51,6 +50,16 @@ def _json(model: Any) -> Documented:
 def _streamed(model: Any) -> Documented:
     events = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
     return {200: {"model": model, **events}, **replies.DOCUMENTED_ERRORS}
+
+
+def _text() -> Documented:
+    """Plain text, but errors in JSON as everywhere: FastAPI would take them for text too."""
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorReply"}}}
+    errors = {
+        status: {"description": documented["description"], "content": error}
+        for status, documented in replies.DOCUMENTED_ERRORS.items()
+    }
+    return {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **errors}
 
 
 def _health_route(service: Service) -> APIRouter:
@@ -83,7 +92,7 @@ def _state_routes(service: Service) -> APIRouter:
         }
         return JSONResponse({"object": "list", "data": [model]})
 
-    @router.get("/metrics", response_class=PlainTextResponse, responses={**TEXT, **replies.DOCUMENTED_ERRORS})
+    @router.get("/metrics", response_class=PlainTextResponse, responses=_text())
     async def metrics() -> Response:
         """The server's numbers in Prometheus' text format."""
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -179,16 +188,12 @@ def _admin_routes(service: Service) -> APIRouter:
         """Replace all weights; sequences that run go on with the new ones."""
         return JSONResponse(await administration.update_weights(body))
 
-    @router.post(
-        "/load_lora_adapter", response_class=PlainTextResponse, responses={**TEXT, **replies.DOCUMENTED_ERRORS}
-    )
+    @router.post("/load_lora_adapter", response_class=PlainTextResponse, responses=_text())
     async def load_lora_adapter(body: bodies.LoadAdapterBody) -> Response:
         """Merge a LoRA adapter into the weights."""
         return PlainTextResponse(await administration.load_adapter(body))
 
-    @router.post(
-        "/unload_lora_adapter", response_class=PlainTextResponse, responses={**TEXT, **replies.DOCUMENTED_ERRORS}
-    )
+    @router.post("/unload_lora_adapter", response_class=PlainTextResponse, responses=_text())
     async def unload_lora_adapter(body: bodies.UnloadAdapterBody) -> Response:
         """Take it out again."""
         return PlainTextResponse(await administration.unload_adapter(body))

@@ -6,7 +6,7 @@ OpenAI has and this server does not act on are here with the one value that asks
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 MAX_CHOICES = 128
 MAX_TOP = 20
@@ -18,6 +18,23 @@ Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Zero = Annotated[float, Field(ge=0, le=0)]
 One = Annotated[float, Field(ge=1, le=1)]
 Top = Annotated[int, Field(ge=0, le=MAX_TOP)]
+
+
+def _true(value: bool) -> bool:
+    if not value:
+        raise ValueError("must be true")
+    return value
+
+
+def _false(value: bool) -> bool:
+    if value:
+        raise ValueError("must be false")
+    return value
+
+
+# A `Literal[True]` would take 1 for true, because Python does.
+OnlyTrue = Annotated[bool, AfterValidator(_true), WithJsonSchema({"type": "boolean", "const": True})]
+OnlyFalse = Annotated[bool, AfterValidator(_false), WithJsonSchema({"type": "boolean", "const": False})]
 
 
 class Body(BaseModel):
@@ -135,7 +152,7 @@ class ChatBody(Generation, Conversation):
     logprobs: bool | None = None
     top_logprobs: Top | None = None
     tool_choice: Literal["none", "auto"] | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    parallel_tool_calls: OnlyTrue | None = None
     response_format: TextFormat | None = None
 
 
@@ -178,7 +195,7 @@ class GenerateBody(Body):
     request_id: str | None = None
     token_ids: TokenIds
     sampling_params: GenerateSampling = GenerateSampling()
-    stream: Literal[False] | None = None
+    stream: OnlyFalse | None = None
 
 
 class UpdateBody(Body):
