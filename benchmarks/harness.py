@@ -1,8 +1,8 @@
 """How the benchmarks measure: sides in processes of their own, in turn, several times; medians; a table; a JSON file.
 
 A side is a command that takes `--output FILE` and writes what it measured there as JSON, its report. Before each of
-them the machine itself is measured with the same PyTorch (`roofline.py`). Knows nothing of what is compared, and computes nothing itself: two
-processes that compute at once would disturb each other.
+them the machine itself is measured, with the side's own PyTorch (`roofline.py`). Knows nothing of what is compared, and
+computes nothing itself: two processes that compute at once would disturb each other.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def alternate(sides: Sequence[Side], repetitions: int, threads: int) -> Runs:
     runs: Runs = {}
     for repetition in range(repetitions):
         for side in sides:
-            # By the side's own interpreter: builds of PyTorch differ in what they make of the same processor.
+            # By the side's own interpreter: builds of PyTorch may differ in what they make of the same processor.
             machine = run_side(Side("machine", "", [side.command[0], str(HERE / "roofline.py")]), threads)
             report = run_side(side, threads) | {"machine": machine}
             runs.setdefault(side.dtype, {}).setdefault(side.name, []).append(report)
