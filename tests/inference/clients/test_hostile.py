@@ -313,7 +313,9 @@ def test_likeliest_prompt_tokens_score_exactly_as_their_top(parrot: Server, parr
     ids = parrot_reference.policy.chat.opening([{"role": "user", "content": "What is 20 + 22?"}])
     ids += parrot_reference.greedy(ids, 8)[0]
     body = {"prompt": ids, "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
-    logprobs = post(parrot, COMPLETIONS, body).json()["choices"][0]["logprobs"]
+    response = post(parrot, COMPLETIONS, body)
+    assert response.status_code == 200, response.text
+    logprobs = response.json()["choices"][0]["logprobs"]
     assert len(logprobs["tokens"]) == len(ids) + 1
     pairs = list(zip(logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True))[-9:]
     assert [value == max(top.values()) for value, top in pairs] == [True] * 9
