@@ -9,7 +9,7 @@ import pytest
 
 from tests.inference.clients.serving import Server, metric, served
 
-EXAMPLES = 25
+EXAMPLES = 15
 
 
 @pytest.fixture(scope="module")
