@@ -228,7 +228,7 @@ class SFTConfig(CommandConfig):
     batch_size: int = Field(default=32, ge=1)
     """Conversations in one training step."""
 
-    micro_batch_tokens: int = Field(default=2048, ge=1)
+    micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens in one forward and backward pass. Lower saves memory; the gradient is the same. At least `seq_len`."""
 
     val_interval_steps: int = Field(default=20, ge=0)

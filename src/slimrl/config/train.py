@@ -161,5 +161,5 @@ class TrainerConfig(Config):
     loss: LossConfig = LossConfig()
     guard: GuardConfig = GuardConfig()
 
-    micro_batch_tokens: int = Field(default=2048, ge=1)
+    micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens in one forward and backward pass. Lower saves memory; the gradient is the same. At least `seq_len`."""

@@ -15,7 +15,7 @@ from slimrl.models.attention import LayerInputs, grouped_attention, visible
 
 
 class SlotCache:
-    """Keys and values per layer, each (slots, H_kv, capacity, D), allocated when the layer is first seen."""
+    """Keys and values per layer, each (slots, capacity, H_kv * D), allocated when the layer is first seen."""
 
     def __init__(self, num_slots: int, capacity: int) -> None:
         self.num_slots = num_slots
@@ -27,7 +27,7 @@ class SlotCache:
         """The (keys, values) of this layer; zeros where nothing was written, so that masked garbage stays finite."""
         if inputs.layer not in self._layers:
             _, H_kv, _, D = inputs.key.shape
-            shape = (self.num_slots, H_kv, self.capacity, D)
+            shape = (self.num_slots, self.capacity, H_kv * D)
             self._layers[inputs.layer] = (inputs.key.new_zeros(shape), inputs.value.new_zeros(shape))
         return self._layers[inputs.layer]
 
@@ -35,8 +35,8 @@ class SlotCache:
         """Make the first `length` tokens of `target` those of `source`."""
         if source != target:
             for keys, values in self._layers.values():
-                keys[target, :, :length] = keys[source, :, :length]
-                values[target, :, :length] = values[source, :, :length]
+                keys[target, :length] = keys[source, :length]
+                values[target, :length] = values[source, :length]
         self.tokens[target] = self.tokens[source][:length]
 
     def forget(self) -> None:
@@ -76,15 +76,16 @@ class PrefillPlan:
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         keys, values = self._cache.layer(inputs)
+        new_keys, new_values = (_flat(x) for x in (inputs.key, inputs.value))
         outputs, offset = [], 0
         for span in self._spans:
             rows = slice(offset, offset + span.end - span.start)
-            keys[span.slot, :, span.start : span.end] = inputs.key[0, :, rows]
-            values[span.slot, :, span.start : span.end] = inputs.value[0, :, rows]
-            slot = slice(span.slot, span.slot + 1)
-            known_keys, known_values = keys[slot, :, : span.end], values[slot, :, : span.end]
+            keys[span.slot, span.start : span.end] = new_keys[rows]
+            values[span.slot, span.start : span.end] = new_values[rows]
+            slot, H_kv = slice(span.slot, span.slot + 1), inputs.key.shape[1]
+            key, value = _heads(keys[slot, : span.end], H_kv), _heads(values[slot, : span.end], H_kv)
             mask = self._mask(span, inputs.window, keys.device)
-            outputs.append(grouped_attention(inputs.query[:, :, rows], known_keys, known_values, mask, inputs.scale))
+            outputs.append(grouped_attention(inputs.query[:, :, rows], key, value, mask, inputs.scale))
             offset = rows.stop
         return torch.cat(outputs, dim=2).transpose(1, 2)
 
@@ -102,7 +103,8 @@ class DecodePlan:
     def __init__(self, cache: SlotCache, slots: Sequence[int], positions: Sequence[int], device: torch.device) -> None:
         self._cache = cache
         self._slots_B = torch.tensor(slots, device=device)
-        self._positions_B = torch.tensor(positions, device=device)
+        positions_B = torch.tensor(positions, device=device)
+        self._places_B = self._slots_B * cache.capacity + positions_B
         self._num_keys = max(positions) + 1
         num_rows = max(slots) + 1
         self._dense = list(slots) == list(range(num_rows))
@@ -110,30 +112,44 @@ class DecodePlan:
         if self._in_place:
             # Idle slots in between are computed along and thrown away; position 0 keeps their softmax finite.
             self._row_positions = torch.zeros(num_rows, dtype=torch.long, device=device)
-            self._row_positions[self._slots_B] = self._positions_B
+            self._row_positions[self._slots_B] = positions_B
         else:
-            self._row_positions = self._positions_B
+            self._row_positions = positions_B
         self._masks: dict[int, Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         keys, values = self._cache.layer(inputs)
-        keys[self._slots_B, :, self._positions_B] = inputs.key[0].transpose(0, 1)
-        values[self._slots_B, :, self._positions_B] = inputs.value[0].transpose(0, 1)
+        keys.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.key))
+        values.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.value))
         query = inputs.query[0].transpose(0, 1)[:, :, None]
         num_rows = len(self._row_positions)
         if self._in_place:
-            keys, values = keys[:num_rows, :, : self._num_keys], values[:num_rows, :, : self._num_keys]
+            keys, values = keys[:num_rows, : self._num_keys], values[:num_rows, : self._num_keys]
         else:
-            keys, values = (kv[:, :, : self._num_keys].index_select(0, self._slots_B) for kv in (keys, values))
+            keys, values = (kv[:, : self._num_keys].index_select(0, self._slots_B) for kv in (keys, values))
         if self._in_place and not self._dense:
             query = query.new_zeros(num_rows, *query.shape[1:]).index_copy_(0, self._slots_B, query)
-        out = grouped_attention(query, keys, values, self._mask(inputs.window), inputs.scale)
+        keys, values = (_heads(kv, inputs.key.shape[1]) for kv in (keys, values))
+        out = grouped_attention(query, keys, values, self._mask(inputs.window, query.dtype), inputs.scale)
         if self._in_place and not self._dense:
             out = out.index_select(0, self._slots_B)
         return out[:, :, 0][None]
 
-    def _mask(self, window: int) -> Tensor:
+    def _mask(self, window: int, dtype: torch.dtype) -> Tensor:
+        """What is added to the scores: 0 or -inf. From a mask of booleans every layer would make it anew."""
         if window not in self._masks:
             keys = torch.arange(self._num_keys, device=self._row_positions.device)
-            self._masks[window] = visible(self._row_positions[:, None], keys[None], window)[:, None, None]
+            mask = visible(self._row_positions[:, None], keys[None], window)[:, None, None]
+            self._masks[window] = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
         return self._masks[window]
+
+
+def _flat(heads: Tensor) -> Tensor:
+    """(1, H_kv, T, D) as (T, H_kv * D)."""
+    return heads[0].transpose(0, 1).flatten(1)
+
+
+def _heads(rows: Tensor, num_heads: int) -> Tensor:
+    """(S, L, H_kv * D) as (S, H_kv, L, D)."""
+    S, L, width = rows.shape
+    return rows.view(S, L, num_heads, width // num_heads).transpose(1, 2)

@@ -44,7 +44,8 @@ class AttentionPlan(Protocol):
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Scaled dot-product attention where several query heads share a key head, without copying the keys.
 
-    query (S, H, Lq, D), key and value (S, H_kv, Lk, D), mask broadcastable to (S, 1, Lq, Lk), true = may attend.
+    query (S, H, Lq, D), key and value (S, H_kv, Lk, D); mask broadcastable to (S, 1, Lq, Lk), true = may attend, or
+    numbers to add to the scores.
     Returns (S, H, Lq, D). For single queries (decoding) the query heads of a group ride as the rows of one matrix.
     """
     S, H, Lq, D = query.shape

@@ -123,13 +123,13 @@ class _Norm:
 
     def __init__(self, norm: Any) -> None:
         self._weight: Tensor = norm.weight
-        self._eps = float(norm.variance_epsilon)
+        self._eps = torch.tensor(float(norm.variance_epsilon))
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        exact = hidden.float()
-        scale = torch.linalg.vecdot(exact, exact).div_(exact.shape[-1]).add_(self._eps).rsqrt_()
-        normed: Tensor = (exact * scale[..., None]).to(hidden.dtype) * self._weight
-        return normed
+        exact = hidden.to(torch.float32, copy=True)
+        scale = torch.linalg.vector_norm(exact, dim=-1, keepdim=True)
+        scale = torch.addcmul(self._eps, scale, scale, value=1 / exact.shape[-1]).rsqrt_()
+        return exact.mul_(scale).to(hidden.dtype).mul_(self._weight)
 
 
 class _Product:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward import hidden_states
@@ -51,15 +52,16 @@ def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, 
     query, key, value = _projected(hidden_TD, layer.input_layernorm, attention)
     if config.model_type == "qwen3":
         query, key = _normed(query, attention.q_norm), _normed(key, attention.k_norm)
-    inputs = LayerInputs(
-        layer=int(attention.layer_idx),
-        query=_rows(_Rotate.apply(query, *rotary)),
-        key=_rows(_Rotate.apply(key, *rotary)),
-        value=_rows(value),
-        scale=float(attention.scaling),
-        window=window_of(config, int(attention.layer_idx)),
-    )
-    attended_TD = plan.attend(inputs).reshape(len(hidden_TD), -1)
+    rotated = _Rotate.apply(query, *rotary), _Rotate.apply(key, *rotary)
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        index, scale = int(attention.layer_idx), float(attention.scaling)
+        window = window_of(config, index)
+        inputs = LayerInputs(index, _rows(query), _rows(key), _rows(value), scale, window)
+        return plan.attend(inputs).flatten(2)[0]
+
+    # Computed again in the backward pass: a plan may gather, pad and widen its inputs, cheap to do and large to keep.
+    attended_TD = checkpoint(attend, *rotated, value, use_reentrant=False, preserve_rng_state=False)
     return torch.addmm(hidden_TD, attended_TD, attention.o_proj.weight.t())
 
 

@@ -44,13 +44,15 @@ class _ChunkLogprobs(torch.autograd.Function):
         logits_NV = head_logits(module, hidden_ND)
         logsumexp_N, logprob_N, entropy_N = (torch.empty(len(target_N), device=logits_NV.device) for _ in range(3))
         for rows in _blocks(logits_NV):
-            scaled = logits_NV[rows].float() / temperature
-            logsumexp = scaled.logsumexp(-1)
-            logprob_N[rows] = scaled.gather(-1, target_N[rows, None])[:, 0] - logsumexp
-            probability = (scaled - logsumexp[:, None]).exp_()
+            scaled = _scaled(logits_NV[rows], temperature)
+            top = scaled.amax(-1)
+            scaled.sub_(top[:, None])
+            mass = scaled.exp()
+            total = mass.sum(-1)
+            logprob_N[rows] = scaled.gather(-1, target_N[rows, None])[:, 0] - total.log()
             # A forbidden token's logit is -inf; 0 times that must be 0.
-            entropy_N[rows] = logsumexp - torch.linalg.vecdot(probability, scaled.clamp_min_(-1e30))
-            logsumexp_N[rows] = logsumexp
+            entropy_N[rows] = total.log() - torch.linalg.vecdot(mass, scaled.clamp_min_(-1e30)) / total
+            logsumexp_N[rows] = total.log() + top
         ctx.save_for_backward(hidden_ND, target_N, logsumexp_N)
         ctx.module, ctx.temperature = module, temperature
         ctx.mark_non_differentiable(entropy_N)
@@ -67,12 +69,18 @@ class _ChunkLogprobs(torch.autograd.Function):
         # The gradient takes the logits' place: nothing needs them any more.
         gradient_NV = logits_NV.detach()
         for rows in _blocks(gradient_NV):
-            gradient = gradient_NV[rows].float() / ctx.temperature
+            gradient = _scaled(gradient_NV[rows], ctx.temperature)
             gradient = gradient.sub_(logsumexp_N[rows, None]).exp_().mul_(-weight_N1[rows])
             gradient_NV[rows] = gradient.scatter_add_(-1, target_N[rows, None], weight_N1[rows])
         # The head's own parameters get their gradients here, as in a checkpoint.
         torch.autograd.backward(logits_NV, gradient_NV)
         return hidden_ND.grad, None, None, None
+
+
+def _scaled(logits: Tensor, temperature: float) -> Tensor:
+    """The logits over the temperature: float32 numbers of their own, free to be overwritten."""
+    exact = logits.to(torch.float32, copy=True)
+    return exact if temperature == 1.0 else exact.div_(temperature)
 
 
 def _blocks(logits_NV: Tensor) -> Iterator[slice]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adamw import adamw
 
 from slimrl.config.train import OptimConfig, ScheduleConfig
 from slimrl.types import Metrics
@@ -116,14 +117,25 @@ class _Trained:
         if self.gradient is None:
             return
         decay = config.weight_decay if len(self._shape) >= 2 else 0.0
-        beta1, beta2 = config.beta1, config.beta2
         for piece in self._pieces():
-            gradient = self.gradient[piece].float() * clip
-            mean = self._mean[piece].lerp_(gradient, 1 - beta1)
-            square = self._square[piece].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            master = self._read(piece).mul_(1 - lr * decay)
-            deviation = square.sqrt().div_(math.sqrt(1 - beta2**t)).add_(config.eps)
-            self._write(piece, master.addcdiv_(mean, deviation, value=-lr / (1 - beta1**t)))
+            master, gradient = self._read(piece), self.gradient[piece].float().mul_(clip)
+            adamw(
+                [master],
+                [gradient],
+                [self._mean[piece]],
+                [self._square[piece]],
+                [],
+                [torch.tensor(t - 1.0, device=self._weight.device)],  # counts itself up to t
+                lr=lr,
+                beta1=config.beta1,
+                beta2=config.beta2,
+                eps=config.eps,
+                weight_decay=decay,
+                fused=True,
+                amsgrad=False,
+                maximize=False,
+            )
+            self._write(piece, master)
 
     def state(self) -> dict[str, Tensor]:
         """The master and the moments, in the parameter's shape."""
