@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from slimrl.inference.cache import DecodePlan, PrefillPlan, SlotCache, Span
+from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
 from slimrl.models.fused import sampling_forward
@@ -22,16 +23,20 @@ from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
 SCORED_ROWS = 128  # of a prompt, whose logits exist at once
+GUESSED_ROWS = 32  # tokens in one forward while some are guesses: as long as reading the weights takes most of its time
 UNBOUNDED = sys.maxsize
 
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Work done since the engine was made: tokens prefilled, prompt tokens found in the cache, tokens sampled."""
+    """Work done since the engine was made: tokens prefilled, prompt tokens found in the cache, tokens sampled, tokens
+    guessed, and how many of these were right."""
 
     prefilled: int = 0
     cached: int = 0
     sampled: int = 0
+    guessed: int = 0
+    guessed_right: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +49,19 @@ class EngineLoad:
 
 
 class Engine:
-    """A module, a KV cache of `num_slots` sequences of at most `capacity` tokens, and a scheduler."""
+    """A module, a KV cache of `num_slots` sequences of at most `capacity` tokens, and a scheduler.
 
-    def __init__(self, module: nn.Module, stop_ids: frozenset[int], num_slots: int, capacity: int) -> None:
+    With few sequences it guesses up to `lookup_tokens` tokens of each ahead, see `inference/lookup.py`."""
+
+    def __init__(
+        self, module: nn.Module, stop_ids: frozenset[int], num_slots: int, capacity: int, lookup_tokens: int = 0
+    ) -> None:
         self._forward = sampling_forward(module)
         self._stop_ids = stop_ids
         self._device = next(module.parameters()).device
         self._cache = SlotCache(num_slots, capacity)
         self._scheduler = Scheduler(self._cache)
+        self._lookup_tokens = lookup_tokens
         self.capacity = capacity
         self.version = 0
         self.counters = EngineCounters()
@@ -79,6 +89,8 @@ class Engine:
         assert len(prompt) < self.capacity, f"a prompt of {len(prompt)} tokens does not fit a slot of {self.capacity}"
         stop_ids = options.stop_ids if options.ignore_eos else options.stop_ids | self._stop_ids
         sequence = Request(prompt, params, finished, options, stop_ids)
+        if self._lookup_tokens:
+            sequence.lookup = Lookup(self._lookup_tokens)
         self._scheduler.add(sequence)
         return sequence
 
@@ -104,7 +116,11 @@ class Engine:
             max_prefill -= self._prefill(spans)
             self.counters.cached += self._scheduler.admit()
         sequences = self._scheduler.decoding()
-        self._decode(sequences)
+        guesses = self._guess(sequences)
+        if any(guesses):
+            self._decode_ahead(sequences, guesses)
+        elif sequences:
+            self._decode(sequences)
         done = [sequence for sequence in sequences if sequence.finish_reason]
         for sequence in done:
             self._scheduler.release(sequence)
@@ -134,9 +150,55 @@ class Engine:
             targets_N = self._tensor(sequence.tokens[start + 1 : end + 1])
             sequence.scored += score_tokens(logits_NV, targets_N, sequence.options.prompt_logprobs)
 
+    def _guess(self, sequences: list[Request]) -> list[list[int]]:
+        """What may come next in each sequence; nothing if there are many, or somebody asks for more than tokens."""
+        left = GUESSED_ROWS - len(sequences)
+        if not self._lookup_tokens or left <= 0 or self._scheduler.num_demanding:
+            return []
+        guesses = []
+        for sequence in sequences:
+            assert sequence.lookup is not None
+            room = min(self.capacity - len(sequence.tokens), sequence.params.max_tokens - len(sequence.logprobs)) - 1
+            guess = sequence.lookup.guess(sequence.tokens, min(left, room)) if min(left, room) > 0 else []
+            left -= len(guess)
+            guesses.append(guess)
+        return guesses
+
+    def _decode_ahead(self, sequences: list[Request], guesses: list[list[int]]) -> None:
+        """Feed every sequence's last token and its guess, and sample behind each of them: draws count up to the first
+        that differs from the guess. What was computed behind that one is overwritten later."""
+        fed = [[sequence.tokens[-1], *guess] for sequence, guess in zip(sequences, guesses, strict=True)]
+        spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
+        positions = [position for span in spans for position in range(span.start, span.end)]
+        plan = PrefillPlan(self._cache, spans)
+        tokens_N = self._tensor([token for tokens in fed for token in tokens])
+        logits_NV = self._forward.logits(self._forward.hidden(tokens_N, self._tensor(positions), plan))
+        params = [s.params for s, tokens in zip(sequences, fed, strict=True) for _ in tokens]
+        uniforms = [u for s, tokens in zip(sequences, fed, strict=True) for u in s.uniforms(len(tokens))]
+        drawn = iter(zip(*sample_tokens(logits_NV, params, uniforms), strict=True))
+        for sequence, guess in zip(sequences, guesses, strict=True):
+            right = self._take(sequence, guess, [next(drawn) for _ in range(len(guess) + 1)])
+            self.counters.guessed += len(guess)
+            self.counters.guessed_right += right
+
+    def _take(self, sequence: Request, guess: list[int], drawn: list[tuple[int, float]]) -> int:
+        """Append the draws up to the first that was not guessed, or that ends the sequence; returns how many guesses
+        were right."""
+        right = 0
+        for place, (token, logprob) in enumerate(drawn):
+            self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
+            self._append(sequence, token, logprob)
+            self.counters.sampled += 1
+            if place == len(guess) or token != guess[place]:
+                break
+            right += 1
+            if sequence.finish_reason:
+                break
+        if guess and sequence.lookup is not None:
+            sequence.lookup.learn(len(guess), right)
+        return right
+
     def _decode(self, sequences: list[Request]) -> None:
-        if not sequences:
-            return
         slots = [s.slot for s in sequences]
         positions = [s.computed for s in sequences]
         plan = DecodePlan(self._cache, slots, positions, self._device)
@@ -144,9 +206,8 @@ class Engine:
         logits_BV = self._forward.logits(hidden_BD)
         if self._scheduler.num_demanding:
             _forbid_early_stops(logits_BV, sequences)
-        tokens_B, logprobs_B = sample_tokens(
-            logits_BV, [s.params for s in sequences], [s.rng.random() for s in sequences]
-        )
+        uniforms = [uniform for s in sequences for uniform in s.uniforms(1)]
+        tokens_B, logprobs_B = sample_tokens(logits_BV, [s.params for s in sequences], uniforms)
         if self._scheduler.num_demanding:
             _keep_top(logits_BV, sequences)
         self.counters.sampled += len(sequences)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slimrl.inference.cache import SlotCache, Span, shared_prefix
+from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import ScoredToken, Top
 from slimrl.types import SamplingParams
 
@@ -50,7 +51,7 @@ class Request:
 
     Per sampled token: `logprobs`, `top` if asked for, and last `versions`, so that another thread may read as many of
     each as there are versions. `scored` has the prompt's tokens after the first, if asked for. `held` is the cache's
-    record of the slot; `cached` says how much of the prompt came from the cache.
+    record of the slot; `cached` says how much of the prompt came from the cache; `lookup` guesses its next tokens.
     """
 
     prompt: list[int]
@@ -68,12 +69,21 @@ class Request:
     computed: int = 0
     cached: int = 0
     held: list[int] = field(default_factory=list)
+    lookup: Lookup | None = None
     rng: random.Random = field(default_factory=random.Random)
+    _drawn: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         assert self.prompt, "a request needs at least one prompt token"
         self.tokens = list(self.prompt)
         self.rng.seed(self.params.seed)
+
+    def uniforms(self, num: int) -> list[float]:
+        """The numbers in [0, 1) that decide the next `num` tokens: the n-th token of a seed always has the same one."""
+        sampled = len(self.logprobs)
+        while len(self._drawn) < sampled + num:
+            self._drawn.append(self.rng.random())
+        return self._drawn[sampled : sampled + num]
 
     @property
     def sampled(self) -> list[int]:
@@ -86,7 +96,7 @@ class Request:
 
     @property
     def demanding(self) -> bool:
-        """Whether a step that samples for this sequence must do more than sample."""
+        """Whether a step that samples for this sequence must do more than sample, one token at a time."""
         return self.options.top_logprobs > 0 or self.options.min_tokens > 0
 
 

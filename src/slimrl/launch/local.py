@@ -11,7 +11,7 @@ import torch
 
 from slimrl.config.load import Resolved
 from slimrl.config.model import ModelConfig
-from slimrl.config.rollout import EnvConfig
+from slimrl.config.rollout import EnvConfig, InferenceConfig
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
 from slimrl.environments.base import Taskset, load_taskset
 from slimrl.environments.rollout import EpisodeLimits, Player
@@ -105,7 +105,8 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     tasksets = _tasksets(config.env)
     output_dir = open_evaluation_dir(resolved, Path(config.output_dir))
     policy = _open_policy(config.model, console)
-    _, player = _player(policy, config.inference.max_slots, config.max_turns, config.seq_len, config.episode_timeout_s)
+    limits = EpisodeLimits(config.max_turns, config.seq_len, config.episode_timeout_s)
+    _, player = _player(policy, config.inference, limits)
     samplings = [
         SamplingParams(
             max_tokens=config.max_tokens,
@@ -143,9 +144,8 @@ def _rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     tasksets = _tasksets(config.orchestrator.env)
     policy = _open_policy(_settled(config.model, output_dir, config.resume), console)
     rollout = config.orchestrator
-    engine, player = _player(
-        policy, config.inference.max_slots, rollout.max_turns, config.seq_len, rollout.episode_timeout_s
-    )
+    limits = EpisodeLimits(rollout.max_turns, config.seq_len, rollout.episode_timeout_s)
+    engine, player = _player(policy, config.inference, limits)
     settings = rollout.sampling
     samplings = [
         SamplingParams(settings.max_tokens, temperature, stop=tuple(settings.stop), seed=config.seed)
@@ -181,10 +181,10 @@ def _open_policy(config: ModelConfig, console: RunConsole) -> Policy:
     return policy
 
 
-def _player(policy: Policy, max_slots: int, max_turns: int, seq_len: int, timeout_s: float) -> tuple[Engine, Player]:
-    engine = Engine(policy.module, policy.chat.stop_ids, max_slots, seq_len)
-    client = LocalClient(engine, policy.chat.text)
-    return engine, Player(client, policy.chat, EpisodeLimits(max_turns, seq_len, timeout_s), max_slots)
+def _player(policy: Policy, config: InferenceConfig, limits: EpisodeLimits) -> tuple[Engine, Player]:
+    lengths = config.max_slots, limits.seq_len, config.lookup_tokens
+    engine = Engine(policy.module, policy.chat.stop_ids, *lengths)
+    return engine, Player(LocalClient(engine, policy.chat.text), policy.chat, limits, config.max_slots)
 
 
 def _sinks(

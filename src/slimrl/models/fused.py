@@ -32,10 +32,28 @@ def sampling_forward(module: nn.Module) -> Forward:
 
 def can_fuse(module: nn.Module) -> bool:
     """Whether `FusedForward` does for the module: a known architecture, on a CPU whose products oneDNN has."""
-    config: Any = module.config
-    weight = next(module.parameters())
-    known = config.model_type in FUSED and config.hidden_act == "silu"
-    return known and weight.device.type == "cpu" and _has_products(weight.dtype)
+    return is_known(module) and _has_products(next(module.parameters()).dtype)
+
+
+def is_known(module: nn.Module) -> bool:
+    """Whether the module is of a known architecture, on a CPU, its linear layers plain: not adapted, not quantised."""
+    causal: Any = module
+    if causal.config.model_type not in FUSED or causal.config.hidden_act != "silu":
+        return False
+    layers = causal.get_decoder().layers
+    linears = [part for layer in layers for part in (*attention_linears(layer), *mlp_linears(layer))]
+    return next(module.parameters()).device.type == "cpu" and all(type(linear) is nn.Linear for linear in linears)
+
+
+def attention_linears(layer: Any) -> tuple[nn.Linear, ...]:
+    """The projections to queries, keys and values, and the one back."""
+    attention = layer.self_attn
+    return attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj
+
+
+def mlp_linears(layer: Any) -> tuple[nn.Linear, ...]:
+    """The gate, and the ways up and down."""
+    return layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj
 
 
 def _has_products(dtype: torch.dtype) -> bool:

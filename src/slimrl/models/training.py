@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward import hidden_states
-from slimrl.models.fused import FUSED, window_of
+from slimrl.models.fused import attention_linears, is_known, mlp_linears, window_of
 
 
 def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
@@ -41,9 +41,11 @@ def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
 
 def can_train(module: nn.Module) -> bool:
     """Whether the pieces below are what the module consists of, on a device where they were tried."""
-    config: Any = module.config
-    known = config.model_type in FUSED and config.hidden_act == "silu"
-    return known and next(module.parameters()).device.type == "cpu"
+    causal: Any = module
+    if not is_known(module):
+        return False
+    without_bias = [(attention_linears(layer)[-1], *mlp_linears(layer)) for layer in causal.get_decoder().layers]
+    return all(linear.bias is None for linears in without_bias for linear in linears)
 
 
 def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:

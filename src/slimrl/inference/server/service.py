@@ -56,7 +56,8 @@ class Service:
                 f"made for. Set --context_len to {longest} or less."
             )
         vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
-        engine = Engine(policy.module, policy.chat.stop_ids, config.max_slots, config.context_len)
+        lengths = config.max_slots, config.context_len, config.lookup_tokens
+        engine = Engine(policy.module, policy.chat.stop_ids, *lengths)
         self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer))
         return engine
 
