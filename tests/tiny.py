@@ -5,9 +5,11 @@ byte-level tokenizer (any text survives it) with a ChatML-style chat template wh
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import nn
 from transformers import (
     Gemma3ForCausalLM,
     Gemma3TextConfig,
@@ -75,14 +77,27 @@ def tiny_module(family: str, vocab_size: int = 300, seed: int = 0) -> PreTrained
     }
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if family == "llama":
-            return LlamaForCausalLM(LlamaConfig(**shape))
-        if family == "qwen3":
-            return Qwen3ForCausalLM(Qwen3Config(**shape))
-        if family == "gemma3":
-            # One sliding-window layer shorter than the context and one full layer, as in the real models.
-            layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
-            return Gemma3ForCausalLM(Gemma3TextConfig(**shape, **layers, query_pre_attn_scalar=8))
+        return with_random_norms(_initialised(family, shape))
+
+
+def with_random_norms(module: nn.Module) -> Any:
+    """Norms and biases are made as ones and zeros; a forward that leaves them out would not be found out."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return module
+
+
+def _initialised(family: str, shape: dict[str, Any]) -> PreTrainedModel:
+    if family == "llama":
+        return LlamaForCausalLM(LlamaConfig(**shape))
+    if family == "qwen3":
+        return Qwen3ForCausalLM(Qwen3Config(**shape))
+    if family == "gemma3":
+        # One sliding-window layer shorter than the context and one full layer, as in the real models.
+        layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
+        return Gemma3ForCausalLM(Gemma3TextConfig(**shape, **layers, query_pre_attn_scalar=8))
     raise ValueError(f"unknown family {family}; known: {', '.join(FAMILIES)}")
 
 

@@ -37,7 +37,7 @@ class Shifted(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         before = torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], dim=1)
-        out: Tensor = self.inner(hidden + 0.2 * before)
+        out: Tensor = self.inner(hidden + 0.4 * before)
         return out
 
 

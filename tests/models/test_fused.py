@@ -8,7 +8,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from slimrl.models.attention import ATTENTION, LayerInputs, plain_causal
 from slimrl.models.forward import ModuleForward
 from slimrl.models.fused import FusedForward, can_fuse, sampling_forward
-from tests.tiny import tiny_module
+from tests.tiny import tiny_module, with_random_norms
 
 
 class Causal:
@@ -26,10 +26,7 @@ def policy(architecture: str) -> nn.Module:
         sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 300}
         heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_window_layers": 1}
         config = Qwen2Config(**sizes, **heads, use_sliding_window=True, sliding_window=5, tie_word_embeddings=False)
-        module = Qwen2ForCausalLM(config)
-        with torch.no_grad():
-            for layer in module.model.layers:
-                layer.self_attn.q_proj.bias.normal_()  # zero as Qwen2 is initialised
+        module = with_random_norms(Qwen2ForCausalLM(config))
     module.set_attn_implementation(ATTENTION)
     return module.eval()
 

@@ -9,6 +9,7 @@ from slimrl.models.attention import ATTENTION, AttentionPlan
 from slimrl.models.forward import hidden_states
 from slimrl.models.training import can_train, training_hidden
 from tests.models.test_fused import Causal, policy
+from tests.tiny import with_random_norms
 
 
 def computed(forward, module: nn.Module) -> tuple[Tensor, dict[str, Tensor]]:
@@ -47,7 +48,7 @@ def test_in_bfloat16_the_gradients_are_as_near_to_float32_as_the_modules(archite
     def distance(found: dict[str, Tensor]) -> float:
         return float(sum((found[name] - expected).square().sum() for name, expected in exact.items())) ** 0.5
 
-    assert distance(ours) < 1.1 * distance(plain)
+    assert distance(ours) < 1.25 * distance(plain)
 
 
 def test_frozen_parameters_get_no_gradient():
@@ -77,7 +78,7 @@ def biased() -> nn.Module:
         attention_bias=True,
         mlp_bias=True,
     )
-    module = LlamaForCausalLM(config)
+    module = with_random_norms(LlamaForCausalLM(config))
     module.set_attn_implementation(ATTENTION)
     return module.eval()
 

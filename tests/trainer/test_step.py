@@ -154,6 +154,16 @@ def test_the_guard_stops_the_run_before_the_update_and_names_its_key(shift, num_
     assert caught.value.metrics["guard/max_logprob_gap"] == pytest.approx(abs(shift), abs=1e-3)
 
 
+def test_a_refused_batch_leaves_no_gradient_behind():
+    modules = [policy_module("llama"), policy_module("llama")]
+    refused, fresh = (trainer(module) for module in modules)
+    with pytest.raises(StepRefusedError):
+        refused(batch_of(shifted(5.5, 1, version=4)), 1.0, version=4)
+    for step in (refused, fresh):
+        step(batch_of(shifted(0.0, None, version=4)), 1.0, version=4)
+    assert all(map(torch.equal, weights(modules[0]), weights(modules[1])))
+
+
 def test_the_guard_lets_agreement_older_samples_and_raised_bounds_pass():
     for samples, guard in (
         (shifted(0.0, None, version=4), None),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from slimrl.errors import UserError
 from slimrl.models.attention import LayerInputs, plain_causal
 from slimrl.models.forward import head_logits, hidden_states
+from slimrl.models.training import training_hidden
 
 # Tokens of each of the two sequences in the row: as long as the convolutions of hybrid models reach.
 LENGTH = 4
@@ -62,6 +63,12 @@ def check_forward(module: nn.Module) -> None:
         raise _refusal(module, f"{num_asked} of its {num_layers} layers use the attention of slimrl")
     if gap := _gap(swapped.roll(LENGTH, dims=0), packed):
         raise _refusal(module, f"two sequences in one row change each other's logits (relative difference {gap:.2g})")
+    trained = head_logits(module, training_hidden(module, token_ids_T, positions_T % LENGTH, plan))
+    if gap := _gap(trained, packed):
+        raise UserError(
+            f"slimrl's forward for training is not that of {type(module).__name__} (relative difference {gap:.2g}): "
+            "`slimrl/models/training.py` takes this model for one that it is not. Please report it."
+        )
 
 
 def _gap(ours: Tensor, theirs: Tensor) -> float:

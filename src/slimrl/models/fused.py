@@ -22,6 +22,8 @@ from slimrl.models.forward import Forward, ModuleForward
 
 # The architectures whose layers are of that kind, by `config.model_type`. SmolLM and SmolLM2 are `llama`.
 FUSED = ("llama", "qwen2", "qwen3")
+# Their layers' products: three into attention, one out of it, three of the MLP.
+LINEARS = tuple(f"self_attn.{x}_proj" for x in "qkvo") + tuple(f"mlp.{x}_proj" for x in ("gate", "up", "down"))
 
 
 @torch.inference_mode()
@@ -40,20 +42,9 @@ def is_known(module: nn.Module) -> bool:
     causal: Any = module
     if causal.config.model_type not in FUSED or causal.config.hidden_act != "silu":
         return False
-    layers = causal.get_decoder().layers
-    linears = [part for layer in layers for part in (*attention_linears(layer), *mlp_linears(layer))]
+    parts = [dict(layer.named_modules()) for layer in causal.get_decoder().layers]
+    linears = [part.get(name) for part in parts for name in LINEARS] + [causal.get_output_embeddings()]
     return next(module.parameters()).device.type == "cpu" and all(type(linear) is nn.Linear for linear in linears)
-
-
-def attention_linears(layer: Any) -> tuple[nn.Linear, ...]:
-    """The projections to queries, keys and values, and the one back."""
-    attention = layer.self_attn
-    return attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj
-
-
-def mlp_linears(layer: Any) -> tuple[nn.Linear, ...]:
-    """The gate, and the ways up and down."""
-    return layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj
 
 
 def _has_products(dtype: torch.dtype) -> bool:

@@ -3,8 +3,8 @@
 Autograd keeps what every operation was given, and a decoder layer of transformers is some 40 of them. Here a layer is
 four pieces (normalise and project, rotate, attend, mix) that keep only what the backward pass cannot cheaply make
 again: a third of the memory, and half as many passes over it. The numbers are those of the module and of
-`models/fused.py`; tests and the guard of every step hold all three together. Knows nothing of packing: what attends to
-what is the `AttentionPlan`'s business, as everywhere.
+`models/fused.py`; tests, a trial when a model is loaded and the guard of RL's steps hold all three together. Knows
+nothing of packing: what attends to what is the `AttentionPlan`'s business, as everywhere.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward import hidden_states
-from slimrl.models.fused import attention_linears, is_known, mlp_linears, window_of
+from slimrl.models.fused import LINEARS, is_known, window_of
 
 
 def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
@@ -44,8 +44,8 @@ def can_train(module: nn.Module) -> bool:
     causal: Any = module
     if not is_known(module):
         return False
-    without_bias = [(attention_linears(layer)[-1], *mlp_linears(layer)) for layer in causal.get_decoder().layers]
-    return all(linear.bias is None for linears in without_bias for linear in linears)
+    layers = causal.get_decoder().layers
+    return all(layer.get_submodule(name).bias is None for layer in layers for name in LINEARS[3:])
 
 
 def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
@@ -63,7 +63,8 @@ def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, 
         return plan.attend(inputs).flatten(2)[0]
 
     # Computed again in the backward pass: a plan may gather, pad and widen its inputs, cheap to do and large to keep.
-    attended_TD = checkpoint(attend, *rotated, value, use_reentrant=False, preserve_rng_state=False)
+    # The copy of the values lets go of the joint projection that they are a part of.
+    attended_TD = checkpoint(attend, *rotated, value.contiguous(), use_reentrant=False, preserve_rng_state=False)
     return torch.addmm(hidden_TD, attended_TD, attention.o_proj.weight.t())
 
 
@@ -189,7 +190,7 @@ def _norm_backward(grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor) -> tu
     grad_x, grad_weight, _ = torch.ops.aten.native_layer_norm_backward(
         flat, rows, (D,), zero, scale, exact, exact, [True, True, False]
     )
-    mean = flat.mv(weight).float().div_(D)[:, None]
+    mean = flat.float().mv(exact).div_(D)[:, None]
     return grad_x.add_(mean * scale).view_as(x), grad_weight.to(weight.dtype)
 
 

@@ -21,8 +21,8 @@ from torch.optim.adamw import adamw
 from slimrl.config.train import OptimConfig, ScheduleConfig
 from slimrl.types import Metrics
 
-# Numbers worked on at a time: 1 MiB in float32.
-PIECE = 1 << 18
+# Numbers worked on at a time: 1 MiB in float32 on a CPU; elsewhere calls are dearer and there is no such cache.
+PIECE, DEVICE_PIECE = 1 << 18, 1 << 24
 
 
 def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
@@ -42,8 +42,9 @@ class MasterAdamW:
     def __init__(self, module: nn.Module, config: OptimConfig) -> None:
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         generator = torch.Generator().manual_seed(0)  # the same thresholds in every run, so that runs repeat exactly
-        threshold = torch.randint(1 << 16, (PIECE,), generator=generator, dtype=torch.int32)
-        threshold = threshold.to(next(module.parameters()).device)
+        device = next(module.parameters()).device
+        size = PIECE if device.type == "cpu" else DEVICE_PIECE
+        threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device)
         self._trained = {name: _Trained(parameter, threshold) for name, parameter in trained.items()}
         self._config = config
         self._updates = 0
@@ -53,25 +54,31 @@ class MasterAdamW:
         """Clip, update masters and module, clear gradients. Returns the `optim/...` metrics: the gradient's norm is
         that before clipping, and when it is not finite the update is skipped."""
         lr, config = self._config.lr * lr_factor, self._config
-        norm = math.hypot(*(trained.gradient_norm() for trained in self._trained.values()))
+        gradients = [trained.gradient for trained in self._trained.values() if trained.gradient is not None]
+        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+        norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
         skipped = not math.isfinite(norm)
         if not skipped:
             self._updates += 1
             clip = min(1.0, config.max_grad_norm / (norm + 1e-6))
             for trained in self._trained.values():
                 trained.update(config, lr, clip, self._updates)
+        self.discard()
+        return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
+
+    def discard(self) -> None:
+        """Forget the gradients of backward passes since the last step."""
         for trained in self._trained.values():
             trained.gradient = None
-        return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def release(self) -> None:
         """Let go of the module, so that another optimizer can take it."""
         for trained in self._trained.values():
             trained.hook.remove()
-            trained.gradient = None
+        self.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """Masters and moments by name: all that a resumed run needs."""
+        """Masters and moments by name: all that a resumed run needs. Good until the next step, which changes it."""
         states = {name: trained.state() for name, trained in self._trained.items()}
         return {"updates": self._updates, "parameters": states}
 
@@ -91,10 +98,12 @@ class _Trained:
     """One parameter: its master, AdamW's moments of its gradient, and the gradient of the step at hand.
 
     The master of a bfloat16 weight is kept as the 16 bits below it, `low`. With the threshold added, the upper half of
-    the master's 32 bits is the weight and the lower half is `low`; so nothing is stored twice.
+    the master's 32 bits is the weight and the lower half is `low`; so nothing is stored twice, and nobody else may
+    write to the weight.
     """
 
     def __init__(self, parameter: nn.Parameter, threshold: Tensor) -> None:
+        assert parameter.dtype in (torch.bfloat16, torch.float32), f"no master for {parameter.dtype}"
         self._weight = parameter.detach().view(-1)
         self._shape = parameter.shape
         self._threshold = threshold
@@ -106,19 +115,13 @@ class _Trained:
         self.gradient: Tensor | None = None
         self.hook = parameter.register_post_accumulate_grad_hook(self._collect)
 
-    def gradient_norm(self) -> float:
-        """The 2-norm of the gradient."""
-        if self.gradient is None:
-            return 0.0
-        return float(torch.linalg.vector_norm(self.gradient, dtype=torch.float32))
-
     def update(self, config: OptimConfig, lr: float, clip: float, t: int) -> None:
         """The t-th AdamW update (1711.05101), with the gradient times `clip`; decay for matrices alone."""
         if self.gradient is None:
             return
         decay = config.weight_decay if len(self._shape) >= 2 else 0.0
         for piece in self._pieces():
-            master, gradient = self._read(piece), self.gradient[piece].float().mul_(clip)
+            master, gradient = self._read(piece), self.gradient[piece].to(torch.float32, copy=True).mul_(clip)
             adamw(
                 [master],
                 [gradient],
@@ -167,7 +170,8 @@ class _Trained:
             self.gradient[piece].add_(fresh[piece])
 
     def _pieces(self) -> Iterator[slice]:
-        return (slice(start, start + PIECE) for start in range(0, len(self._weight), PIECE))
+        size = len(self._threshold)
+        return (slice(start, start + size) for start in range(0, len(self._weight), size))
 
     def _read(self, piece: slice) -> Tensor:
         """The master's numbers, float32: a view of the weight, or made from its two halves."""

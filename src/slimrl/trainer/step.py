@@ -82,9 +82,13 @@ class TrainStep:
         for pack in packs:
             self._backward(pack, tensors, batch.temperature, totals)
         metrics = _metrics(totals, row_tokens=sum(len(pack.token_ids_T) for pack in packs), samples=batch.samples)
-        check_finite(metrics)
-        if all(sample.version == version for sample in batch.samples):
-            check_agreement(metrics, self._config.guard)
+        try:
+            check_finite(metrics)
+            if all(sample.version == version for sample in batch.samples):
+                check_agreement(metrics, self._config.guard)
+        except StepRefusedError:
+            self._optimizer.discard()
+            raise
         return metrics | self._optimizer.step(lr_factor)
 
     def _tensors(self, samples: Sequence[Sample]) -> _SampleTensors:

@@ -17,9 +17,10 @@ INDEX = "model.safetensors.index.json"
 
 
 def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
-    """The directory's tensors by the name of the parameter that each replaces; they are mapped, not read.
+    """The directory's tensors by the name of the parameter that each replaces; they are mapped, not copied.
 
-    Names, shapes and dtypes must be those of the module. A parameter that is tied to another may be left out.
+    Names, shapes and dtypes must be those of the module, and all numbers finite. A parameter that is tied to another
+    may be left out.
     """
     found = _read_files(weight_files(directory))
     known = dict(module.named_parameters(remove_duplicate=False))
@@ -86,3 +87,6 @@ def _check_same_kind(directory: Path, name: str, tensor: Tensor, own: Tensor | N
             f"{name} in {directory} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
             f"the server with --model.dtype {theirs}."
         )
+    # Keys and values made of NaNs would outlive the weights: masked or not, they spoil whatever reads their slot.
+    if not torch.isfinite(tensor).all():
+        raise UserError(f"{name} in {directory} has numbers that are NaN or infinite.")
