@@ -184,8 +184,8 @@ def measure(runner: Runner, group: Group, train_step: TrainStep | None, num_time
         began = time.perf_counter()
         if train_step is not None:
             train_step(batch, lr_factor=1.0, version=runner.engine.version)
-        train_s = time.perf_counter() - began
         runner.engine.publish(runner.engine.version + 1)
+        train_s = time.perf_counter() - began
         if number > 0:
             report.sample_s.append(sample_s)
             report.train_s += [train_s] if train_step is not None else []
