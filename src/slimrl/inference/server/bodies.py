@@ -4,7 +4,7 @@ Types are strict (the text "3" is no number). Fields that are not here are ignor
 OpenAI has and this server does not act on are here with the one value that asks for nothing.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
@@ -12,8 +12,12 @@ MAX_CHOICES = 128
 MAX_TOP = 20
 INT64 = 2**63
 
+T = TypeVar("T")
+# Refused at its first bad item: a list of millions of them would become as many errors, in gigabytes of memory.
+Items = Annotated[list[T], Field(fail_fast=True)]
+Some = Annotated[Items[T], Field(min_length=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
-TokenIds = Annotated[list[TokenId], Field(min_length=1)]
+TokenIds = Some[TokenId]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Zero = Annotated[float, Field(ge=0, le=0)]
 One = Annotated[float, Field(ge=1, le=1)]
@@ -56,8 +60,8 @@ class Sampling(Body):
     top_k: int | None = Field(default=None, ge=-1, lt=2**31)
     min_p: float | None = Field(default=None, ge=0, lt=1)
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
-    stop: Stop | Annotated[list[Stop], Field(max_length=128)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=128)] | None = None
+    stop: Stop | Annotated[Items[Stop], Field(max_length=128)] | None = None
+    stop_token_ids: Annotated[Items[TokenId], Field(max_length=128)] | None = None
     min_tokens: int | None = Field(default=None, ge=0, lt=2**31)
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
@@ -74,7 +78,7 @@ class Generation(Sampling):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=0)] | None = None
+    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
 
@@ -86,7 +90,7 @@ class TextFormat(Body):
 class CompletionBody(Generation):
     """`POST /v1/completions`."""
 
-    prompt: str | TokenIds | Annotated[list[str], Field(min_length=1)] | Annotated[list[TokenIds], Field(min_length=1)]
+    prompt: str | TokenIds | Some[str] | Some[TokenIds]
     max_tokens: int | None = Field(default=None, ge=0, lt=2**31)
     logprobs: Top | None = None
     echo: bool | None = None
@@ -116,9 +120,9 @@ class ChatMessage(Body):
     """One message of a conversation. `content` may be left out only where an assistant's `tool_calls` stand."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Items[TextPart] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: Items[ToolCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -133,15 +137,20 @@ class Tool(Body):
     function: FunctionSpec
 
 
-class Conversation(Body):
-    """Messages, and how the chat template is to render them."""
+class Rendering(Body):
+    """How the chat template is to render messages."""
 
-    messages: list[ChatMessage] = Field(min_length=1)
-    tools: list[Tool] | None = None
+    tools: Items[Tool] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     add_special_tokens: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+
+
+class Conversation(Rendering):
+    """Messages to render."""
+
+    messages: Some[ChatMessage]
 
 
 class ChatBody(Generation, Conversation):
@@ -162,17 +171,12 @@ class ChatTokensBody(ChatBody):
     tokens: TokenIds
 
 
-class TokenizeBody(Body):
+class TokenizeBody(Rendering):
     """`POST /tokenize`: a prompt, or messages."""
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
-    tools: list[Tool] | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    add_special_tokens: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
+    messages: Some[ChatMessage] | None = None
     return_token_strs: bool | None = None
 
 
@@ -180,7 +184,7 @@ class DetokenizeBody(Body):
     """`POST /detokenize`."""
 
     model: str | None = None
-    tokens: list[TokenId]
+    tokens: Items[TokenId]
 
 
 class GenerateSampling(Sampling):
