@@ -4,15 +4,16 @@ A character may be spread over several tokens, and a stop string over many: `Gro
 token can change. Read from one thread while another grows it, it never shows part of a stop string.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
 BROKEN = "\ufffd"  # what incomplete characters decode to
-UNSETTLED = 3  # the most bytes that an incomplete character has, so the most trailing signs of that kind to hold back
-WINDOW = 24  # tokens decoded again with every new one, at most
+WINDOW = 24  # tokens decoded again with every new one, at most, unless they are one long run that is no text yet
 OVERLAP = 8
+LONGEST = 4  # bytes of a character
 
 
 class Vocabulary:
@@ -57,10 +58,10 @@ class Vocabulary:
     def _find_bytes(self, token: int) -> bytes:
         text = self.decode([token], skip_special=False)
         piece = cast(str | None, self._tokenizer.convert_ids_to_tokens(token)) or ""
+        if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">") and piece != text:  # byte fallback
+            return bytes([int(piece[3:5], 16)])
         if BROKEN in text and all(character in self._byte_of for character in piece):
             return bytes(self._byte_of[character] for character in piece)
-        if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-            return bytes([int(piece[3:5], 16)])
         if piece.startswith("\u2581") and not text.startswith(" "):
             text = f" {text}"  # decoding takes the space off the first word
         return text.encode()
@@ -98,7 +99,7 @@ class GrowingText:
         """Take the sequence so far; `closed` says that it is the whole."""
         window = token_ids[self._start :]
         text = self._decode(window)
-        held = 0 if closed else min(UNSETTLED, len(text) - len(text.rstrip(BROKEN)))
+        held = 0 if closed else len(text) - len(text.rstrip(BROKEN))
         new = text[self._given : len(text) - held]
         self._given = max(self._given, len(text) - held)
         if new and self.end < 0:
@@ -107,7 +108,7 @@ class GrowingText:
                 self.end = self._find_end(self.settled + new, len(self.settled))
             self.settled += new
         if len(window) > WINDOW:
-            self._move_window(token_ids, held)
+            self._move_window(token_ids, text, held)
 
     def visible(self, closed: bool = False) -> str:
         """What may be shown: up to the stop string, and nothing that might yet become one."""
@@ -128,22 +129,37 @@ class GrowingText:
         behind, start = min(found)
         return behind if self._include_stop else start
 
-    def _move_window(self, token_ids: Sequence[int], held: int) -> None:
-        start = len(token_ids) - OVERLAP
-        given = len(self._decode(token_ids[start:])) - held
-        if given >= 0:
-            self._start, self._given = start, given
+    def _move_window(self, token_ids: Sequence[int], text: str, held: int) -> None:
+        """Begin the window later, where no character is cut: what is decoded from there ends as the text does now."""
+        if self._given > len(text) - held:
+            return  # the last character is incomplete, and makes all before it in its run of byte tokens look broken
+        for start in range(len(token_ids) - OVERLAP, len(token_ids) - OVERLAP - LONGEST, -1):
+            tail = self._decode(token_ids[start:])
+            if len(tail) > held and text.endswith(tail):
+                self._start, self._given = start, len(tail) - held
+                return
 
 
 def held_back(text: str, marks: Sequence[str]) -> int:
     """How many of the last characters may be the beginning of one of the marks."""
     longest = 0
     for mark in marks:
-        for length in range(min(len(mark) - 1, len(text)), longest, -1):
-            if text.endswith(mark[:length]):
-                longest = length
-                break
+        start = text.find(mark[0], max(0, len(text) - len(mark) + 1))
+        while 0 <= start < len(text) - longest:
+            if mark.startswith(text[start:]):
+                longest = len(text) - start
+            else:
+                start = text.find(mark[0], start + 1)
     return longest
+
+
+def is_writable(value: Any) -> bool:
+    """Whether a value read from JSON can be written as text: JSON can spell half of a surrogate pair, which is none."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _byte_alphabet() -> dict[str, int]:
