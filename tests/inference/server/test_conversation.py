@@ -91,3 +91,13 @@ def test_what_the_template_refuses_is_the_clients_mistake(
 def test_settings_that_are_not_the_templates_are_refused() -> None:
     with pytest.raises(ApiError, match="chat_template_kwargs cannot set chat_template"):
         PromptWriter(tiny_tokenizer()).check_settings({"chat_template": "x"})
+
+
+@pytest.mark.parametrize("template", [WITH_TOOLS, None])
+def test_arguments_with_half_of_a_surrogate_pair_stay_as_they_are_spelt(template: str | None) -> None:
+    arguments = '{"x": "\\ud800"}'
+    call = {"type": "function", "function": {"name": "add", "arguments": arguments}}
+    tokenizer = tiny_tokenizer(chat_template=template) if template else tiny_tokenizer()
+    text = PromptWriter(tokenizer).write(messages({"role": "assistant", "tool_calls": [call]}), [], GENERATE)
+    assert "ud800" in text
+    assert tokenizer.encode(text)

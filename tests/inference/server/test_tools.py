@@ -34,6 +34,9 @@ def read(text: str, step: int) -> tuple[str, list[tuple[str, object]]]:
         ("  spaces stay  ", "  spaces stay  ", 0),
         ("<tool_call>broken</tool_call>", "<tool_call>broken</tool_call>", 0),
         ('<tool_call>{"broken": 1}</tool_call>', '<tool_call>{"broken": 1}</tool_call>', 0),
+        ('<tool_call>{"name": "broken", "arguments": {"x": "\\ud83d"}}</tool_call>', None, 0),
+        ('<tool_call>{"name": "broken", "arguments": "\\ude42"}</tool_call>', None, 0),
+        ('<tool_call>{"name": "broken\\udfff"}</tool_call>', None, 0),
         ('<tool_call>{"name": "broken", "arguments": 3}</tool_call>!', None, 0),
         ('text <tool_call>{"name": "broken", "argu', 'text <tool_call>{"name": "broken", "argu', 0),
         ("", "", 0),
@@ -52,3 +55,11 @@ def test_arguments_may_be_written_as_text_or_left_out() -> None:
     assert isinstance(second, ToolCall)
     assert (first.name, first.arguments, second.name, second.arguments) == ("f", "{}", "g", "{}")
     assert first.id != second.id
+
+
+def test_a_whole_surrogate_pair_is_a_character() -> None:
+    (call,) = ToolReader().read(
+        '<tool_call>{"name": "f", "arguments": {"x": "\\ud83d\\ude42"}}</tool_call>', closed=True
+    )
+    assert isinstance(call, ToolCall)
+    assert call.arguments == '{"x": "🙂"}'

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.errors import bad_request
+from slimrl.inference.server.text import is_writable
 
 Plain = dict[str, Any]  # a message or tool as templates take it
 MARKER = "slimrl@marker@"
@@ -102,11 +103,12 @@ def _message(message: ChatMessage) -> Plain:
 
 
 def _arguments(text: str) -> Any:
+    """An object if it is one that a template can write out; else the text itself."""
     try:
         read = json.loads(text)
+        return read if isinstance(read, dict) and is_writable(read) else text
     except (ValueError, RecursionError):
         return text
-    return read if isinstance(read, dict) else text
 
 
 def _without_tool_roles(messages: list[Plain], tools: list[Plain]) -> list[Plain]:

@@ -8,7 +8,7 @@ import json
 import uuid
 from dataclasses import dataclass
 
-from slimrl.inference.server.text import held_back
+from slimrl.inference.server.text import held_back, is_writable
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 
@@ -71,6 +71,8 @@ class ToolReader:
 def _parse(text: str) -> ToolCall | None:
     try:
         call = json.loads(text)
+        if not is_writable(call):
+            return None
     except (ValueError, RecursionError):
         return None
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
