@@ -20,11 +20,12 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
     """The directory's tensors by the name of the parameter that each replaces; they are mapped, not copied.
 
     Names, shapes and dtypes must be those of the module, and all numbers finite. A parameter that is tied to another
-    may be left out.
+    may be left out; if it is there, it must be equal to the other. Buffers must be the module's own.
     """
     found = _read_files(weight_files(directory))
     known = dict(module.named_parameters(remove_duplicate=False))
     unique = dict(module.named_parameters())
+    first_names = {id(parameter): name for name, parameter in unique.items()}
     buffers = dict(module.named_buffers())
     if unknown := sorted(set(found) - set(known) - set(buffers)):
         raise UserError(f"{directory} has the tensor {unknown[0]}, which the served model has not.")
@@ -32,6 +33,11 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
         raise UserError(f"{directory} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
     for name, tensor in found.items():
         _check_same_kind(directory, name, tensor, known.get(name, buffers.get(name)))
+    for name, tensor in found.items():
+        if name in buffers:
+            _check_same_numbers(directory, name, tensor, buffers[name])
+        elif name not in unique:
+            _check_same_numbers(directory, name, tensor, found[first_names[id(known[name])]])
     return {name: tensor for name, tensor in found.items() if name in unique}
 
 
@@ -90,3 +96,11 @@ def _check_same_kind(directory: Path, name: str, tensor: Tensor, own: Tensor | N
     # Keys and values made of NaNs would outlive the weights: masked or not, they spoil whatever reads their slot.
     if not torch.isfinite(tensor).all():
         raise UserError(f"{name} in {directory} has numbers that are NaN or infinite.")
+
+
+def _check_same_numbers(directory: Path, name: str, tensor: Tensor, other: Tensor) -> None:
+    if not torch.equal(tensor.to(other.device), other):
+        raise UserError(
+            f"{name} in {directory} differs from what it is in the served model: a buffer that never changes, or the "
+            "same weights as those of another name. Leave it out, or save the model whose weights it belongs to."
+        )
