@@ -10,6 +10,10 @@ from slimrl.inference.server.generation import Choice, Generation, Wanted, prepa
 from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from slimrl.inference.server.service import Service
 
+# A body of megabytes would hold up the streams that run: most of the work on it never lets another thread compute.
+MOST_CONTEXTS = 64  # how many times `context_len` tokens are converted at once; a text may be longer than the context
+CHARACTERS = 4  # of a text that are counted as a token
+
 
 async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
     """The token ids of a prompt, or of messages as the chat template renders them. In vLLM's shape."""
@@ -17,10 +21,13 @@ async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("Give either prompt or messages.", "prompt")
     if body.messages is None:
-        token_ids = await service.encode(body.prompt or "", body.add_special_tokens is not False)
+        text, add_special = body.prompt or "", body.add_special_tokens is not False
     else:
         text = service.write_prompt(body.messages, body.tools or [], template_settings(service, body))
-        token_ids = await service.encode(text, bool(body.add_special_tokens))
+        add_special = bool(body.add_special_tokens)
+    if len(text) > (most := MOST_CONTEXTS * CHARACTERS * service.config.context_len):
+        raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")
+    token_ids = await service.encode(text, add_special)
     names = [service.model.vocabulary.token_text(token) for token in token_ids] if body.return_token_strs else None
     return {
         "count": len(token_ids),
@@ -34,6 +41,8 @@ def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
     """The text of token ids, special tokens included."""
     service.check_model(body.model)
     vocabulary = service.model.vocabulary
+    if len(body.tokens) > (most := MOST_CONTEXTS * service.config.context_len):
+        raise bad_request(f"These are {len(body.tokens)} tokens; send at most {most} at once.", "tokens")
     if body.tokens and (highest := max(body.tokens)) >= vocabulary.num_tokens:
         raise bad_request(f"The token id {highest} is none of the model's 0 to {vocabulary.num_tokens - 1}.", "tokens")
     return {"prompt": vocabulary.decode(body.tokens, skip_special=False)}
