@@ -67,4 +67,5 @@ class InferenceConfig(Config):
 
     lookup_tokens: int = Field(default=0, ge=0)
     """Tokens to guess ahead, by looking up what followed a sequence's last two tokens earlier in it; 0 never guesses.
-    Changes no token, but with few sequences at once and texts that repeat themselves fewer forwards are needed."""
+    Changes no token but for rounding, yet with few sequences at once and texts that repeat themselves fewer forwards
+    are needed."""

@@ -42,7 +42,8 @@ class ServeConfig(CommandConfig):
 
     lookup_tokens: int = Field(default=0, ge=0)
     """Tokens to guess ahead, by looking up what followed a sequence's last two tokens earlier in it; 0 never guesses.
-    Changes no token, but with few clients at once and texts that repeat themselves fewer forwards are needed."""
+    Changes no token but for rounding, yet with few clients at once and texts that repeat themselves fewer forwards
+    are needed."""
 
     grace_s: int = Field(default=5, ge=0)
     """How long requests under way may go on after the server was told to stop, in seconds."""

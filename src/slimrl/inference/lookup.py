@@ -3,7 +3,8 @@
 Whoever quotes, sorts or reverses what stands in the prompt repeats pieces of it. The engine feeds the guessed tokens
 together with the last one and samples behind each of them: as long as the draw is the guessed token, the next draw is
 one that counts too. Every token is drawn from the model's own distribution with the number that was due anyway, so
-guessing changes neither the distribution nor the tokens of a seed, only how many come out of one forward.
+guessing changes neither the distribution nor, but for the rounding of a forward over other rows, the tokens of a seed;
+only how many come out of one forward.
 """
 
 from collections.abc import Sequence
