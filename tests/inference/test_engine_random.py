@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from slimrl.inference.engine import Engine
+from slimrl.inference.engine import Engine, EngineCounters
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.models.attention import ATTENTION
+from slimrl.models.forward import ModuleForward
 from slimrl.types import SamplingParams
 from tests.inference.naive import naive_greedy, naive_module, naive_prompt_logprobs
 from tests.tiny import FAMILIES, tiny_module
@@ -206,3 +207,43 @@ def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
     assert (again.cached, continued.cached) == (len(prompt) - 1, len(prompt))
     assert engine.counters.cached == 2 * len(prompt) - 1
     assert engine.counters.sampled == 6 + 2 + 2 + 2
+
+
+def test_a_long_prompt_is_not_starved_by_those_that_come_later() -> None:
+    engine = engine_of(num_slots=2)
+    engine.submit([5, 6, 7], SamplingParams(1), never)
+    long = engine.submit(list(range(10, 50)), SamplingParams(2), never)
+    for token in range(100, 110):  # one after the other in the slot that the first has left
+        engine.step(max_prefill=10)
+        engine.submit([token] * 11, SamplingParams(1), never)
+    assert long.finish_reason == "length"
+
+
+def test_a_publication_that_fails_changes_no_version_and_leaves_nothing_to_reuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slimrl.inference.engine.sampling_forward", Unrefreshable)
+    engine, prompt = engine_of(), list(range(10, 40))
+    finish(engine, engine.submit(prompt, SamplingParams(1), never))
+    with pytest.raises(MemoryError):
+        engine.publish(1)
+    again = engine.submit(prompt, SamplingParams(1), never)
+    finish(engine, again)
+    assert (engine.version, again.versions, again.cached) == (0, [0], 0)
+
+
+class Unrefreshable(ModuleForward):
+    """A forward whose copy of the weights cannot be brought up to date."""
+
+    def refresh(self) -> None:
+        raise MemoryError
+
+
+def test_reserving_memory_leaves_no_trace() -> None:
+    engine = engine_of()
+    engine.reserve()
+    assert not engine.busy
+    assert engine.counters == EngineCounters()
+    sequence = engine.submit([0, 5], SamplingParams(1), never)
+    finish(engine, sequence)
+    assert sequence.cached == 0

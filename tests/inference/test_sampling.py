@@ -93,3 +93,10 @@ def test_bfloat16_logits_are_sampled_in_float32():
     logits = logits_of(1).bfloat16()
     tokens, logprobs = sample_tokens(logits, [SamplingParams(1)], [0.4])
     assert logprobs[0] == pytest.approx(logits[0].float().log_softmax(-1)[tokens[0]].item(), abs=1e-5)
+
+
+def test_the_smallest_top_p_leaves_the_likeliest_token():
+    logits, params = logits_of(3), SamplingParams(1, top_p=1e-300)
+    tokens, logprobs = sample_tokens(logits, [params] * 3, [0.0, 0.5, 0.999])
+    assert tokens == logits.argmax(-1).tolist()
+    assert logprobs == [0.0] * 3

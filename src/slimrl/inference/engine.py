@@ -98,12 +98,22 @@ class Engine:
         """Forget a request that is waiting or running; its slot is free at once."""
         self._scheduler.release(sequence)
 
+    def reserve(self) -> None:
+        """Sample one token and forget it. That takes the memory which the first request would take, so that a lack of
+        it shows before there are requests."""
+        self.submit([0], SamplingParams(max_tokens=1), lambda sampled: False)
+        while self.busy:
+            self.step()
+        self._scheduler.forget()
+        self.counters = EngineCounters()
+
     def publish(self, version: int) -> None:
         """The module's weights are now `version`. Nothing computed before is reused by another sequence; those that run
-        keep their keys and values, and each token that they go on to sample carries the version that computed it."""
-        self.version = version
-        self._forward.refresh()
+        keep their keys and values, and each token that they go on to sample carries the version that computed it.
+        If it fails, the version is what it was."""
         self._scheduler.forget()
+        self._forward.refresh()
+        self.version = version
 
     @torch.inference_mode()
     def step(self, max_prefill: int = UNBOUNDED) -> list[Request]:

@@ -98,6 +98,7 @@ def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
     # `top_p` 1 must keep everything even where rounding lets the running sum reach the total early.
     keep_BV &= (before_BV < top_p * kept_BV.sum(-1, keepdim=True)) | (top_p >= 1.0)
     keep_BV &= sorted_BV >= min_p * sorted_BV[:, :1]
+    keep_BV[:, 0] = True  # a `top_p` below 1e-45 is 0 in float32
     return torch.zeros_like(mass_BV).scatter_(-1, order_BV, sorted_BV * keep_BV)
 
 

@@ -124,23 +124,28 @@ class Scheduler:
         in_prefill = [s.prompt for s in self.running.values() if not s.ready and self._reusable(s)]
         held_back: list[Request] = []
         num_cached = 0
-        while self.waiting and len(self.running) < self._cache.num_slots:
-            sequence = self.waiting.popleft()
-            source, length = self._source(sequence)
-            if any(shared_prefix(prompt, sequence.tokens[:-1]) > length for prompt in in_prefill if source >= 0):
-                held_back.append(sequence)
-                continue
-            self._place(sequence, source, length)
-            num_cached += length
-            if not sequence.ready:
-                in_prefill.append(sequence.prompt)
-        self.waiting.extendleft(reversed(held_back))
+        try:
+            while self.waiting and len(self.running) < self._cache.num_slots:
+                sequence = self.waiting[0]
+                source, length = self._source(sequence)
+                if any(shared_prefix(prompt, sequence.tokens[:-1]) > length for prompt in in_prefill if source >= 0):
+                    held_back.append(self.waiting.popleft())
+                    continue
+                self._place(sequence, source, length)
+                self.waiting.popleft()
+                num_cached += length
+                if not sequence.ready:
+                    in_prefill.append(sequence.prompt)
+        finally:  # also where copying a prefix fails: whoever cancels a sequence must find it
+            self.waiting.extendleft(reversed(held_back))
         return num_cached
 
     def prefill_spans(self, budget: int) -> list[Span]:
-        """The next tokens to prefill, by slot, at most the budget; empty when every sequence is ready."""
+        """The next tokens to prefill, at most the budget, in order of admission; empty when every sequence is ready.
+
+        By slot, whoever is given a low one again and again would starve a long prompt in a high one."""
         spans, left = [], budget
-        for slot, sequence in sorted(self.running.items()):
+        for slot, sequence in self.running.items():
             if left > 0 and not sequence.ready:
                 end = min(len(sequence.tokens) - 1, sequence.computed + left)
                 spans.append(Span(slot, sequence.computed, end))
