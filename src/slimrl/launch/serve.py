@@ -1,9 +1,11 @@
 """The `inference` command: the server in this process, until a signal ends it."""
 
+import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager
 
 from slimrl.config.load import Resolved
@@ -20,12 +22,14 @@ POLL_S = 0.2
 
 
 class InferenceServer:
-    """A service and the HTTP server in front of it. Usable as a context manager; then the model is loaded inside."""
+    """A service and the HTTP server in front of it. Usable as a context manager; then the model is loaded inside, or
+    `stopped` is set: whoever sets it need not wait for a long load."""
 
-    def __init__(self, config: ServeConfig) -> None:
+    def __init__(self, config: ServeConfig, stopped: threading.Event | None = None) -> None:
         listening = listen(config.host, config.port)
         self.service = Service(config)
         self.http = HttpServer(make_app(self.service), listening, config.grace_s)
+        self._stopped = stopped or threading.Event()
 
     @property
     def address(self) -> str:
@@ -34,7 +38,11 @@ class InferenceServer:
     def __enter__(self) -> "InferenceServer":
         self.http.start()
         try:
-            self.service.thread.loaded.result()
+            loaded = self.service.thread.loaded
+            while not self._stopped.is_set() and not wait([loaded], POLL_S).done:
+                self.check_alive()
+            if loaded.done():
+                loaded.result()
         except BaseException:
             self.http.stop()
             raise
@@ -42,6 +50,11 @@ class InferenceServer:
 
     def __exit__(self, *exception: object) -> None:
         self.http.stop()
+
+    def check_alive(self) -> None:
+        """Raises UserError if the HTTP server has ended."""
+        if not self.http.wait(0):
+            raise UserError("The HTTP server ended by itself; what stands above says why.")
 
     def describe(self) -> str:
         """One line: what is served where."""
@@ -57,12 +70,16 @@ class InferenceServer:
 def run_inference(resolved: Resolved[ServeConfig]) -> int:
     """The `inference` command: serves until SIGTERM or Ctrl-C."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with _signals() as stopped, InferenceServer(resolved.config) as server:
-        print(server.describe(), flush=True)
+    with _signals() as stopped, InferenceServer(resolved.config, stopped) as server:
+        if not stopped.is_set():
+            print(server.describe(), flush=True)
         while not stopped.wait(POLL_S):
-            if not server.http.wait(0):
-                raise UserError("The HTTP server ended by itself; what stands above says why.")
+            server.check_alive()
         print("stopping: no new requests are taken", flush=True)
+    if not server.service.thread.loaded.done():
+        # The thread that loads is in PyTorch's code. Python's own way to end would tear it down there, which aborts.
+        sys.stdout.flush()
+        os._exit(0)
     return 0
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from slimrl.errors import UserError
+from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
 from slimrl.launch.serve import InferenceServer
 from tests.inference.naive import naive_greedy, naive_module
@@ -26,7 +29,7 @@ LONG = {"prompt": list(range(10, 30)), "max_tokens": 400, "ignore_eos": True, "r
 
 def eventually(holds: Callable[[], bool]) -> None:
     """Wait for another thread; the bound is only there to end a test that fails."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -190,6 +193,34 @@ def test_a_failed_step_costs_its_requests_and_not_the_server(
     eventually(lambda: idle(server))
 
 
+def test_an_engine_that_cannot_go_on_is_told_by_health(
+    tiny_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: object) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    with serving(tiny_dir) as server, httpx.Client(base_url=server.address) as http:
+        monkeypatch.setattr(Engine, "step", fail)
+        monkeypatch.setattr(Engine, "publish", fail)
+        assert http.post("/v1/completions", json={"prompt": "a"}).status_code == 500
+        eventually(lambda: server.service.thread.ended)
+        for reply in (http.get("/health"), http.post("/v1/completions", json={"prompt": "a"}), http.post("/pause")):
+            assert reply.status_code == 503
+            assert "must be started again" in reply.json()["error"]["message"]
+    assert "cannot go on" in caplog.text
+
+
+def test_a_cache_that_does_not_fit_ends_the_server_before_it_serves(
+    tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> Any:
+        raise RuntimeError("can't allocate memory")
+
+    monkeypatch.setattr(SlotCache, "layer", fail)
+    with pytest.raises(UserError, match=r"can't allocate memory.*max_slots = 4.*context_len = 512"), serving(tiny_dir):
+        pass
+
+
 def test_metrics_count_what_happened(tiny_dir: Path) -> None:
     with serving(tiny_dir) as server, httpx.Client(base_url=server.address) as http:
         for _ in range(2):
@@ -244,3 +275,33 @@ def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path, number: signa
         assert httpx.get(f"{address}/health").status_code == 200
         process.send_signal(number)
         assert process.wait(timeout=30) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_while_the_model_loads(tiny_dir: Path, number: signal.Signals) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    program = """
+import sys, time
+from slimrl.cli import main
+from slimrl.inference.server import service
+service.load_policy = lambda config: time.sleep(600)
+sys.exit(main())
+"""
+    argv = [sys.executable, "-c", program, "inference", "--port", str(port), "--model.name", str(tiny_dir)]
+    with subprocess.Popen(argv) as process, httpx.Client() as http:
+        try:
+            eventually(lambda: status_of(http, f"http://127.0.0.1:{port}/health") == 503)
+            process.send_signal(number)
+            assert process.wait(timeout=30) == 0
+        finally:
+            process.kill()
+
+
+def status_of(http: httpx.Client, url: str) -> int:
+    """0 where nobody listens."""
+    try:
+        return http.get(url).status_code
+    except httpx.TransportError:
+        return 0

@@ -29,12 +29,12 @@ class Administration:
         self._base: dict[str, Tensor] = {}  # the matrices that the adapter changed, as they were
 
     async def pause(self) -> dict[str, Any]:
-        self._service.model  # noqa: B018 (503 while loading)
+        self._service.check_ready()
         await self._service.thread.pause()
         return self._status("paused")
 
     async def resume(self) -> dict[str, Any]:
-        self._service.model  # noqa: B018 (503 while loading)
+        self._service.check_ready()
         await self._service.thread.resume()
         return self._status("running")
 
@@ -81,7 +81,7 @@ class Administration:
     async def unload_adapter(self, body: UnloadAdapterBody) -> str:
         """Bring back the base model's weights."""
         service = self._service
-        service.model  # noqa: B018 (503 while loading)
+        service.check_ready()
         async with self._changing:
             if service.adapter != body.lora_name:
                 raise ApiError(404, f"The adapter `{body.lora_name}` is not loaded.", param="lora_name")

@@ -68,7 +68,7 @@ def _health_route(service: Service) -> APIRouter:
     @router.get("/health", responses=_json(replies.HealthReply))
     async def health() -> Response:
         """Whether requests can be answered: 200, or 503 while the model loads."""
-        assert service.model
+        service.check_ready()
         return JSONResponse({"status": "ok", "model": service.name})
 
     return router
@@ -80,7 +80,7 @@ def _state_routes(service: Service) -> APIRouter:
     @router.get("/v1/models", responses=_json(replies.ModelList))
     async def models() -> Response:
         """The one model that is served."""
-        assert service.model
+        service.check_ready()
         model = {
             "id": service.name,
             "object": "model",
@@ -108,10 +108,7 @@ def _openai_routes(service: Service) -> APIRouter:
         chat.generation.start()
         if body.stream:
             return EventStream(chat.chunks(), chat.generation.close)
-        try:
-            return JSONResponse(await unless_gone(request, chat.reply()))
-        finally:
-            chat.generation.close()
+        return JSONResponse(await unless_gone(request, chat.reply(), chat.generation.close))
 
     @router.post("/v1/chat/completions", responses=_streamed(replies.ChatReply))
     async def chat_completions(request: Request, body: bodies.ChatBody) -> Response:
@@ -130,10 +127,7 @@ def _openai_routes(service: Service) -> APIRouter:
         opened.generation.start()
         if body.stream:
             return EventStream(opened.chunks(), opened.generation.close)
-        try:
-            return JSONResponse(await unless_gone(request, opened.reply()))
-        finally:
-            opened.generation.close()
+        return JSONResponse(await unless_gone(request, opened.reply(), opened.generation.close))
 
     return router
 
@@ -161,10 +155,7 @@ def _token_routes(service: Service) -> APIRouter:
         """Token ids in, token ids out."""
         generation = open_generation(service, body)
         generation.start()
-        try:
-            return JSONResponse(await unless_gone(request, generate(service, body, generation)))
-        finally:
-            generation.close()
+        return JSONResponse(await unless_gone(request, generate(service, body, generation), generation.close))
 
     return router
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from slimrl.inference.server.bodies import ChatBody, ChatTokensBody
+from slimrl.inference.server.bodies import ChatBody, ChatTokensBody, Rendering
 from slimrl.inference.server.errors import bad_request
 from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
 from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
@@ -50,9 +50,9 @@ class Chat:
             if self.body.return_token_ids:
                 first["prompt_token_ids"] = self.prompt
             yield first
-        async for choice in self.generation.changes():
-            done, start = choice.job.done, choice.told
-            text, end = choice.text_so_far(), len(choice.token_ids)
+        async for choice, done in self.generation.changes():
+            start = choice.told
+            text, end = choice.text_so_far(done), len(choice.token_ids)
             deltas = self._deltas(text, choice, readers, done)
             extras = self._extras(choice, start, end)
             if not deltas and extras and end > start:
@@ -97,7 +97,7 @@ class Chat:
         return extras
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        text, calls = choice.text_so_far(), []
+        text, calls = choice.text_so_far(done=True), []
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if self.reads_tools:
             parts = ToolReader().read(text, closed=True)
@@ -137,7 +137,7 @@ async def _prompt(service: Service, body: ChatBody) -> list[int]:
     return await service.encode_prompt(text, bool(body.add_special_tokens))
 
 
-def template_settings(service: Service, body: Any) -> dict[str, Any]:
+def template_settings(service: Service, body: Rendering) -> dict[str, Any]:
     """What a body says about rendering its messages. Raises ApiError 400 for a contradiction."""
     own = body.chat_template_kwargs or {}
     service.model.writer.check_settings(own)

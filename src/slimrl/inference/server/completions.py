@@ -45,10 +45,10 @@ class Completions:
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         """The reply in pieces, and the usage if asked for."""
-        async for choice in self.generation.changes():
-            done, start = choice.job.done, choice.told
+        async for choice, done in self.generation.changes():
+            start = choice.told
             first = start == 0
-            text, end = choice.text_so_far(), len(choice.token_ids)
+            text, end = choice.text_so_far(done), len(choice.token_ids)
             new, choice.shown = text[choice.shown :], len(text)
             piece = self._piece(choice, start, end, (self._echo(choice) if first else "") + new)
             piece["finish_reason"] = choice.finish_reason if done else None
@@ -59,7 +59,7 @@ class Completions:
             yield self._head() | {"choices": [], "usage": self._usage()}
 
     def _choice(self, choice: Choice) -> dict[str, Any]:
-        text = self._echo(choice) + choice.text_so_far()
+        text = self._echo(choice) + choice.text_so_far(done=True)
         piece = self._piece(choice, 0, len(choice.token_ids), text)
         piece["finish_reason"] = choice.finish_reason
         if self.body.prompt_logprobs is not None:

@@ -1,4 +1,7 @@
-"""Replies that leave in pieces (server-sent events), and work that ends when its client goes away."""
+"""Replies that leave in pieces (server-sent events), and work that ends when its client goes away.
+
+Both call `close` at their end, however it comes, and say whether the client went away before it.
+"""
 
 import asyncio
 import contextlib
@@ -15,48 +18,57 @@ from slimrl.inference.server.errors import ApiError, error_body
 
 LOG = logging.getLogger("slimrl.server")
 T = TypeVar("T")
+Close = Callable[[bool], None]
 
 
 class EventStream(StreamingResponse):
-    """Objects as `data:` lines, then `[DONE]`. `close` is called in any case, also if nothing was ever sent."""
+    """Objects as `data:` lines, then `[DONE]`. `close` is called also if nothing was ever sent."""
 
-    def __init__(self, objects: AsyncIterator[dict[str, Any]], close: Callable[[], None]) -> None:
-        super().__init__(_lines(objects), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+    def __init__(self, objects: AsyncIterator[dict[str, Any]], close: Close) -> None:
+        super().__init__(self._lines(objects), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         self._close = close
+        self._ended = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        cancelled = False
         try:
             await super().__call__(scope, receive, send)
+        except asyncio.CancelledError:  # by the server, which is told to stop
+            cancelled = True
+            raise
         finally:
-            self._close()
+            self._close(not self._ended and not cancelled)
 
-
-async def _lines(objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
-    try:
-        async for item in objects:
-            yield _line(item)
-    except ApiError as error:
-        yield _line(error_body(error.status_code, error.detail, error.param, error.code))
-    except Exception:  # the status line has gone out long ago: an event is the only way left to tell
-        LOG.exception("a stream failed")
-        yield _line(error_body(500, "Internal error of the server; its log has the details."))
-    yield b"data: [DONE]\n\n"
+    async def _lines(self, objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+        try:
+            async for item in objects:
+                yield _line(item)
+        except ApiError as error:
+            yield _line(error_body(error.status_code, error.detail, error.param, error.code))
+        except Exception:  # the status line has gone out long ago: an event is the only way left to tell
+            LOG.exception("a stream failed")
+            yield _line(error_body(500, "Internal error of the server; its log has the details."))
+        self._ended = True
+        yield b"data: [DONE]\n\n"
 
 
 def _line(item: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The work's result. If the client goes away, the work is cancelled, which frees its slots."""
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close) -> T:
+    """The work's result. If the client goes away, the work is cancelled, and closing frees its slots."""
     task = asyncio.create_task(work)
     gone = asyncio.create_task(_disconnected(request))
+    client_left = False
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
+        client_left = True
         raise ApiError(499, "The client closed the connection.")
     finally:
+        close(client_left)
         for pending in (task, gone):
             pending.cancel()
             with contextlib.suppress(asyncio.CancelledError, Exception):

@@ -7,8 +7,9 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from slimrl.inference.sampling import ScoredToken
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.inference.server.bodies import Sampling
 from slimrl.inference.server.errors import ApiError, bad_request
@@ -33,10 +34,12 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One completion. `told` tokens and `shown` characters of it have been handed out already."""
+    """One completion. `told` tokens and `shown` characters of it have been handed out already. `first` is the job of
+    the first choice with the same prompt: the scores of the prompt, if asked for, are its."""
 
     index: int
     job: Job
+    first: Job
     text: GrowingText
     max_tokens: int
     told: int = 0
@@ -59,9 +62,20 @@ class Choice:
         assert self.request.finish_reason is not None
         return self.request.finish_reason if self.max_tokens else "length"
 
-    def text_so_far(self) -> str:
+    @property
+    def prompt_scores(self) -> list[ScoredToken]:
+        """Of the prompt's tokens after the first."""
+        assert self.first.request is not None
+        return self.first.request.scored
+
+    @property
+    def prompt_is_scored(self) -> bool:
+        """Whether those are complete, if they were asked for."""
+        return self.first.options.prompt_logprobs < 0 or self.first.first_token_at > 0.0
+
+    def text_so_far(self, done: bool) -> str:
         """The text that may be shown; all of it once the completion is done. A stop token is no text."""
-        done, token_ids = self.job.done, self.token_ids
+        token_ids = self.token_ids
         if token_ids and token_ids[-1] in self.request.stop_ids:
             token_ids = token_ids[:-1]
         if not self.job.params.stop or (done and self.text.end < 0):
@@ -90,27 +104,30 @@ class Generation:
         async for _ in self.changes():
             pass
 
-    async def changes(self) -> AsyncIterator[Choice]:
-        """Each choice as it has something new, last when it is done. Raises ApiError 500 if the engine fails."""
+    async def changes(self) -> AsyncIterator[tuple[Choice, bool]]:
+        """Each choice as it has something new, and whether it is done: true once, the last time. The engine may finish
+        it in the next moment, so nobody is to ask it again. Raises ApiError 500 if the engine fails."""
         running = list(self.choices)
         while running:
             await self.arrived.wait()
             self.arrived.clear()
             for choice in list(running):
+                done = choice.job.done
                 if choice.job.failed:
                     raise ApiError(500, "The engine failed while it computed this request.")
-                done = choice.job.done
+                if not choice.prompt_is_scored:
+                    continue  # the first choice will wake this loop
                 if done:
                     running.remove(choice)
                 if done or len(choice.token_ids) > choice.told:
-                    yield choice
+                    yield choice, done
 
-    def close(self) -> None:
+    def close(self, client_left: bool) -> None:
         """End every choice, and count how it ended."""
         if self.closed:
             return
         self.closed = True
-        now, metrics = time.monotonic(), self.service.metrics
+        metrics = self.service.metrics
         for choice in self.choices:
             job = choice.job
             done = job.done
@@ -120,11 +137,11 @@ class Generation:
             if job.failed:
                 metrics.finished.labels("error").inc()
             elif done:
-                metrics.latency.observe(now - self.began)
+                metrics.latency.observe(job.finished_at - self.began)
                 metrics.finished.labels(choice.finish_reason).inc()
             else:
                 metrics.finished.labels("abort").inc()
-                metrics.disconnects.inc()
+                metrics.disconnects.inc(client_left)
 
 
 def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, wanted: Sequence[Wanted]) -> Generation:
@@ -136,6 +153,7 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
     choices: list[Choice] = []
     for prompt, want in zip(prompts, wanted, strict=True):
         options = _options(service, body, want)
+        first: Job | None = None
         for _ in range(num):
             params = _params(body, want, (seed + len(choices) * SEED_STEP) % 2**64)
             decode = service.model.vocabulary.decoder(body.skip_special_tokens is not False)
@@ -143,7 +161,9 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
             job = Job(prompt, params, options, streams=want.streams, arrived=arrived)
             if params.stop:
                 job.finished = text.finished
-            choices.append(Choice(len(choices), job, text, want.max_tokens))
+            first = first or job
+            choices.append(Choice(len(choices), job, first, text, want.max_tokens))
+            options = replace(options, prompt_logprobs=-1)  # one choice scores the prompt, the others take it as cached
     return Generation(service, choices, arrived)
 
 
@@ -156,7 +176,7 @@ def _params(body: Sampling, wanted: Wanted, seed: int) -> SamplingParams:
         top_p=1.0 if body.top_p is None else body.top_p,
         top_k=max(0, body.top_k or 0),
         min_p=body.min_p or 0.0,
-        stop=tuple(stop),
+        stop=tuple(stop) if wanted.max_tokens else (),
         seed=seed,
     )
 

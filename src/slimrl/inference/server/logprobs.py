@@ -63,13 +63,13 @@ def sampled_scores(choice: Choice, start: int, end: int, num_top: int) -> list[t
 
 def prompt_scores(choice: Choice, num_top: int) -> list[tuple[float, Top] | None]:
     """The same of the prompt's tokens; the first has none."""
-    scored = zip(choice.request.prompt[1:], choice.request.scored, strict=True)
+    scored = zip(choice.request.prompt[1:], choice.prompt_scores, strict=True)
     return [None, *((s.logprob, _with_own(s.top[:num_top], token, s.logprob)) for token, s in scored)]
 
 
 def prompt_logprobs(names: TokenNames, choice: Choice, num_top: int) -> list[dict[str, Any] | None]:
     """vLLM's `prompt_logprobs`: for each token its own score and those of the likeliest, by token id."""
-    scored = zip(choice.request.prompt[1:], choice.request.scored, strict=True)
+    scored = zip(choice.request.prompt[1:], choice.prompt_scores, strict=True)
     return [None, *(_prompt_entry(names, token, score, num_top) for token, score in scored)]
 
 

@@ -58,14 +58,22 @@ class Service:
         vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
         lengths = config.max_slots, config.context_len, config.lookup_tokens
         engine = Engine(policy.module, policy.chat.stop_ids, *lengths)
+        _reserve(engine, config)
         self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer))
         return engine
 
-    @property
-    def model(self) -> ServedModel:
-        """The loaded model. Raises ApiError 503 while there is none."""
+    def check_ready(self) -> None:
+        """Raises ApiError 503 while the model is being loaded, and when its engine has come to its end."""
+        if self.thread.ended:
+            raise ApiError(503, "The engine has ended; the server's log says why, and it must be started again.")
         if self._model is None or not self.thread.loaded.done():
             raise ApiError(503, "The model is still being loaded.", headers={"Retry-After": str(RETRY_AFTER_S)})
+
+    @property
+    def model(self) -> ServedModel:
+        """The loaded model. Raises ApiError 503 as `check_ready` does."""
+        self.check_ready()
+        assert self._model is not None
         return self._model
 
     @property
@@ -142,3 +150,15 @@ class Service:
                 code="queue_full",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
+
+
+def _reserve(engine: Engine, config: ServeConfig) -> None:
+    """Raises UserError if the engine cannot sample: better now than at every request."""
+    try:
+        engine.reserve()
+    except (RuntimeError, MemoryError) as error:  # what PyTorch raises for want of memory, on any device
+        raise UserError(
+            f"The model is loaded but cannot sample: {error}. If memory is short, set a smaller --max_slots "
+            f"(max_slots = {config.max_slots}) or --context_len (context_len = {config.context_len}): each slot has a "
+            "key-value cache of context_len tokens."
+        ) from error
