@@ -17,6 +17,8 @@ from tests.inference.server.conftest import serving
 
 USER = [{"role": "user", "content": "hi"}]
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+JSON = {"Content-Type": "application/json"}
+ADMIN = ("/pause", "/resume", "/update_weights", "/load_lora_adapter", "/unload_lora_adapter")
 
 
 def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def test_a_mistake_is_named(http: httpx.Client, path: str, body: dict[str, Any],
     ],
 )
 def test_a_body_that_is_no_proper_json_is_refused(http: httpx.Client, content: bytes) -> None:
-    refused(http.post("/v1/completions", content=content, headers={"Content-Type": "application/json"}), 400)
+    refused(http.post("/v1/completions", content=content, headers=JSON), 400)
 
 
 def test_surrogates_anywhere_are_refused(http: httpx.Client) -> None:
@@ -109,8 +111,17 @@ def test_surrogates_anywhere_are_refused(http: httpx.Client) -> None:
         {"messages": USER, "chat_template_kwargs": {"x": "\ud800"}},
         {"messages": [{"role": "user", "content": "\ud800"}]},
     ):
-        reply = http.post("/v1/chat/completions", content=json.dumps({**body, "max_tokens": 1}))
-        assert reply.status_code in (200, 400), reply.text
+        reply = http.post("/v1/chat/completions", content=json.dumps({**body, "max_tokens": 1}), headers=JSON)
+        assert "surrogate" in refused(reply, 400)["message"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+def test_only_utf_8_is_read(http: httpx.Client, encoding: str) -> None:
+    for text in ("a", "\\ud800", "\ud800"):
+        content = f'{{"prompt": "{text}", "max_tokens": 1}}'.encode(encoding, "surrogatepass")
+        refused(http.post("/v1/completions", content=content, headers=JSON), 400)
+    content = '{"prompt": "é", "max_tokens": 1}'.encode("utf-8-sig")
+    assert http.post("/v1/completions", content=content, headers=JSON).status_code == 200
 
 
 def test_a_text_that_cannot_fit_is_refused_without_reading_it(http: httpx.Client) -> None:
@@ -119,6 +130,15 @@ def test_a_text_that_cannot_fit_is_refused_without_reading_it(http: httpx.Client
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 5_000_000}]}),
     ):
         assert "maximum context length is 512 tokens" in refused(http.post(path, json=body), 400)["message"]
+
+
+def test_many_contexts_of_text_or_tokens_are_refused(http: httpx.Client) -> None:
+    most = 64 * 512
+    assert http.post("/detokenize", json={"tokens": [5] * most}).status_code == 200
+    assert f"at most {most}" in refused(http.post("/detokenize", json={"tokens": [5] * (most + 1)}), 400)["message"]
+    assert http.post("/tokenize", json={"prompt": "a" * 20_000}).json()["count"] <= 20_000
+    for body in ({"prompt": "a" * (4 * most + 1)}, {"messages": [{"role": "user", "content": "a" * 4 * most}]}):
+        assert f"at most {4 * most}" in refused(http.post("/tokenize", json=body), 400)["message"]
 
 
 def test_unknown_fields_are_ignored(http: httpx.Client) -> None:
@@ -150,9 +170,8 @@ def test_a_body_that_is_too_large_is_refused(http: httpx.Client) -> None:
         for _ in range(MAX_BODY_BYTES // 2**20 + 1):
             yield b" " * 2**20
 
-    headers = {"Content-Type": "application/json"}
-    refused(http.post("/v1/completions", content=b" " * (MAX_BODY_BYTES + 1), headers=headers), 413)
-    refused(http.post("/v1/completions", content=pieces(), headers=headers), 413)
+    refused(http.post("/v1/completions", content=b" " * (MAX_BODY_BYTES + 1), headers=JSON), 413)
+    refused(http.post("/v1/completions", content=pieces(), headers=JSON), 413)
 
 
 def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:
@@ -171,8 +190,38 @@ def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:
         headers = {"Authorization": "Bearer secret"}
         assert http.get("/v1/models", headers=headers).json()["data"][0]["max_model_len"] == 512
         assert "HTTPBearer" in http.get("/openapi.json", headers=headers).text
+        behind_a_proxy = {**headers, "Host": "example.org", "Origin": "https://example.org"}
+        assert http.post("/resume", headers=behind_a_proxy).status_code == 200
         assert "no API key" not in server.describe()
         assert "secret" not in server.describe()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://example.org"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:3000"},
+        {"Host": "example.org"},
+        {"Host": "example.org:8000", "Origin": "http://example.org:8000"},
+        {"Host": "127.0.0.1.example.org"},
+        {"Host": ""},
+    ],
+    ids=str,
+)
+def test_web_pages_cannot_change_a_server_without_a_key(http: httpx.Client, headers: dict[str, str]) -> None:
+    body = {"weight_dir": "x", "version": 1, "lora_name": "x", "lora_path": "x"}
+    for path in ADMIN:
+        error = refused(http.post(path, json=body, headers=headers), 403)
+        assert (error["code"], error["type"]) == ("foreign_request", "permission_error")
+    assert http.post("/v1/completions", json={"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
+def test_programs_on_the_machine_can(server: InferenceServer, http: httpx.Client) -> None:
+    port = server.address.rsplit(":", 1)[1]
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", "[::1]", "127.0.0.2"):
+        for headers in ({"Host": host}, {"Host": host, "Origin": f"http://{host}"}):
+            assert http.post("/resume", headers=headers).status_code == 200
 
 
 def test_without_a_key_any_authorization_will_do(http: httpx.Client) -> None:

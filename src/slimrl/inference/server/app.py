@@ -17,7 +17,7 @@ from slimrl.inference.server.chat import open_chat
 from slimrl.inference.server.completions import open_completions
 from slimrl.inference.server.errors import install_handlers
 from slimrl.inference.server.events import EventStream, unless_gone
-from slimrl.inference.server.guard import Guard, TextRoute
+from slimrl.inference.server.guard import Guard, OwnRequests, TextRoute
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.tokens import detokenize, generate, open_generation, tokenize, tokenizer_info
 
@@ -37,8 +37,10 @@ def make_app(service: Service) -> FastAPI:
     install_handlers(app)
     locked = [Depends(HTTPBearer(auto_error=False))] if service.config.api_key else []  # `Guard` checks; this documents
     app.include_router(_health_route(service))
-    for router in (_state_routes(service), _openai_routes(service), _token_routes(service), _admin_routes(service)):
+    for router in (_state_routes(service), _openai_routes(service), _token_routes(service)):
         app.include_router(router, dependencies=locked)
+    own = Depends(OwnRequests(service.config.api_key, service.config.host))
+    app.include_router(_admin_routes(service), dependencies=[*locked, own])
     app.add_middleware(Guard, api_key=service.config.api_key)
     return app
 

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from slimrl.errors import UserError
 
 LOG = logging.getLogger("slimrl.server")
-TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 # What OpenAI has and this server has not: the value that asks for nothing is accepted, any other is refused.
 NOT_HERE = {

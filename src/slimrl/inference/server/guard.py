@@ -1,18 +1,22 @@
-"""What a request must pass before any route sees it: the API key, a bound on the size of its body, text in its JSON."""
+"""What a request must pass before any route sees it: the API key, a bound on the size of its body, text in its JSON;
+and, where there is no key, what a request to change the server must pass."""
 
 import hmac
 import json
 from collections.abc import Callable, Coroutine
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from slimrl.config.check import is_loopback
 from slimrl.inference.server.errors import ApiError, bad_request, error_body
+from slimrl.inference.server.text import is_writable
 
-MAX_BODY_BYTES = 32 * 2**20
+MAX_BODY_BYTES = 16 * 2**20
 OPEN_TO_ALL = {"/health"}
 
 
@@ -67,6 +71,42 @@ def _refuse(status: int, message: str, code: str) -> JSONResponse:
     return JSONResponse(error_body(status, message, code=code), status, headers)
 
 
+class OwnRequests:
+    """A dependency of routes that change the server: without a key, web pages of others may not call them.
+
+    A browser on this machine reaches the loopback address for any page. Such a page's request names the page in
+    `Origin`, or, if the page had its own name point to this machine, that name in `Host`.
+    """
+
+    def __init__(self, api_key: str, bound_host: str) -> None:
+        self._has_key = bool(api_key)
+        self._bound_host = bound_host.lower()
+
+    async def __call__(self, request: Request) -> None:
+        if self._has_key:
+            return  # no page knows it
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if not self._is_ours(host):
+            found = f"the header `Host: {host}`, which is not this server's address"
+        elif origin not in (None, f"http://{host}"):
+            found = f"the header `Origin: {origin}`, which a web page of others sends"
+        else:
+            return
+        raise ApiError(
+            403,
+            f"The request has {found}. Without an api_key only programs on the server's machine may change it. Leave "
+            "the header as it is by default, or start the server with the variable SLIMRL_API_KEY.",
+            code="foreign_request",
+        )
+
+    def _is_ours(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        return name == self._bound_host or is_loopback(name)
+
+
 class TextRoute(APIRoute):
     """A route whose body, if it is JSON, holds nothing but text that can be written out again.
 
@@ -84,10 +124,11 @@ class TextRoute(APIRoute):
 
 class _TextRequest(Request):
     async def json(self) -> Any:
-        body, content = await self.body(), await super().json()
-        if b"\\u" in body or b"\xed" in body:  # no other body can hold a surrogate
-            try:
-                json.dumps(content, ensure_ascii=False).encode()
-            except UnicodeEncodeError:
-                raise bad_request("The body has half of a surrogate pair, which is no text.") from None
+        try:
+            text = (await self.body()).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise bad_request(f"The body is not UTF-8, as JSON must be: {error.reason}.") from None
+        content = json.loads(text)  # of bytes it would take UTF-16 and UTF-32 too
+        if "\\u" in text and not is_writable(content):  # nothing else can spell a surrogate
+            raise bad_request("The body has half of a surrogate pair, which is no text.")
         return content
