@@ -1,6 +1,8 @@
 """LoRA adapters made by PEFT: merged by the server, they answer as PEFT's own model does."""
 
+import copy
 import json
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,19 @@ import httpx
 import peft
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
+from slimrl.errors import UserError
+from slimrl.inference.engine import Engine
+from slimrl.inference.server import admin
 from slimrl.inference.server.lora import read_adapter
+from slimrl.inference.server.weights import copy_weights
 from tests.inference.naive import naive_greedy
 from tests.inference.server.conftest import serving
 from tests.tiny import tiny_module
 
 PROMPT = list(range(10, 30))
+CHANGING_INITS = ("pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga")
 BODY = {
     "prompt": PROMPT,
     "temperature": 0,
@@ -43,6 +51,15 @@ def make_adapter(directory: Path, seed: int, **settings: Any) -> torch.nn.Module
         merged = adapted.merge_and_unload().eval()
     merged.set_attn_implementation("eager")
     return merged
+
+
+def assert_equal(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
+    assert all(torch.equal(tensor, others[name]) for name, tensor in weights.items())
+
+
+def change_config(directory: Path, **settings: Any) -> None:
+    path = directory / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
 
 
 def answer(http: httpx.Client, model: str) -> dict[str, Any]:
@@ -96,14 +113,80 @@ def test_an_adapter_answers_as_peft_does_and_leaves_no_trace(tiny_dir: Path, tmp
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"bias": "all"}, "bias"),
         ({"rank_pattern": {"q_proj": 2}}, "rank_pattern"),
+        ({"kasa_config": {}}, "kasa_config"),
+        *(({"init_lora_weights": name}, "init_lora_weights") for name in CHANGING_INITS),
     ],
 )
 def test_what_cannot_be_merged_is_named(tmp_path: Path, settings: dict[str, Any], complaint: str) -> None:
     make_adapter(tmp_path, 1)
-    path = tmp_path / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    change_config(tmp_path, **settings)
     with pytest.raises(Exception, match=f"has {complaint} = "):
         read_adapter(tmp_path, tiny_module("llama"))
+
+
+@pytest.mark.parametrize("init", [True, False, None, "gaussian", "eva", "orthogonal", "mica"])
+def test_an_initialisation_that_leaves_the_base_alone_is_none_of_our_business(tmp_path: Path, init: Any) -> None:
+    make_adapter(tmp_path, 1)
+    change_config(tmp_path, init_lora_weights=init)
+    assert read_adapter(tmp_path, tiny_module("llama")).scale == 1.5
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"lora_alpha": value} for value in (math.nan, math.inf, -1, 0, True, 10**400, "6")]
+)
+def test_an_alpha_that_is_no_positive_number_is_refused(tmp_path: Path, numbers: dict[str, Any]) -> None:
+    make_adapter(tmp_path, 1)
+    change_config(tmp_path, **numbers)
+    with pytest.raises(UserError, match="both must be positive"):
+        read_adapter(tmp_path, tiny_module("llama"))
+
+
+def test_an_adapter_that_cannot_be_put_in_place_changes_nothing(
+    tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed, name in enumerate(("first", "second", "broken")):
+        make_adapter(tmp_path / name, seed)
+    tensors = load_file(tmp_path / "broken" / "adapter_model.safetensors")
+    *_, last = tensors
+    tensors[last][0, 0] = torch.inf
+    save_file(tensors, tmp_path / "broken" / "adapter_model.safetensors")
+    publish = Engine.publish
+
+    def fail_once(engine: Engine, version: int) -> None:
+        monkeypatch.setattr(Engine, "publish", publish)
+        raise MemoryError
+
+    single_use = httpx.Limits(max_keepalive_connections=0)  # an error of the server ends the connection
+    with serving(tiny_dir) as server, httpx.Client(base_url=server.address, timeout=30, limits=single_use) as http:
+        for name, present in (("first", "tiny"), ("second", "ada")):
+            before, weights = answer(http, present), copy.deepcopy(server.service.model.policy.module.state_dict())
+            for path, status in ((name, 500), ("broken", 400)):
+                if status == 500:
+                    monkeypatch.setattr(Engine, "publish", fail_once)
+                body = {"lora_name": "ada", "lora_path": str(tmp_path / path)}
+                assert http.post("/load_lora_adapter", json=body).status_code == status
+                assert_equal(server.service.model.policy.module.state_dict(), weights)
+                again = answer(http, present)
+                assert (again["token_ids"], again["token_versions"]) == (before["token_ids"], before["token_versions"])
+            assert http.post("/load_lora_adapter", json={**body, "lora_path": str(tmp_path / name)}).status_code == 200
+            assert answer(http, "ada")["token_ids"] != before["token_ids"]
+
+
+def test_the_name_changes_before_the_weights_do(
+    tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_adapter(tmp_path, 1)
+    names = []
+    with serving(tiny_dir) as server, httpx.Client(base_url=server.address, timeout=30) as http:
+
+        def watched(*arguments: Any) -> Any:
+            names.append(server.service.name)
+            return copy_weights(*arguments)
+
+        monkeypatch.setattr(admin, "copy_weights", watched)
+        http.post("/load_lora_adapter", json={"lora_name": "ada", "lora_path": str(tmp_path)})
+        http.post("/unload_lora_adapter", json={"lora_name": "ada"})
+    assert names == ["ada", "tiny"]
 
 
 def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:

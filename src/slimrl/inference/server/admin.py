@@ -2,10 +2,13 @@
 
 Sequences that run when the weights change keep their keys and values and go on with the new weights; each token knows
 the version that computed it. An adapter is merged into the weights, so while one is loaded only its name is served:
-a request to the base model would be answered by the adapter.
+a request to the base model would be answered by the adapter. The name changes before the weights do, so that no request
+is accepted under a name whose weights are about to go.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +77,8 @@ class Administration:
                 adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module)
             except (UserError, ValueError, OSError) as error:
                 raise bad_request(str(error), "lora_path") from None
-            await service.thread.call(lambda engine: self._replace(engine, adapter, body.version))
-            service.adapter = body.lora_name
+            with self._served_as(body.lora_name):
+                await service.thread.call(lambda engine: self._replace(engine, adapter, body.version))
         return f"Success: LoRA adapter '{body.lora_name}' added successfully."
 
     async def unload_adapter(self, body: UnloadAdapterBody) -> str:
@@ -85,15 +88,37 @@ class Administration:
         async with self._changing:
             if service.adapter != body.lora_name:
                 raise ApiError(404, f"The adapter `{body.lora_name}` is not loaded.", param="lora_name")
-            await service.thread.call(lambda engine: self._replace(engine, None, body.version))
-            service.adapter = ""
+            with self._served_as(""):
+                await service.thread.call(lambda engine: self._replace(engine, None, body.version))
         return f"Success: LoRA adapter '{body.lora_name}' removed successfully."
 
+    @contextmanager
+    def _served_as(self, adapter: str) -> Iterator[None]:
+        """The name from now on; the one before if what is done under it fails."""
+        before = self._service.adapter
+        self._service.adapter = adapter
+        try:
+            yield
+        except BaseException:
+            self._service.adapter = before
+            raise
+
     def _replace(self, engine: Engine, adapter: Adapter | None, version: int | None) -> None:
-        module = self._service.model.policy.module
-        copy_weights(self._base, module)
-        self._base = merge(adapter, module) if adapter else {}
-        engine.publish(engine.version + 1 if version is None else version)
+        """Merge the adapter into the base model's weights, or bring these back. If that fails, nothing has changed."""
+        module, present = self._service.model.policy.module, engine.version
+        pairs = adapter.pairs if adapter else {}
+        parameters = dict(module.named_parameters())
+        before = {name: parameters[name].detach().clone() for name in {*self._base, *pairs}}
+        base = before | self._base
+        merged = merge(adapter, base) if adapter else {}
+        try:
+            copy_weights(base | merged, module)
+            engine.publish(present + 1 if version is None else version)
+        except BaseException:
+            copy_weights(before, module)
+            engine.publish(present)
+            raise
+        self._base = {name: base[name] for name in pairs}
 
     def _status(self, status: str) -> dict[str, Any]:
         return {"status": status, "version": self._service.engine.version}

@@ -1,12 +1,13 @@
-"""A LoRA adapter in PEFT's format, merged into the weights of a model that runs, and taken out again.
+"""A LoRA adapter in PEFT's format, and the weights of a model that it is merged into.
 
-Each adapted matrix becomes W + scale B A, added in float32 and rounded to the model's dtype; its old value is kept
-beside it. Knows nothing of HTTP or engines. Raises UserError, before anything is changed, for what cannot be merged.
+Each adapted matrix becomes W + scale B A, added in float32 and rounded to the model's dtype. Changes nothing itself.
+Knows nothing of HTTP or engines. Raises UserError for what cannot be merged.
 """
 
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from slimrl.errors import UserError
 from slimrl.inference.server.weights import read_tensors
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+MOST = 1e9  # of rank and alpha; anything near it is a mistake
 NAME = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<part>[AB])(\.default)?\.weight")
 # What PEFT's configuration may ask for and merging cannot give, with the value that asks for nothing.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
@@ -33,8 +35,13 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "layer_replication": (None, []),
     "use_qalora": (False, None),
     "arrow_config": (None,),
+    "kasa_config": (None,),
+    "monteclora_config": (None,),
+    "use_bdlora": (None,),
     "alora_invocation_tokens": (None, []),
 }
+# Of PEFT's initialisations those that leave the base model's weights alone; all others subtract something from them.
+PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +55,7 @@ class Adapter:
 def read_adapter(directory: Path, module: nn.Module) -> Adapter:
     """Read an adapter and check that it fits the module."""
     config = _read_config(directory)
-    rank, alpha = config.get("r"), config.get("lora_alpha")
-    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, (int, float)):
-        raise UserError(f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive numbers.")
+    rank, alpha = _read_numbers(directory, config)
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     parameters = dict(module.named_parameters())
     parts: dict[str, dict[str, Tensor]] = {}
@@ -67,16 +72,16 @@ def read_adapter(directory: Path, module: nn.Module) -> Adapter:
 
 
 @torch.no_grad()
-def merge(adapter: Adapter, module: nn.Module) -> dict[str, Tensor]:
-    """Add the adapter to the module's weights; returns what they were."""
-    parameters = dict(module.named_parameters())
-    kept = {}
+def merge(adapter: Adapter, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What the adapter makes of the base model's weights, which are given and returned by name."""
+    merged = {}
     for name, (A, B) in adapter.pairs.items():
-        weight = parameters[name]
-        kept[name] = weight.detach().clone()
+        weight = base[name]
         product = B.to(weight.device).float() @ A.to(weight.device).float()
-        weight.copy_(weight.float() + adapter.scale * product)
-    return kept
+        merged[name] = (weight.float() + adapter.scale * product).to(weight.dtype)
+        if not torch.isfinite(merged[name]).all():
+            raise UserError(f"{name} with the adapter merged into it has numbers that are NaN or infinite.")
+    return merged
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
@@ -90,7 +95,25 @@ def _read_config(directory: Path) -> dict[str, Any]:
     for key, neutral in UNSUPPORTED.items():
         if config.get(key) not in neutral:
             raise UserError(f"{path} has {key} = {config[key]}, which cannot be merged. Train the adapter without it.")
+    if config.get("init_lora_weights") not in PLAIN_INITS:
+        raise UserError(
+            f"{path} has init_lora_weights = {config['init_lora_weights']}, which changed the base model's weights "
+            "before training, and the served ones are as they were. Save the adapter as a plain one, with PEFT's "
+            "path_initial_model_for_weight_conversion."
+        )
     return config
+
+
+def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
+    """Rank and alpha."""
+    rank: Any = config.get("r")
+    alpha: Any = config.get("lora_alpha")
+    known = type(rank) is int and type(alpha) in (int, float)  # a boolean is an `int` to `isinstance`
+    if not known or not (1 <= rank < MOST and 0 < alpha < MOST):
+        raise UserError(
+            f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive, below {MOST:.0e}."
+        )
+    return rank, alpha
 
 
 def _pair(name: str, found: dict[str, Tensor], weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
