@@ -11,6 +11,7 @@ from slimrl.inference.server.chat import check_stream, usage
 from slimrl.inference.server.errors import bad_request
 from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
 from slimrl.inference.server.logprobs import (
+    TextOffsets,
     TokenNames,
     completion_logprobs,
     prompt_logprobs,
@@ -34,6 +35,7 @@ class Completions:
     names: TokenNames
     id: str
     created: int
+    offsets: list[TextOffsets]
 
     async def reply(self) -> dict[str, Any]:
         """The whole reply."""
@@ -82,13 +84,11 @@ class Completions:
         num_top = self.body.logprobs or 0
         tokens = choice.token_ids[start:end]
         scores = sampled_scores(choice, start, end, num_top)
-        before = [*choice.request.prompt] if self.body.echo else []
-        before += choice.token_ids[:start]
-        offset = sum(len(self.names.vocabulary.token_text(token)) for token in before) if start else 0
+        offsets = self.offsets[choice.index].take(tokens)
         if self.body.echo and start == 0:
             tokens = [*choice.request.prompt, *tokens]
             scores = [*prompt_scores(choice, num_top), *scores]
-        return completion_logprobs(self.names, tokens, scores, num_top, offset)
+        return completion_logprobs(self.names, tokens, scores, num_top, offsets)
 
     def _echo(self, choice: Choice) -> str:
         return self.echoes[choice.index // (self.body.n or 1)] if self.body.echo else ""
@@ -120,7 +120,24 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
         wanted.append(Wanted(asked, body.logprobs or 0, scores, bool(body.stream)))
     generation = prepare(service, prompts, body, wanted)
     names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
-    return Completions(body, name, prompts, echoes, generation, names, f"cmpl-{uuid.uuid4().hex}", int(time.time()))
+    offsets = [] if body.logprobs is None else _offsets(service, body, prompts, echoes)
+    id = f"cmpl-{uuid.uuid4().hex}"
+    return Completions(body, name, prompts, echoes, generation, names, id, int(time.time()), offsets)
+
+
+def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], echoes: list[str]) -> list[TextOffsets]:
+    """Those of every choice. What an echo has less than its tokens say, the tokenizer has put in front."""
+    vocabulary, skips = service.model.vocabulary, body.skip_special_tokens is not False
+    is_text = isinstance(body.prompt, str) or isinstance(body.prompt[0], str)
+    decode_prompt, decode = vocabulary.decoder(skips and not is_text), vocabulary.decoder(skips)
+    offsets: list[TextOffsets] = []
+    for prompt, echo in zip(prompts, echoes, strict=True):
+        start, before = 0, list[int]()
+        if body.echo:
+            start = len(echo)
+            before = TextOffsets(decode_prompt, start - len(decode_prompt(prompt))).take(prompt)
+        offsets += [TextOffsets(decode, start, before) for _ in range(body.n or 1)]
+    return offsets
 
 
 async def _prompts(service: Service, body: CompletionBody) -> tuple[list[list[int]], list[str]]:

@@ -1,12 +1,12 @@
 """Log-probabilities in the shapes of OpenAI's routes and of vLLM's `prompt_logprobs`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slimrl.inference.sampling import ScoredToken, Top
 from slimrl.inference.server.generation import Choice
-from slimrl.inference.server.text import Vocabulary
+from slimrl.inference.server.text import GrowingText, Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,36 @@ def chat_logprobs(names: TokenNames, choice: Choice, start: int, end: int, num_t
     return {"content": content}
 
 
+class TextOffsets:
+    """Where in a text the tokens of a growing sequence begin. Those `before` are known; the sequence's own text begins
+    at `start`. A token that completes no character has no length, nor has one that is no text."""
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], start: int, before: Sequence[int] = ()) -> None:
+        self._text = GrowingText(decode)
+        self._tokens: list[int] = []
+        self._start = start
+        self._before = before
+
+    def take(self, tokens: Sequence[int]) -> list[int]:
+        """The offsets of the next tokens; the first time also those before."""
+        offsets, self._before = list(self._before), ()
+        for token in tokens:
+            offsets.append(max(0, self._start + len(self._text.settled)))
+            self._tokens.append(token)
+            self._text.grow(self._tokens)
+        return offsets
+
+
 def completion_logprobs(
-    names: TokenNames, tokens: Sequence[int], scores: Sequence[tuple[float, Top] | None], num_top: int, offset: int
+    names: TokenNames,
+    tokens: Sequence[int],
+    scores: Sequence[tuple[float, Top] | None],
+    num_top: int,
+    offsets: list[int],
 ) -> dict[str, Any]:
-    """The completions' `logprobs` of some tokens; the first of a sequence has no score. `offset` is the first one's."""
-    written = [names.name(token) for token in tokens]
-    offsets = []
-    for token in tokens:
-        offsets.append(offset)
-        offset += len(names.vocabulary.token_text(token))
+    """The completions' `logprobs` of some tokens; the first of a sequence has no score."""
     return {
-        "tokens": written,
+        "tokens": [names.name(token) for token in tokens],
         "token_logprobs": [None if score is None else score[0] for score in scores],
         "top_logprobs": [None if score is None else _by_name(names, score[1]) for score in scores] if num_top else None,
         "text_offset": offsets,
