@@ -77,7 +77,7 @@ def test_tokens_and_logprobs_are_those_without_guessing(family, seed):
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=2e-4)
         assert ours.versions == theirs.versions
         assert ours.finish_reason == theirs.finish_reason
-    assert 0 < engine.counters.guessed_right <= engine.counters.guessed
+    assert 0 <= engine.counters.guessed_right <= engine.counters.guessed > 0
     assert engine.counters.sampled == sum(len(sequence.sampled) for sequence in plain)
 
 
