@@ -72,11 +72,9 @@ class FusedForward:
     def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
         """Final hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
-        cos, sin = self._decoder.rotary_emb(hidden_TD[None], positions_T[None])
-        half = cos.shape[-1] // 2
-        signed_sin = torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), -1)
+        cos, signed_sin = rotary_factors(self._decoder, hidden_TD, positions_T)
         for layer in self._layers:
-            hidden_TD = layer(hidden_TD, cos[0, :, None], signed_sin, plan)
+            hidden_TD = layer(hidden_TD, cos, signed_sin, plan)
         return self._norm(hidden_TD)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
@@ -115,10 +113,17 @@ class _Layer:
         # (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of every head
         rotated = torch.addcmul(rotated * cos, rotated.roll(self._head_dim // 2, -1), signed_sin)
         query, key = rotated.split((self._num_query, self._num_key), 1)
-        inputs = LayerInputs(self._index, _rows(query), _rows(key), _rows(value), self._scale, self._window)
+        inputs = LayerInputs(self._index, head_rows(query), head_rows(key), head_rows(value), self._scale, self._window)
         hidden_TD = self._out(plan.attend(inputs).reshape(len(hidden_TD), -1), plus=hidden_TD)
         gate, up = self._gate_up(after(hidden_TD)).chunk(2, -1)
         return self._down(F.silu(gate).mul_(up), plus=hidden_TD)
+
+
+def rotary_factors(decoder: Any, hidden_TD: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+    """(cos, signed sin), each (T, 1, D): x cos + roll(x, D / 2) signed_sin is the rotated head x."""
+    cos, sin = decoder.rotary_emb(hidden_TD[None], positions_T[None])
+    half = cos.shape[-1] // 2
+    return cos[0, :, None], torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), -1)
 
 
 def window_of(config: Any, layer: int) -> int:
@@ -166,6 +171,6 @@ class _Product:
         return result
 
 
-def _rows(heads: Tensor) -> Tensor:
+def head_rows(heads: Tensor) -> Tensor:
     """(T, H, D) as (1, H, T, D)."""
     return heads.transpose(0, 1)[None]

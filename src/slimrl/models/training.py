@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward import hidden_states
-from slimrl.models.fused import LINEARS, is_known, window_of
+from slimrl.models.fused import LINEARS, head_rows, is_known, rotary_factors, window_of
 
 
 def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
@@ -28,11 +28,9 @@ def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
         return hidden_states(module, token_ids_T, positions_T, plan)
     decoder = causal.get_decoder()
     hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
-    cos, sin = decoder.rotary_emb(hidden_TD[None], positions_T[None])
-    half = cos.shape[-1] // 2
-    signed_sin = torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), -1)
+    rotary = rotary_factors(decoder, hidden_TD, positions_T)
     for layer in decoder.layers:
-        hidden_TD = _attended(layer, causal.config, hidden_TD, (cos[0, :, None], signed_sin), plan)
+        hidden_TD = _attended(layer, causal.config, hidden_TD, rotary, plan)
         norm, mlp = layer.post_attention_layernorm, layer.mlp
         weights = norm.weight, mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight
         hidden_TD = _GatedMLP.apply(hidden_TD, norm.variance_epsilon, *weights)
@@ -59,7 +57,7 @@ def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         index, scale = int(attention.layer_idx), float(attention.scaling)
         window = window_of(config, index)
-        inputs = LayerInputs(index, _rows(query), _rows(key), _rows(value), scale, window)
+        inputs = LayerInputs(index, head_rows(query), head_rows(key), head_rows(value), scale, window)
         return plan.attend(inputs).flatten(2)[0]
 
     # Computed again in the backward pass: a plan may gather, pad and widen its inputs, cheap to do and large to keep.
@@ -83,11 +81,6 @@ def _projected(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tensor]
 def _normed(x: Tensor, norm: Any) -> Tensor:
     normed: Tensor = _Norm.apply(x, norm.weight, norm.variance_epsilon)
     return normed
-
-
-def _rows(heads: Tensor) -> Tensor:
-    """(T, H, D) as (1, H, T, D)."""
-    return heads.transpose(0, 1)[None]
 
 
 class _Norm(torch.autograd.Function):
