@@ -1,25 +1,29 @@
 """The KV cache: a fixed number of slots, each with the keys and values of one sequence. Knows nothing about scheduling.
 
 A slot remembers which token ids its keys and values belong to, so that a later request that begins with the same
-tokens (the group's prompt, the conversation so far) starts from them. `PrefillPlan` and `DecodePlan` are the attention
-plans that fill and read the slots during one forward (see `models/attention.py`).
+tokens (the group's prompt, the conversation so far) starts from them. `CachePlan` is the attention plan that fills and
+reads the slots during one forward (see `models/attention.py`).
 """
 
+import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from slimrl.models.attention import LayerInputs, grouped_attention, visible
+from slimrl.models.attention import AttentionPlan, LayerInputs, grouped_attention, visible
+from slimrl.models.native import ops
 
 
 class SlotCache:
-    """Keys and values per layer, each (slots, capacity, H_kv * D), allocated when the layer is first seen."""
+    """Keys and values per layer, each (slots, capacity, H_kv * D), allocated when the layer is first seen. The capacity
+    is rounded up to whole blocks of positions; what lies where in a block is the plans' business."""
 
     def __init__(self, num_slots: int, capacity: int) -> None:
         self.num_slots = num_slots
-        self.capacity = capacity
+        self.capacity = _blocks(capacity)
         self.tokens: list[list[int]] = [[] for _ in range(num_slots)]
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -34,9 +38,10 @@ class SlotCache:
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Make the first `length` tokens of `target` those of `source`."""
         if source != target:
+            end = _blocks(length)
             for keys, values in self._layers.values():
-                keys[target, :length] = keys[source, :length]
-                values[target, :length] = values[source, :length]
+                keys[target, :end] = keys[source, :end]
+                values[target, :end] = values[source, :end]
         self.tokens[target] = self.tokens[source][:length]
 
     def forget(self) -> None:
@@ -66,8 +71,36 @@ class Span:
     end: int
 
 
-class PrefillPlan:
-    """Several sequences' new tokens laid end to end in one row; each sees its own slot's earlier tokens and itself."""
+class CachePlan:
+    """New tokens of several sequences laid end to end in one row; each sees its own slot's earlier tokens and itself."""
+
+    def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
+        self._cache = cache
+        self._spans = spans
+        self._device = device
+        lengths = [span.end - span.start for span in spans]
+        firsts = itertools.accumulate(lengths, initial=0)
+        rows = [(s.slot, first, length, s.start) for s, first, length in zip(spans, firsts, lengths, strict=False)]
+        self._rows = torch.tensor(rows, dtype=torch.int32)
+
+    def attend(self, inputs: LayerInputs) -> Tensor:
+        if not ops.blocks_fit(inputs.query):
+            return self._without_blocks.attend(inputs)
+        keys, values = self._cache.layer(inputs)
+        query, key, value = (_tokens(x) for x in (inputs.query, inputs.key, inputs.value))
+        ops.store(key, value, keys, values, self._rows)
+        return ops.attend(query, keys, values, self._rows, key.shape[1], inputs.scale, inputs.window)[None]
+
+    @functools.cached_property
+    def _without_blocks(self) -> AttentionPlan:
+        """For head sizes, dtypes and devices that have no kernel."""
+        if all(span.end - span.start == 1 for span in self._spans):
+            return _DecodePlan(self._cache, self._spans, self._device)
+        return _PrefillPlan(self._cache, self._spans)
+
+
+class _PrefillPlan:
+    """`CachePlan` span by span."""
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span]) -> None:
         self._cache = cache
@@ -97,10 +130,11 @@ class PrefillPlan:
         return self._masks[key]
 
 
-class DecodePlan:
-    """One new token for each of several slots. Reads the cache in place unless few of its slots are in use."""
+class _DecodePlan:
+    """`CachePlan` for one new token a slot. Reads the cache in place unless few of its slots are in use."""
 
-    def __init__(self, cache: SlotCache, slots: Sequence[int], positions: Sequence[int], device: torch.device) -> None:
+    def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
+        slots, positions = [span.slot for span in spans], [span.start for span in spans]
         self._cache = cache
         self._slots_B = torch.tensor(slots, device=device)
         positions_B = torch.tensor(positions, device=device)
@@ -142,6 +176,17 @@ class DecodePlan:
             mask = visible(self._row_positions[:, None], keys[None], window)[:, None, None]
             self._masks[window] = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
         return self._masks[window]
+
+
+def _blocks(length: int) -> int:
+    """The length rounded up to whole blocks of positions."""
+    return -(-length // ops.POSITIONS) * ops.POSITIONS
+
+
+def _tokens(heads: Tensor) -> Tensor:
+    """(1, H, T, D) as (T, H, D), every token's heads side by side."""
+    tokens = heads[0].transpose(0, 1)
+    return tokens if tokens[0].is_contiguous() else tokens.contiguous()
 
 
 def _flat(heads: Tensor) -> Tensor:

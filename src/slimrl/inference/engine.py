@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from slimrl.inference.cache import DecodePlan, PrefillPlan, SlotCache, Span
+from slimrl.inference.cache import CachePlan, SlotCache, Span
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
@@ -140,7 +140,7 @@ class Engine:
         running = self._scheduler.running
         token_ids = [token for span in spans for token in running[span.slot].tokens[span.start : span.end]]
         positions = [position for span in spans for position in range(span.start, span.end)]
-        plan = PrefillPlan(self._cache, spans)
+        plan = CachePlan(self._cache, spans, self._device)
         hidden_TD = self._forward.hidden(self._tensor(token_ids), self._tensor(positions), plan)
         self.counters.prefilled += len(token_ids)
         offset = 0
@@ -180,7 +180,7 @@ class Engine:
         fed = [[sequence.tokens[-1], *guess] for sequence, guess in zip(sequences, guesses, strict=True)]
         spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
         positions = [position for span in spans for position in range(span.start, span.end)]
-        plan = PrefillPlan(self._cache, spans)
+        plan = CachePlan(self._cache, spans, self._device)
         tokens_N = self._tensor([token for tokens in fed for token in tokens])
         logits_NV = self._forward.logits(self._forward.hidden(tokens_N, self._tensor(positions), plan))
         params = [s.params for s, tokens in zip(sequences, fed, strict=True) for _ in tokens]
@@ -209,9 +209,9 @@ class Engine:
         return right
 
     def _decode(self, sequences: list[Request]) -> None:
-        slots = [s.slot for s in sequences]
         positions = [s.computed for s in sequences]
-        plan = DecodePlan(self._cache, slots, positions, self._device)
+        spans = [Span(s.slot, s.computed, s.computed + 1) for s in sequences]
+        plan = CachePlan(self._cache, spans, self._device)
         hidden_BD = self._forward.hidden(self._tensor([s.tokens[-1] for s in sequences]), self._tensor(positions), plan)
         logits_BV = self._forward.logits(hidden_BD)
         if self._scheduler.num_demanding:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 
 BLOCK = 256
@@ -37,8 +38,13 @@ def sample_tokens(
     Greedy rows (temperature 0) take the largest logit and report the untempered log-probability.
     """
     device = logits_BV.device
+    uniform = torch.tensor(uniform_B, dtype=torch.float64, device=device)
+    if ops.available(logits_BV) and not any(_truncates(p) for p in params_B):
+        temperature_B = torch.tensor([p.temperature for p in params_B])
+        token_B, logprob_B = ops.sample(logits_BV.contiguous(), temperature_B, uniform)
+        return token_B.tolist(), logprob_B.tolist()
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
-    total_B, token_B = _inverse_cdf(mass_BV, torch.tensor(uniform_B, dtype=torch.float64, device=device))
+    total_B, token_B = _inverse_cdf(mass_BV, uniform)
     greedy_B = torch.tensor([p.temperature == 0.0 for p in params_B], device=device)
     if any(p.temperature == 0.0 for p in params_B):
         token_B = torch.where(greedy_B, scaled_BV.argmax(-1), token_B)

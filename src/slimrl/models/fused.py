@@ -2,16 +2,15 @@
 
 Decoding a few dozen rows, a transformers layer makes some 40 small calls, and half of a step's time is not arithmetic.
 For the common decoder layer (norm, attention with rotary positions, norm, gated MLP) this makes the same computation in
-28, without the modules around them. Linear layers that read the same input are one product, and their weights lie in
-the order that oneDNN computes in, into which it otherwise brings them anew on every call. Those are copies: after an
-update of the policy, `refresh`.
+nine, of `models/native`. Linear layers that read the same input are one product, and their weights lie in the order in
+which the processor reads them. Those are copies: after an update of the policy, `refresh`.
 
 Knows nothing of caches: what attends to what is the `AttentionPlan`'s business, as everywhere.
 """
 
 import platform
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +18,11 @@ from torch.nn import functional as F
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward import Forward, ModuleForward
+from slimrl.models.native import ops
 
 # The architectures whose layers are of that kind, by `config.model_type`. SmolLM and SmolLM2 are `llama`.
 FUSED = ("llama", "qwen2", "qwen3")
-# Their layers' products: three into attention, one out of it, three of the MLP.
+# Their layers' products: three into attention, one out of it, three of the MLP. Only the first three may have a bias.
 LINEARS = tuple(f"self_attn.{x}_proj" for x in "qkvo") + tuple(f"mlp.{x}_proj" for x in ("gate", "up", "down"))
 
 
@@ -33,24 +33,17 @@ def sampling_forward(module: nn.Module) -> Forward:
 
 
 def can_fuse(module: nn.Module) -> bool:
-    """Whether `FusedForward` does for the module: a known architecture, on a CPU whose products oneDNN has."""
-    return is_known(module) and _has_products(next(module.parameters()).dtype)
-
-
-def is_known(module: nn.Module) -> bool:
-    """Whether the module is of a known architecture, on a CPU, its linear layers plain: not adapted, not quantised."""
+    """Whether the module is of a known architecture, with plain linear layers (not adapted, not quantised), on a CPU
+    for which there are kernels."""
     causal: Any = module
     if causal.config.model_type not in FUSED or causal.config.hidden_act != "silu":
         return False
     parts = [dict(layer.named_modules()) for layer in causal.get_decoder().layers]
-    linears = [part.get(name) for part in parts for name in LINEARS] + [causal.get_output_embeddings()]
-    return next(module.parameters()).device.type == "cpu" and all(type(linear) is nn.Linear for linear in linears)
-
-
-def _has_products(dtype: torch.dtype) -> bool:
-    if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
+    linears: list[Any] = [part.get(name) for part in parts for name in LINEARS]
+    if any(type(linear) is not nn.Linear for linear in (*linears, causal.get_output_embeddings())):
         return False
-    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    without_bias = [part[name] for part in parts for name in LINEARS[3:]]
+    return all(linear.bias is None for linear in without_bias) and ops.available(next(module.parameters()))
 
 
 class FusedForward:
@@ -59,23 +52,22 @@ class FusedForward:
     def __init__(self, module: nn.Module) -> None:
         causal: Any = module
         self._decoder = causal.get_decoder()
-        self._head = _Product([causal.get_output_embeddings()])
+        self._head = _product([causal.get_output_embeddings()])
         self._layers = [_Layer(layer, causal.config) for layer in self._decoder.layers]
-        self._norm = _Norm(self._decoder.norm)
 
     @torch.inference_mode()
     def refresh(self) -> None:
         """Take over the module's present weights."""
         for product in (self._head, *(product for layer in self._layers for product in layer.products)):
-            product.pack()
+            product.refresh()
 
     def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
         """Final hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
-        cos, signed_sin = rotary_factors(self._decoder, hidden_TD, positions_T)
+        rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
         for layer in self._layers:
-            hidden_TD = layer(hidden_TD, cos, signed_sin, plan)
-        return self._norm(hidden_TD)
+            hidden_TD = layer(hidden_TD, rotary, plan)
+        return _normed(hidden_TD, self._decoder.norm)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """Logits (N, V)."""
@@ -93,37 +85,33 @@ class _Layer:
         self._num_query = attention.q_proj.out_features // self._head_dim
         self._num_key = attention.k_proj.out_features // self._head_dim
         self._window = window_of(config, self._index)
-        self._norms = _Norm(layer.input_layernorm), _Norm(layer.post_attention_layernorm)
-        normed = config.model_type == "qwen3"
-        self._query_norm = _Norm(attention.q_norm) if normed else None
-        self._key_norm = _Norm(attention.k_norm) if normed else None
-        self._qkv = _Product([attention.q_proj, attention.k_proj, attention.v_proj])
-        self._out = _Product([attention.o_proj])
-        self._gate_up = _Product([mlp.gate_proj, mlp.up_proj])
-        self._down = _Product([mlp.down_proj])
-        self.products = (self._qkv, self._out, self._gate_up, self._down)
+        self._before, self._after = layer.input_layernorm, layer.post_attention_layernorm
+        self._head_norms = (attention.q_norm, attention.k_norm) if config.model_type == "qwen3" else None
+        self._qkv = _product([attention.q_proj, attention.k_proj, attention.v_proj])
+        self._out = _product([attention.o_proj])
+        self._mix = _mix(mlp.gate_proj, mlp.up_proj)
+        self._down = _product([mlp.down_proj])
+        self.products: tuple[Product, ...] = (self._qkv, self._out, self._mix, self._down)
 
-    def __call__(self, hidden_TD: Tensor, cos: Tensor, signed_sin: Tensor, plan: AttentionPlan) -> Tensor:
-        before, after = self._norms
-        heads = self._qkv(before(hidden_TD)).view(len(hidden_TD), -1, self._head_dim)
-        rotated, value = heads.split((self._num_query + self._num_key, self._num_key), 1)
-        if self._query_norm is not None and self._key_norm is not None:
-            query, key = rotated.split((self._num_query, self._num_key), 1)
-            rotated = torch.cat((self._query_norm(query), self._key_norm(key)), 1)
-        # (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of every head
-        rotated = torch.addcmul(rotated * cos, rotated.roll(self._head_dim // 2, -1), signed_sin)
-        query, key = rotated.split((self._num_query, self._num_key), 1)
+    def __call__(self, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
+        T = len(hidden_TD)
+        heads = self._qkv(_normed(hidden_TD, self._before)).view(T, -1, self._head_dim)
+        query, key, value = heads.split((self._num_query, self._num_key, self._num_key), 1)
+        if self._head_norms is not None:
+            for part, norm in zip((query, key), self._head_norms, strict=True):
+                ops.norm(part, norm.weight, norm.variance_epsilon, out=part)
+        rotated = heads[:, : self._num_query + self._num_key]
+        ops.rotate(rotated, *rotary, out=rotated)
         inputs = LayerInputs(self._index, head_rows(query), head_rows(key), head_rows(value), self._scale, self._window)
-        hidden_TD = self._out(plan.attend(inputs).reshape(len(hidden_TD), -1), plus=hidden_TD)
-        gate, up = self._gate_up(after(hidden_TD)).chunk(2, -1)
-        return self._down(F.silu(gate).mul_(up), plus=hidden_TD)
+        hidden_TD = self._out(plan.attend(inputs).reshape(T, -1), plus=hidden_TD)
+        return self._down(self._mix(_normed(hidden_TD, self._after)), plus=hidden_TD)
 
 
 def rotary_factors(decoder: Any, hidden_TD: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-    """(cos, signed sin), each (T, 1, D): x cos + roll(x, D / 2) signed_sin is the rotated head x."""
-    cos, sin = decoder.rotary_emb(hidden_TD[None], positions_T[None])
-    half = cos.shape[-1] // 2
-    return cos[0, :, None], torch.cat((-sin[0, :, None, :half], sin[0, :, None, half:]), -1)
+    """(cos, sin) of every position's angles, each (T, D / 2)."""
+    factors = decoder.rotary_emb(hidden_TD[None], positions_T[None])
+    cos, sin = (factor[0, :, : factor.shape[-1] // 2].contiguous() for factor in factors)
+    return cos, sin
 
 
 def window_of(config: Any, layer: int) -> int:
@@ -132,35 +120,64 @@ def window_of(config: Any, layer: int) -> int:
     return int(config.sliding_window) if sliding else 0
 
 
-class _Norm:
-    """Root mean square norm as transformers computes it: in float32, rounded, then scaled."""
-
-    def __init__(self, norm: Any) -> None:
-        self._weight: Tensor = norm.weight
-        self._eps = torch.tensor(float(norm.variance_epsilon))
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        exact = hidden.to(torch.float32, copy=True)
-        scale = torch.linalg.vector_norm(exact, dim=-1, keepdim=True)
-        scale = torch.addcmul(self._eps, scale, scale, value=1 / exact.shape[-1]).rsqrt_()
-        return exact.mul_(scale).to(hidden.dtype).mul_(self._weight)
+def head_rows(heads: Tensor) -> Tensor:
+    """(T, H, D) as (1, H, T, D)."""
+    return heads.transpose(0, 1)[None]
 
 
-class _Product:
-    """Linear layers with the same input as one matrix product."""
+def _normed(hidden: Tensor, norm: Any) -> Tensor:
+    return ops.norm(hidden, norm.weight, norm.variance_epsilon)
+
+
+class Product(Protocol):
+    """Linear layers with the same input as one product, plus a tensor of the result's shape if one is given."""
+
+    def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor: ...
+
+    def refresh(self) -> None: ...
+
+
+def _product(linears: Sequence[nn.Linear]) -> Product:
+    if all(ops.packable(linear.weight) for linear in linears):
+        return _TileProduct(linears)
+    return _OneDNNProduct(linears) if _has_onednn(linears[0].weight.dtype) else _PlainProduct(linears)
+
+
+def _mix(gate: nn.Linear, up: nn.Linear) -> Product:
+    """silu(gate x) up x."""
+    if all(ops.packable(linear.weight) for linear in (gate, up)):
+        return _TileProduct([gate, up], halves=True)
+    return _Mix(gate, up)
+
+
+class _TileProduct:
+    """On the processor's matrix unit."""
+
+    def __init__(self, linears: Sequence[nn.Linear], halves: bool = False) -> None:
+        self._linears = linears
+        self._packed = ops.Packed([linear.weight.detach() for linear in linears], halves)
+        self._bias = _joint_bias(linears)
+
+    def refresh(self) -> None:
+        self._packed.refresh()
+        self._bias = _joint_bias(self._linears)
+
+    def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
+        return self._packed(hidden, plus, self._bias)
+
+
+class _OneDNNProduct:
+    """With the weights in the order of oneDNN, into which PyTorch otherwise brings them anew on every call."""
 
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         self._linears = linears
-        self.pack()
+        self.refresh()
 
-    def pack(self) -> None:
-        weights = [linear.weight.detach() for linear in self._linears]
-        biases = [linear.bias.detach() for linear in self._linears if linear.bias is not None]
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(torch.cat(weights) if len(weights) > 1 else weights[0])
-        self._bias = torch.cat(biases) if biases else None
+    def refresh(self) -> None:
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(_joint_weight(self._linears))
+        self._bias = _joint_bias(self._linears)
 
     def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
-        """The product, plus a tensor of its shape if one is given."""
         # The overloads by name, because looking for the right one costs 30 us a call.
         pointwise = torch.ops.mkldnn._linear_pointwise
         result: Tensor
@@ -171,6 +188,48 @@ class _Product:
         return result
 
 
-def head_rows(heads: Tensor) -> Tensor:
-    """(T, H, D) as (1, H, T, D)."""
-    return heads.transpose(0, 1)[None]
+class _PlainProduct:
+    """As PyTorch computes it."""
+
+    def __init__(self, linears: Sequence[nn.Linear]) -> None:
+        self._linears = linears
+        self.refresh()
+
+    def refresh(self) -> None:
+        self._weight, self._bias = _joint_weight(self._linears), _joint_bias(self._linears)
+
+    def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
+        if plus is None:
+            return F.linear(hidden, self._weight, self._bias)
+        return torch.addmm(plus, hidden, self._weight.t())
+
+
+class _Mix:
+    """Two products and the operation that joins them."""
+
+    def __init__(self, gate: nn.Linear, up: nn.Linear) -> None:
+        self._gate, self._up = _product([gate]), _product([up])
+
+    def refresh(self) -> None:
+        self._gate.refresh()
+        self._up.refresh()
+
+    def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
+        assert plus is None
+        return ops.gate_mix(self._gate(hidden), self._up(hidden))
+
+
+def _has_onednn(dtype: torch.dtype) -> bool:
+    if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _joint_weight(linears: Sequence[nn.Linear]) -> Tensor:
+    weights = [linear.weight.detach() for linear in linears]
+    return torch.cat(weights) if len(weights) > 1 else weights[0]
+
+
+def _joint_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
+    biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
+    return torch.cat(biases) if biases else None

@@ -18,13 +18,14 @@ from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward import hidden_states
-from slimrl.models.fused import LINEARS, head_rows, is_known, rotary_factors, window_of
+from slimrl.models.fused import can_fuse, head_rows, rotary_factors, window_of
+from slimrl.models.native import ops
 
 
 def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
     """Final hidden states (T, D) of one flat row of tokens, with a gradient, by the cheapest way there is."""
     causal: Any = module
-    if not can_train(module):
+    if not can_fuse(module):
         return hidden_states(module, token_ids_T, positions_T, plan)
     decoder = causal.get_decoder()
     hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
@@ -35,15 +36,6 @@ def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
         weights = norm.weight, mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight
         hidden_TD = _GatedMLP.apply(hidden_TD, norm.variance_epsilon, *weights)
     return _normed(hidden_TD, decoder.norm)
-
-
-def can_train(module: nn.Module) -> bool:
-    """Whether the pieces below are what the module consists of, on a device where they were tried."""
-    causal: Any = module
-    if not is_known(module):
-        return False
-    layers = causal.get_decoder().layers
-    return all(layer.get_submodule(name).bias is None for layer in layers for name in LINEARS[3:])
 
 
 def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
@@ -88,14 +80,15 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        scale = _scale(x, eps)
-        ctx.save_for_backward(x, weight, scale)
-        return _unit(x, scale).mul_(weight)
+        x = x.contiguous()
+        normed, scales = ops.norm_forward(x, weight, eps)
+        ctx.save_for_backward(x, weight, scales)
+        return normed
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *_norm_backward(grad, *ctx.saved_tensors), None
+        return *ops.norm_backward(grad.contiguous(), *ctx.saved_tensors), None
 
 
 class _NormLinear(torch.autograd.Function):
@@ -103,33 +96,33 @@ class _NormLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, *projections: Tensor) -> Tensor:
-        scale = _scale(x, eps)
-        ctx.save_for_backward(x, weight, scale, *projections)
-        return F.linear(_unit(x, scale).mul_(weight), torch.cat(projections))
+        normed, scales = ops.norm_forward(x, weight, eps)
+        ctx.save_for_backward(x, weight, scales, *projections)
+        ctx.eps = eps
+        return F.linear(normed, torch.cat(projections))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, scale, *projections = ctx.saved_tensors
-        normed = _unit(x, scale).mul_(weight)
+        x, weight, scales, *projections = ctx.saved_tensors
+        normed = ops.norm(x, weight, ctx.eps)
         grad_projections = _outer(grad, normed).split([len(projection) for projection in projections])
-        grad_x, grad_weight = _norm_backward(grad @ torch.cat(projections), x, weight, scale)
+        grad_x, grad_weight = ops.norm_backward(grad @ torch.cat(projections), x, weight, scales)
         return grad_x, grad_weight, None, *grad_projections
 
 
 class _Rotate(torch.autograd.Function):
-    """Rotary positions: (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of every head."""
+    """Rotary positions, see `ops.rotate`."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-        ctx.save_for_backward(cos, signed_sin)
-        return _rotated(x, cos, signed_sin)
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return ops.rotate(x, cos, sin)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        cos, signed_sin = ctx.saved_tensors
-        return _rotated(grad, cos, -signed_sin), None, None
+        return ops.rotate(grad.contiguous(), *ctx.saved_tensors, back=True), None, None
 
 
 class _GatedMLP(torch.autograd.Function):
@@ -138,57 +131,23 @@ class _GatedMLP(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, eps: float, *weights: Tensor) -> Tensor:
         weight, gate, up, down = weights
-        scale = _scale(x, eps)
-        normed = _unit(x, scale).mul_(weight)
+        normed, scales = ops.norm_forward(x, weight, eps)
         gated, upped = F.linear(normed, gate), F.linear(normed, up)
-        ctx.save_for_backward(x, weight, scale, gate, up, down, gated, upped)
-        return torch.addmm(x, F.silu(gated).mul_(upped), down.t())
+        ctx.save_for_backward(x, weight, scales, gate, up, down, gated, upped)
+        ctx.eps = eps
+        return torch.addmm(x, ops.gate_mix(gated, upped), down.t())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, scale, gate, up, down, gated, upped = ctx.saved_tensors
-        active = F.silu(gated)
-        grad_down = _outer(grad, active * upped)
-        grad_mixed = grad @ down
-        grad_up = active.mul_(grad_mixed)
-        grad_gate = torch.ops.aten.silu_backward(grad_mixed.mul_(upped), gated)
-        normed = _unit(x, scale).mul_(weight)
+        x, weight, scales, gate, up, down, gated, upped = ctx.saved_tensors
+        grad = grad.contiguous()
+        grad_gate, grad_up, mixed = ops.gate_backward(grad @ down, gated, upped)
+        grad_down = _outer(grad, mixed)
+        normed = ops.norm(x, weight, ctx.eps)
         grad_normed = torch.addmm(grad_gate @ gate, grad_up, up)
-        grad_x, grad_weight = _norm_backward(grad_normed, x, weight, scale)
-        return grad_x.add_(grad), None, grad_weight, _outer(grad_gate, normed), _outer(grad_up, normed), grad_down
-
-
-def _scale(x: Tensor, eps: float) -> Tensor:
-    """1 / rms(x) over the last dimension, float32, that dimension kept with size 1."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-    scale: Tensor = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
-    return scale
-
-
-def _unit(x: Tensor, scale: Tensor) -> Tensor:
-    """x scaled in float32 and rounded to its dtype, as transformers does before it multiplies with the weight."""
-    return torch.mul(x, scale, out=torch.empty_like(x))
-
-
-def _norm_backward(grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of x and the weight. With u = x scale and g = grad weight: scale (g - u mean(g u)).
-
-    PyTorch's layer norm has a fused kernel for scale (g - mean(g) - u mean(g u)) when told that the mean of x is 0.
-    """
-    D = x.shape[-1]
-    rows, exact = x.reshape(-1, D), weight.float()
-    flat, scale = grad.reshape(-1, D), scale.reshape(-1, 1)
-    zero = torch.zeros_like(scale)
-    grad_x, grad_weight, _ = torch.ops.aten.native_layer_norm_backward(
-        flat, rows, (D,), zero, scale, exact, exact, [True, True, False]
-    )
-    mean = flat.float().mv(exact).div_(D)[:, None]
-    return grad_x.add_(mean * scale).view_as(x), grad_weight.to(weight.dtype)
-
-
-def _rotated(x: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
-    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), signed_sin)
+        grad_x, grad_weight = ops.norm_backward(grad_normed, x, weight, scales, plus=grad)
+        return grad_x, None, grad_weight, _outer(grad_gate, normed), _outer(grad_up, normed), grad_down
 
 
 def _outer(grad: Tensor, x: Tensor) -> Tensor:

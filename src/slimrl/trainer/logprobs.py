@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from slimrl.models.forward import head_logits
+from slimrl.models.native import ops
 from slimrl.models.training import training_hidden
 from slimrl.trainer.packing import Pack, PackedPlan
 
@@ -42,17 +43,8 @@ class _ChunkLogprobs(torch.autograd.Function):
         ctx: Any, hidden_ND: Tensor, target_N: Tensor, module: nn.Module, temperature: float
     ) -> tuple[Tensor, Tensor]:
         logits_NV = head_logits(module, hidden_ND)
-        logsumexp_N, logprob_N, entropy_N = (torch.empty(len(target_N), device=logits_NV.device) for _ in range(3))
-        for rows in _blocks(logits_NV):
-            scaled = _scaled(logits_NV[rows], temperature)
-            top = scaled.amax(-1)
-            scaled.sub_(top[:, None])
-            mass = scaled.exp()
-            total = mass.sum(-1)
-            logprob_N[rows] = scaled.gather(-1, target_N[rows, None])[:, 0] - total.log()
-            # A forbidden token's logit is -inf; 0 times that must be 0.
-            entropy_N[rows] = total.log() - torch.linalg.vecdot(mass, scaled.clamp_min_(-1e30)) / total
-            logsumexp_N[rows] = total.log() + top
+        statistics = ops.logprobs if ops.available(logits_NV) else _logprobs
+        logsumexp_N, logprob_N, entropy_N = statistics(logits_NV, target_N, temperature)
         ctx.save_for_backward(hidden_ND, target_N, logsumexp_N)
         ctx.module, ctx.temperature = module, temperature
         ctx.mark_non_differentiable(entropy_N)
@@ -65,16 +57,40 @@ class _ChunkLogprobs(torch.autograd.Function):
         with torch.enable_grad():
             hidden_ND = hidden_ND.detach().requires_grad_()
             logits_NV = head_logits(ctx.module, hidden_ND)
-        weight_N1 = (grad_N / ctx.temperature)[:, None]
         # The gradient takes the logits' place: nothing needs them any more.
         gradient_NV = logits_NV.detach()
-        for rows in _blocks(gradient_NV):
-            gradient = _scaled(gradient_NV[rows], ctx.temperature)
-            gradient = gradient.sub_(logsumexp_N[rows, None]).exp_().mul_(-weight_N1[rows])
-            gradient_NV[rows] = gradient.scatter_add_(-1, target_N[rows, None], weight_N1[rows])
+        differentiate = ops.logprobs_backward if ops.available(gradient_NV) else _logprobs_backward
+        differentiate(gradient_NV, target_N, grad_N / ctx.temperature, ctx.temperature, logsumexp_N)
         # The head's own parameters get their gradients here, as in a checkpoint.
         torch.autograd.backward(logits_NV, gradient_NV)
         return hidden_ND.grad, None, None, None
+
+
+def _logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """`ops.logprobs` for devices without kernels."""
+    logsumexp_N, logprob_N, entropy_N = (torch.empty(len(target_N), device=logits_NV.device) for _ in range(3))
+    for rows in _blocks(logits_NV):
+        scaled = _scaled(logits_NV[rows], temperature)
+        top = scaled.amax(-1)
+        scaled.sub_(top[:, None])
+        mass = scaled.exp()
+        total = mass.sum(-1)
+        logprob_N[rows] = scaled.gather(-1, target_N[rows, None])[:, 0] - total.log()
+        # A forbidden token's logit is -inf; 0 times that must be 0.
+        entropy_N[rows] = total.log() - torch.linalg.vecdot(mass, scaled.clamp_min_(-1e30)) / total
+        logsumexp_N[rows] = total.log() + top
+    return logsumexp_N, logprob_N, entropy_N
+
+
+def _logprobs_backward(
+    logits_NV: Tensor, target_N: Tensor, weight_N: Tensor, temperature: float, logsumexp_N: Tensor
+) -> None:
+    """`ops.logprobs_backward` for devices without kernels."""
+    for rows in _blocks(logits_NV):
+        weight_N1 = weight_N[rows, None]
+        gradient = _scaled(logits_NV[rows], temperature)
+        gradient = gradient.sub_(logsumexp_N[rows, None]).exp_().mul_(-weight_N1)
+        logits_NV[rows] = gradient.scatter_add_(-1, target_N[rows, None], weight_N1)
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from slimrl.config.train import OptimConfig, ScheduleConfig
+from slimrl.models.native import ops
 from slimrl.types import Metrics
 
 # Numbers worked on at a time: 1 MiB in float32 on a CPU; elsewhere calls are dearer and there is no such cache.
@@ -120,6 +121,12 @@ class _Trained:
         if self.gradient is None:
             return
         decay = config.weight_decay if len(self._shape) >= 2 else 0.0
+        if ops.available(self._weight):
+            left = 1 - config.beta1**t, 1 - config.beta2**t
+            settings = ops.AdamWSettings(lr, config.beta1, config.beta2, config.eps, decay, clip, *left)
+            state = ops.Master(self._weight, self._low, self._threshold, self._mean, self._square)
+            ops.adamw(state, self.gradient, settings)
+            return
         for piece in self._pieces():
             master, gradient = self._read(piece), self.gradient[piece].to(torch.float32, copy=True).mul_(clip)
             adamw(

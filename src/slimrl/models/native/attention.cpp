@@ -1,0 +1,201 @@
+// Attention of new tokens to the sequences in a KV cache, on the AMX unit.
+//
+// A cache is (slots, capacity, heads * size) numbers, `capacity` a multiple of 32. Every 32 positions form a block, and
+// within a block each head has its own part: keys as two tiles of 16 positions, pairs of their numbers interleaved; values
+// as 16 pairs of positions, interleaved. So both lie as the second factor of a tile product.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "tiles.h"
+
+#ifdef __AMX_BF16__
+namespace {
+
+constexpr int BLOCK = 32;     // positions
+constexpr int CHUNK = 512;    // positions whose scores exist at once
+constexpr int GROUP = 64;     // of a value's numbers, computed at once
+
+// Sixteen rows of one sequence: query heads that share a key head, of consecutive tokens. Row r is the head r % share
+// of the token r / share, counted from the first of the span.
+struct Item {
+    const int32_t* span;  // as in `attend` below
+    int head, begin, end;
+};
+
+struct Shape {
+    int64_t capacity, H, H_kv, D, query_stride;
+    int share() const { return int(H / H_kv); }
+    int64_t row_numbers() const { return H_kv * D; }
+};
+
+// A thread's own memory. Rows of an item that has fewer than sixteen hold what was there before: a product's rows do not
+// mix.
+struct Work {
+    std::vector<bf16> query;
+    std::vector<float> scores;
+    std::vector<bf16> masses;
+    std::vector<float> out;
+    float top[TILE], total[TILE];
+
+    static Work& of_thread(int64_t D) {
+        static thread_local Work work;
+        if (work.query.size() != size_t(TILE * D)) {
+            work.query.assign(TILE * D, bf16{0});
+            work.scores.assign(TILE * CHUNK, 0.0f);
+            work.masses.assign(TILE * CHUNK, bf16{0});
+            work.out.assign(TILE * D, 0.0f);
+        }
+        return work;
+    }
+};
+
+// Scores of the positions begin..end (multiples of BLOCK), not yet scaled.
+void score(Work& work, const bf16* keys, const Shape& shape, int64_t begin, int64_t end) {
+    const int64_t D = shape.D;
+    for (int64_t at = begin; at < end; at += BLOCK) {
+        const bf16* block = keys + at * shape.row_numbers();
+        _tile_zero(0);
+        _tile_zero(1);
+        for (int64_t d = 0; d < D; d += 32) {
+            _tile_loadd(4, work.query.data() + d, D * sizeof(bf16));
+            _tile_loadd(6, block + d * TILE, 64);
+            _tile_loadd(7, block + (D + d) * TILE, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        _tile_stored(0, work.scores.data() + (at - begin), CHUNK * sizeof(float));
+        _tile_stored(1, work.scores.data() + (at - begin) + TILE, CHUNK * sizeof(float));
+    }
+}
+
+// The masses e^(score - top) of one row, whose visible positions are first..last of the chunk's `width`.
+void weigh(Work& work, int row, int64_t first, int64_t last, int64_t width, float scale, int64_t D) {
+    float* scores = work.scores.data() + row * CHUNK;
+    bf16* masses = work.masses.data() + row * CHUNK;
+    for (int64_t k = 0; k < std::min(first, width); k++) scores[k] = -INFINITY;
+    for (int64_t k = std::max<int64_t>(last + 1, 0); k < width; k++) scores[k] = -INFINITY;
+    float top = work.top[row];
+#pragma omp simd reduction(max : top)
+    for (int64_t k = 0; k < width; k++) top = std::max(top, scores[k] * scale);
+    const float shift = top == -INFINITY ? 0.0f : top;
+    float total = 0;
+#pragma omp simd reduction(+ : total)
+    for (int64_t k = 0; k < width; k++) {
+        float mass = exponential(scores[k] * scale - shift);
+        total += mass;
+        masses[k] = rounded<bf16>(mass);
+    }
+    const float keep = exponential(work.top[row] - shift);
+    work.top[row] = top;
+    work.total[row] = work.total[row] * keep + total;
+    float* out = work.out.data() + row * D;
+    for (int64_t d = 0; d < D; d++) out[d] *= keep;
+}
+
+// Adds the values of the positions begin..end, times their masses.
+void mix(Work& work, const bf16* values, const Shape& shape, int64_t begin, int64_t end) {
+    const int64_t D = shape.D, bytes = D * sizeof(float);
+    for (int64_t d = 0; d < D; d += GROUP) {
+        float* out = work.out.data() + d;
+        _tile_loadd(0, out, bytes);
+        _tile_loadd(1, out + TILE, bytes);
+        _tile_loadd(2, out + 2 * TILE, bytes);
+        _tile_loadd(3, out + 3 * TILE, bytes);
+        for (int64_t at = begin; at < end; at += BLOCK) {
+            const bf16* block = values + at * shape.row_numbers() + 2 * d;
+            const int64_t pair = 2 * D * sizeof(bf16);
+            _tile_loadd(4, work.masses.data() + (at - begin), CHUNK * sizeof(bf16));
+            _tile_loadd(5, block, pair);
+            _tile_loadd(6, block + 2 * TILE, pair);
+            _tile_dpbf16ps(0, 4, 5);
+            _tile_dpbf16ps(1, 4, 6);
+            _tile_loadd(5, block + 4 * TILE, pair);
+            _tile_loadd(6, block + 6 * TILE, pair);
+            _tile_dpbf16ps(2, 4, 5);
+            _tile_dpbf16ps(3, 4, 6);
+        }
+        _tile_stored(0, out, bytes);
+        _tile_stored(1, out + TILE, bytes);
+        _tile_stored(2, out + 2 * TILE, bytes);
+        _tile_stored(3, out + 3 * TILE, bytes);
+    }
+}
+
+void attend_item(Work& work, const Item& item, const Shape& shape, const bf16* query, const bf16* keys,
+                 const bf16* values, bf16* out, float scale, int64_t window) {
+    const int64_t slot = item.span[0], row = item.span[1], start = item.span[3], D = shape.D;
+    const int share = shape.share(), rows = item.end - item.begin;
+    const int64_t place = slot * shape.capacity * shape.row_numbers() + item.head * BLOCK * D;
+    std::fill_n(work.out.begin(), rows * D, 0.0f);
+    std::fill(work.top, work.top + TILE, -INFINITY);
+    std::fill(work.total, work.total + TILE, 0.0f);
+    for (int r = 0; r < rows; r++) {
+        const int64_t token = row + (item.begin + r) / share, head = item.head * share + (item.begin + r) % share;
+        std::memcpy(work.query.data() + r * D, query + token * shape.query_stride + head * D, D * sizeof(bf16));
+    }
+    const int64_t first = start + item.begin / share, last = start + (item.end - 1) / share;
+    int64_t begin = window > 0 ? std::max<int64_t>(first - window + 1, 0) / BLOCK * BLOCK : 0;
+    for (; begin <= last; begin += CHUNK) {
+        const int64_t end = std::min(begin + CHUNK, last / BLOCK * BLOCK + BLOCK);
+        score(work, keys + place, shape, begin, end);
+        for (int r = 0; r < rows; r++) {
+            const int64_t position = start + (item.begin + r) / share;
+            const int64_t oldest = window > 0 ? position - window + 1 : 0;
+            weigh(work, r, oldest - begin, position - begin, end - begin, scale, D);
+        }
+        mix(work, values + place, shape, begin, end);
+    }
+    for (int r = 0; r < rows; r++) {
+        const int64_t token = row + (item.begin + r) / share, head = item.head * share + (item.begin + r) % share;
+        bf16* target = out + (token * shape.H + head) * D;
+        for (int64_t d = 0; d < D; d++) target[d] = rounded<bf16>(work.out[r * D + d] / work.total[r]);
+    }
+}
+
+}  // namespace
+
+// Writes the keys and values (T, H_kv, D) of new tokens, rows `stride` numbers apart, to the cache. A span is four
+// numbers: slot, first row of the new tokens, how many, and the position of the first.
+extern "C" void store(const bf16* key, const bf16* value, int64_t stride, bf16* keys, bf16* values, const int32_t* spans,
+                      int64_t num_spans, int64_t capacity, int64_t H_kv, int64_t D, int threads) {
+    std::vector<std::array<int64_t, 3>> tokens;  // row, slot, position
+    for (const int32_t* span = spans; span < spans + 4 * num_spans; span += 4)
+        for (int i = 0; i < span[2]; i++) tokens.push_back({span[1] + i, span[0], span[3] + i});
+#pragma omp parallel for num_threads(threads) if (tokens.size() > 4)
+    for (size_t t = 0; t < tokens.size(); t++) {
+        const auto [row, slot, position] = tokens[t];
+        const int64_t within = position % BLOCK;
+        const int64_t block = (slot * capacity + position - within) * H_kv * D;
+        for (int64_t head = 0; head < H_kv; head++) {
+            const bf16 *k = key + row * stride + head * D, *v = value + row * stride + head * D;
+            bf16* to_keys = keys + block + head * BLOCK * D + within / TILE * TILE * D + within % TILE * 2;
+            bf16* to_values = values + block + head * BLOCK * D + within / 2 * 2 * D + within % 2;
+            for (int64_t d = 0; d < D; d += 2) std::memcpy(to_keys + d * TILE, k + d, 2 * sizeof(bf16));
+            for (int64_t d = 0; d < D; d++) to_values[2 * d] = v[d];
+        }
+    }
+}
+
+// Attention of the spans' queries (T, H, D), rows `stride` numbers apart, to all earlier positions of their slots and
+// to their own, at most `window` of them if that is not 0. out (T, H, D). D is a multiple of 64.
+extern "C" void attend(const bf16* query, int64_t stride, const bf16* keys, const bf16* values, bf16* out,
+                       const int32_t* spans, int64_t num_spans, int64_t capacity, int64_t H, int64_t H_kv, int64_t D,
+                       float scale, int64_t window, int threads) {
+    const Shape shape{capacity, H, H_kv, D, stride};
+    std::vector<Item> items;
+    for (const int32_t* span = spans; span < spans + 4 * num_spans; span += 4)
+        for (int head = 0; head < H_kv; head++)
+            for (int begin = 0, rows = span[2] * shape.share(); begin < rows; begin += TILE)
+                items.push_back({span, head, begin, std::min(begin + TILE, rows)});
+#pragma omp parallel num_threads(threads)
+    {
+        Tiles tiles;
+        Work& work = Work::of_thread(D);
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < items.size(); i++)
+            attend_item(work, items[i], shape, query, keys, values, out, scale, window);
+    }
+}
+#endif

@@ -1,0 +1,98 @@
+"""Compiles the kernels beside this file for the CPU at hand, once, and loads them. Knows nothing of tensors.
+
+Needs a C++ compiler with OpenMP (`apt install g++`). Without one slimrl runs on PyTorch's own operations: the same
+results, to rounding, in more time.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+
+from slimrl.models.store import cache_root
+
+HERE = Path(__file__).parent
+SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp")
+# No option that lets results depend on how a compiler regroups sums, or forgets what is not finite.
+FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+TIMEOUT_S = 300
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """The compiled kernels, or None, with a warning that says why, where they cannot be had."""
+    compiler = find_compiler()
+    if compiler is None:
+        warnings.warn(
+            "No C++ compiler found, so slimrl computes with PyTorch's operations alone, which takes up to twice as "
+            "long. Install one (Debian: `apt install g++`) or name one in $CXX.",
+            stacklevel=2,
+        )
+        return None
+    try:
+        return ctypes.CDLL(str(compiled(compiler, cache_root() / "kernels")))
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
+        warnings.warn(
+            f"slimrl's kernels could not be compiled with `{shlex.join(compiler)}`, so it computes with PyTorch's "
+            f"operations alone, which takes up to twice as long. The compiler said:\n{detail[-2000:]}",
+            stacklevel=2,
+        )
+        return None
+
+
+def find_compiler() -> list[str] | None:
+    """The command in $CXX, or g++, or whatever the system calls its C++ compiler."""
+    if chosen := shlex.split(os.environ.get("CXX", "")):
+        return chosen
+    return next(([name] for name in ("g++", "c++", "clang++") if shutil.which(name)), None)
+
+
+def compiled(compiler: list[str], directory: Path) -> Path:
+    """The library in `directory` for these sources, this compiler and this CPU; made if it is not there.
+
+    Raises OSError, or SubprocessError if the compiler fails. Several processes may do this at once.
+    """
+    command = [*compiler, *FLAGS, *_platform_flags()]
+    version = subprocess.run([*compiler, "--version"], check=True, capture_output=True, timeout=TIMEOUT_S).stdout
+    digest = hashlib.sha256(repr((command, _cpu())).encode() + version)
+    for path in sorted(HERE.iterdir()):
+        if path.suffix in (".cpp", ".inc", ".h"):
+            digest.update(path.read_bytes())
+    target = directory / f"kernels-{digest.hexdigest()[:16]}.so"
+    if not target.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
+            made = Path(scratch) / target.name
+            sources = [str(HERE / name) for name in SOURCES]
+            full = [*command, *sources, "-o", str(made)]
+            subprocess.run(full, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+            made.replace(target)
+    return target
+
+
+def _platform_flags() -> list[str]:
+    """For the CPU at hand, and for the OpenMP that PyTorch has loaded: a second one would fight it for the cores."""
+    x86 = platform.machine() in ("x86_64", "AMD64")
+    native = ["-march=native", "-mprefer-vector-width=512"] if x86 else ["-mcpu=native"]
+    if platform.system() == "Darwin":
+        return [*native, "-Xclang", "-fopenmp", f"-L{Path(torch.__file__).parent / 'lib'}", "-lomp"]
+    return [*native, "-fopenmp"]
+
+
+def _cpu() -> str:
+    """What `native` depends on: caches are shared between machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.machine())

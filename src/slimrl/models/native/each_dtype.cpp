@@ -1,0 +1,33 @@
+// The kernels that exist for float32 and for bfloat16, each under its name and a suffix.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "numbers.h"
+
+namespace {
+
+constexpr int64_t PIECE = 4096;  // weights that a thread updates at a time
+constexpr int64_t BLOCK = 512;   // tokens whose masses are summed up in float32
+
+// What one update of AdamW (1711.05101) needs to know beside the tensors. `mean_left` and `square_left` are 1 - beta^t;
+// `clip` is what the gradient is to be multiplied with.
+struct AdamW {
+    float lr, beta1, beta2, eps, decay, clip, mean_left, square_left;
+};
+
+}  // namespace
+
+#define T float
+#define NAME(name) name##_f32
+#include "layers.inc"
+#include "sampling.inc"
+#include "training.inc"
+#undef T
+#undef NAME
+
+#define T bf16
+#define NAME(name) name##_bf16
+#include "layers.inc"
+#include "sampling.inc"
+#include "training.inc"
