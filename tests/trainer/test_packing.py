@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from slimrl.trainer import packing
+from slimrl.trainer import attention
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.packing import Pack, pack_samples, prompt_of
 from slimrl.types import Sample
@@ -52,7 +52,7 @@ def test_packed_logprobs_and_gradients_equal_separate_forwards(family, max_token
 @pytest.mark.parametrize("short", [0, 256])
 def test_in_bfloat16_short_and_long_sequences_stay_near_the_float32_gradient(short, monkeypatch):
     """Short sequences attend in float32, long ones in bfloat16."""
-    monkeypatch.setattr(packing, "SHORT", short)
+    monkeypatch.setattr(attention, "SHORT", short)
     samples = random_samples(1)
     found = []
     for dtype in (torch.bfloat16, torch.float32):

@@ -72,7 +72,7 @@ class Span:
 
 
 class CachePlan:
-    """New tokens of several sequences laid end to end in one row; each sees its own slot's earlier tokens and itself."""
+    """Several sequences' new tokens laid end to end in one row; each sees its own slot's earlier ones and itself."""
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         self._cache = cache
@@ -89,7 +89,7 @@ class CachePlan:
         keys, values = self._cache.layer(inputs)
         query, key, value = (_tokens(x) for x in (inputs.query, inputs.key, inputs.value))
         ops.store(key, value, keys, values, self._rows)
-        return ops.attend(query, keys, values, self._rows, key.shape[1], inputs.scale, inputs.window)[None]
+        return ops.attend(query, keys, values, self._rows, inputs.scale, inputs.window)[None]
 
     @functools.cached_property
     def _without_blocks(self) -> AttentionPlan:

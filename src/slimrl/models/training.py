@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward import hidden_states
@@ -46,15 +45,11 @@ def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, 
         query, key = _normed(query, attention.q_norm), _normed(key, attention.k_norm)
     rotated = _Rotate.apply(query, *rotary), _Rotate.apply(key, *rotary)
 
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        index, scale = int(attention.layer_idx), float(attention.scaling)
-        window = window_of(config, index)
-        inputs = LayerInputs(index, head_rows(query), head_rows(key), head_rows(value), scale, window)
-        return plan.attend(inputs).flatten(2)[0]
-
-    # Computed again in the backward pass: a plan may gather, pad and widen its inputs, cheap to do and large to keep.
     # The copy of the values lets go of the joint projection that they are a part of.
-    attended_TD = checkpoint(attend, *rotated, value.contiguous(), use_reentrant=False, preserve_rng_state=False)
+    query, key, value = (head_rows(heads) for heads in (*rotated, value.contiguous()))
+    index = int(attention.layer_idx)
+    inputs = LayerInputs(index, query, key, value, float(attention.scaling), window_of(config, index))
+    attended_TD = plan.attend(inputs).flatten(2)[0]
     return torch.addmm(hidden_TD, attended_TD, attention.o_proj.weight.t())
 
 
@@ -122,7 +117,8 @@ class _Rotate(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return ops.rotate(grad.contiguous(), *ctx.saved_tensors, back=True), None, None
+        cos, sin = ctx.saved_tensors
+        return ops.rotate(grad.contiguous(), cos, sin, back=True), None, None
 
 
 class _GatedMLP(torch.autograd.Function):

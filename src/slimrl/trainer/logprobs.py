@@ -15,7 +15,8 @@ from torch.autograd.function import once_differentiable
 from slimrl.models.forward import head_logits
 from slimrl.models.native import ops
 from slimrl.models.training import training_hidden
-from slimrl.trainer.packing import Pack, PackedPlan
+from slimrl.trainer.attention import PackedPlan
+from slimrl.trainer.packing import Pack
 
 CHUNK = 512
 # Float32 numbers of one block of rows, 4 MiB: larger blocks leave the cache, smaller ones cost more calls.

@@ -1,21 +1,16 @@
 // Attention of new tokens to the sequences in a KV cache, on the AMX unit.
 //
 // A cache is (slots, capacity, heads * size) numbers, `capacity` a multiple of 32. Every 32 positions form a block, and
-// within a block each head has its own part: keys as two tiles of 16 positions, pairs of their numbers interleaved; values
-// as 16 pairs of positions, interleaved. So both lie as the second factor of a tile product.
+// within a block each head has its own part, in the orders of `scores.h`.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
 
-#include "tiles.h"
+#include "scores.h"
 
 #ifdef __AMX_BF16__
 namespace {
-
-constexpr int BLOCK = 32;     // positions
-constexpr int CHUNK = 512;    // positions whose scores exist at once
-constexpr int GROUP = 64;     // of a value's numbers, computed at once
 
 // Sixteen rows of one sequence: query heads that share a key head, of consecutive tokens. Row r is the head r % share
 // of the token r / share, counted from the first of the span.
@@ -51,78 +46,6 @@ struct Work {
     }
 };
 
-// Scores of the positions begin..end (multiples of BLOCK), not yet scaled.
-void score(Work& work, const bf16* keys, const Shape& shape, int64_t begin, int64_t end) {
-    const int64_t D = shape.D;
-    for (int64_t at = begin; at < end; at += BLOCK) {
-        const bf16* block = keys + at * shape.row_numbers();
-        _tile_zero(0);
-        _tile_zero(1);
-        for (int64_t d = 0; d < D; d += 32) {
-            _tile_loadd(4, work.query.data() + d, D * sizeof(bf16));
-            _tile_loadd(6, block + d * TILE, 64);
-            _tile_loadd(7, block + (D + d) * TILE, 64);
-            _tile_dpbf16ps(0, 4, 6);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        _tile_stored(0, work.scores.data() + (at - begin), CHUNK * sizeof(float));
-        _tile_stored(1, work.scores.data() + (at - begin) + TILE, CHUNK * sizeof(float));
-    }
-}
-
-// The masses e^(score - top) of one row, whose visible positions are first..last of the chunk's `width`.
-void weigh(Work& work, int row, int64_t first, int64_t last, int64_t width, float scale, int64_t D) {
-    float* scores = work.scores.data() + row * CHUNK;
-    bf16* masses = work.masses.data() + row * CHUNK;
-    for (int64_t k = 0; k < std::min(first, width); k++) scores[k] = -INFINITY;
-    for (int64_t k = std::max<int64_t>(last + 1, 0); k < width; k++) scores[k] = -INFINITY;
-    float top = work.top[row];
-#pragma omp simd reduction(max : top)
-    for (int64_t k = 0; k < width; k++) top = std::max(top, scores[k] * scale);
-    const float shift = top == -INFINITY ? 0.0f : top;
-    float total = 0;
-#pragma omp simd reduction(+ : total)
-    for (int64_t k = 0; k < width; k++) {
-        float mass = exponential(scores[k] * scale - shift);
-        total += mass;
-        masses[k] = rounded<bf16>(mass);
-    }
-    const float keep = exponential(work.top[row] - shift);
-    work.top[row] = top;
-    work.total[row] = work.total[row] * keep + total;
-    float* out = work.out.data() + row * D;
-    for (int64_t d = 0; d < D; d++) out[d] *= keep;
-}
-
-// Adds the values of the positions begin..end, times their masses.
-void mix(Work& work, const bf16* values, const Shape& shape, int64_t begin, int64_t end) {
-    const int64_t D = shape.D, bytes = D * sizeof(float);
-    for (int64_t d = 0; d < D; d += GROUP) {
-        float* out = work.out.data() + d;
-        _tile_loadd(0, out, bytes);
-        _tile_loadd(1, out + TILE, bytes);
-        _tile_loadd(2, out + 2 * TILE, bytes);
-        _tile_loadd(3, out + 3 * TILE, bytes);
-        for (int64_t at = begin; at < end; at += BLOCK) {
-            const bf16* block = values + at * shape.row_numbers() + 2 * d;
-            const int64_t pair = 2 * D * sizeof(bf16);
-            _tile_loadd(4, work.masses.data() + (at - begin), CHUNK * sizeof(bf16));
-            _tile_loadd(5, block, pair);
-            _tile_loadd(6, block + 2 * TILE, pair);
-            _tile_dpbf16ps(0, 4, 5);
-            _tile_dpbf16ps(1, 4, 6);
-            _tile_loadd(5, block + 4 * TILE, pair);
-            _tile_loadd(6, block + 6 * TILE, pair);
-            _tile_dpbf16ps(2, 4, 5);
-            _tile_dpbf16ps(3, 4, 6);
-        }
-        _tile_stored(0, out, bytes);
-        _tile_stored(1, out + TILE, bytes);
-        _tile_stored(2, out + 2 * TILE, bytes);
-        _tile_stored(3, out + 3 * TILE, bytes);
-    }
-}
-
 void attend_item(Work& work, const Item& item, const Shape& shape, const bf16* query, const bf16* keys,
                  const bf16* values, bf16* out, float scale, int64_t window) {
     const int64_t slot = item.span[0], row = item.span[1], start = item.span[3], D = shape.D;
@@ -139,13 +62,18 @@ void attend_item(Work& work, const Item& item, const Shape& shape, const bf16* q
     int64_t begin = window > 0 ? std::max<int64_t>(first - window + 1, 0) / BLOCK * BLOCK : 0;
     for (; begin <= last; begin += CHUNK) {
         const int64_t end = std::min(begin + CHUNK, last / BLOCK * BLOCK + BLOCK);
-        score(work, keys + place, shape, begin, end);
+        const int64_t at = place + begin * shape.row_numbers(), block = BLOCK * shape.row_numbers();
+        score(work.query.data(), keys + at, block, D, end - begin, work.scores.data());
         for (int r = 0; r < rows; r++) {
             const int64_t position = start + (item.begin + r) / share;
             const int64_t oldest = window > 0 ? position - window + 1 : 0;
-            weigh(work, r, oldest - begin, position - begin, end - begin, scale, D);
+            const int64_t to = std::clamp<int64_t>(position + 1 - begin, 0, end - begin);
+            float* scores = work.scores.data() + r * CHUNK;
+            hide(scores, std::clamp<int64_t>(oldest - begin, 0, to), to, end - begin);
+            weigh(scores, end - begin, scale, D, work.top[r], work.total[r], work.masses.data() + r * CHUNK,
+                  work.out.data() + r * D);
         }
-        mix(work, values + place, shape, begin, end);
+        mix(work.masses.data(), values + at, block, D, end - begin, work.out.data());
     }
     for (int r = 0; r < rows; r++) {
         const int64_t token = row + (item.begin + r) / share, head = item.head * share + (item.begin + r) % share;
@@ -169,11 +97,8 @@ extern "C" void store(const bf16* key, const bf16* value, int64_t stride, bf16* 
         const int64_t within = position % BLOCK;
         const int64_t block = (slot * capacity + position - within) * H_kv * D;
         for (int64_t head = 0; head < H_kv; head++) {
-            const bf16 *k = key + row * stride + head * D, *v = value + row * stride + head * D;
-            bf16* to_keys = keys + block + head * BLOCK * D + within / TILE * TILE * D + within % TILE * 2;
-            bf16* to_values = values + block + head * BLOCK * D + within / 2 * 2 * D + within % 2;
-            for (int64_t d = 0; d < D; d += 2) std::memcpy(to_keys + d * TILE, k + d, 2 * sizeof(bf16));
-            for (int64_t d = 0; d < D; d++) to_values[2 * d] = v[d];
+            place_key(key + row * stride + head * D, within, D, keys + block + head * BLOCK * D);
+            place_value(value + row * stride + head * D, within, D, values + block + head * BLOCK * D);
         }
     }
 }

@@ -178,11 +178,10 @@ def logprobs_backward(
 
 
 class AdamWSettings(ctypes.Structure):
-    """One update of AdamW; `mean_left` and `square_left` are 1 - beta^t, `clip` is what gradients are multiplied with."""
+    """One update of AdamW: `mean_left` and `square_left` are 1 - beta^t, `clip` is what multiplies gradients."""
 
     _fields_ = tuple(
-        (name, ctypes.c_float)
-        for name in ("lr", "beta1", "beta2", "eps", "decay", "clip", "mean_left", "square_left")
+        (name, ctypes.c_float) for name in ("lr", "beta1", "beta2", "eps", "decay", "clip", "mean_left", "square_left")
     )
 
 
@@ -221,15 +220,48 @@ def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tenso
     _call("store", key, value, key.stride(0), keys, values, spans, len(spans), keys.shape[1], H_kv, D)
 
 
-def attend(
-    query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, num_key_heads: int, scale: float, window: int
-) -> Tensor:
+def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale: float, window: int) -> Tensor:
     """Attention (T, H, D) of new tokens, whose keys and values are stored, to their slots' positions up to their own;
     to the latest `window` of them if that is not 0."""
     T, H, D = query_THD.shape
     assert blocks_fit(query_THD) and query_THD[0].is_contiguous()
     out = torch.empty(T, H, D, dtype=query_THD.dtype)
-    cache = keys, values
-    shape = len(spans), keys.shape[1], H, num_key_heads, D
-    _call("attend", query_THD, query_THD.stride(0), *cache, out, spans, *shape, float(scale), window)
+    _slots, capacity, width = keys.shape
+    shape = len(spans), capacity, H, width // D, D
+    _call("attend", query_THD, query_THD.stride(0), keys, values, out, spans, *shape, float(scale), window)
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """How a packed row of tokens is divided, for attention within it. `rows` (S, 3), int32: a stretch's first token,
+    how many there are, and which stretch is its prefix, all of which it sees before itself, or -1."""
+
+    rows: Tensor
+    scale: float
+    window: int
+
+
+def packed_attend(query: Tensor, key: Tensor, value: Tensor, stretches: Stretches) -> tuple[Tensor, Tensor]:
+    """Attention (T, H, D) of query (T, H, D) to key and value (T, H_kv, D), all contiguous, and the log-sum-exp (T, H)
+    of the scaled scores, which the backward pass needs."""
+    out, logsumexp = torch.empty_like(query), torch.empty(query.shape[:2], dtype=torch.float32)
+    _call("packed_attend", query, key, value, out, logsumexp, *_packed(query, key, stretches))
+    return out, logsumexp
+
+
+def packed_backward(
+    inputs: Sequence[Tensor], out: Tensor, logsumexp: Tensor, grad: Tensor, stretches: Stretches
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of the `inputs` (query, key, value), given that of `out`."""
+    query, key, value = inputs
+    grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
+    shape = _packed(query, key, stretches)
+    _call("packed_backward", query, key, value, out, grad, logsumexp, *grads, *shape)
+    return grads
+
+
+def _packed(query: Tensor, key: Tensor, stretches: Stretches) -> tuple[Tensor | int | float, ...]:
+    assert blocks_fit(query) and query.is_contiguous() and key.is_contiguous()
+    (T, H, D), H_kv, rows = query.shape, key.shape[1], stretches.rows
+    return rows, len(rows), T, H, H_kv, D, float(stretches.scale), stretches.window

@@ -1,0 +1,107 @@
+// The two products of attention on tiles: rows with keys, and masses with values.
+//
+// Keys and values stand in blocks of 32 positions, in the order of a tile product's second factor: keys as two tiles of 16
+// positions, pairs of their D numbers interleaved; values as 16 pairs of positions, interleaved.
+#pragma once
+#include <algorithm>
+#include <cmath>
+
+#include "tiles.h"
+
+#ifdef __AMX_BF16__
+constexpr int BLOCK = 32;   // positions
+constexpr int CHUNK = 512;  // positions whose scores exist at once: the length of a row of scores and of masses
+constexpr int GROUP = 64;   // of a value's numbers, mixed at once
+
+// Where the position `within` a block goes.
+inline void place_key(const bf16* key, int64_t within, int64_t D, bf16* block) {
+    bf16* to = block + within / TILE * TILE * D + within % TILE * 2;
+    for (int64_t d = 0; d < D; d += 2) std::memcpy(to + d * TILE, key + d, 2 * sizeof(bf16));
+}
+
+inline void place_value(const bf16* value, int64_t within, int64_t D, bf16* block) {
+    bf16* to = block + within / 2 * 2 * D + within % 2;
+    for (int64_t d = 0; d < D; d++) to[2 * d] = value[d];
+}
+
+// scores (16, CHUNK): the products of 16 rows (16, D) with the keys of n positions, a multiple of BLOCK. Their blocks are
+// `stride` numbers apart.
+inline void score(const bf16* rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores) {
+    for (int64_t at = 0; at < n; at += BLOCK, keys += stride) {
+        _tile_zero(0);
+        _tile_zero(1);
+        for (int64_t d = 0; d < D; d += 32) {
+            _tile_loadd(4, rows + d, D * sizeof(bf16));
+            _tile_loadd(6, keys + d * TILE, 64);
+            _tile_loadd(7, keys + (D + d) * TILE, 64);
+            _tile_dpbf16ps(0, 4, 6);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        _tile_stored(0, scores + at, CHUNK * sizeof(float));
+        _tile_stored(1, scores + at + TILE, CHUNK * sizeof(float));
+    }
+}
+
+// Makes a row's scores outside from..to such that nothing comes of them.
+inline void hide(float* scores, int64_t from, int64_t to, int64_t n) {
+    std::fill(scores, scores + from, -INFINITY);
+    std::fill(scores + to, scores + n, -INFINITY);
+}
+
+// The masses e^(score scale - top) of one row with n scores, some of them hidden. Brings its largest scaled score so far,
+// the total of its masses, and what it has mixed of D numbers, up to the new `top`.
+inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float& top, float& total, bf16* masses, float* out) {
+    float lanes[BLOCK];  // every 32nd position's, so that only their 32 results have to be brought together
+    std::fill(lanes, lanes + BLOCK, top);
+    for (int64_t at = 0; at < n; at += BLOCK)
+#pragma omp simd
+        for (int k = 0; k < BLOCK; k++) lanes[k] = scores[at + k] * scale > lanes[k] ? scores[at + k] * scale : lanes[k];
+    for (int half = BLOCK / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; k++) lanes[k] = lanes[k + half] > lanes[k] ? lanes[k + half] : lanes[k];
+    const float highest = lanes[0], shift = highest == -INFINITY ? 0.0f : highest;
+    std::fill(lanes, lanes + BLOCK, 0.0f);
+    for (int64_t at = 0; at < n; at += BLOCK)
+#pragma omp simd
+        for (int k = 0; k < BLOCK; k++) {
+            const float mass = exponential(scores[at + k] * scale - shift);
+            lanes[k] += mass;
+            masses[at + k] = rounded<bf16>(mass);
+        }
+    for (int half = BLOCK / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
+    if (highest != top) {
+        const float keep = exponential(top - shift);
+        total *= keep;
+        for (int64_t d = 0; d < D; d++) out[d] *= keep;
+    }
+    top = highest;
+    total += lanes[0];
+}
+
+// Adds to out (16, D) the values of n positions times their masses (16, CHUNK). D is a multiple of GROUP.
+inline void mix(const bf16* masses, const bf16* values, int64_t stride, int64_t D, int64_t n, float* out) {
+    const int64_t row = D * sizeof(float), pair = 2 * D * sizeof(bf16);
+    for (int64_t d = 0; d < D; d += GROUP, out += GROUP) {
+        _tile_loadd(0, out, row);
+        _tile_loadd(1, out + TILE, row);
+        _tile_loadd(2, out + 2 * TILE, row);
+        _tile_loadd(3, out + 3 * TILE, row);
+        const bf16* block = values + 2 * d;
+        for (int64_t at = 0; at < n; at += BLOCK, block += stride) {
+            _tile_loadd(4, masses + at, CHUNK * sizeof(bf16));
+            _tile_loadd(5, block, pair);
+            _tile_loadd(6, block + 2 * TILE, pair);
+            _tile_dpbf16ps(0, 4, 5);
+            _tile_dpbf16ps(1, 4, 6);
+            _tile_loadd(5, block + 4 * TILE, pair);
+            _tile_loadd(6, block + 6 * TILE, pair);
+            _tile_dpbf16ps(2, 4, 5);
+            _tile_dpbf16ps(3, 4, 6);
+        }
+        _tile_stored(0, out, row);
+        _tile_stored(1, out + TILE, row);
+        _tile_stored(2, out + 2 * TILE, row);
+        _tile_stored(3, out + 3 * TILE, row);
+    }
+}
+#endif
