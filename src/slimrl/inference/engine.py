@@ -107,6 +107,13 @@ class Engine:
         self._scheduler.forget()
         self.counters = EngineCounters()
 
+    def rest(self) -> None:
+        """Let go of the cache, and of copies of the weights, while somebody else needs the memory. Only when no request
+        is waiting or running; the next one brings everything back."""
+        assert not self.busy, "an engine with requests cannot rest"
+        self._cache.release()
+        self._forward.release()
+
     def publish(self, version: int) -> None:
         """The module's weights are now `version`. Nothing computed before is reused by another sequence; those that run
         keep their keys and values, and each token that they go on to sample carries the version that computed it.

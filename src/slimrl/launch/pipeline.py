@@ -82,6 +82,7 @@ def warm_up(parts: Parts, warmup: WarmUp) -> None:
     state = start(parts.policy, sft.optim, directory, sft.resume)
     first = state.progress.step
     if first < sft.max_steps:
+        parts.engine.rest()
         parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each")
         sinks: list[Sink] = [
             JsonlSink(directory / METRICS, first),
@@ -112,6 +113,7 @@ def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monito
         held_out = before if step == 0 else _evaluate_if_due(parts, step)
         prefilled = parts.engine.counters.prefilled
         batch = orchestrator.collect(step)
+        parts.engine.rest()
         batch.metrics.update(held_out)
         batch.metrics["perf/prefill_tokens"] = float(parts.engine.counters.prefilled - prefilled)
         if not batch.samples:

@@ -10,6 +10,8 @@ import platform
 # From <malloc.h>. Blocks up to the mapping threshold come from the heap, whose unused end is trimmed above the other.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 NEVER = 2**31 - 1
+# Larger blocks are few, and the holes they would leave in the heap are filled by smaller ones: it would grow and grow.
+LARGE = 1 << 26
 
 
 def keep_freed_memory() -> bool:
@@ -17,4 +19,4 @@ def keep_freed_memory() -> bool:
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(M_MMAP_THRESHOLD, NEVER) and mallopt(M_TRIM_THRESHOLD, NEVER))
+    return bool(mallopt(M_MMAP_THRESHOLD, LARGE) and mallopt(M_TRIM_THRESHOLD, NEVER))

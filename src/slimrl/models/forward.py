@@ -29,13 +29,16 @@ def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
 
 
 class Forward(Protocol):
-    """The two halves for sampling. `refresh` says that the module's weights have changed, for those who keep copies."""
+    """The two halves for sampling. `refresh` says that the module's weights have changed, for those who keep copies,
+    and `release` that they may let go of these until the next call."""
 
     def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor: ...
 
     def logits(self, hidden_ND: Tensor) -> Tensor: ...
 
     def refresh(self) -> None: ...
+
+    def release(self) -> None: ...
 
 
 class ModuleForward:
@@ -52,3 +55,6 @@ class ModuleForward:
 
     def refresh(self) -> None:
         """Nothing to do: there is no copy."""
+
+    def release(self) -> None:
+        """Nothing to let go of."""

@@ -54,12 +54,18 @@ class FusedForward:
         self._decoder = causal.get_decoder()
         self._head = _product([causal.get_output_embeddings()])
         self._layers = [_Layer(layer, causal.config) for layer in self._decoder.layers]
+        self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
 
     @torch.inference_mode()
     def refresh(self) -> None:
         """Take over the module's present weights."""
-        for product in (self._head, *(product for layer in self._layers for product in layer.products)):
+        for product in self._products:
             product.refresh()
+
+    def release(self) -> None:
+        """Let go of the copies of the weights until the next call."""
+        for product in self._products:
+            product.release()
 
     def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
         """Final hidden states (T, D)."""
@@ -136,11 +142,13 @@ class Product(Protocol):
 
     def refresh(self) -> None: ...
 
+    def release(self) -> None: ...
+
 
 def _product(linears: Sequence[nn.Linear]) -> Product:
     if all(ops.packable(linear.weight) for linear in linears):
         return _TileProduct(linears)
-    return _OneDNNProduct(linears) if _has_onednn(linears[0].weight.dtype) else _PlainProduct(linears)
+    return _PlainProduct(linears)
 
 
 def _mix(gate: nn.Linear, up: nn.Linear) -> Product:
@@ -162,22 +170,36 @@ class _TileProduct:
         self._packed.refresh()
         self._bias = _joint_bias(self._linears)
 
+    def release(self) -> None:
+        self._packed.release()
+
     def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
         return self._packed(hidden, plus, self._bias)
 
 
-class _OneDNNProduct:
-    """With the weights in the order of oneDNN, into which PyTorch otherwise brings them anew on every call."""
+class _PlainProduct:
+    """As PyTorch computes it, or oneDNN with the weights in an order of its own, into which PyTorch otherwise brings
+    them anew on every call."""
 
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         self._linears = linears
+        self._onednn = _has_onednn(linears[0].weight.dtype)
         self.refresh()
 
     def refresh(self) -> None:
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(_joint_weight(self._linears))
+        weight = _joint_weight(self._linears)
+        self._weight: Tensor | None = torch.ops.mkldnn._reorder_linear_weight(weight) if self._onednn else weight
         self._bias = _joint_bias(self._linears)
 
+    def release(self) -> None:
+        self._weight = None
+
     def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
+        if self._weight is None:
+            self.refresh()
+        if not self._onednn:
+            product = F.linear(hidden, self._weight, self._bias)  # type: ignore[arg-type]
+            return product if plus is None else product.add_(plus)
         # The overloads by name, because looking for the right one costs 30 us a call.
         pointwise = torch.ops.mkldnn._linear_pointwise
         result: Tensor
@@ -186,22 +208,6 @@ class _OneDNNProduct:
         else:
             result = pointwise.binary(hidden, plus, self._weight, self._bias, "add")
         return result
-
-
-class _PlainProduct:
-    """As PyTorch computes it."""
-
-    def __init__(self, linears: Sequence[nn.Linear]) -> None:
-        self._linears = linears
-        self.refresh()
-
-    def refresh(self) -> None:
-        self._weight, self._bias = _joint_weight(self._linears), _joint_bias(self._linears)
-
-    def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
-        if plus is None:
-            return F.linear(hidden, self._weight, self._bias)
-        return torch.addmm(plus, hidden, self._weight.t())
 
 
 class _Mix:
@@ -213,6 +219,10 @@ class _Mix:
     def refresh(self) -> None:
         self._gate.refresh()
         self._up.refresh()
+
+    def release(self) -> None:
+        self._gate.release()
+        self._up.release()
 
     def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
         assert plus is None

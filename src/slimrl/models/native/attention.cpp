@@ -59,7 +59,8 @@ void attend_item(Work& work, const Item& item, const Shape& shape, const bf16* q
         std::memcpy(work.query.data() + r * D, query + token * shape.query_stride + head * D, D * sizeof(bf16));
     }
     const int64_t first = start + item.begin / share, last = start + (item.end - 1) / share;
-    int64_t begin = window > 0 ? std::max<int64_t>(first - window + 1, 0) / BLOCK * BLOCK : 0;
+    // Chunks begin at the same positions for every query, so that a row's result does not depend on what is beside it.
+    int64_t begin = window > 0 ? std::max<int64_t>(first - window + 1, 0) / CHUNK * CHUNK : 0;
     for (; begin <= last; begin += CHUNK) {
         const int64_t end = std::min(begin + CHUNK, last / BLOCK * BLOCK + BLOCK);
         const int64_t at = place + begin * shape.row_numbers(), block = BLOCK * shape.row_numbers();

@@ -59,4 +59,4 @@ inline float exponential(float x) {
     return x < -87.0f ? 0.0f : x == x ? value : x;
 }
 
-inline float silu(float x) { return x / (1.0f + exponential(-x)); }
+inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }

@@ -57,7 +57,8 @@ class Packed:
     """The weights of linear layers with one input, in the order in which the matrix unit reads them.
 
     `together` (N_i, K) are the layers' weights; `halves` says that there are two, a gate and what it gates. `refresh`
-    after they have changed. K and, for halves, N are multiples of 32 and 16.
+    after they have changed; `release` lets go of the copy, until it is needed or refreshed. K is a multiple of 32 and
+    every N_i one of 16.
     """
 
     def __init__(self, together: Sequence[Tensor], halves: bool = False) -> None:
@@ -66,11 +67,15 @@ class Packed:
         self._halves = halves
         self.outputs = sum(len(weight) for weight in together)
         self.inputs = together[0].shape[1]
-        panels = -(-self.outputs // PANEL)
-        self._panels = torch.zeros(panels * PANEL * self.inputs, dtype=torch.bfloat16)
-        self.refresh()
+        self._panels: Tensor | None = None
+
+    def release(self) -> None:
+        self._panels = None
 
     def refresh(self) -> None:
+        if self._panels is None:
+            panels = -(-self.outputs // PANEL)
+            self._panels = torch.zeros(panels * PANEL * self.inputs, dtype=torch.bfloat16)
         first = 0
         for number, weight in enumerate(self._together):
             half = number if self._halves else -1
@@ -79,6 +84,8 @@ class Packed:
 
     def __call__(self, x_TK: Tensor, plus: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
         """(T, N): the product, plus `plus` (T, N) or `bias` (N). Of halves (T, N / 2): silu(gate) times the other."""
+        if self._panels is None:
+            self.refresh()
         width = self.outputs // 2 if self._halves else self.outputs
         out = torch.empty(len(x_TK), width, dtype=x_TK.dtype)
         then = 2 if self._halves else 0 if plus is None else 1

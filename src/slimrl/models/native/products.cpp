@@ -65,7 +65,7 @@ void finish(const float* sums, int rows, int columns, bf16* out, const bf16* plu
         if (then == GATE) {
             for (int j = 0; j < TILE; j++) {
                 float gate = number(rounded<bf16>(sums[j])), up = number(rounded<bf16>(sums[TILE + j]));
-                out[j] = rounded<bf16>(silu(gate) * up);
+                out[j] = rounded<bf16>(gate * sigmoid(gate) * up);
             }
         } else if (then == ADD) {
             for (int j = 0; j < columns; j++) out[j] = rounded<bf16>(sums[j] + number(plus[j]));
