@@ -10,8 +10,10 @@ from slimrl.inference.engine import Engine, EngineCounters
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.models.attention import ATTENTION
 from slimrl.models.forward import ModuleForward
+from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 from tests.inference.naive import naive_greedy, naive_module, naive_prompt_logprobs
+from tests.models.native.cases import skip_without_tiles, wide_policy
 from tests.tiny import FAMILIES, tiny_module
 
 CAPACITY = 48
@@ -247,3 +249,73 @@ def test_reserving_memory_leaves_no_trace() -> None:
     sequence = engine.submit([0, 5], SamplingParams(1), never)
     finish(engine, sequence)
     assert sequence.cached == 0
+
+
+def wide_engine(family: str = "llama", num_slots: int = 1, lookup_tokens: int = 0) -> Engine:
+    """In bfloat16, with heads for which attention has a kernel."""
+    return Engine(wide_policy(family), frozenset([2]), num_slots, 640, lookup_tokens)
+
+
+def wide_prompts() -> list[list[int]]:
+    """Of lengths around those of blocks and chunks of the cache; some begin alike, and some repeat themselves."""
+    rng = random.Random(0)
+    lengths = [1, 2, 31, 32, 33, 64, 100, 500, 511, 520]
+    prompts = [[rng.randrange(3, 320) for _ in range(length)] for length in lengths]
+    prompts += [[*prompts[-1][:cut], *(rng.randrange(3, 320) for _ in range(5))] for cut in (1, 32, 40, 505, 519)]
+    return [*prompts, *([first, 8, 9] * 20 for first in range(10, 14))]
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "max_prefill", "lookup_tokens"), [(4, 1 << 20, 0), (4, 50, 0), (19, 170, 0), (3, 200, 4)]
+)
+def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(
+    num_slots: int, max_prefill: int, lookup_tokens: int
+) -> None:
+    """Not the other sequences, nor how prompts are cut, what of them is cached, or whether tokens are guessed."""
+    skip_without_tiles()
+    prompts = wide_prompts()
+    params = [SamplingParams(24, temperature=n % 3 / 2, seed=n) for n in range(len(prompts))]
+    alone, engine = wide_engine(), wide_engine(num_slots=num_slots, lookup_tokens=lookup_tokens)
+    together = [engine.submit(prompt, p, never) for prompt, p in zip(prompts, params, strict=True)]
+    while engine.busy:
+        engine.step(max_prefill=max_prefill)
+    for sequence, prompt, p in zip(together, prompts, params, strict=True):
+        alone.publish(0)  # so that nothing is cached
+        expected = alone.submit(prompt, p, never)
+        finish(alone, expected)
+        assert sequence.sampled == expected.sampled
+        assert sequence.logprobs == expected.logprobs
+    assert engine.counters.cached > 500 and alone.counters.cached == 0
+    assert bool(engine.counters.guessed) == bool(lookup_tokens)
+
+
+CANNOT_STORE = pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="of a single token, PyTorch names other strides for keys than for values"
+)
+
+
+@pytest.mark.parametrize("num_slots", [1, 3])
+@pytest.mark.parametrize("family", ["llama", pytest.param("gemma3", marks=CANNOT_STORE)])
+def test_the_matrix_unit_is_as_near_to_float32_as_pytorch(
+    family: str, num_slots: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every place of prompts, cut into pieces, and of what follows them."""
+    skip_without_tiles()
+    ours = distance_to_float32(family, num_slots)
+    monkeypatch.setattr(ops, "available", lambda tensor: False)
+    plain = distance_to_float32(family, num_slots)
+    assert 0 < ours < 1.25 * plain
+
+
+def distance_to_float32(family: str, num_slots: int) -> float:
+    engine, exact, errors = wide_engine(family, num_slots), wide_policy(family).float(), []
+    prompts = [prompt for prompt in wide_prompts() if len(prompt) in (2, 33, 100, 520)]
+    options = RequestOptions(prompt_logprobs=0)
+    sequences = [engine.submit(prompt, SamplingParams(24), never, options) for prompt in prompts]
+    while engine.busy:
+        engine.step(max_prefill=150)
+    for sequence in sequences:
+        expected_TV = naive_prompt_logprobs(exact, sequence.tokens)
+        expected = expected_TV.gather(-1, torch.tensor(sequence.tokens[1:])[:, None])[:, 0]
+        errors.append(torch.tensor([*(scored.logprob for scored in sequence.scored), *sequence.logprobs]) - expected)
+    return float(torch.cat(errors).norm())

@@ -5,10 +5,12 @@ import random
 import pytest
 import torch
 
+from slimrl.models.native import ops
 from slimrl.trainer import attention
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.packing import Pack, pack_samples, prompt_of
 from slimrl.types import Sample
+from tests.models.native.cases import skip_without_tiles, wide_policy
 from tests.tiny import FAMILIES
 from tests.trainer.samples import (
     CPU,
@@ -117,3 +119,31 @@ def _trained(pack: Pack) -> list[tuple[int, int]]:
 
 def test_no_samples_make_no_packs():
     assert pack_samples([], EVERYTHING, CPU) == []
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+@pytest.mark.parametrize("max_tokens", [EVERYTHING, 50])
+def test_the_matrix_unit_is_as_near_to_float32_as_pytorch(family, max_tokens, monkeypatch):
+    """In log-probabilities and in every parameter's gradient."""
+    skip_without_tiles()
+    found = []
+    for kernels, dtype in ((True, torch.bfloat16), (False, torch.bfloat16), (False, torch.float32)):
+        if not kernels:
+            monkeypatch.setattr(ops, "available", lambda tensor: False)
+        module, logprobs = wide_policy(family).to(dtype), torch.empty(0)
+        for seed in range(3):
+            logprobs = torch.cat([logprobs, *packed_logprobs(module, random_samples(seed), max_tokens)])
+        logprobs.sum().backward()
+        found.append({"logprobs": logprobs.detach(), **gradients(module)})
+    ours, plain, exact = found
+    for name, expected in exact.items():
+        assert 0 < (ours[name] - expected).norm() < 1.5 * (plain[name] - expected).norm(), name
+
+
+def test_on_the_matrix_unit_the_gradients_of_a_pack_are_the_same_bits_every_time():
+    skip_without_tiles()
+    module, found = wide_policy("llama"), []
+    for _ in range(2):
+        torch.cat(packed_logprobs(module, random_samples(0), 100)).sum().backward()
+        found.append(gradients(module))
+    assert all(torch.equal(found[1][name], gradient) for name, gradient in found[0].items())

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from slimrl.models.store import cache_root
+from slimrl.models.store import cache_root, say
 
 HERE = Path(__file__).parent
 SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp")
@@ -70,6 +70,7 @@ def compiled(compiler: list[str], directory: Path) -> Path:
             digest.update(path.read_bytes())
     target = directory / f"kernels-{digest.hexdigest()[:16]}.so"
     if not target.exists():
+        say("compiling the kernels for this CPU, once")
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as scratch:
             made = Path(scratch) / target.name
