@@ -1,10 +1,13 @@
 # `make check` is what continuous integration runs (.ci/run), less the installation of uv.
 .PHONY: check format lint types floors tests fix
 
+KERNELS = $(wildcard src/slimrl/models/native/*.cpp src/slimrl/models/native/*.h src/slimrl/models/native/*.inc)
+
 check: format lint types floors tests
 
 format:
 	uv run ruff format --check .
+	uv run clang-format --dry-run --Werror $(KERNELS)
 
 lint:
 	uv run ruff check .
@@ -23,3 +26,4 @@ tests:
 fix:
 	uv run ruff format .
 	uv run ruff check --fix .
+	uv run clang-format -i $(KERNELS)

@@ -12,8 +12,10 @@
 #ifdef __AMX_BF16__
 namespace {
 
-// Sixteen rows of one sequence: query heads that share a key head, of consecutive tokens. Row r is the head r % share
-// of the token r / share, counted from the first of the span.
+constexpr int TILES = 8;  // of rows that go over keys and values together, while a chunk of these is in the cache
+
+// Rows of one sequence: query heads that share a key head, of consecutive tokens. Row r is the head r % share of the
+// token r / share, counted from the first of the span.
 struct Item {
     const int32_t* span;  // as in `attend` below
     int head, begin, end;
@@ -25,22 +27,20 @@ struct Shape {
     int64_t row_numbers() const { return H_kv * D; }
 };
 
-// A thread's own memory. Rows of an item that has fewer than sixteen hold what was there before: a product's rows do not
+// A thread's own memory. Rows of a tile that has fewer than sixteen hold what was there before: a product's rows do not
 // mix.
 struct Work {
-    std::vector<bf16> query;
-    std::vector<float> scores;
-    std::vector<bf16> masses;
-    std::vector<float> out;
-    float top[TILE], total[TILE];
+    std::vector<bf16> query, masses;
+    std::vector<float> scores, out;
+    float top[TILES * TILE], total[TILES * TILE];
 
     static Work& of_thread(int64_t D) {
         static thread_local Work work;
-        if (work.query.size() != size_t(TILE * D)) {
-            work.query.assign(TILE * D, bf16{0});
+        if (work.query.size() != size_t(TILES * TILE * D)) {
+            work.query.assign(TILES * TILE * D, bf16{0});
+            work.out.assign(TILES * TILE * D, 0.0f);
             work.scores.assign(TILE * CHUNK, 0.0f);
             work.masses.assign(TILE * CHUNK, bf16{0});
-            work.out.assign(TILE * D, 0.0f);
         }
         return work;
     }
@@ -48,37 +48,39 @@ struct Work {
 
 void attend_item(Work& work, const Item& item, const Shape& shape, const bf16* query, const bf16* keys,
                  const bf16* values, bf16* out, float scale, int64_t window) {
-    const int64_t slot = item.span[0], row = item.span[1], start = item.span[3], D = shape.D;
+    const int64_t slot = item.span[0], first_row = item.span[1], start = item.span[3], D = shape.D;
     const int share = shape.share(), rows = item.end - item.begin;
     const int64_t place = slot * shape.capacity * shape.row_numbers() + item.head * BLOCK * D;
+    const auto place_of_row = [&](int r, int64_t stride) {
+        return (first_row + (item.begin + r) / share) * stride + (item.head * share + (item.begin + r) % share) * D;
+    };
     std::fill_n(work.out.begin(), rows * D, 0.0f);
-    std::fill(work.top, work.top + TILE, -INFINITY);
-    std::fill(work.total, work.total + TILE, 0.0f);
-    for (int r = 0; r < rows; r++) {
-        const int64_t token = row + (item.begin + r) / share, head = item.head * share + (item.begin + r) % share;
-        std::memcpy(work.query.data() + r * D, query + token * shape.query_stride + head * D, D * sizeof(bf16));
-    }
+    std::fill_n(work.top, rows, -INFINITY);
+    std::fill_n(work.total, rows, 0.0f);
+    for (int r = 0; r < rows; r++)
+        std::memcpy(work.query.data() + r * D, query + place_of_row(r, shape.query_stride), D * sizeof(bf16));
     const int64_t first = start + item.begin / share, last = start + (item.end - 1) / share;
     // Chunks begin at the same positions for every query, so that a row's result does not depend on what is beside it.
     int64_t begin = window > 0 ? std::max<int64_t>(first - window + 1, 0) / CHUNK * CHUNK : 0;
     for (; begin <= last; begin += CHUNK) {
-        const int64_t end = std::min(begin + CHUNK, last / BLOCK * BLOCK + BLOCK);
+        const int64_t n = std::min<int64_t>(CHUNK, last / BLOCK * BLOCK + BLOCK - begin);
         const int64_t at = place + begin * shape.row_numbers(), block = BLOCK * shape.row_numbers();
-        score(work.query.data(), keys + at, block, D, end - begin, work.scores.data());
-        for (int r = 0; r < rows; r++) {
-            const int64_t position = start + (item.begin + r) / share;
-            const int64_t oldest = window > 0 ? position - window + 1 : 0;
-            const int64_t to = std::clamp<int64_t>(position + 1 - begin, 0, end - begin);
-            float* scores = work.scores.data() + r * CHUNK;
-            hide(scores, std::clamp<int64_t>(oldest - begin, 0, to), to, end - begin);
-            weigh(scores, end - begin, scale, D, work.top[r], work.total[r], work.masses.data() + r * CHUNK,
-                  work.out.data() + r * D);
+        for (int tile = 0; tile < rows; tile += TILE) {
+            score(work.query.data() + tile * D, keys + at, block, D, n, work.scores.data());
+            for (int r = tile; r < std::min(tile + TILE, rows); r++) {
+                const int64_t position = start + (item.begin + r) / share;
+                const int64_t oldest = window > 0 ? position - window + 1 : 0;
+                const int64_t to = std::clamp<int64_t>(position + 1 - begin, 0, n);
+                float* scores = work.scores.data() + (r - tile) * CHUNK;
+                hide(scores, std::clamp<int64_t>(oldest - begin, 0, to), to, n);
+                weigh(scores, n, scale, D, work.top[r], work.total[r], work.masses.data() + (r - tile) * CHUNK,
+                      work.out.data() + r * D);
+            }
+            mix(work.masses.data(), values + at, block, D, n, work.out.data() + tile * D);
         }
-        mix(work.masses.data(), values + at, block, D, end - begin, work.out.data());
     }
     for (int r = 0; r < rows; r++) {
-        const int64_t token = row + (item.begin + r) / share, head = item.head * share + (item.begin + r) % share;
-        bf16* target = out + (token * shape.H + head) * D;
+        bf16* target = out + place_of_row(r, shape.H * D);
         for (int64_t d = 0; d < D; d++) target[d] = rounded<bf16>(work.out[r * D + d] / work.total[r]);
     }
 }
@@ -87,8 +89,8 @@ void attend_item(Work& work, const Item& item, const Shape& shape, const bf16* q
 
 // Writes the keys and values (T, H_kv, D) of new tokens, rows `stride` numbers apart, to the cache. A span is four
 // numbers: slot, first row of the new tokens, how many, and the position of the first.
-extern "C" void store(const bf16* key, const bf16* value, int64_t stride, bf16* keys, bf16* values, const int32_t* spans,
-                      int64_t num_spans, int64_t capacity, int64_t H_kv, int64_t D, int threads) {
+extern "C" void store(const bf16* key, const bf16* value, int64_t stride, bf16* keys, bf16* values,
+                      const int32_t* spans, int64_t num_spans, int64_t capacity, int64_t H_kv, int64_t D, int threads) {
     std::vector<std::array<int64_t, 3>> tokens;  // row, slot, position
     for (const int32_t* span = spans; span < spans + 4 * num_spans; span += 4)
         for (int i = 0; i < span[2]; i++) tokens.push_back({span[1] + i, span[0], span[3] + i});
@@ -113,8 +115,8 @@ extern "C" void attend(const bf16* query, int64_t stride, const bf16* keys, cons
     std::vector<Item> items;
     for (const int32_t* span = spans; span < spans + 4 * num_spans; span += 4)
         for (int head = 0; head < H_kv; head++)
-            for (int begin = 0, rows = span[2] * shape.share(); begin < rows; begin += TILE)
-                items.push_back({span, head, begin, std::min(begin + TILE, rows)});
+            for (int begin = 0, rows = span[2] * shape.share(); begin < rows; begin += TILES * TILE)
+                items.push_back({span, head, begin, std::min(begin + TILES * TILE, rows)});
 #pragma omp parallel num_threads(threads)
     {
         Tiles tiles;

@@ -1,9 +1,9 @@
 // Attention within a packed row of tokens and its gradient, on the AMX unit.
 //
-// The row consists of stretches; a stretch's tokens see those of its prefix, another stretch, and then themselves, causally.
-// The forward pass and the query's gradient go over blocks of queries and what they see; the gradients of keys and
-// values go over blocks of keys and what sees them: the same products with the sides exchanged. So every number is added
-// up by one thread in one order.
+// The row consists of stretches; a stretch's tokens see those of its prefix, another stretch, and then themselves,
+// causally. The forward pass and the query's gradient go over blocks of queries and what they see; the gradients of
+// keys and values go over blocks of keys and what sees them: the same products with the sides exchanged. So every
+// number is added up by one thread in one order.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -27,8 +27,8 @@ struct Shape {
     int64_t share() const { return H / H_kv; }
 };
 
-// One side of the products, queries or keys: for each key head the rows of all stretches, a token's query heads as `share`
-// rows, every stretch from a new block on.
+// One side of the products, queries or keys: for each key head the rows of all stretches, a token's query heads as
+// `share` rows, every stretch from a new block on.
 struct Side {
     std::vector<int64_t> first;  // block of every stretch
     int64_t blocks = 0, share, D;
@@ -45,13 +45,14 @@ struct Side {
 };
 
 // The row of x (T, heads * share, D) that is row r of a stretch on one side.
-const bf16* row_of(const bf16* x, const Stretch& stretch, int64_t r, int64_t head, int64_t heads, int64_t share, int64_t D) {
+const bf16* row_of(const bf16* x, const Stretch& stretch, int64_t r, int64_t head, int64_t heads, int64_t share,
+                   int64_t D) {
     return x + ((stretch.start + r / share) * heads * share + head * share + r % share) * D;
 }
 
 // Brings x (T, heads * share, D) into one order of a side.
-std::unique_ptr<bf16[]> placed(const bf16* x, const Side& side, const std::vector<Stretch>& stretches, const Shape& shape,
-                               void (*place)(const bf16*, int64_t, int64_t, bf16*)) {
+std::unique_ptr<bf16[]> placed(const bf16* x, const Side& side, const std::vector<Stretch>& stretches,
+                               const Shape& shape, void (*place)(const bf16*, int64_t, int64_t, bf16*)) {
     const int64_t D = shape.D;
     std::unique_ptr<bf16[]> result(new bf16[shape.H_kv * side.blocks * BLOCK * D]);
     const std::vector<bf16> zero(D, bf16{0});
@@ -120,7 +121,8 @@ std::vector<Part> seers(const Item& item, const std::vector<Stretch>& stretches,
             Part part{stretch, begin, std::min<int64_t>(CHUNK, rows - begin), {}, {}};
             bool any = false;
             for (int64_t r = 0; r < item.rows; r++) {
-                const int64_t first = (item.begin + r - order) * shape.share() - begin;  // the row of the key's own token
+                const int64_t first =
+                    (item.begin + r - order) * shape.share() - begin;  // the row of the key's own token
                 part.from[r] = std::clamp<int64_t>(first, 0, part.rows);
                 part.to[r] = part.rows;
                 if (shape.window > 0)
@@ -140,18 +142,26 @@ struct Work {
     std::vector<bf16> rows, other, masses, more;
     std::vector<float> scores, products, out, out2;
     explicit Work(int64_t D)
-        : rows(TILE * D), other(TILE * D), masses(TILE * CHUNK), more(TILE * CHUNK), scores(TILE * CHUNK),
-          products(TILE * CHUNK), out(TILE * D), out2(TILE * D) {}
+        : rows(TILE * D),
+          other(TILE * D),
+          masses(TILE * CHUNK),
+          more(TILE * CHUNK),
+          scores(TILE * CHUNK),
+          products(TILE * CHUNK),
+          out(TILE * D),
+          out2(TILE * D) {}
 };
 
-void gather(const bf16* x, const Item& item, const std::vector<Stretch>& stretches, const Shape& shape, int64_t share, bf16* to) {
+void gather(const bf16* x, const Item& item, const std::vector<Stretch>& stretches, const Shape& shape, int64_t share,
+            bf16* to) {
     for (int64_t r = 0; r < item.rows; r++)
         std::memcpy(to + r * shape.D,
                     row_of(x, stretches[item.stretch], item.begin + r, item.head, shape.H_kv, share, shape.D),
                     shape.D * sizeof(bf16));
 }
 
-void scatter(const float* from, const Item& item, const std::vector<Stretch>& stretches, const Shape& shape, int64_t share, bf16* x) {
+void scatter(const float* from, const Item& item, const std::vector<Stretch>& stretches, const Shape& shape,
+             int64_t share, bf16* x) {
     for (int64_t r = 0; r < item.rows; r++) {
         bf16* to = const_cast<bf16*>(
             row_of(x, stretches[item.stretch], item.begin + r, item.head, shape.H_kv, share, shape.D));
@@ -164,8 +174,8 @@ int64_t whole(int64_t rows) { return (rows + BLOCK - 1) / BLOCK * BLOCK; }
 // Masses and gradients of the scores that one row sees: p = e^(score scale - logsumexp), d = p (product - delta) scale.
 // The two statistics are those of the row, or those of what it meets.
 template <bool of_row>
-void differentiate(float* scores, const float* products, const float* logsumexp, const float* delta, int64_t from, int64_t to,
-                   int64_t n, float scale, bf16* p, bf16* d) {
+void differentiate(float* scores, const float* products, const float* logsumexp, const float* delta, int64_t from,
+                   int64_t to, int64_t n, float scale, bf16* p, bf16* d) {
     hide(scores, from, to, n);
     for (int64_t at = 0; at < n; at += BLOCK)
 #pragma omp simd
@@ -185,8 +195,8 @@ std::vector<Stretch> read(const int32_t* numbers, int64_t count) {
 
 }  // namespace
 
-// out (T, H, D) = attention of query (T, H, D) to key and value (T, H_kv, D). A stretch is three numbers: its first token,
-// how many there are, and the number of its prefix, or -1. logsumexp (T, H) is that of the scaled scores.
+// out (T, H, D) = attention of query (T, H, D) to key and value (T, H_kv, D). A stretch is three numbers: its first
+// token, how many there are, and the number of its prefix, or -1. logsumexp (T, H) is that of the scaled scores.
 extern "C" void packed_attend(const bf16* query, const bf16* key, const bf16* value, bf16* out, float* logsumexp,
                               const int32_t* numbers, int64_t count, int64_t T, int64_t H, int64_t H_kv, int64_t D,
                               float scale, int64_t window, int threads) {
@@ -229,10 +239,10 @@ extern "C" void packed_attend(const bf16* query, const bf16* key, const bf16* va
 }
 
 // The gradients of query, key and value, given that of `out`, `grad`.
-extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* value, const bf16* out, const bf16* grad,
-                                const float* logsumexp, bf16* grad_query, bf16* grad_key, bf16* grad_value,
-                                const int32_t* numbers, int64_t count, int64_t T, int64_t H, int64_t H_kv, int64_t D,
-                                float scale, int64_t window, int threads) {
+extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* value, const bf16* out,
+                                const bf16* grad, const float* logsumexp, bf16* grad_query, bf16* grad_key,
+                                bf16* grad_value, const int32_t* numbers, int64_t count, int64_t T, int64_t H,
+                                int64_t H_kv, int64_t D, float scale, int64_t window, int threads) {
     const Shape shape{T, H, H_kv, D, scale, window, threads};
     const int64_t share = shape.share();
     const std::vector<Stretch> stretches = read(numbers, count);
@@ -275,9 +285,9 @@ extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* 
                 score(work.rows.data(), keys.keys.get() + at, BLOCK * D, D, n, work.scores.data());
                 score(work.other.data(), values.keys.get() + at, BLOCK * D, D, n, work.products.data());
                 for (int64_t r = 0; r < item.rows; r++)
-                    differentiate<true>(work.scores.data() + r * CHUNK, work.products.data() + r * CHUNK, &sums[place + r],
-                                        &deltas[place + r], part.from[r], part.to[r], n, scale,
-                                  work.masses.data() + r * CHUNK, work.more.data() + r * CHUNK);
+                    differentiate<true>(work.scores.data() + r * CHUNK, work.products.data() + r * CHUNK,
+                                        &sums[place + r], &deltas[place + r], part.from[r], part.to[r], n, scale,
+                                        work.masses.data() + r * CHUNK, work.more.data() + r * CHUNK);
                 mix(work.more.data(), keys.values.get() + at, BLOCK * D, D, n, work.out.data());
             }
             scatter(work.out.data(), item, stretches, shape, share, grad_query);
@@ -294,9 +304,9 @@ extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* 
                 score(work.rows.data(), queries.keys.get() + at, BLOCK * D, D, n, work.scores.data());
                 score(work.other.data(), grads.keys.get() + at, BLOCK * D, D, n, work.products.data());
                 for (int64_t r = 0; r < item.rows; r++)
-                    differentiate<false>(work.scores.data() + r * CHUNK, work.products.data() + r * CHUNK, &sums[at / D],
-                                         &deltas[at / D], part.from[r], part.to[r], n, scale,
-                                  work.masses.data() + r * CHUNK, work.more.data() + r * CHUNK);
+                    differentiate<false>(work.scores.data() + r * CHUNK, work.products.data() + r * CHUNK,
+                                         &sums[at / D], &deltas[at / D], part.from[r], part.to[r], n, scale,
+                                         work.masses.data() + r * CHUNK, work.more.data() + r * CHUNK);
                 mix(work.more.data(), queries.values.get() + at, BLOCK * D, D, n, work.out.data());
                 mix(work.masses.data(), grads.values.get() + at, BLOCK * D, D, n, work.out2.data());
             }

@@ -1,7 +1,7 @@
 // Products of rows with a linear layer's weights on the AMX unit.
 //
-// The weights lie in panels of 32 outputs, each a row of pairs of tiles, in the order in which they are read. A block of
-// 32 rows and a panel make 2 x 2 tiles of results, which stay in registers from the first input to the last. Every
+// The weights lie in panels of 32 outputs, each a row of pairs of tiles, in the order in which they are read. A block
+// of 32 rows and a panel make 2 x 2 tiles of results, which stay in registers from the first input to the last. Every
 // row's sums are added up in the same order, whatever rows it is computed with.
 #include <algorithm>
 #include <vector>
@@ -25,7 +25,7 @@ extern "C" int has_tiles() { return 0; }
 namespace {
 
 constexpr int PANEL = 32, ROWS = 32, DEPTH = 32;  // outputs of a panel, rows of a block, inputs of a tile
-constexpr int LINE = 32, LINES = 32;               // numbers in a cache line, lines of a pair of tiles
+constexpr int LINE = 32, LINES = 32;              // numbers in a cache line, lines of a pair of tiles
 constexpr int SUPER = 256;                        // rows that pass over a panel while it is in the cache
 
 enum Then { NOTHING, ADD, GATE };  // what happens to the results: as in `product` below
@@ -60,7 +60,8 @@ void block(const bf16* x, int64_t K, const bf16* panel, const bf16* fetch, int l
     }
 }
 
-void finish(const float* sums, int rows, int columns, bf16* out, const bf16* plus, const bf16* bias, int64_t N, Then then) {
+void finish(const float* sums, int rows, int columns, bf16* out, const bf16* plus, const bf16* bias, int64_t N,
+            Then then) {
     for (int row = 0; row < rows; row++, sums += PANEL, out += N, plus += N) {
         if (then == GATE) {
             for (int j = 0; j < TILE; j++) {

@@ -1,7 +1,7 @@
 // The two products of attention on tiles: rows with keys, and masses with values.
 //
-// Keys and values stand in blocks of 32 positions, in the order of a tile product's second factor: keys as two tiles of 16
-// positions, pairs of their D numbers interleaved; values as 16 pairs of positions, interleaved.
+// Keys and values stand in blocks of 32 positions, in the order of a tile product's second factor: keys as two tiles of
+// 16 positions, pairs of their D numbers interleaved; values as 16 pairs of positions, interleaved.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -24,8 +24,8 @@ inline void place_value(const bf16* value, int64_t within, int64_t D, bf16* bloc
     for (int64_t d = 0; d < D; d++) to[2 * d] = value[d];
 }
 
-// scores (16, CHUNK): the products of 16 rows (16, D) with the keys of n positions, a multiple of BLOCK. Their blocks are
-// `stride` numbers apart.
+// scores (16, CHUNK): the products of 16 rows (16, D) with the keys of n positions, a multiple of BLOCK. Their blocks
+// are `stride` numbers apart.
 inline void score(const bf16* rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores) {
     for (int64_t at = 0; at < n; at += BLOCK, keys += stride) {
         _tile_zero(0);
@@ -48,14 +48,16 @@ inline void hide(float* scores, int64_t from, int64_t to, int64_t n) {
     std::fill(scores + to, scores + n, -INFINITY);
 }
 
-// The masses e^(score scale - top) of one row with n scores, some of them hidden. Brings its largest scaled score so far,
-// the total of its masses, and what it has mixed of D numbers, up to the new `top`.
-inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float& top, float& total, bf16* masses, float* out) {
+// The masses e^(score scale - top) of one row with n scores, some of them hidden. Brings its largest scaled score so
+// far, the total of its masses, and what it has mixed of D numbers, up to the new `top`.
+inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float& top, float& total, bf16* masses,
+                  float* out) {
     float lanes[BLOCK];  // every 32nd position's, so that only their 32 results have to be brought together
     std::fill(lanes, lanes + BLOCK, top);
     for (int64_t at = 0; at < n; at += BLOCK)
 #pragma omp simd
-        for (int k = 0; k < BLOCK; k++) lanes[k] = scores[at + k] * scale > lanes[k] ? scores[at + k] * scale : lanes[k];
+        for (int k = 0; k < BLOCK; k++)
+            lanes[k] = scores[at + k] * scale > lanes[k] ? scores[at + k] * scale : lanes[k];
     for (int half = BLOCK / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++) lanes[k] = lanes[k + half] > lanes[k] ? lanes[k + half] : lanes[k];
     const float highest = lanes[0], shift = highest == -INFINITY ? 0.0f : highest;

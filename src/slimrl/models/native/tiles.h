@@ -5,7 +5,7 @@
 
 #include "numbers.h"
 
-constexpr int TILE = 16;        // rows of a tile
+constexpr int TILE = 16;           // rows of a tile
 constexpr int TILE_NUMBERS = 512;  // bfloat16 numbers in one
 
 // Gives the thread that makes it the tiles, all of full size, until it goes out of scope.
