@@ -27,6 +27,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "decode.json": decode.table,
     "prefill.json": prefill.table,
     "rl_step.json": rl_step.table,
+    "rl_step_float32_weights.json": rl_step.table,
     "train_step.json": lambda content: f"{train_step.table(content)}\n\n{train_step.gradient_table(content)}",
     "multi_turn.json": multi_turn.table,
     "scaling.json": lambda content: f"{scaling.table(content)}\n\n![Cost of a step](results/scaling.png)",
