@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
+)
 
 from slimrl.models.attention import ATTENTION
 from slimrl.models.native import ops
@@ -49,7 +56,7 @@ def wide_policy(family: str) -> nn.Module:
     """A random causal LM with 4 heads of 64 on 2 key-value heads, as slimrl runs it, whose weights are bfloat16."""
     shape = {
         "vocab_size": 320,
-        "hidden_size": 64,
+        "hidden_size": 256 if family == "phi3" else 64,
         "intermediate_size": 96,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
@@ -66,6 +73,8 @@ def wide_policy(family: str) -> nn.Module:
         module: nn.Module
         if family == "llama":
             module = LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=False))
+        elif family == "phi3":  # whose queries, keys and values are parts of one projection
+            module = Phi3ForCausalLM(Phi3Config(**shape, tie_word_embeddings=False))
         else:
             layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 16}
             module = Gemma3ForCausalLM(Gemma3TextConfig(**shape, **layers, query_pre_attn_scalar=64))

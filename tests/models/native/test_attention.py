@@ -119,6 +119,13 @@ def test_single_tokens_at_the_borders_of_blocks_and_chunks_attend_as_in_float32(
     case.check(case.play([*prefill, [(0, length - 1, length)]]))
 
 
+@pytest.mark.parametrize("share", [1, 2, 3, 5])
+def test_prefills_around_the_number_of_rows_that_are_computed_together_attend_as_in_float32(share):
+    lengths = [-(-rows // share) + more for rows in (16, 32, 128, 256) for more in (-1, 0, 1)]
+    case = Case(lengths, (2 * share, 2))
+    case.check(case.play([[(s, 0, L) for s, L in enumerate(lengths)]]))
+
+
 @pytest.mark.parametrize("window", [0, 1, 40, 300, 600])
 def test_no_circumstance_changes_a_bit_of_a_sequences_attention(window):
     """Alone or with others, whole or in pieces, with one thread or more."""

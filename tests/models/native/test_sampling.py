@@ -99,6 +99,14 @@ def test_a_draw_close_to_a_border_is_not_rounded_across_it():
         assert sample(logits_NV, 1.0, [0.5 - 2**-40, 0.5 + 2**-40])[0] == list(places)
 
 
+@pytest.mark.xfail(strict=True, reason="a tensor of whole numbers is passed as one of floats")
+@pytest.mark.parametrize("temperature", [1, 2])
+def test_temperatures_may_be_whole_numbers(temperature):
+    logits_NV, uniform_N = random(20, 100, dtype=torch.float32), uniforms(20)
+    whole, real = ([SamplingParams(1, temperature=kind(temperature))] * 20 for kind in (int, float))
+    assert sample_tokens(logits_NV, whole, uniform_N) == sample_tokens(logits_NV, real, uniform_N)
+
+
 def test_every_row_has_its_own_temperature_and_is_its_own():
     logits_NV, temperature_N = random(40, 700, dtype=torch.float32), torch.tensor([0.0, 1.0, 0.3, 2.0]).repeat(10)
     uniform_N = torch.tensor(uniforms(40), dtype=torch.float64)
