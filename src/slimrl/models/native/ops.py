@@ -56,9 +56,9 @@ def _converted(argument: Tensor | int | float | ctypes.Structure | None) -> obje
 class Packed:
     """The weights of linear layers with one input, in the order in which the matrix unit reads them.
 
-    `together` (N_i, K) are the layers' weights; `halves` says that there are two, a gate and what it gates. `refresh`
-    after they have changed; `release` lets go of the copy, until it is needed or refreshed. K is a multiple of 32 and
-    every N_i one of 16.
+    `together` (N_i, K) are the layers' weights, which change in place; `halves` says that there are two, a gate and
+    what it gates. `refresh` after they have changed; `release` lets go of the copy, until it is needed or refreshed. K
+    is a multiple of 32 and every N_i one of 16.
     """
 
     def __init__(self, together: Sequence[Tensor], halves: bool = False) -> None:
