@@ -289,15 +289,8 @@ def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(
     assert bool(engine.counters.guessed) == bool(lookup_tokens)
 
 
-CANNOT_STORE = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="keys and values that a module computes lie in memory in different ways"
-)
-
-
 @pytest.mark.parametrize("num_slots", [1, 3])
-@pytest.mark.parametrize(
-    "family", ["llama", pytest.param("gemma3", marks=CANNOT_STORE), pytest.param("phi3", marks=CANNOT_STORE)]
-)
+@pytest.mark.parametrize("family", ["llama", "gemma3", "phi3"])
 def test_the_matrix_unit_is_as_near_to_float32_as_pytorch(
     family: str, num_slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

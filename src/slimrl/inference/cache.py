@@ -93,6 +93,8 @@ class CachePlan:
             return self._without_blocks.attend(inputs)
         keys, values = self._cache.layer(inputs)
         query, key, value = (_tokens(x) for x in (inputs.query, inputs.key, inputs.value))
+        if len(key) > 1 and key.stride(0) != value.stride(0):
+            key, value = key.contiguous(), value.contiguous()
         ops.store(key, value, keys, values, self._rows)
         return ops.attend(query, keys, values, self._rows, inputs.scale, inputs.window)[None]
 

@@ -40,7 +40,7 @@ def sample_tokens(
     device = logits_BV.device
     uniform = torch.tensor(uniform_B, dtype=torch.float64, device=device)
     if ops.available(logits_BV) and not any(_truncates(p) for p in params_B):
-        temperature_B = torch.tensor([p.temperature for p in params_B])
+        temperature_B = torch.tensor([p.temperature for p in params_B], dtype=torch.float32)
         token_B, logprob_B = ops.sample(logits_BV.contiguous(), temperature_B, uniform)
         return token_B.tolist(), logprob_B.tolist()
     scaled_BV, mass_BV = _masses(logits_BV, params_B)

@@ -99,7 +99,6 @@ def test_a_draw_close_to_a_border_is_not_rounded_across_it():
         assert sample(logits_NV, 1.0, [0.5 - 2**-40, 0.5 + 2**-40])[0] == list(places)
 
 
-@pytest.mark.xfail(strict=True, reason="a tensor of whole numbers is passed as one of floats")
 @pytest.mark.parametrize("temperature", [1, 2])
 def test_temperatures_may_be_whole_numbers(temperature):
     logits_NV, uniform_N = random(20, 100, dtype=torch.float32), uniforms(20)

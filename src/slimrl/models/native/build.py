@@ -63,8 +63,9 @@ def compiled(compiler: list[str], directory: Path) -> Path:
     Raises OSError, or SubprocessError if the compiler fails. Several processes may do this at once.
     """
     command = [*compiler, *FLAGS, *_platform_flags()]
-    version = subprocess.run([*compiler, "--version"], check=True, capture_output=True, timeout=TIMEOUT_S).stdout
-    digest = hashlib.sha256(repr((command, _cpu())).encode() + version)
+    asked = [*compiler, "--version"]
+    version = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
+    digest = hashlib.sha256(repr((command, _cpu(), version)).encode())
     for path in sorted(HERE.iterdir()):
         if path.suffix in (".cpp", ".inc", ".h"):
             digest.update(path.read_bytes())
