@@ -290,7 +290,7 @@ def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(
 
 
 @pytest.mark.parametrize("num_slots", [1, 3])
-@pytest.mark.parametrize("family", ["llama", "gemma3", "phi3"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma3", "phi3"])
 def test_the_matrix_unit_is_as_near_to_float32_as_pytorch(
     family: str, num_slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,13 +27,13 @@ class SlotCache:
         self.tokens: list[list[int]] = [[] for _ in range(num_slots)]
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def layer(self, inputs: LayerInputs) -> tuple[Tensor, Tensor]:
-        """The (keys, values) of this layer; zeros where nothing was written, so that masked garbage stays finite."""
-        if inputs.layer not in self._layers:
-            _, H_kv, _, D = inputs.key.shape
-            shape = (self.num_slots, self.capacity, H_kv * D)
-            self._layers[inputs.layer] = (inputs.key.new_zeros(shape), inputs.value.new_zeros(shape))
-        return self._layers[inputs.layer]
+    def layer(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The (keys, values) of this layer, of the dtype and on the device of `like`; zeros where nothing was written,
+        so that masked garbage stays finite."""
+        if layer not in self._layers:
+            shape = (self.num_slots, self.capacity, width)
+            self._layers[layer] = (like.new_zeros(shape), like.new_zeros(shape))
+        return self._layers[layer]
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
         """Make the first `length` tokens of `target` those of `source`."""
@@ -81,29 +81,32 @@ class CachePlan:
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         self._cache = cache
-        self._spans = spans
+        self._sequences = spans
         self._device = device
         lengths = [span.end - span.start for span in spans]
         firsts = itertools.accumulate(lengths, initial=0)
         rows = [(s.slot, first, length, s.start) for s, first, length in zip(spans, firsts, lengths, strict=False)]
-        self._rows = torch.tensor(rows, dtype=torch.int32)
+        self.spans = torch.tensor(rows, dtype=torch.int32)
+
+    def blocks(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        return self._cache.layer(layer, width, like)
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         if not ops.blocks_fit(inputs.query):
             return self._without_blocks.attend(inputs)
-        keys, values = self._cache.layer(inputs)
+        keys, values = _layer(self._cache, inputs)
         query, key, value = (_tokens(x) for x in (inputs.query, inputs.key, inputs.value))
         if len(key) > 1 and key.stride(0) != value.stride(0):
             key, value = key.contiguous(), value.contiguous()
-        ops.store(key, value, keys, values, self._rows)
-        return ops.attend(query, keys, values, self._rows, inputs.scale, inputs.window)[None]
+        ops.store(key, value, keys, values, self.spans)
+        return ops.attend(query, keys, values, self.spans, inputs.scale, inputs.window)[None]
 
     @functools.cached_property
     def _without_blocks(self) -> AttentionPlan:
         """For head sizes, dtypes and devices that have no kernel."""
-        if all(span.end - span.start == 1 for span in self._spans):
-            return _DecodePlan(self._cache, self._spans, self._device)
-        return _PrefillPlan(self._cache, self._spans)
+        if all(span.end - span.start == 1 for span in self._sequences):
+            return _DecodePlan(self._cache, self._sequences, self._device)
+        return _PrefillPlan(self._cache, self._sequences)
 
 
 class _PrefillPlan:
@@ -115,7 +118,7 @@ class _PrefillPlan:
         self._masks: dict[tuple[int, int, int], Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
-        keys, values = self._cache.layer(inputs)
+        keys, values = _layer(self._cache, inputs)
         new_keys, new_values = (_flat(x) for x in (inputs.key, inputs.value))
         outputs, offset = [], 0
         for span in self._spans:
@@ -159,7 +162,7 @@ class _DecodePlan:
         self._masks: dict[int, Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
-        keys, values = self._cache.layer(inputs)
+        keys, values = _layer(self._cache, inputs)
         keys.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.key))
         values.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.value))
         query = inputs.query[0].transpose(0, 1)[:, :, None]
@@ -183,6 +186,11 @@ class _DecodePlan:
             mask = visible(self._row_positions[:, None], keys[None], window)[:, None, None]
             self._masks[window] = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
         return self._masks[window]
+
+
+def _layer(cache: SlotCache, inputs: LayerInputs) -> tuple[Tensor, Tensor]:
+    _, H_kv, _, D = inputs.key.shape
+    return cache.layer(inputs.layer, H_kv * D, inputs.key)
 
 
 def _blocks(length: int) -> int:

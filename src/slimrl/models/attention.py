@@ -41,6 +41,17 @@ class AttentionPlan(Protocol):
         """The attention output, shape (1, T, H, D)."""
 
 
+class BlockPlan(AttentionPlan, Protocol):
+    """A plan for new tokens of sequences in a cache, where kernels can read and write what it knows themselves."""
+
+    @property
+    def spans(self) -> Tensor:
+        """(S, 4), int32, as for `native/ops.py`: slot, first of the new tokens, how many, position of the first."""
+
+    def blocks(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        """The layer's keys and values, (slots, capacity, width) each, of the dtype and on the device of `like`."""
+
+
 def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Scaled dot-product attention where several query heads share a key head, without copying the keys.
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from slimrl.models.attention import AttentionPlan
+from slimrl.models.attention import AttentionPlan, BlockPlan
 
 
 def hidden_states(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan | None) -> Tensor:
@@ -32,7 +32,7 @@ class Forward(Protocol):
     """The two halves for sampling. `refresh` says that the module's weights have changed, for those who keep copies,
     and `release` that they may let go of these until the next call."""
 
-    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor: ...
+    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor: ...
 
     def logits(self, hidden_ND: Tensor) -> Tensor: ...
 

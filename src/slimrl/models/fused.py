@@ -2,34 +2,27 @@
 
 Decoding a few dozen rows, a transformers layer makes some 40 small calls, and half of a step's time is not arithmetic.
 For the common decoder layer (norm, attention with rotary positions, norm, gated MLP) this makes the same computation in
-nine, of `models/native`. Linear layers that read the same input are one product, and their weights lie in the order in
-which the processor reads them. Those are copies: after an update of the policy, `refresh`.
+ten, of `models/native` and oneDNN. Linear layers that read the same input are one product, and their weights lie in the
+order in which the processor reads them. Those are copies: after an update of the policy, `refresh`.
 
 Knows nothing of caches: what attends to what is the `AttentionPlan`'s business, as everywhere.
 """
 
 import platform
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
-from slimrl.models.forward import Forward, ModuleForward
 from slimrl.models.native import ops
 
 # The architectures whose layers are of that kind, by `config.model_type`. SmolLM and SmolLM2 are `llama`.
 FUSED = ("llama", "qwen2", "qwen3")
 # Their layers' products: three into attention, one out of it, three of the MLP. Only the first three may have a bias.
 LINEARS = tuple(f"self_attn.{x}_proj" for x in "qkvo") + tuple(f"mlp.{x}_proj" for x in ("gate", "up", "down"))
-
-
-@torch.inference_mode()
-def sampling_forward(module: nn.Module) -> Forward:
-    """The fastest forward there is for the module."""
-    return FusedForward(module) if can_fuse(module) else ModuleForward(module)
 
 
 def can_fuse(module: nn.Module) -> bool:
@@ -52,7 +45,7 @@ class FusedForward:
     def __init__(self, module: nn.Module) -> None:
         causal: Any = module
         self._decoder = causal.get_decoder()
-        self._head = _product([causal.get_output_embeddings()])
+        self._head = _Product([causal.get_output_embeddings()])
         self._layers = [_Layer(layer, causal.config) for layer in self._decoder.layers]
         self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
 
@@ -92,25 +85,26 @@ class _Layer:
         self._num_key = attention.k_proj.out_features // self._head_dim
         self._window = window_of(config, self._index)
         self._before, self._after = layer.input_layernorm, layer.post_attention_layernorm
-        self._head_norms = (attention.q_norm, attention.k_norm) if config.model_type == "qwen3" else None
-        self._qkv = _product([attention.q_proj, attention.k_proj, attention.v_proj])
-        self._out = _product([attention.o_proj])
-        self._mix = _mix(mlp.gate_proj, mlp.up_proj)
-        self._down = _product([mlp.down_proj])
-        self.products: tuple[Product, ...] = (self._qkv, self._out, self._mix, self._down)
+        self._head_norms = norms_of_heads(attention, config)
+        self._qkv = _Product([attention.q_proj, attention.k_proj, attention.v_proj])
+        self._out = _Product([attention.o_proj])
+        self._gate, self._up, self._down = (
+            _Product([linear]) for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+        )
+        self.products = (self._qkv, self._out, self._gate, self._up, self._down)
 
     def __call__(self, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
         T = len(hidden_TD)
         heads = self._qkv(_normed(hidden_TD, self._before)).view(T, -1, self._head_dim)
         query, key, value = heads.split((self._num_query, self._num_key, self._num_key), 1)
-        if self._head_norms is not None:
-            for part, norm in zip((query, key), self._head_norms, strict=True):
-                ops.norm(part, norm.weight, norm.variance_epsilon, out=part)
+        for part, norm in zip((query, key), self._head_norms, strict=False):
+            ops.norm(part, norm.weight, norm.variance_epsilon, out=part)
         rotated = heads[:, : self._num_query + self._num_key]
         ops.rotate(rotated, *rotary, out=rotated)
         inputs = LayerInputs(self._index, head_rows(query), head_rows(key), head_rows(value), self._scale, self._window)
         hidden_TD = self._out(plan.attend(inputs).reshape(T, -1), plus=hidden_TD)
-        return self._down(self._mix(_normed(hidden_TD, self._after)), plus=hidden_TD)
+        normed_TD = _normed(hidden_TD, self._after)
+        return self._down(ops.gate_mix(self._gate(normed_TD), self._up(normed_TD)), plus=hidden_TD)
 
 
 def rotary_factors(decoder: Any, hidden_TD: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,6 +120,11 @@ def window_of(config: Any, layer: int) -> int:
     return int(config.sliding_window) if sliding else 0
 
 
+def norms_of_heads(attention: Any, config: Any) -> tuple[Any, ...]:
+    """The norms of query and key heads, if there are any."""
+    return (attention.q_norm, attention.k_norm) if config.model_type == "qwen3" else ()
+
+
 def head_rows(heads: Tensor) -> Tensor:
     """(T, H, D) as (1, H, T, D)."""
     return heads.transpose(0, 1)[None]
@@ -135,51 +134,10 @@ def _normed(hidden: Tensor, norm: Any) -> Tensor:
     return ops.norm(hidden, norm.weight, norm.variance_epsilon)
 
 
-class Product(Protocol):
-    """Linear layers with the same input as one product, plus a tensor of the result's shape if one is given."""
-
-    def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor: ...
-
-    def refresh(self) -> None: ...
-
-    def release(self) -> None: ...
-
-
-def _product(linears: Sequence[nn.Linear]) -> Product:
-    if all(ops.packable(linear.weight) for linear in linears):
-        return _TileProduct(linears)
-    return _PlainProduct(linears)
-
-
-def _mix(gate: nn.Linear, up: nn.Linear) -> Product:
-    """silu(gate x) up x."""
-    if all(ops.packable(linear.weight) for linear in (gate, up)):
-        return _TileProduct([gate, up], halves=True)
-    return _Mix(gate, up)
-
-
-class _TileProduct:
-    """On the processor's matrix unit."""
-
-    def __init__(self, linears: Sequence[nn.Linear], halves: bool = False) -> None:
-        self._linears = linears
-        self._packed = ops.Packed([linear.weight.detach() for linear in linears], halves)
-        self._bias = _joint_bias(linears)
-
-    def refresh(self) -> None:
-        self._packed.refresh()
-        self._bias = _joint_bias(self._linears)
-
-    def release(self) -> None:
-        self._packed.release()
-
-    def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
-        return self._packed(hidden, plus, self._bias)
-
-
-class _PlainProduct:
-    """As PyTorch computes it, or oneDNN with the weights in an order of its own, into which PyTorch otherwise brings
-    them anew on every call."""
+class _Product:
+    """Linear layers with the same input as one product, plus a tensor of the result's shape if one is given. As PyTorch
+    computes it, or oneDNN with the weights in an order of its own, into which PyTorch otherwise brings them anew on
+    every call."""
 
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         self._linears = linears
@@ -208,25 +166,6 @@ class _PlainProduct:
         else:
             result = pointwise.binary(hidden, plus, self._weight, self._bias, "add")
         return result
-
-
-class _Mix:
-    """Two products and the operation that joins them."""
-
-    def __init__(self, gate: nn.Linear, up: nn.Linear) -> None:
-        self._gate, self._up = _product([gate]), _product([up])
-
-    def refresh(self) -> None:
-        self._gate.refresh()
-        self._up.refresh()
-
-    def release(self) -> None:
-        self._gate.release()
-        self._up.release()
-
-    def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:
-        assert plus is None
-        return ops.gate_mix(self._gate(hidden), self._up(hidden))
 
 
 def _has_onednn(dtype: torch.dtype) -> bool:

@@ -14,6 +14,10 @@ from transformers import (
     LlamaForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 from slimrl.models.attention import ATTENTION
@@ -73,6 +77,16 @@ def wide_policy(family: str) -> nn.Module:
         module: nn.Module
         if family == "llama":
             module = LlamaForCausalLM(LlamaConfig(**shape, tie_word_embeddings=False))
+        elif family == "qwen2":  # with biases, and two layers of three that look back 40 positions
+            del shape["head_dim"]
+            windows = {"use_sliding_window": True, "sliding_window": 40, "max_window_layers": 1}
+            sizes = {"hidden_size": 256, "num_hidden_layers": 3}
+            module = Qwen2ForCausalLM(Qwen2Config(**{**shape, **sizes}, **windows, tie_word_embeddings=True))
+            for name, parameter in module.named_parameters():
+                if name.endswith("bias"):
+                    nn.init.normal_(parameter)
+        elif family == "qwen3":  # with norms of heads
+            module = Qwen3ForCausalLM(Qwen3Config(**shape, tie_word_embeddings=True))
         elif family == "phi3":  # whose queries, keys and values are parts of one projection
             module = Phi3ForCausalLM(Phi3Config(**shape, tie_word_embeddings=False))
         else:

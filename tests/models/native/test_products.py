@@ -29,14 +29,14 @@ def test_a_product_is_the_exact_one_rounded(T):
         packed, exact = ops.Packed([weight]), exact_product(x, weight)
         assert_rounded(packed(x), exact)
         assert_rounded(packed(x, plus=plus), exact + plus.double())
-        assert_rounded(packed(x, bias=bias), exact + bias.double())
+        assert_rounded(ops.Packed([weight], biases=[bias])(x), exact + bias.double())
 
 
 @pytest.mark.parametrize("widths", [(16, 16, 16), (48, 16, 32), (144, 16, 16), (16, 64)])
 def test_several_layers_with_one_input_are_one_product(widths):
     weights = [random(N, 64, seed=N + place) for place, N in enumerate(widths)]
     x, bias = random(37, 64), random(sum(widths), seed=2)
-    together = ops.Packed(weights)(x, bias=bias)
+    together = ops.Packed(weights, biases=[bias])(x)
     assert_rounded(together, exact_product(x, torch.cat(weights)) + bias.double())
 
 

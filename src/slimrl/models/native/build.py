@@ -21,7 +21,7 @@ import torch
 from slimrl.models.store import cache_root, say
 
 HERE = Path(__file__).parent
-SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp")
+SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp", "decoder.cpp")
 # No option that lets results depend on how a compiler regroups sums, or forgets what is not finite.
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 TIMEOUT_S = 300

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "numbers.h"
+#include "rows.h"
 
 namespace {
 

@@ -8,6 +8,7 @@ import ctypes
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from slimrl.models.native.build import library
 PANEL = 32  # outputs that the weights of a product are packed by
 POSITIONS = 32  # that a block of the cache consists of
 PERIOD = 4096  # the length of thresholds for `adamw` is a multiple of it
+
+Argument = Tensor | int | float | ctypes.Structure | ctypes.Array[Any] | None
 
 _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
@@ -37,13 +40,13 @@ def _has_tiles() -> bool:
     return kernels is not None and bool(kernels.has_tiles())
 
 
-def _call(name: str, *arguments: Tensor | int | float | ctypes.Structure | None) -> None:
+def call(name: str, *arguments: Argument) -> None:
     """Call a kernel with tensors as pointers, the other arguments by value, and PyTorch's number of threads last."""
     converted = [_converted(argument) for argument in arguments]
     getattr(library(), name)(*converted, ctypes.c_int(torch.get_num_threads()))
 
 
-def _converted(argument: Tensor | int | float | ctypes.Structure | None) -> object:
+def _converted(argument: Argument) -> object:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
     if isinstance(argument, int):
@@ -56,40 +59,49 @@ def _converted(argument: Tensor | int | float | ctypes.Structure | None) -> obje
 class Packed:
     """The weights of linear layers with one input, in the order in which the matrix unit reads them.
 
-    `together` (N_i, K) are the layers' weights, which change in place; `halves` says that there are two, a gate and
-    what it gates. `refresh` after they have changed; `release` lets go of the copy, until it is needed or refreshed. K
-    is a multiple of 32 and every N_i one of 16.
+    `together` (N_i, K) are the layers' weights and `biases` (N_i), if any, their biases, which change in place;
+    `halves` says that there are two, a gate and what it gates. `refresh` after they have changed; `release` lets go of
+    the copy, until it is needed or refreshed. K is a multiple of 32 and every N_i one of 16.
     """
 
-    def __init__(self, together: Sequence[Tensor], halves: bool = False) -> None:
+    def __init__(self, together: Sequence[Tensor], halves: bool = False, biases: Sequence[Tensor] = ()) -> None:
         assert all(packable(weight) for weight in together) and (not halves or len(together) == 2), together
         self._together = together
         self._halves = halves
+        self._biases = biases
         self.outputs = sum(len(weight) for weight in together)
         self.inputs = together[0].shape[1]
         self._panels: Tensor | None = None
+        self._bias: Tensor | None = None
 
     def release(self) -> None:
-        self._panels = None
+        self._panels = self._bias = None
 
     def refresh(self) -> None:
         if self._panels is None:
             panels = -(-self.outputs // PANEL)
             self._panels = torch.zeros(panels * PANEL * self.inputs, dtype=torch.bfloat16)
+        self._bias = torch.cat(list(self._biases)) if self._biases else None
         first = 0
         for number, weight in enumerate(self._together):
             half = number if self._halves else -1
-            _call("pack", weight, len(weight), self.inputs, first, half, self._panels)
+            call("pack", weight, len(weight), self.inputs, first, half, self._panels)
             first += len(weight)
 
-    def __call__(self, x_TK: Tensor, plus: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        """(T, N): the product, plus `plus` (T, N) or `bias` (N). Of halves (T, N / 2): silu(gate) times the other."""
+    def copies(self) -> tuple[Tensor, Tensor | None]:
+        """The packed weights and the joint bias."""
         if self._panels is None:
             self.refresh()
+        assert self._panels is not None
+        return self._panels, self._bias
+
+    def __call__(self, x_TK: Tensor, plus: Tensor | None = None) -> Tensor:
+        """(T, N): the product, plus `plus` (T, N) or else the bias. Of halves (T, N / 2): silu(gate) up."""
+        panels, bias = self.copies()
         width = self.outputs // 2 if self._halves else self.outputs
         out = torch.empty(len(x_TK), width, dtype=x_TK.dtype)
         then = 2 if self._halves else 0 if plus is None else 1
-        _call("product", x_TK, len(x_TK), self.inputs, self._panels, self.outputs, out, plus, bias, then)
+        call("product", x_TK, len(x_TK), self.inputs, panels, self.outputs, out, plus, bias, then)
         return out
 
 
@@ -118,7 +130,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
     inner = x.shape[1] if x.dim() == 3 else 1
     rows = x.numel() // D
     name = f"norm_{_SUFFIX[x.dtype]}"
-    _call(name, x, weight, eps, out, scales, rows, inner, x.stride(0), out.stride(0), D)
+    call(name, x, weight, eps, out, scales, rows, inner, x.stride(0), out.stride(0), D)
 
 
 def norm_backward(
@@ -128,7 +140,7 @@ def norm_backward(
     grad_x, grad_weight = torch.empty_like(x), torch.empty(weight.shape, dtype=torch.float32)
     D = x.shape[-1]
     name = f"norm_backward_{_SUFFIX[x.dtype]}"
-    _call(name, grad, x, weight, scales, plus, grad_x, grad_weight, x.numel() // D, D)
+    call(name, grad, x, weight, scales, plus, grad_x, grad_weight, x.numel() // D, D)
     return grad_x, grad_weight.to(weight.dtype)
 
 
@@ -138,21 +150,21 @@ def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, out: Tensor | None = None, b
     T, H, D = x_THD.shape
     result = torch.empty(T, H, D, dtype=x_THD.dtype) if out is None else out
     strides = x_THD.stride(0), result.stride(0)
-    _call(f"rotate_{_SUFFIX[x_THD.dtype]}", x_THD, result, cos, sin, -1.0 if back else 1.0, T, H, D, *strides)
+    call(f"rotate_{_SUFFIX[x_THD.dtype]}", x_THD, result, cos, sin, -1.0 if back else 1.0, T, H, D, *strides)
     return result
 
 
 def gate_mix(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) up."""
     mixed = torch.empty_like(gate)
-    _call(f"gate_mix_{_SUFFIX[gate.dtype]}", gate, up, mixed, gate.numel())
+    call(f"gate_mix_{_SUFFIX[gate.dtype]}", gate, up, mixed, gate.numel())
     return mixed
 
 
 def gate_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of `gate` and `up`, and `gate_mix` once more. Overwrites `grad`, which becomes the first of them."""
     grad_up, mixed = torch.empty_like(up), torch.empty_like(up)
-    _call(f"gate_backward_{_SUFFIX[gate.dtype]}", grad, gate, up, grad, grad_up, mixed, gate.numel())
+    call(f"gate_backward_{_SUFFIX[gate.dtype]}", grad, gate, up, grad, grad_up, mixed, gate.numel())
     return grad, grad_up, mixed
 
 
@@ -161,7 +173,7 @@ def sample(logits_NV: Tensor, temperature_N: Tensor, uniform_N: Tensor) -> tuple
     number in [0, 1), float64; the first of the largest logits where the temperature (float32) is 0."""
     N, V = logits_NV.shape
     token_N, logprob_N = torch.empty(N, dtype=torch.int64), torch.empty(N, dtype=torch.float32)
-    _call(f"sample_{_SUFFIX[logits_NV.dtype]}", logits_NV, temperature_N, uniform_N, token_N, logprob_N, N, V)
+    call(f"sample_{_SUFFIX[logits_NV.dtype]}", logits_NV, temperature_N, uniform_N, token_N, logprob_N, N, V)
     return token_N, logprob_N
 
 
@@ -171,7 +183,7 @@ def logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[T
     results = torch.empty(3, N, dtype=torch.float32)
     logsumexp_N, logprob_N, entropy_N = results
     name = f"logprobs_{_SUFFIX[logits_NV.dtype]}"
-    _call(name, logits_NV, target_N, temperature, logsumexp_N, logprob_N, entropy_N, N, V)
+    call(name, logits_NV, target_N, temperature, logsumexp_N, logprob_N, entropy_N, N, V)
     return logsumexp_N, logprob_N, entropy_N
 
 
@@ -181,7 +193,7 @@ def logprobs_backward(
     """Logits become their gradient, given that of the log-probabilities over the temperature, `weight_N` (float32)."""
     N, V = logits_NV.shape
     name = f"logprobs_backward_{_SUFFIX[logits_NV.dtype]}"
-    _call(name, logits_NV, target_N, weight_N, temperature, logsumexp_N, N, V)
+    call(name, logits_NV, target_N, weight_N, temperature, logsumexp_N, N, V)
 
 
 class AdamWSettings(ctypes.Structure):
@@ -210,7 +222,7 @@ def adamw(master: Master, gradient: Tensor, settings: AdamWSettings) -> None:
     assert len(master.threshold) % PERIOD == 0 and gradient.numel() == weight.numel()
     exact, rough = (gradient, None) if gradient.dtype == torch.float32 else (None, gradient)
     state = weight, master.low, master.threshold, len(master.threshold), master.mean, master.square
-    _call(f"adamw_{_SUFFIX[weight.dtype]}", *state, rough, exact, weight.numel(), settings)
+    call(f"adamw_{_SUFFIX[weight.dtype]}", *state, rough, exact, weight.numel(), settings)
 
 
 def blocks_fit(heads: Tensor) -> bool:
@@ -225,7 +237,7 @@ def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tenso
     _T, H_kv, D = key.shape
     assert blocks_fit(key) and key[0].is_contiguous() and value[0].is_contiguous()
     assert len(key) == 1 or key.stride(0) == value.stride(0)
-    _call("store", key, value, key.stride(0), keys, values, spans, len(spans), keys.shape[1], H_kv, D)
+    call("store", key, value, key.stride(0), keys, values, spans, len(spans), keys.shape[1], H_kv, D)
 
 
 def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale: float, window: int) -> Tensor:
@@ -236,7 +248,7 @@ def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale
     out = torch.empty(T, H, D, dtype=query_THD.dtype)
     _slots, capacity, width = keys.shape
     shape = len(spans), capacity, H, width // D, D
-    _call("attend", query_THD, query_THD.stride(0), keys, values, out, spans, *shape, float(scale), window)
+    call("attend", query_THD, query_THD.stride(0), keys, values, out, spans, *shape, float(scale), window)
     return out
 
 
@@ -254,7 +266,7 @@ def packed_attend(query: Tensor, key: Tensor, value: Tensor, stretches: Stretche
     """Attention (T, H, D) of query (T, H, D) to key and value (T, H_kv, D), all contiguous, and the log-sum-exp (T, H)
     of the scaled scores, which the backward pass needs."""
     out, logsumexp = torch.empty_like(query), torch.empty(query.shape[:2], dtype=torch.float32)
-    _call("packed_attend", query, key, value, out, logsumexp, *_packed(query, key, stretches))
+    call("packed_attend", query, key, value, out, logsumexp, *_packed(query, key, stretches))
     return out, logsumexp
 
 
@@ -265,7 +277,7 @@ def packed_backward(
     query, key, value = inputs
     grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
     shape = _packed(query, key, stretches)
-    _call("packed_backward", query, key, value, out, grad, logsumexp, *grads, *shape)
+    call("packed_backward", query, key, value, out, grad, logsumexp, *grads, *shape)
     return grads
 
 

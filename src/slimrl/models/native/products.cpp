@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "tiles.h"
+#include "teams.h"
 
 // Whether this process may use the AMX unit.
 #ifdef __AMX_BF16__
@@ -27,8 +27,6 @@ namespace {
 constexpr int PANEL = 32, ROWS = 32, DEPTH = 32;  // outputs of a panel, rows of a block, inputs of a tile
 constexpr int LINE = 32, LINES = 32;              // numbers in a cache line, lines of a pair of tiles
 constexpr int SUPER = 256;                        // rows that pass over a panel while it is in the cache
-
-enum Then { NOTHING, ADD, GATE };  // what happens to the results: as in `product` below
 
 template <int row_tiles>
 void block(const bf16* x, int64_t K, const bf16* panel, const bf16* fetch, int lines, float* sums) {
@@ -96,41 +94,48 @@ extern "C" void pack(const bf16* weight, int64_t N, int64_t K, int64_t first, in
     }
 }
 
-// out (M, N) = x (M, K) times the packed weights; `then` 1 adds `plus` (M, N); 2 makes (M, N / 2) silu(gate) up of
-// weights packed in halves. `bias` (N), where there is one, is added if nothing else is.
+void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then) {
+    const bf16* bias = weights.bias;
+    const int64_t K = weights.K, N = weights.N;
+    const int64_t panels = (N + PANEL - 1) / PANEL, width = then == GATE ? N / 2 : N;
+    alignas(64) float sums[ROWS * PANEL];
+    // Rows that do not fill a tile, followed by what does no harm.
+    const int64_t whole = M / TILE * TILE;
+    std::vector<bf16> rest(whole < M ? TILE * K : 0);
+    if (whole < M) std::memcpy(rest.data(), x + whole * K, (M - whole) * K * sizeof(bf16));
+    for (int64_t begin = 0; begin < M; begin += SUPER) {
+        const int64_t end = begin + SUPER < M ? begin + SUPER : M;
+#pragma omp for schedule(static) nowait
+        for (int64_t panel = 0; panel < panels; panel++) {
+            const bf16* packed = weights.packed + panel * K * PANEL;
+            const int64_t column = panel * (then == GATE ? TILE : PANEL);
+            const int columns = width - column < PANEL ? int(width - column) : PANEL;
+            // The next panel comes into the cache little by little, while this one is computed with.
+            const int lines = LINES * ROWS / int(std::max<int64_t>(end - begin, ROWS)) + 1;
+            const bf16* fetch = packed + K * PANEL;
+            for (int64_t row = begin; row < end; fetch += lines * LINE * (K / DEPTH)) {
+                const int rows = row + ROWS <= whole ? ROWS : row < whole ? TILE : int(M - row);
+                if (rows == ROWS)
+                    block<2>(x + row * K, K, packed, fetch, lines, sums);
+                else
+                    block<1>(row < whole ? x + row * K : rest.data(), K, packed, fetch, lines, sums);
+                finish(sums, rows, columns, out + row * width + column, plus + row * width + column,
+                       bias == nullptr ? nullptr : bias + column, width, then);
+                row += rows;
+            }
+        }
+    }
+#pragma omp barrier
+}
+
+// out (M, N) = x (M, K) times the packed weights; `then` 1 adds `plus` (M, N), which may be `out`; 2 makes (M, N / 2)
+// silu(gate) up of weights packed in halves. `bias` (N), where there is one, is added if nothing else is.
 extern "C" void product(const bf16* x, int64_t M, int64_t K, const bf16* packed, int64_t N, bf16* out, const bf16* plus,
                         const bf16* bias, int64_t then, int threads) {
-    const int64_t panels = (N + PANEL - 1) / PANEL, width = then == GATE ? N / 2 : N;
 #pragma omp parallel num_threads(threads)
     {
         Tiles tiles;
-        alignas(64) float sums[ROWS * PANEL];
-        // Rows that do not fill a tile, followed by what does no harm.
-        const int64_t whole = M / TILE * TILE;
-        std::vector<bf16> rest(whole < M ? TILE * K : 0);
-        if (whole < M) std::memcpy(rest.data(), x + whole * K, (M - whole) * K * sizeof(bf16));
-        for (int64_t begin = 0; begin < M; begin += SUPER) {
-            const int64_t end = begin + SUPER < M ? begin + SUPER : M;
-#pragma omp for schedule(static) nowait
-            for (int64_t panel = 0; panel < panels; panel++) {
-                const bf16* weights = packed + panel * K * PANEL;
-                const int64_t column = panel * (then == GATE ? TILE : PANEL);
-                const int columns = width - column < PANEL ? int(width - column) : PANEL;
-                // The next panel comes into the cache little by little, while this one is computed with.
-                const int lines = LINES * ROWS / int(std::max<int64_t>(end - begin, ROWS)) + 1;
-                const bf16* fetch = weights + K * PANEL;
-                for (int64_t row = begin; row < end; fetch += lines * LINE * (K / DEPTH)) {
-                    const int rows = row + ROWS <= whole ? ROWS : row < whole ? TILE : int(M - row);
-                    if (rows == ROWS)
-                        block<2>(x + row * K, K, weights, fetch, lines, sums);
-                    else
-                        block<1>(row < whole ? x + row * K : rest.data(), K, weights, fetch, lines, sums);
-                    finish(sums, rows, columns, out + row * width + column, plus + row * width + column,
-                           bias == nullptr ? nullptr : bias + column, width, Then(then));
-                    row += rows;
-                }
-            }
-        }
+        team_product({packed, bias, K, N}, x, M, out, plus, Then(then));
     }
 }
 #endif

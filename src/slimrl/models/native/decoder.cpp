@@ -1,0 +1,61 @@
+// The layers of a decoder (norm, attention with rotary positions, norm, gated MLP) for new tokens, in one call: with a
+// few dozen tokens there is so little to do between two products that calling for it took as long as doing it.
+#include "rows.h"
+#include "teams.h"
+
+#ifdef __AMX_BF16__
+// One layer: pointers only. `key_norm` and `query_norm` are null where heads are not normed, and so is an absent bias.
+struct Layer {
+    const bf16 *before, *after, *query_norm, *key_norm;  // the norms' weights
+    const bf16 *qkv, *bias, *out, *mix, *down;           // packed weights; `mix` in halves: a gate and what it gates
+    bf16 *keys, *values;                                 // the cache
+    int64_t window;                                      // how many positions are looked back; 0 means all
+};
+
+// What all layers have in common: numbers of the hidden state, of the MLP's inside, of heads, of one head, of positions
+// in a slot of the cache.
+struct Decoder {
+    int64_t hidden, inner, H, H_kv, D, capacity;
+    float eps, scale;
+};
+
+// hidden (T, hidden) goes through all layers. `cosines` and `sines` (T, D / 2) are of the tokens' positions; `scratch`
+// has room for T (hidden + H D + (H + 2 H_kv) D + inner) numbers.
+extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* decoder, bf16* hidden, int64_t T,
+                       const bf16* cosines, const bf16* sines, const Span* spans, int64_t num_spans, bf16* scratch,
+                       int threads) {
+    const int64_t width = decoder->hidden, inner = decoder->inner, H = decoder->H, H_kv = decoder->H_kv, D = decoder->D;
+    const int64_t stride = (H + 2 * H_kv) * D;
+    const float eps = decoder->eps;
+    bf16 *normed = scratch, *heads = normed + T * width, *attended = heads + T * stride, *mixed = attended + T * H * D;
+    const std::vector<Token> tokens = tokens_of(spans, num_spans);
+    const std::vector<Item> items = items_of(spans, num_spans, H, H_kv);
+#pragma omp parallel num_threads(threads)
+    {
+        Tiles tiles;
+        for (const Layer* layer = layers; layer < layers + num_layers; layer++) {
+            const Cache cache{layer->keys, layer->values, decoder->capacity, H_kv, D};
+#pragma omp for schedule(static)
+            for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->before, eps, width, normed + t * width);
+            team_product({layer->qkv, layer->bias, width, stride}, normed, T, heads, nullptr, NOTHING);
+#pragma omp for schedule(static)
+            for (size_t t = 0; t < tokens.size(); t++) {
+                const int64_t row = tokens[t].row, turn = row * D / 2;
+                bf16 *query = heads + row * stride, *key = query + H * D, *value = key + H_kv * D;
+                for (bf16* head = query; head < value; head += D) {
+                    const bf16* norm = head < key ? layer->query_norm : layer->key_norm;
+                    if (norm != nullptr) norm_row(head, norm, eps, D, head);
+                    rotate_head(head, cosines + turn, sines + turn, 1.0f, D, head);
+                }
+                store_token(cache, tokens[t], key, value);
+            }
+            team_attend(cache, items, {heads, stride, H, decoder->scale, layer->window}, attended);
+            team_product({layer->out, nullptr, H * D, width}, attended, T, hidden, hidden, ADD);
+#pragma omp for schedule(static)
+            for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->after, eps, width, normed + t * width);
+            team_product({layer->mix, nullptr, width, 2 * inner}, normed, T, mixed, nullptr, GATE);
+            team_product({layer->down, nullptr, inner, width}, mixed, T, hidden, hidden, ADD);
+        }
+    }
+}
+#endif

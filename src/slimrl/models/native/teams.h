@@ -1,0 +1,57 @@
+// Work that all threads of an OpenMP team share, of which kernels are made. Every thread of the team makes the call,
+// while it has `Tiles`; when one returns, all have finished.
+#pragma once
+#include <vector>
+
+#include "tiles.h"
+
+#ifdef __AMX_BF16__
+// The weights of a linear layer in the order of `pack` in `products.cpp`.
+struct Weights {
+    const bf16* packed;
+    const bf16* bias;  // or null
+    int64_t K, N;
+};
+
+enum Then { NOTHING, ADD, GATE };  // what happens to a product: as in `product`
+
+void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then);
+
+// One layer's keys and values: (slots, capacity, H_kv * D) each, in the order described in `attention.cpp`.
+struct Cache {
+    bf16 *keys, *values;
+    int64_t capacity, H_kv, D;
+};
+
+// New tokens of one sequence, as `attend` gets them.
+struct Span {
+    int32_t slot, first_row, count, start;
+};
+
+// One of them: its row, and its place in the cache.
+struct Token {
+    int64_t row, slot, position;
+};
+
+std::vector<Token> tokens_of(const Span* spans, int64_t num_spans);
+
+void store_token(const Cache& cache, const Token& token, const bf16* key, const bf16* value);
+
+// Rows of one sequence: query heads that share a key head, of consecutive tokens. Row r is the head r % share of the
+// token r / share, counted from the first of the span.
+struct Item {
+    Span span;
+    int head, begin, end;
+};
+
+std::vector<Item> items_of(const Span* spans, int64_t num_spans, int64_t H, int64_t H_kv);
+
+struct Queries {
+    const bf16* rows;  // (T, H, D), `stride` numbers apart
+    int64_t stride, H;
+    float scale;
+    int64_t window;  // how many positions they look back; 0 means all
+};
+
+void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out);
+#endif
