@@ -18,8 +18,9 @@ from slimrl.models.native import ops
 
 
 class SlotCache:
-    """Keys and values per layer, each (slots, capacity, H_kv * D), allocated when the layer is first seen. The capacity
-    is rounded up to whole blocks of positions; what lies where in a block is the plans' business."""
+    """Keys and values per layer, each (slots + 1, capacity, H_kv * D), allocated when the layer is first seen. The last
+    slot is nobody's: rows that are computed for nothing write there (`inference/graphs.py`). The capacity is rounded up
+    to whole blocks of positions; what lies where in a block is the plans' business."""
 
     def __init__(self, num_slots: int, capacity: int) -> None:
         self.num_slots = num_slots
@@ -31,7 +32,7 @@ class SlotCache:
         """The (keys, values) of this layer, of the dtype and on the device of `like`; zeros where nothing was written,
         so that masked garbage stays finite."""
         if layer not in self._layers:
-            shape = (self.num_slots, self.capacity, width)
+            shape = (self.num_slots + 1, self.capacity, width)
             self._layers[layer] = (like.new_zeros(shape), like.new_zeros(shape))
         return self._layers[layer]
 
@@ -180,12 +181,42 @@ class _DecodePlan:
         return out[:, :, 0][None]
 
     def _mask(self, window: int, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores: 0 or -inf. From a mask of booleans every layer would make it anew."""
         if window not in self._masks:
-            keys = torch.arange(self._num_keys, device=self._row_positions.device)
-            mask = visible(self._row_positions[:, None], keys[None], window)[:, None, None]
-            self._masks[window] = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+            self._masks[window] = _scores_mask(self._row_positions, self._num_keys, window, dtype)
         return self._masks[window]
+
+
+class RowsPlan:
+    """One new token for each of the first slots, row r in slot r, whatever that slot holds. Every number that may
+    differ from step to step is in a tensor: `positions_S`, and `places_S`, where its keys and values go, as rows of the
+    cache. So a step can be recorded and repeated. Rows attend to at most `num_keys` positions."""
+
+    def __init__(self, cache: SlotCache, positions_S: Tensor, places_S: Tensor, num_keys: int) -> None:
+        self._cache = cache
+        self._positions_S = positions_S
+        self._places_S = places_S
+        self._num_keys = num_keys
+        self._masks: dict[int, Tensor] = {}
+
+    def attend(self, inputs: LayerInputs) -> Tensor:
+        keys, values = _layer(self._cache, inputs)
+        keys.flatten(0, 1).index_copy_(0, self._places_S, _flat(inputs.key))
+        values.flatten(0, 1).index_copy_(0, self._places_S, _flat(inputs.value))
+        num_rows, H_kv = len(self._positions_S), inputs.key.shape[1]
+        key, value = (_heads(kv[:num_rows, : self._num_keys], H_kv) for kv in (keys, values))
+        query = inputs.query[0].transpose(0, 1)[:, :, None]
+        if inputs.window not in self._masks:
+            mask = _scores_mask(self._positions_S, self._num_keys, inputs.window, query.dtype)
+            self._masks[inputs.window] = mask
+        out = grouped_attention(query, key, value, self._masks[inputs.window], inputs.scale)
+        return out[:, :, 0][None]
+
+
+def _scores_mask(positions_S: Tensor, num_keys: int, window: int, dtype: torch.dtype) -> Tensor:
+    """What is added to the scores (S, 1, 1, num_keys): 0 or -inf. From booleans every layer would make it anew."""
+    keys = torch.arange(num_keys, device=positions_S.device)
+    mask = visible(positions_S[:, None], keys[None], window)[:, None, None]
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
 
 
 def _layer(cache: SlotCache, inputs: LayerInputs) -> tuple[Tensor, Tensor]:

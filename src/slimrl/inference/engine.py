@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from slimrl.inference.cache import CachePlan, SlotCache, Span
+from slimrl.inference.graphs import decode_graphs
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
@@ -60,6 +61,7 @@ class Engine:
         self._stop_ids = stop_ids
         self._device = next(module.parameters()).device
         self._cache = SlotCache(num_slots, capacity)
+        self._graphs = decode_graphs(self._forward, self._cache, self._device)
         self._scheduler = Scheduler(self._cache)
         self._lookup_tokens = lookup_tokens
         self.capacity = capacity
@@ -111,6 +113,8 @@ class Engine:
         """Let go of the cache, and of copies of the weights, while somebody else needs the memory. Only when no request
         is waiting or running; the next one brings everything back."""
         assert not self.busy, "an engine with requests cannot rest"
+        if self._graphs is not None:
+            self._graphs.forget()
         self._cache.release()
         self._forward.release()
 
@@ -120,6 +124,8 @@ class Engine:
         If it fails, the version is what it was."""
         self._scheduler.forget()
         self._forward.refresh()
+        if self._graphs is not None:
+            self._graphs.refresh()
         self.version = version
 
     @torch.inference_mode()
@@ -216,11 +222,7 @@ class Engine:
         return right
 
     def _decode(self, sequences: list[Request]) -> None:
-        positions = [s.computed for s in sequences]
-        spans = [Span(s.slot, s.computed, s.computed + 1) for s in sequences]
-        plan = CachePlan(self._cache, spans, self._device)
-        hidden_BD = self._forward.hidden(self._tensor([s.tokens[-1] for s in sequences]), self._tensor(positions), plan)
-        logits_BV = self._forward.logits(hidden_BD)
+        logits_BV = self._next_logits(sequences)
         if self._scheduler.num_demanding:
             _forbid_early_stops(logits_BV, sequences)
         uniforms = [uniform for s in sequences for uniform in s.uniforms(1)]
@@ -231,6 +233,16 @@ class Engine:
         for sequence, token, logprob in zip(sequences, tokens_B, logprobs_B, strict=True):
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
             self._append(sequence, token, logprob)
+
+    def _next_logits(self, sequences: list[Request]) -> torch.Tensor:
+        """The logits (B, V) behind each sequence's last token."""
+        if self._graphs is not None:
+            return self._graphs.logits([(s.slot, s.tokens[-1], s.computed) for s in sequences])
+        positions = self._tensor([s.computed for s in sequences])
+        plan = CachePlan(self._cache, [Span(s.slot, s.computed, s.computed + 1) for s in sequences], self._device)
+        return self._forward.logits(
+            self._forward.hidden(self._tensor([s.tokens[-1] for s in sequences]), positions, plan)
+        )
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
         sequence.tokens.append(token)

@@ -53,6 +53,10 @@ class ModuleForward:
     def logits(self, hidden_ND: Tensor) -> Tensor:
         return head_logits(self._module, hidden_ND)
 
+    def addresses(self) -> tuple[int, ...]:
+        """Where the weights lie."""
+        return tuple(parameter.data_ptr() for parameter in self._module.parameters())
+
     def refresh(self) -> None:
         """Nothing to do: there is no copy."""
 

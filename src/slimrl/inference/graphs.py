@@ -1,0 +1,115 @@
+"""Decoding on CUDA as recorded graphs: one launch a step instead of a thousand.
+
+A graph repeats the same operations on the same memory, so everything that differs between steps (tokens, positions,
+places in the cache) stands in tensors that are filled before, and shapes are rounded up: every slot up to the highest
+in use is a row, computed for nothing if it is idle, and attends to a rounded number of keys. For each pair of such
+numbers a graph is recorded when it is first needed. The weights are read where they are; new ones in their place need
+nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from slimrl.inference.cache import RowsPlan, SlotCache
+from slimrl.models.forward import ModuleForward
+
+FEWEST_KEYS = 256
+WARMUPS = 2  # runs before recording, in which libraries choose their kernels
+Fed = tuple[int, int, int]  # slot, token id, position
+
+
+class Recorder(Protocol):
+    """Makes work repeatable: returns its result's tensor, and what computes that anew."""
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]: ...
+
+
+class CudaRecorder:
+    """CUDA graphs that share one pool of memory: only one of them runs at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        aside = torch.cuda.Stream(self._device)
+        aside.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(aside):
+            for _ in range(WARMUPS):
+                work()
+        torch.cuda.current_stream(self._device).wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._pool):
+            result = work()
+        return result, graph.replay
+
+
+def decode_graphs(forward: object, cache: SlotCache, device: torch.device) -> "DecodeGraphs | None":
+    """For a module on CUDA; None elsewhere, where launching costs little."""
+    if device.type != "cuda" or not isinstance(forward, ModuleForward):
+        return None
+    return DecodeGraphs(forward, cache, device, CudaRecorder(device))
+
+
+class DecodeGraphs:
+    """The logits of one new token for any of the cache's slots."""
+
+    def __init__(self, forward: ModuleForward, cache: SlotCache, device: torch.device, recorder: Recorder) -> None:
+        self._forward = forward
+        self._cache = cache
+        self._recorder = recorder
+        # Token ids, positions and places in the cache, by slot.
+        self._inputs = torch.zeros(3, cache.num_slots, dtype=torch.long, device=device)
+        self._graphs: dict[tuple[int, int], tuple[Tensor, Callable[[], None]]] = {}
+        self._weights = forward.addresses()
+
+    def logits(self, fed: Sequence[Fed]) -> Tensor:
+        """(B, V) in the order of `fed`, until the next call."""
+        num_rows = _rounded(max(slot for slot, _, _ in fed) + 1, 1, self._cache.num_slots)
+        num_keys = _rounded(max(position for _, _, position in fed) + 1, FEWEST_KEYS, self._cache.capacity)
+        self._fill(fed)
+        if (num_rows, num_keys) not in self._graphs:
+            self._graphs[num_rows, num_keys] = self._record(num_rows, num_keys)
+        result_SV, replay = self._graphs[num_rows, num_keys]
+        replay()
+        slots = [slot for slot, _, _ in fed]
+        if slots == list(range(len(slots))):
+            return result_SV[: len(slots)]
+        return result_SV[torch.tensor(slots, device=result_SV.device)]
+
+    def forget(self) -> None:
+        """Drop all graphs: the cache's memory is about to go."""
+        self._graphs.clear()
+
+    def refresh(self) -> None:
+        """The weights have changed. If they lie elsewhere now, graphs read memory that is no longer theirs."""
+        if (addresses := self._forward.addresses()) != self._weights:
+            self._weights = addresses
+            self.forget()
+
+    def _fill(self, fed: Sequence[Fed]) -> None:
+        """One copy to the device. An idle row reads position 0 and writes where nobody reads."""
+        num_slots, capacity = self._cache.num_slots, self._cache.capacity
+        tokens, positions = [0] * num_slots, [0] * num_slots
+        places = [num_slots * capacity] * num_slots
+        for slot, token, position in fed:
+            tokens[slot], positions[slot], places[slot] = token, position, slot * capacity + position
+        values = torch.tensor([tokens, positions, places])
+        self._inputs.copy_(values.pin_memory() if self._inputs.is_cuda else values, non_blocking=True)
+
+    def _record(self, num_rows: int, num_keys: int) -> tuple[Tensor, Callable[[], None]]:
+        tokens_S, positions_S, places_S = self._inputs[:, :num_rows]
+
+        def work() -> Tensor:
+            plan = RowsPlan(self._cache, positions_S, places_S, num_keys)
+            return self._forward.logits(self._forward.hidden(tokens_S, positions_S, plan))
+
+        return self._recorder.record(work)
+
+
+def _rounded(number: int, least: int, most: int) -> int:
+    """The next power of two, between bounds."""
+    return min(max(least, 1 << (number - 1).bit_length()), most)

@@ -1,0 +1,150 @@
+"""Decoding by recorded graphs: the same tokens, whatever rows are idle, and nothing of theirs is touched.
+
+Without a GPU a recording is a function that is called again and writes into the same tensor; that, too, only sees what
+stands in the graph's own tensors. The last test records real graphs where there is a GPU.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from slimrl.inference import engine as engine_module
+from slimrl.inference.cache import SlotCache
+from slimrl.inference.engine import Engine
+from slimrl.inference.graphs import DecodeGraphs, decode_graphs
+from slimrl.inference.scheduler import Request, RequestOptions
+from slimrl.models.attention import ATTENTION
+from slimrl.models.forward import Forward, ModuleForward
+from slimrl.types import SamplingParams
+from tests.tiny import FAMILIES, tiny_module
+
+CPU = torch.device("cpu")
+
+
+class Repeated:
+    """Records by keeping the function; counts what is recorded and repeated."""
+
+    def __init__(self) -> None:
+        self.recorded = self.replayed = 0
+
+    def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        self.recorded += 1
+        result = work().clone()
+
+        def replay() -> None:
+            self.replayed += 1
+            result.copy_(work())
+
+        return result, replay
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repeated]:
+    """Every engine decodes by graphs."""
+    repeated = Repeated()
+
+    def graphs(forward: Forward, cache: SlotCache, device: torch.device) -> DecodeGraphs:
+        assert isinstance(forward, ModuleForward)
+        return DecodeGraphs(forward, cache, device, repeated)
+
+    monkeypatch.setattr(engine_module, "decode_graphs", graphs)
+    monkeypatch.setattr(engine_module, "sampling_forward", ModuleForward)
+    return repeated
+
+
+def module_of(family: str) -> torch.nn.Module:
+    module = tiny_module(family).eval()
+    module.set_attn_implementation(ATTENTION)
+    return module
+
+
+def never(sampled: list[int]) -> bool:
+    return False
+
+
+def sampled(engine: Engine, seed: int) -> list[Request]:
+    """Requests that come, end and are cancelled at random; some begin alike, some are longer than the fewest keys."""
+    rng, requests = random.Random(seed), []
+    for number in range(24):
+        prompt = [rng.randrange(3, 300) for _ in range(rng.choice((1, 5, 20, 270)))]
+        if requests and rng.random() < 0.4:
+            old = rng.choice(requests)
+            prompt = [*old.tokens[: rng.randrange(1, len(old.prompt) + 1)], *prompt[:3]]
+        params = SamplingParams(rng.randrange(1, 14), temperature=rng.choice((0.0, 1.0)), seed=number)
+        options = RequestOptions(top_logprobs=rng.randrange(2), min_tokens=rng.randrange(3))
+        requests.append(engine.submit(prompt, params, never, options))
+        if rng.random() < 0.15:
+            engine.cancel(requests[-1])
+        for _ in range(rng.randrange(3)):
+            engine.step(max_prefill=100)
+    while engine.busy:
+        engine.step(max_prefill=100)
+    return requests
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("num_slots", [1, 3, 5])
+def test_graphs_change_no_token(family: str, num_slots: int, recorder: Repeated, monkeypatch: pytest.MonkeyPatch):
+    by_graphs = sampled(Engine(module_of(family), frozenset([2]), num_slots, 320), seed=num_slots)
+    assert recorder.replayed > 30 and 2 <= recorder.recorded <= 2 * 4
+    monkeypatch.setattr(engine_module, "decode_graphs", lambda forward, cache, device: None)
+    plainly = sampled(Engine(module_of(family), frozenset([2]), num_slots, 320), seed=num_slots)
+    for ours, plain in zip(by_graphs, plainly, strict=True):
+        assert ours.sampled == plain.sampled
+        assert ours.logprobs == pytest.approx(plain.logprobs, abs=2e-4)
+
+
+def test_new_weights_in_their_place_are_used_and_elsewhere_are_noticed(recorder: Repeated):
+    module = module_of("llama")
+    engine = Engine(module, frozenset(), 2, 64)
+
+    def greedy() -> list[float]:
+        request = engine.submit([5, 6, 7], SamplingParams(4, temperature=0.0), never)
+        while engine.busy:
+            engine.step()
+        return request.logprobs
+
+    before, recorded = greedy(), recorder.recorded
+    for version, in_place in enumerate((True, False), start=1):
+        with torch.no_grad():
+            for parameter in module.parameters():
+                changed = parameter + 0.05 * torch.randn_like(parameter)
+                if in_place:
+                    parameter.copy_(changed)
+                else:
+                    parameter.data = changed
+        engine.publish(version)
+        after = greedy()
+        assert after != pytest.approx(before, abs=1e-3)
+        assert recorder.recorded == recorded + (0 if in_place else 1)
+        before = after
+
+
+def test_an_engine_that_rested_records_anew(recorder: Repeated):
+    engine = Engine(module_of("llama"), frozenset(), 2, 64)
+    engine.reserve()
+    recorded = recorder.recorded
+    engine.rest()
+    engine.reserve()
+    assert recorder.recorded == recorded + 1
+
+
+def test_there_are_none_without_cuda():
+    forward = ModuleForward(module_of("llama"))
+    assert decode_graphs(forward, SlotCache(1, 32), CPU) is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_real_graphs_change_no_token(family: str, monkeypatch: pytest.MonkeyPatch):
+    def on_gpu() -> list[Request]:
+        return sampled(Engine(module_of(family).to("cuda"), frozenset([2]), 5, 320), seed=5)
+
+    by_graphs = on_gpu()
+    monkeypatch.setattr(engine_module, "decode_graphs", lambda forward, cache, device: None)
+    for ours, plain in zip(by_graphs, on_gpu(), strict=True):
+        assert ours.sampled == plain.sampled
+        assert ours.logprobs == pytest.approx(plain.logprobs, abs=1e-3)
