@@ -106,13 +106,13 @@ class Endless:
         return [user("q")]
 
     async def step(self, reply):
-        return Turn(done=False, messages=[user("go on")], reward=5.0)
+        return Turn(done=False, messages=[user("go on")], reward=5.0, metrics={"length": float(len(reply))})
 
 
-def test_an_episode_ends_unrewarded_at_its_last_turn():
-    rollout = play(lambda task: Endless(), ScriptedClient([reply("A")]), max_turns=3)
+def test_an_episode_ends_unrewarded_at_its_last_turn_with_that_ones_metrics():
+    rollout = play(lambda task: Endless(), ScriptedClient([reply("A"), reply("AA"), reply("AAA")]), max_turns=3)
     assert (rollout.reward, rollout.failure) == (0.0, "")
-    assert rollout.metrics == {"turns": 3.0, "truncated": 0.0, "unfinished": 1.0}
+    assert rollout.metrics == {"length": 3.0, "turns": 3.0, "truncated": 0.0, "unfinished": 1.0}
     assert rollout.loss_mask_T[-1]  # what the environment said last is read by nobody
 
 

@@ -17,15 +17,18 @@ from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Split, Task
 
 # Built-in environments: id -> module:class, imported only when asked for.
-BUILTIN = {"reverse-text": "slimrl.environments.reverse_text:ReverseText"}
+BUILTIN = {
+    "reverse-text": "slimrl.environments.reverse_text:ReverseText",
+    "wiki-search": "slimrl.environments.wiki_search:WikiSearch",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The environment's answer to one reply of the policy.
 
-    While `done` is false, `messages` are what the policy reads next. When it is true, `reward` is the episode's and
-    `metrics` are named numbers to average over rollouts (logged as `env/<name>`).
+    While `done` is false, `messages` are what the policy reads next. When it is true, `reward` is the episode's.
+    `metrics` are named numbers so far; those of the last turn are averaged over rollouts (logged as `env/<name>`).
     """
 
     done: bool

@@ -119,7 +119,7 @@ async def _play(attempt: Attempt, player: Player, transcript: _Transcript) -> Tu
         if no_room or transcript.turns == limits.max_turns:
             transcript.truncated = transcript.truncated or no_room
             transcript.unfinished = True
-            return Turn(done=True)
+            return Turn(done=True, metrics=turn.metrics)
         transcript.read(token_ids, turn.messages)
 
 

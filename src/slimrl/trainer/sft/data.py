@@ -11,6 +11,7 @@ from typing import Any
 
 from slimrl.config.run import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
+from slimrl.rows import file_rows, hub_rows, shown
 from slimrl.types import Message
 
 ROLES = ("system", "user", "assistant", "tool")
@@ -38,55 +39,16 @@ def load_conversations(config: FileDataConfig | HubDataConfig) -> tuple[list[lis
 
 
 def _from_file(path: Path) -> list[list[Message]]:
-    if path.suffix == ".parquet":
-        if not path.is_file():
-            raise UserError(f"cannot read {path}: no such file; check `data.path` and `data.val_path`.")
-        return _from_rows(_datasets().Dataset.from_parquet(str(path)), str(path))
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # and not at what else Unicode calls a line break
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; check `data.path` and `data.val_path`.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({error}); it must be JSONL, or be called .parquet.") from error
-    return _from_rows((_parsed(line) for line in lines), str(path))
+    return _from_rows(file_rows(path, "`data.path` and `data.val_path`"), str(path))
 
 
 def _from_hub(name: str, split: str) -> list[list[Message]]:
-    """A split of a data set on the Hub, or of one in a local directory; downloads are cached and resumed."""
-    datasets = _datasets()
-    try:
-        rows = datasets.load_dataset(name, split=split)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise UserError(
-            f"cannot load the split `{split}` of {name}: {type(error).__name__}: {error}. Check `data.name`, "
-            "`data.split` and `data.val_split`; a private data set needs `hf auth login`, and HF_HUB_OFFLINE=1 allows "
-            "only what is in the cache."
-        ) from error
+    rows = hub_rows(name, split, "`data.name`, `data.split` and `data.val_split`")
     return _from_rows(rows, f"{name} ({split})")
 
 
-def _datasets() -> Any:
-    """The module `datasets`."""
-    try:
-        import datasets  # an extra, and slow to import: only here
-    except ImportError as error:
-        raise UserError(
-            f"parquet files and Hub data sets need the extra [data]: `uv sync --extra data` ({error}). JSONL files "
-            "work without it."
-        ) from error
-    return datasets
-
-
-def _parsed(line: str) -> Any:
-    """A line of JSON; a line that is none comes back as text, which no conversation is."""
-    try:
-        return json.loads(line) if line.strip() else None
-    except ValueError:
-        return line
-
-
-def _from_rows(rows: Iterable[Any], source: str) -> list[list[Message]]:
-    conversations = [_conversation(row, f"{source}:{number}") for number, row in enumerate(rows, 1) if row is not None]
+def _from_rows(rows: Iterable[tuple[Any, str]], source: str) -> list[list[Message]]:
+    conversations = [_conversation(row, where) for row, where in rows]
     if not conversations:
         raise UserError(f"{source} has no conversations.")
     return conversations
@@ -101,7 +63,7 @@ def _conversation(row: Any, where: str) -> list[Message]:
     if not good:
         raise UserError(
             f'{where}: expected {{"messages": [{{"role": ..., "content": ...}}, ...]}} with roles {", ".join(ROLES)} '
-            f"and text contents, found: {row if isinstance(row, str) else json.dumps(row, default=str):.120}"
+            f"and text contents, found: {shown(row)}"
         )
     roles = [message["role"] for message in messages]
     if roles[:1] == ["assistant"] or roles[-1:] != ["assistant"]:

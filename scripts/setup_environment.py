@@ -1,0 +1,68 @@
+"""Gets ready what the environment `wiki-search` needs: a corpus on disk and an index of its titles.
+
+    uv run python scripts/setup_environment.py
+    uv run python scripts/setup_environment.py --corpus willcb/rare-wiki-pages --data-dir data/wiki
+    uv run python scripts/setup_environment.py --corpus pages.jsonl --rebuild
+
+May be interrupted at any moment and goes on where it was; does nothing where everything is there. DEV=1 makes ten pages
+do, to see that it works. `.env` may set DATA_DIR.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+from dotenv import load_dotenv
+
+from slimrl.environments.wiki_search import directory_of
+from slimrl.errors import UserError
+from slimrl.models.quiet import no_progress_bars
+from slimrl.monitor.console import RunConsole
+from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
+from slimrl.retrieval.library import GENERATED, Source, prepare_corpus, prepare_index
+
+
+def main() -> None:
+    load_dotenv()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--corpus",
+        default=GENERATED,
+        help="`generated` (the default), a .jsonl or .parquet file with the columns id, title and content, a folder of "
+        "markdown, a MediaWiki dump (.xml, .xml.bz2), or a data set on the Hub",
+    )
+    parser.add_argument("--num-pages", type=int, default=1000, help="of a generated corpus")
+    parser.add_argument("--seed", type=int, default=0, help="of a generated corpus")
+    parser.add_argument("--embedder", default=DEFAULT, help="model of sentence-transformers, or a directory with one")
+    parser.add_argument(
+        "--data-dir",
+        default=os.environ.get("DATA_DIR", ""),
+        help="where it goes; by default $DATA_DIR, or the cache, where the environment looks by itself",
+    )
+    parser.add_argument("--skip-index", action="store_true", help="write the corpus alone")
+    parser.add_argument("--rebuild", action="store_true", help="throw away what is there")
+    arguments = parser.parse_args()
+    try:
+        set_up(arguments)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on where it was")
+
+
+def set_up(arguments: argparse.Namespace) -> None:
+    num_pages = 10 if os.environ.get("DEV") == "1" else arguments.num_pages
+    source, console, began = Source(arguments.corpus, num_pages, arguments.seed), RunConsole(), time.monotonic()
+    directory = directory_of(source, arguments.data_dir)
+    corpus = prepare_corpus(directory, source, console.progress, arguments.rebuild)
+    console.note(f"{len(corpus):,} pages in {corpus.path}")
+    if not arguments.skip_index:
+        with no_progress_bars():
+            embedder = SentenceEmbedder(arguments.embedder)
+        prepare_index(directory, corpus, embedder, console.progress, arguments.rebuild)
+        console.note(f"index of their titles in {directory / 'chroma'}, {time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

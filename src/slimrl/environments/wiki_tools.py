@@ -1,0 +1,67 @@
+"""The three tools of a search over a corpus: find pages by title, list a page's sections, read one."""
+
+import difflib
+
+from slimrl.environments.tools import Tool, ToolError
+from slimrl.retrieval.corpus import Corpus
+from slimrl.retrieval.index import NUM_RESULTS, TitleIndex
+from slimrl.retrieval.pages import Page
+from slimrl.retrieval.sections import key_of, listing, section_text, sections_of, split_section_id
+
+Rows = list[dict[str, str]]
+
+
+class WikiTools:
+    """As in the verifiers environment `wiki-search`; `retrieval/sections.py` says what differs. Mistakes raise
+    ToolError, which names the nearest id."""
+
+    def __init__(self, corpus: Corpus, index: TitleIndex, num_results: int = NUM_RESULTS) -> None:
+        self._corpus = corpus
+        self._index = index
+        self._num_results = num_results
+
+    @property
+    def by_name(self) -> dict[str, Tool]:
+        return {tool.__name__: tool for tool in (self.search_pages, self.view_sections, self.read_section)}
+
+    def search_pages(self, query: str) -> Rows:
+        """The pages whose titles are nearest to the query: [{"page_id": ..., "title": ...}, ...]"""
+        if not query.strip():
+            raise ToolError("search_pages: the query is empty.")
+        return [{"page_id": page_id, "title": title} for page_id, title in self._found(query)]
+
+    def view_sections(self, page_id: str) -> Rows:
+        """The sections of a page: [{"section_id": ..., "section_name": ...}, ...]"""
+        return listing(self._page(page_id))
+
+    def read_section(self, section_id: str) -> str:
+        """The text of a section, or of a whole page: `page_id:full`"""
+        if ":" not in section_id:
+            raise ToolError(f"read_section: {section_id!r:.100} is no section id, which is `page_id:section`.")
+        split = split_section_id(section_id, self._corpus)
+        if split is None:
+            raise self._unknown_page(section_id.partition(":")[0])
+        page_id, key = split
+        page = self._corpus.page(page_id)
+        assert page is not None, page_id
+        text = section_text(page, key)
+        if text is None:
+            keys = [section.key for section in sections_of(page.content)] or ["full"]
+            near = (difflib.get_close_matches(key_of(key), keys, 1, cutoff=0.0) or keys)[0]
+            raise ToolError(f"page `{page_id}` has no section `{key:.100}`. Did you mean `{page_id}:{near}`?")
+        return text
+
+    def _found(self, query: str) -> tuple[tuple[str, str], ...]:
+        return self._index.search(query, self._num_results)
+
+    def _page(self, page_id: str) -> Page:
+        page = self._corpus.page(page_id)
+        if page is None:
+            raise self._unknown_page(page_id)
+        return page
+
+    def _unknown_page(self, page_id: str) -> ToolError:
+        """The nearest id is the likest of those whose titles search finds: a million ids are too many to go through."""
+        found = [found_id for found_id, _ in self._found(page_id.replace("_", " ").strip() or "?")]
+        near = (difflib.get_close_matches(page_id, found, 1, cutoff=0.0) or found)[0]
+        return ToolError(f"there is no page `{page_id:.100}`. Did you mean `{near}`?")

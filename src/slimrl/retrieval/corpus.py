@@ -1,0 +1,100 @@
+"""A corpus on disk: pages by id, in one SQLite file, so that a million of them take no memory.
+
+Built once from a stream of pages (`build_corpus`), under another name until it is whole; then only read. Knows nothing
+of where pages come from, nor of searching.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.retrieval.pages import Page
+
+FORMAT = "1"  # of the file; another is built anew
+BATCH = 1000  # pages between two reports of progress
+SCHEMA = """
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE page (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL, content TEXT NOT NULL);
+"""
+
+
+class Corpus:
+    """The pages of a built file. Any number of threads and processes may read it.
+
+    `fingerprint` is a digest of all pages in order: two corpora with the same one are the same."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise UserError(f"there is no corpus at {path}: run `uv run python scripts/setup_environment.py`.")
+        self.path = path
+        self._database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
+        try:
+            about = dict(self._database.execute("SELECT name, value FROM about"))
+        except sqlite3.DatabaseError as error:
+            raise UserError(f"{path} is no corpus of slimrl's ({error}): delete it and build it again.") from error
+        if about.get("format") != FORMAT:
+            raise UserError(f"{path} has the format {about.get('format')}, not {FORMAT}: delete it and build it again.")
+        self.source, self.fingerprint, self._length = about["source"], about["fingerprint"], int(about["pages"])
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __contains__(self, page_id: object) -> bool:
+        return self._database.execute("SELECT 1 FROM page WHERE id = ?", (page_id,)).fetchone() is not None
+
+    def page(self, page_id: str) -> Page | None:
+        """The page, or None if there is none with this id."""
+        row = self._database.execute("SELECT id, title, content FROM page WHERE id = ?", (page_id,)).fetchone()
+        return None if row is None else Page(*row)
+
+    def titles(self, first: int = 0) -> Iterator[tuple[str, str]]:
+        """(id, title) of every page after the first `first` ones, in the order in which they were added."""
+        query = "SELECT id, title FROM page WHERE number > ? ORDER BY number"
+        yield from self._database.execute(query, (first,))
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callable[[int], None]) -> Corpus:
+    """Write the pages to a new file at `path`, which appears when it is whole. `source` says in words where they come
+    from; `on_page` is told how many more have been written. Raises UserError for a page id that comes twice."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.unlink(missing_ok=True)
+    database = sqlite3.connect(unfinished)
+    try:
+        # Nothing has to survive a crash: what is not whole is begun again.
+        database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {SCHEMA}")
+        about = {"format": FORMAT, "source": source, **_write(database, iter(pages), on_page)}
+        database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+        database.commit()
+    except sqlite3.OperationalError as error:
+        raise UserError(f"{path.parent} cannot take the corpus: {error}. Is the disk full?") from error
+    finally:
+        database.close()
+    unfinished.replace(path)
+    return Corpus(path)
+
+
+def _write(database: sqlite3.Connection, pages: Iterator[Page], on_page: Callable[[int], None]) -> dict[str, str]:
+    digest, number = hashlib.sha256(), 0
+    for number, page in enumerate(pages, start=1):
+        row = page.id, page.title, page.content
+        for text in row:
+            data = text.encode()
+            digest.update(len(data).to_bytes(8, "big") + data)
+        try:
+            database.execute("INSERT INTO page VALUES (?, ?, ?, ?)", (number, *row))
+        except sqlite3.IntegrityError as error:
+            raise UserError(
+                f"the page id {page.id!r} ({page.title}) comes twice in the corpus; an id must be unique."
+            ) from error
+        if number % BATCH == 0:
+            on_page(BATCH)
+    on_page(number % BATCH)
+    if not number:
+        raise UserError("the corpus has no pages.")
+    return {"fingerprint": digest.hexdigest(), "pages": str(number)}

@@ -1,0 +1,48 @@
+"""MediaWiki's markup as markdown: headings, plain text, lists. Templates, tables, files and references go."""
+
+import re
+from typing import Any
+
+from slimrl.errors import UserError
+
+HEADING = re.compile(r"^(={1,6})\s*(.+?)\s*\1\s*$", re.MULTILINE)
+GONE = re.compile(
+    r"<(ref|gallery|math|timeline)\b[^>/]*>.*?</\1\s*>|<ref\b[^>]*/>|<!--.*?-->", re.DOTALL | re.IGNORECASE
+)
+TABLE = re.compile(r"^\{\|.*?^\|\}", re.DOTALL | re.MULTILINE)
+NOT_PROSE = re.compile(r"^\[\[(?:File|Image|Category|Datei|Bild|Kategorie):", re.IGNORECASE)
+# What begins a line of a list; a `#` would be a heading in markdown.
+LISTS = {"*": "*", "#": "1."}
+BLANK_LINES = re.compile(r"\n{3,}")
+
+
+def markdown_of(wikitext: str) -> str:
+    """The readable part of an article. Needs `mwparserfromhell`, of the extra `search`."""
+    code = _parser().parse(TABLE.sub("", GONE.sub("", wikitext)))
+    for link in code.filter_wikilinks():
+        if NOT_PROSE.match(str(link)):
+            code.remove(link)
+    text = HEADING.sub(lambda match: f"{'#' * len(match[1])} {match[2]}", _plain(code))
+    return BLANK_LINES.sub("\n\n", text).strip()
+
+
+def _plain(code: Any) -> str:
+    """Without templates and tags, the signs of headings and of lists kept."""
+    parser, parts = _parser(), []
+    for node in code.nodes:
+        if isinstance(node, parser.nodes.Heading):
+            signs = "=" * node.level
+            parts.append(f"{signs} {node.title.strip_code().strip()} {signs}")
+        elif isinstance(node, parser.nodes.Tag) and str(node.wiki_markup) in LISTS:
+            parts.append(LISTS[str(node.wiki_markup)])
+        else:
+            parts.append(str(parser.wikicode.Wikicode([node]).strip_code(normalize=True, collapse=False)))
+    return "".join(parts)
+
+
+def _parser() -> Any:
+    try:
+        import mwparserfromhell
+    except ImportError as error:
+        raise UserError("reading a MediaWiki dump needs `mwparserfromhell`: `pip install 'slimrl[search]'`.") from error
+    return mwparserfromhell

@@ -1,0 +1,71 @@
+"""Rows of JSONL and parquet files and of Hub data sets, as streams. Knows nothing of what stands in them."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from slimrl.errors import UserError
+
+
+def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
+    """(row, where it stands) of a `.parquet` file, or else of JSONL. A line that is no JSON comes as its text.
+
+    `check` names the setting to look at where the file cannot be read. Raises UserError.
+    """
+    if path.suffix == ".parquet":
+        if not path.is_file():
+            raise UserError(f"cannot read {path}: no such file; check {check}.")
+        yield from _numbered(_datasets().Dataset.from_parquet(str(path)), str(path))
+        return
+    try:
+        with path.open(encoding="utf-8", newline="\n") as file:  # and not at what else Unicode calls a line break
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _parsed(line.rstrip("\n")), f"{path}:{number}"
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; check {check}.") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 text ({error}); it must be JSONL, or be called .parquet.") from error
+
+
+def hub_rows(name: str, split: str, check: str) -> Iterator[tuple[Any, str]]:
+    """The same of a split of a Hub data set, or of one in a local directory; downloads are cached and resumed."""
+    datasets = _datasets()
+    try:
+        rows = datasets.load_dataset(name, split=split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise UserError(
+            f"cannot load the split `{split}` of {name}: {type(error).__name__}: {error}. Check {check}; a private "
+            "data set needs `hf auth login`, and HF_HUB_OFFLINE=1 allows only what is in the cache."
+        ) from error
+    yield from _numbered(rows, f"{name} ({split})")
+
+
+def shown(row: Any) -> str:
+    """The beginning of a row, for a message about it."""
+    return f"{row if isinstance(row, str) else json.dumps(row, default=str):.120}"
+
+
+def _numbered(rows: Any, name: str) -> Iterator[tuple[Any, str]]:
+    for number, row in enumerate(rows, 1):
+        yield row, f"{name}:{number}"
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line
+
+
+def _datasets() -> Any:
+    """The module `datasets`."""
+    try:
+        import datasets  # an extra, and slow to import: only here
+    except ImportError as error:
+        raise UserError(
+            f"parquet files and Hub data sets need the extra [data]: `uv sync --extra data` ({error}). JSONL files "
+            "work without it."
+        ) from error
+    return datasets

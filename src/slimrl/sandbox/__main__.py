@@ -1,0 +1,97 @@
+"""`python -m slimrl.sandbox`: the sandbox's server. Needs the extra `server`.
+
+    SANDBOX_TOKEN=secret python -m slimrl.sandbox --port 8080 --tools package.module:tools
+
+`tools` there is a function of the data directory that returns the tools by their names.
+"""
+
+import argparse
+import asyncio
+import importlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.sandbox.base import Limits, Tools
+from slimrl.sandbox.isolation import UNSAFE
+from slimrl.sandbox.local import TTL_S, BubblewrapSandbox
+from slimrl.sandbox.server import make_app, serve
+
+DEFAULT_PORT = "8080"
+
+
+def main(arguments: list[str]) -> None:
+    options = _options(arguments)
+    tools = tools_at(options.tools, Path(options.data_dir)) if options.tools else {}
+    token = os.environ.get("SANDBOX_TOKEN", "")
+    sandbox = BubblewrapSandbox(
+        tools,
+        Limits(memory_mb=options.memory_mb, wall_s=options.wall_s),
+        isolation=UNSAFE if options.unsafe_without_isolation else "bubblewrap",
+        ttl_s=options.ttl_s,
+    )
+    try:
+        asyncio.run(check(sandbox))
+        serve(make_app(sandbox, tools, token), options.host, options.port, token)
+    finally:
+        sandbox.close()
+
+
+async def check(sandbox: BubblewrapSandbox) -> None:
+    """Raises UserError if code cannot be isolated: better now than at the first request."""
+    await sandbox.run("")
+
+
+def tools_at(place: str, data_dir: Path) -> Tools:
+    """The tools that the function at `package.module:name` makes of the data directory."""
+    module, _, name = place.partition(":")
+    try:
+        tools: Tools = vars(importlib.import_module(module))[name](data_dir)
+    except (ModuleNotFoundError, KeyError, ValueError) as error:
+        raise UserError(
+            f"--tools {place}: {error!r}. Give package.module:name, a function of the data directory that returns "
+            "the tools by their names."
+        ) from None
+    return tools
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    environment = os.environ
+    parser = argparse.ArgumentParser(
+        prog="python -m slimrl.sandbox",
+        description="Run the code of models, isolated, for others. The variable SANDBOX_TOKEN holds the token that "
+        "requests must send as `Authorization: Bearer TOKEN`.",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=environment.get("SANDBOX_PORT", DEFAULT_PORT),
+        help="port; 0 takes a free one (default: SANDBOX_PORT, or %(default)s)",
+    )
+    parser.add_argument("--tools", default=environment.get("SANDBOX_TOOLS", ""), help="package.module:function")
+    parser.add_argument(
+        "--data-dir", default=environment.get("DATA_DIR", "data"), help="what that function gets (default: DATA_DIR)"
+    )
+    parser.add_argument("--memory-mb", type=int, default=512, help="of one execution (default: %(default)s)")
+    parser.add_argument("--wall-s", type=float, default=20.0, help="time of one execution (default: %(default)s)")
+    parser.add_argument("--ttl-s", type=float, default=TTL_S, help="life of an unused session (default: %(default)s)")
+    parser.add_argument(
+        "--unsafe-without-isolation",
+        action="store_true",
+        help="run code as this user, who then can be harmed by it; limits and time-outs act all the same",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and on the way out files are deleted
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        print(f"slimrl: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,75 @@
+"""The sandbox on another machine, or in a container: the same verb over HTTP. Knows nothing of isolation."""
+
+import math
+from types import TracebackType
+from typing import Any, Self
+
+from slimrl.errors import UserError
+from slimrl.sandbox.base import Execution
+
+try:
+    import httpx
+except ModuleNotFoundError:
+    raise UserError(
+        "The sandbox's client needs the package httpx, which is not installed. Install the extra: "
+        "`uv sync --extra server`, or `pip install 'slimrl[server]'`."
+    ) from None
+
+Reply = dict[str, Any]
+_CONNECT_S = 10.0
+
+
+class HttpSandbox:
+    """A sandbox's server at `address`, such as http://127.0.0.1:8080. Runs and tools wait for their turn there, for as
+    long as that takes: only connecting has a time-out.
+
+    Raises:
+        UserError: from every verb, if the server does not answer, or refuses to; the text says what it said.
+    """
+
+    def __init__(self, address: str, token: str = "") -> None:
+        self._address = address.rstrip("/")
+        self._http = httpx.AsyncClient(
+            base_url=self._address,
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            timeout=httpx.Timeout(None, connect=_CONNECT_S),
+            limits=httpx.Limits(max_connections=None),
+            trust_env=False,  # a proxy for the web is none for the loopback address
+        )
+
+    async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
+        timeout = 0 if math.isinf(timeout_s) else timeout_s
+        reply = await self._send("POST", "/execute", {"code": code, "session_id": session_id, "timeout_s": timeout})
+        return Execution(**reply)
+
+    async def tools(self) -> list[str]:
+        """The names of the server's tools."""
+        return [tool["name"] for tool in (await self._send("GET", "/tools"))["tools"]]
+
+    async def call(self, name: str, argument: str) -> Reply:
+        """Call one tool: `{"result": ...}`, or `{"error": text}` if it failed."""
+        return await self._send("POST", f"/tools/{name}", {"argument": argument})
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _send(self, method: str, path: str, body: Reply | None = None) -> Reply:
+        try:
+            response = await self._http.request(method, path, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UserError(
+                f"the sandbox's server at {self._address} does not answer ({type(error).__name__}: {error}). Start it "
+                "with `docker compose -f docker/docker-compose.yml up`, or `python -m slimrl.sandbox`."
+            ) from None
+        if response.is_success:
+            reply: Reply = response.json()
+            return reply
+        raise UserError(f"the sandbox's server at {self._address} refused {method} {path}: {response.text[:1000]}")

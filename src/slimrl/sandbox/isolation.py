@@ -1,0 +1,177 @@
+"""How a process is kept from doing harm: bubblewrap's command line, and what is wrong where it cannot work.
+
+A process gets a network, processes, users, host name and file system of its own; of the host's files it sees `/usr` and
+the interpreter, read-only. Everything that it can write is one file system in memory of a bounded size. Knows nothing
+of what the process runs. `Bare` is the same without any of it.
+"""
+
+import itertools
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Literal, Protocol
+
+from slimrl.errors import UserError
+from slimrl.sandbox import seccomp
+
+SCRATCH = "/scratch"
+_RUNNER = "/runner.pyc"
+_SETPRIV = "/usr/bin/setpriv"
+_ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "PATH": "/usr/bin", "LANG": "C.UTF-8"}
+_NAMESPACES = ("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
+# Nobody has these. Each execution gets one of its own: the kernel counts processes by user.
+_USERS = range(1_900_000_000, 1_950_000_000)
+_USERS_IN_CONTAINERS = range(60_000, 65_000)
+
+UNSAFE: Literal["none"] = "none"
+
+
+class Isolation(Protocol):
+    """`info` is where bubblewrap writes the id of the first process inside, -1 where there is none."""
+
+    isolated: bool
+
+    def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]: ...
+
+
+class Bare:
+    """No isolation: limits and the time-out act, but the code can do whatever this user can."""
+
+    isolated = False
+
+    def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
+        return [*_python(), str(runner), str(channel)]
+
+
+class Bubblewrap:
+    """Namespaces, by bubblewrap. For root without one of users: the process changes to a user of its own instead, as
+    root is the one whom the kernel allows any number of processes, in every namespace of users."""
+
+    isolated = True
+
+    def __init__(self, scratch_mb: int) -> None:
+        binary = shutil.which("bwrap")
+        if binary is None:
+            raise cannot_isolate("bubblewrap (`bwrap`) is not installed", "Install it: `apt-get install bubblewrap`")
+        if os.geteuid() == 0 and not Path(_SETPRIV).exists():
+            raise cannot_isolate(f"`{_SETPRIV}` is not installed", "Run as an ordinary user, or install util-linux")
+        self._binary = binary
+        self._scratch_bytes = scratch_mb * 2**20
+        self._is_root = os.geteuid() == 0
+        self._users = _USERS if _maps(_USERS.stop) else _USERS_IN_CONTAINERS
+        self._num_users = itertools.count(int.from_bytes(os.urandom(3), "big"))  # two sandboxes seldom share one
+
+    def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
+        return [
+            self._binary,
+            *_NAMESPACES,
+            *self._privileges(),
+            *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
+            *itertools.chain.from_iterable(("--setenv", *item) for item in _ENVIRONMENT.items()),
+            *_system(),
+            *("--ro-bind", str(runner), _RUNNER, "--proc", "/proc", "--dev", "/dev"),
+            *("--perms", "0777", "--size", str(self._scratch_bytes), "--tmpfs", SCRATCH),
+            *("--symlink", SCRATCH.lstrip("/"), "/tmp"),
+            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", SCRATCH),  # else they are memory without bounds
+            *("--seccomp", str(filter_), "--info-fd", str(info)),
+            *("--", *self._change_of_user(), *_python(), _RUNNER, str(channel)),
+        ]
+
+    def _privileges(self) -> tuple[str, ...]:
+        if self._is_root:
+            return ("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID")
+        return ("--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL")
+
+    def _change_of_user(self) -> tuple[str, ...]:
+        """For root: the user id 0 is given up, and with it all privileges."""
+        if not self._is_root:
+            return ()
+        user = str(self._users[next(self._num_users) % len(self._users)])
+        return (_SETPRIV, "--reuid", user, "--regid", user, "--clear-groups", "--inh-caps=-all", "--")
+
+
+def call_filter() -> bytes:
+    """The filter of system calls for this machine."""
+    return seccomp.program(platform.machine())
+
+
+def cannot_isolate(found: str, remedy: str) -> UserError:
+    return UserError(
+        f"the sandbox cannot isolate code here: {found}. {remedy}; or run the sandbox's server where it can, and use "
+        f'its address. Code from a model runs without isolation only if asked for by name: isolation="{UNSAFE}", or '
+        "`--unsafe-without-isolation`."
+    )
+
+
+def why_not(stderr: str) -> UserError:
+    """What to switch on, from what bubblewrap said when it failed and what the kernel is set to."""
+    said = stderr.strip().splitlines()[-1] if stderr.strip() else "bubblewrap ended without a word"
+    if "nknown option" in said:
+        return cannot_isolate(f"this bubblewrap is too old ({said})", "Install version 0.8 or later")
+    if "proc" in said:
+        return cannot_isolate(
+            f"/proc cannot be mounted ({said})",
+            "A container must be started with `--security-opt systempaths=unconfined` (podman: `unmask=ALL`)",
+        )
+    for setting, blocking, value in _SETTINGS:
+        if _setting(setting) == blocking:
+            return cannot_isolate(
+                f"this system forbids user namespaces ({setting} = {blocking})",
+                f"Allow them: `sudo sysctl -w {setting}={value}`",
+            )
+    return cannot_isolate(
+        f"bubblewrap failed ({said})",
+        "Run as an ordinary user where user namespaces are allowed; in a container, start it with a seccomp profile "
+        "that allows them (`docker/docker-compose.yml` does)",
+    )
+
+
+# sysctl, the value that is in the way, the value that is not
+_SETTINGS = (
+    ("kernel.unprivileged_userns_clone", "0", "1"),
+    ("user.max_user_namespaces", "0", "10000"),
+    ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
+)
+
+
+def _setting(name: str) -> str:
+    path = Path("/proc/sys", *name.split("."))
+    return path.read_text().strip() if path.exists() else ""
+
+
+def _maps(user: int) -> bool:
+    """Whether there is such a user id here; in containers there may be few."""
+    first, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[0].split())
+    return first + count > user
+
+
+def _python() -> list[str]:
+    """The interpreter without site-packages, user settings and the environment. Of a virtual environment, its base."""
+    return [_interpreter(), "-I", "-S", "-X", "utf8"]
+
+
+def _interpreter() -> str:
+    return os.path.realpath(sys.executable)
+
+
+def _system() -> list[str]:
+    """Read-only mounts: the libraries and the interpreter's own directory, wherever that is."""
+    mounts = ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    for name in ("lib", "lib32", "lib64", "libx32", "bin"):
+        path = Path("/", name)
+        if path.is_symlink():
+            mounts += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            mounts += ["--ro-bind", str(path), str(path)]
+    seen = "/usr"
+    for needed in (os.path.realpath(sys.base_prefix), _interpreter()):
+        if not any(Path(needed).is_relative_to(directory) for directory in ("/usr", seen)):
+            for parent in reversed(
+                Path(needed).parents[:-1]
+            ):  # bubblewrap makes those that are private so, to all users
+                mounts += ["--perms", "0755", "--dir", str(parent)]
+            mounts += ["--ro-bind", needed, needed]
+            seen = needed
+    return mounts

@@ -1,0 +1,132 @@
+"""The sandbox on this machine: a process under bubblewrap for each execution. Knows nothing of what the tools are.
+
+    async with BubblewrapSandbox({"shout": str.upper}) as sandbox:
+        print((await sandbox.run("print(shout('hello'))")).stdout)
+
+A process takes some ten milliseconds to start, so a few are kept that wait for a program; each is used once.
+"""
+
+import asyncio
+import math
+import os
+import py_compile
+import tempfile
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from slimrl.errors import UserError
+from slimrl.sandbox import runner
+from slimrl.sandbox.base import Execution, Limits, Tools
+from slimrl.sandbox.isolation import UNSAFE, Bare, Bubblewrap, Isolation
+from slimrl.sandbox.process import Process, Program
+from slimrl.sandbox.sessions import Session, Sessions
+
+NUM_SPARE = 2
+TTL_S = 1800.0
+_AT_ONCE = 2 * (os.cpu_count() or 1)
+
+
+class BubblewrapSandbox:
+    """Runs `num_at_once` executions at a time; the others wait for their turn. For one event loop, whose thread must
+    outlive the executions: bubblewrap ends with the thread that started it.
+
+    Raises:
+        UserError: here if something is missing, and from `run` if bubblewrap fails; the text says what to do.
+    """
+
+    def __init__(
+        self,
+        tools: Tools,
+        limits: Limits = Limits(),  # noqa: B008  # frozen
+        *,
+        isolation: Literal["bubblewrap", "none"] = "bubblewrap",
+        num_at_once: int = _AT_ONCE,
+        num_spare: int = NUM_SPARE,
+        ttl_s: float = TTL_S,
+    ) -> None:
+        for name in tools:
+            if not name.isidentifier():
+                raise UserError(f"the tool `{name}` cannot be called from code; give it a name that Python takes.")
+        self._tools = tools
+        self._limits = limits
+        self._isolation: Isolation = Bare() if isolation == UNSAFE else Bubblewrap(limits.scratch_mb)
+        self._turn = asyncio.Semaphore(num_at_once)
+        self._sessions = Sessions(limits, ttl_s)
+        self._num_spare = num_spare
+        self._spare: deque[Process] = deque()
+        self._directory = tempfile.TemporaryDirectory(prefix="slimrl-sandbox-")
+        self._runner = Path(self._directory.name, "runner.pyc")
+        py_compile.compile(
+            runner.__file__,
+            str(self._runner),
+            doraise=True,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+
+    async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
+        """Run the code, after whatever else waits. Whatever it does is in the result; only UserError is raised."""
+        if not timeout_s > 0:
+            raise UserError(f"timeout_s = {timeout_s} leaves no time to run anything; set a number above 0.")
+        with self._sessions.opened(session_id) as session:
+            async with session.lock, self._turn:
+                return await self._execution(session, Program(code, self._tools, timeout_s))
+
+    def close(self) -> None:
+        """End what waits, and delete all files."""
+        while self._spare:
+            self._spare.popleft().end()
+        self._sessions.close()
+        self._directory.cleanup()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _execution(self, session: Session, program: Program) -> Execution:
+        process, scratch = await self._ready()
+        try:
+            await asyncio.to_thread(session.load, scratch)
+            execution = await process.run(program)
+            is_saved = await asyncio.to_thread(session.save, scratch)
+        finally:
+            process.end()
+        self._replace()
+        if is_saved:
+            return execution
+        note = "the files left in the working directory are too many, too large or too deep, and none were kept"
+        return Execution(
+            stdout=execution.stdout,
+            stderr=execution.stderr,
+            error=f"{execution.error}\n{note}".strip(),
+            duration_s=execution.duration_s,
+            truncated=execution.truncated,
+        )
+
+    async def _ready(self) -> tuple[Process, int]:
+        """A process that waits for its program, and a descriptor of its working directory."""
+        while True:
+            is_spare = bool(self._spare)
+            process = self._spare.popleft() if is_spare else self._new()
+            try:
+                return process, await process.begin()
+            except UserError:
+                process.end()
+                if not is_spare:  # one that waited for long may have been killed meanwhile
+                    raise
+            except asyncio.CancelledError:
+                process.end()
+                raise
+
+    def _new(self) -> Process:
+        return Process(self._isolation, self._runner, self._limits)
+
+    def _replace(self) -> None:
+        """Start the next ones now: they get ready while nobody waits for them."""
+        while len(self._spare) < self._num_spare:
+            self._spare.append(self._new())

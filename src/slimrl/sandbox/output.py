@@ -1,0 +1,57 @@
+"""What a process prints, read as it comes. Knows nothing of processes."""
+
+import asyncio
+import os
+from collections.abc import Callable
+
+MAX_BYTES = 8 * 2**20  # beyond which reading on is a waste: the execution ends
+_PART = 65536
+_BYTES_PER_CHAR = 4
+
+
+class Output:
+    """Keeps the first characters that come through a pipe and reads on, so that the writer need not wait."""
+
+    def __init__(self, pipe: int, num_chars: int) -> None:
+        self._pipe = pipe
+        self._num_chars = num_chars
+        self._kept = bytearray()
+        self._num_bytes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.ended = asyncio.Event()
+        os.set_blocking(pipe, False)
+
+    def start(self, on_flood: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._pipe, self._read, on_flood)
+
+    def stop(self) -> None:
+        if self._loop:
+            self._loop.remove_reader(self._pipe)
+
+    @property
+    def text(self) -> str:
+        return self._decoded()[: self._num_chars]
+
+    @property
+    def truncated(self) -> bool:
+        return self._num_bytes > len(self._kept) or len(self._decoded()) > self._num_chars
+
+    def _decoded(self) -> str:
+        return self._kept.decode("utf-8", "replace")
+
+    def _read(self, on_flood: Callable[[], None]) -> None:
+        try:
+            part = os.read(self._pipe, _PART)
+        except BlockingIOError:
+            return
+        if not part:
+            self.stop()
+            self.ended.set()
+            return
+        self._num_bytes += len(part)
+        self._kept += part[: max(0, self._num_chars * _BYTES_PER_CHAR - len(self._kept))]
+        if self._num_bytes > MAX_BYTES:
+            self.stop()
+            self.ended.set()
+            on_flood()

@@ -1,0 +1,223 @@
+"""One process that runs one program: started, fed, watched, ended with all that it started. Knows nothing of sessions.
+
+`Process()` only starts it; it gets ready by itself and waits for its program, so that it can be started ahead.
+"""
+
+import asyncio
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from slimrl.errors import UserError
+from slimrl.sandbox.base import Execution, Limits, Tools
+from slimrl.sandbox.channel import BrokenChannel, Channel, writable
+from slimrl.sandbox.isolation import Isolation, call_filter, why_not
+from slimrl.sandbox.output import MAX_BYTES, Output
+from slimrl.sandbox.watch import Watch
+
+_START_S = 30.0  # on a crowded machine; unhindered it takes milliseconds
+_END_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run."""
+
+    code: str
+    tools: Tools
+    timeout_s: float
+
+
+class Process:
+    """Used once. `begin`, `run` and `end`, in this order; `end` in any case."""
+
+    def __init__(self, isolation: Isolation, runner: Path, limits: Limits) -> None:
+        self._isolation = isolation
+        self._limits = limits
+        self._scratch = -1
+        ours, theirs = socket.socketpair()
+        self._info, info = os.pipe()
+        self._channel = Channel(ours)
+        self._directory = None if isolation.isolated else tempfile.TemporaryDirectory(prefix="slimrl-scratch-")
+        with tempfile.TemporaryFile() as filter_, theirs:
+            filter_.write(call_filter())
+            filter_.seek(0)
+            self._process = subprocess.Popen(
+                isolation.command(runner, theirs.fileno(), info, filter_.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs.fileno(), info, filter_.fileno()),
+                cwd=self._directory.name if self._directory else "/",
+                env={},
+                start_new_session=True,
+            )
+        os.close(info)
+        assert self._process.stdout and self._process.stderr
+        self._stdout = Output(self._process.stdout.fileno(), limits.output_chars)
+        self._stderr = Output(self._process.stderr.fileno(), limits.output_chars)
+        self._outer = os.pidfd_open(self._process.pid)
+        self._first = self._process.pid  # of the processes to be watched and ended
+        self._inner = -1
+
+    async def begin(self) -> int:
+        """Wait until it is ready; a descriptor of its working directory. Raises UserError if it does not start."""
+        try:
+            async with asyncio.timeout(_START_S):
+                self._scratch = await self._channel.scratch()
+            if self._process.poll() is not None:
+                raise EOFError
+            if self._isolation.isolated:
+                self._first = json.loads(os.read(self._info, 4096))["child-pid"]
+                self._inner = os.pidfd_open(self._first)
+        except TimeoutError:
+            raise UserError(
+                f"a process for the sandbox was not ready within {_START_S:g} s. Run fewer at once: set num_at_once."
+            ) from None
+        except (EOFError, OSError):
+            self._process.kill()
+            _, stderr = await asyncio.to_thread(self._process.communicate)
+            raise why_not(stderr.decode(errors="replace")) from None
+        return self._scratch
+
+    async def run(self, program: Program) -> Execution:
+        """Run it and end the process. Never raises for what the program does."""
+        started = perf_counter()
+        timeout_s = min(program.timeout_s, self._limits.wall_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                error = await self._verdict(program)
+        except TimeoutError:
+            error = f"the code took longer than timeout_s = {timeout_s:g} s, and was ended"
+        await self._stop()
+        return Execution(
+            stdout=self._stdout.text,
+            stderr=self._stderr.text,
+            error=error[: self._limits.output_chars],
+            duration_s=perf_counter() - started,
+            truncated=self._stdout.truncated or self._stderr.truncated,
+        )
+
+    def end(self) -> None:
+        """Kill whatever is left, and let go of everything."""
+        self._kill()
+        self._process.kill()
+        self._process.wait()
+        if self._inner >= 0:
+            select.select([self._inner], [], [], _END_S)
+        self._stdout.stop()
+        self._stderr.stop()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream
+            stream.close()
+        for descriptor in (self._info, self._outer, self._inner, self._scratch):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._channel.close()
+        if self._directory:
+            self._directory.cleanup()
+
+    async def _verdict(self, program: Program) -> str:
+        """What ends the program first: its end, a limit, or a message that no runner sends."""
+        verdict: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def judge(error: str) -> None:
+            if not verdict.done():
+                verdict.set_result(error)
+
+        for output in (self._stdout, self._stderr):
+            output.start(lambda: judge(f"the code printed more than {MAX_BYTES // 2**20} MiB, and was ended"))
+        watch = Watch(self._first, self._scratch if self._isolation.isolated else -1, self._limits)
+        tasks = [
+            asyncio.create_task(watch.run(judge)),
+            asyncio.create_task(self._serve(program, judge)),
+        ]
+        try:
+            return await verdict
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, program: Program, judge: Callable[[str], None]) -> None:
+        start = {
+            "code": writable(program.code),
+            "tools": list(program.tools),
+            "limits": rlimits(self._limits),
+        }
+        try:
+            judge(await self._channel.serve(start, program.tools, self._limits.num_calls))
+        except BrokenChannel as error:
+            judge(str(error))
+        except EOFError:
+            await _ended(self._outer)  # a program that only closes the channel may go on
+            judge(self._reason())
+
+    def _reason(self) -> str:
+        """Why the process ended before its program did."""
+        status = self._process.wait()
+        number = -status if status < 0 else status - 128  # as bubblewrap tells of signals
+        if number == signal.SIGXCPU:
+            return f"the code used more than cpu_s = {self._limits.cpu_s} s of CPU time, and was ended"
+        if number in set(signal.Signals):
+            return f"the code was ended by {signal.Signals(number).name}"
+        return f"the code ended its process itself, with status {status}"
+
+    async def _stop(self) -> None:
+        """Kill all, wait until none is left, and take in what they had printed."""
+        self._kill()
+        try:
+            async with asyncio.timeout(_END_S):
+                for process in (self._inner, self._outer):
+                    if process >= 0:
+                        await _ended(process)
+                await self._stdout.ended.wait()
+                await self._stderr.ended.wait()
+        except TimeoutError:  # without isolation a process may have run away with the pipes
+            self._stdout.stop()
+            self._stderr.stop()
+
+    def _kill(self) -> None:
+        """The first process inside takes all others with it: the kernel says that it ended when they have."""
+        with suppress(ProcessLookupError):
+            if self._inner >= 0:
+                signal.pidfd_send_signal(self._inner, signal.SIGKILL)
+            elif self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+async def _ended(process: int) -> None:
+    """Wait for the end of a process, given as a descriptor."""
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    loop.add_reader(process, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(process)
+
+
+def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
+    """What `setrlimit` takes, soft and hard."""
+    megabytes = 2**20
+    same = {
+        resource.RLIMIT_AS: limits.memory_mb * megabytes,
+        resource.RLIMIT_NPROC: limits.num_processes,
+        resource.RLIMIT_FSIZE: limits.file_mb * megabytes,
+        resource.RLIMIT_NOFILE: limits.num_open_files,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    cpu = (limits.cpu_s, limits.cpu_s + 1)  # the first sends a signal that the code may catch, the second kills
+    return [(resource.RLIMIT_CPU, cpu), *((which, (limit, limit)) for which, limit in same.items())]

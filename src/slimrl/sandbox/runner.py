@@ -1,0 +1,155 @@
+"""What runs inside the sandbox: one program of a model's, with tools that call back to the host. Standard library only.
+
+Started as `python -I -S runner.pyc CHANNEL`, with the number of a Unix socket to the host. It imports next to nothing,
+as each import is paid for by every execution. Nothing here defends the host: the code may do whatever this file can.
+
+Messages are a length of 4 bytes and that many bytes. From the host they are in `marshal`, which costs no import and
+whose sender is trusted; to the host they are JSON, since the host trusts nobody.
+"""
+
+import _signal  # type: ignore[import-not-found]  # typeshed has none; `signal` would import `enum`
+import _socket
+import builtins
+import marshal
+import os
+import resource
+import sys
+from _json import encode_basestring_ascii as quoted  # without the rest of `json`, whose import takes milliseconds
+
+TYPE_CHECKING = False  # mypy takes it for typing's, whose import would take longer than most programs run
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+FILE = "<code>"
+MAX_FRAMES = 20
+
+
+class ToolError(Exception):
+    """A tool failed; the text says why."""
+
+
+class Channel:
+    """The socket to the host."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = _socket.socket(fileno=descriptor)
+
+    def hand_over(self, descriptor: int) -> None:
+        """Give the host an open file of ours."""
+        rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))
+        self._socket.sendmsg([b"r"], [rights])
+
+    def send(self, text: str) -> None:
+        content = text.encode()
+        self._socket.sendall(len(content).to_bytes(4, "big") + content)
+
+    def receive(self) -> "Any":
+        return marshal.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
+
+    def _exactly(self, num_bytes: int) -> bytes:
+        content = b""
+        while len(content) < num_bytes:
+            part = self._socket.recv(num_bytes - len(content))
+            if not part:
+                os._exit(1)  # the host is gone
+            content += part
+        return content
+
+
+def main() -> None:
+    descriptor = int(sys.argv[1])
+    channel = Channel(descriptor)
+    scratch = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    channel.hand_over(scratch)
+    os.close(scratch)
+    start = channel.receive()
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, 256)
+    for which, limit in start["limits"]:
+        resource.setrlimit(which, limit)
+    error = run(start["code"], {name: tool(name, channel) for name in start["tools"]})
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105  # an import more
+            stream.flush()
+        except BaseException:  # the code may have put anything there
+            pass
+    channel.send(f'{{"done": true, "error": {quoted(error)}}}')
+    while True:
+        _signal.pause()  # until the host ends it: if it ended by itself, bubblewrap would leave a zombie behind
+
+
+def tool(name: str, channel: Channel) -> "Any":
+    """The function that the code calls; takes one text, under whatever keyword."""
+
+    def call(*args: str, **keywords: str) -> "Any":
+        values = [*args, *keywords.values()]
+        if len(values) != 1 or not isinstance(values[0], str):
+            raise TypeError(f'{name} takes one text, as in {name}("text")')
+        channel.send(f'{{"tool": {quoted(name)}, "argument": {quoted(str(values[0]))}}}')
+        reply = channel.receive()
+        if "error" in reply:
+            raise ToolError(reply["error"])
+        return reply["result"]
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def run(code: str, tools: "dict[str, Any]") -> str:
+    """Run the code as the module `__main__`; the error that ended it, empty if none did."""
+    module = type(sys)("__main__")
+    vars(module).update({"__builtins__": builtins, "ToolError": ToolError, **tools})
+    sys.modules["__main__"] = module
+    sys.argv = [FILE]
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed survives a time-out
+    try:
+        exec(compile(code, FILE, "exec", dont_inherit=True), vars(module))
+        if "threading" in sys.modules:
+            sys.modules["threading"]._shutdown()  # waits for threads, as at an exit
+    except SystemExit as error:
+        return "" if error.code in (None, 0) else f"SystemExit: {error.code!s:.1000}"
+    except BaseException as error:
+        try:
+            return description(error, code.splitlines())
+        except BaseException:  # of the exception's own making
+            return "an exception that cannot be told"
+    return ""
+
+
+def description(error: BaseException, lines: list[str]) -> str:
+    """A traceback with the frames of the code only: nobody who reads it has this file."""
+    frames = list(own_frames(error.__traceback__, lines))
+    if isinstance(error, SyntaxError) and error.filename == FILE and error.lineno:
+        frames.append(frame(error.lineno, "", lines))
+    if len(frames) > MAX_FRAMES:
+        kept = MAX_FRAMES // 2
+        frames[kept:-kept] = [f"  [{len(frames) - 2 * kept} more calls]"]
+    try:
+        text = str(error.msg if isinstance(error, SyntaxError) else error)
+    except BaseException:
+        text = "<the exception's text cannot be had>"
+    if len(text) > 2000:
+        text = f"{text[:1000]} [...] {text[-1000:]}"
+    name = type(error).__name__
+    return "\n".join(["Traceback (most recent call last):", *frames, f"{name}: {text}" if text else name])
+
+
+def own_frames(traceback: "TracebackType | None", lines: list[str]) -> list[str]:
+    found = []
+    while traceback:
+        code = traceback.tb_frame.f_code
+        if code.co_filename == FILE:
+            where = "" if code.co_name == "<module>" else f", in {code.co_name}"
+            found.append(frame(traceback.tb_lineno, where, lines))
+        traceback = traceback.tb_next
+    return found
+
+
+def frame(number: int, where: str, lines: list[str]) -> str:
+    text = lines[number - 1].strip() if number <= len(lines) else ""
+    return f"  line {number}{where}: {text:.200}"
+
+
+if __name__ == "__main__":
+    main()

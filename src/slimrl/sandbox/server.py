@@ -1,0 +1,151 @@
+"""A sandbox behind HTTP: `POST /execute`, `GET /health`, and the tools one by one. Knows nothing of isolation.
+
+Needs the extra `server`. `python -m slimrl.sandbox --help` runs it; `make_app` is for tests and other servers.
+"""
+
+import hmac
+import math
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+from urllib.parse import urlsplit
+
+from slimrl.errors import UserError, nearest
+from slimrl.sandbox.base import Sandbox, Tools
+from slimrl.sandbox.channel import call, writable
+from slimrl.sandbox.client import Reply
+
+try:
+    import uvicorn
+    from fastapi import FastAPI, Request
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.responses import JSONResponse, Response
+    from pydantic import BaseModel, ConfigDict, Field
+    from starlette.exceptions import HTTPException
+except ModuleNotFoundError as error:
+    raise UserError(
+        f"The sandbox's server needs the package {error.name}, which is not installed. Install the extra: "
+        "`uv sync --extra server`, or `pip install 'slimrl[server]'`."
+    ) from None
+
+MAX_BODY_BYTES = 2**20
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class ExecuteBody(BaseModel):
+    """Code, and the session whose files it finds in its working directory; an empty one shares files with nobody."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    code: str
+    session_id: str = Field(default="", max_length=200)
+    timeout_s: float = Field(default=0, ge=0, description="At most this long; 0 is as long as the server allows.")
+
+
+class CallBody(BaseModel):
+    """A call of one tool."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    argument: str
+
+
+def make_app(sandbox: Sandbox, tools: Tools, token: str) -> FastAPI:
+    """The application. Without a token it answers whoever can reach it, but no web page: see `_refusal`."""
+    app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
+
+    @app.middleware("http")
+    async def guard(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
+        return _refusal(request, token) or await go_on(request)
+
+    @app.exception_handler(HTTPException)
+    async def tell(_request: Request, error: HTTPException) -> Response:
+        return _error(error.status_code, f"{error.detail}. The paths are /execute, /health, /tools and /tools/NAME.")
+
+    @app.exception_handler(RequestValidationError)
+    async def tell_what_is_wrong(_request: Request, error: RequestValidationError) -> Response:
+        wrong = "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()[:5])
+        return _error(422, f"The body is not what this path takes: {wrong}. /openapi.json has what it takes.")
+
+    @app.get("/health")
+    async def health() -> Reply:
+        """Whether the server runs."""
+        return {"status": "ok"}
+
+    @app.post("/execute")
+    async def execute(body: ExecuteBody) -> Reply:
+        """Run code; whatever it does is in the reply."""
+        return asdict(await sandbox.run(body.code, body.session_id, body.timeout_s or math.inf))
+
+    @app.get("/tools")
+    async def list_tools() -> Reply:
+        """The tools by their names, with what they say of themselves."""
+        return {"tools": [{"name": name, "description": (tool.__doc__ or "").strip()} for name, tool in tools.items()]}
+
+    @app.post("/tools/{name}")
+    async def call_tool(name: str, body: CallBody) -> Response:
+        """Call one tool: its `result`, or the `error` it ended with."""
+        if name not in tools:
+            return _error(404, f"There is no tool `{name}`.{nearest(name, tools)}")
+        return JSONResponse(await call(tools, name, writable(body.argument)))
+
+    @app.exception_handler(UserError)
+    async def tell_what_to_do(_request: Request, error: UserError) -> Response:
+        return _error(503, str(error))
+
+    return app
+
+
+def serve(app: FastAPI, host: str, port: int, token: str) -> None:
+    """Serve until interrupted. Raises UserError if others could reach it without a token, or the port is taken."""
+    if not token and host not in LOOPBACK:
+        raise UserError(
+            f"host = {host} can be reached from other machines, and without a token everyone there could run code. "
+            "Set the variable SANDBOX_TOKEN, or leave the host at 127.0.0.1."
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except OSError as error:
+            raise UserError(
+                f"cannot listen on {host}:{port}: {error.strerror}. Set another --port, or SANDBOX_PORT."
+            ) from None
+        port = listening.getsockname()[1]
+        print(f"sandbox server on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listening])
+
+
+def _refusal(request: Request, token: str) -> Response | None:
+    """Why the request is not answered, if it is not.
+
+    Without a token a page in a browser on this machine must not get through: it reaches the loopback address too, but
+    names itself in `Origin`, or has its own name point here, which is then in `Host`.
+    """
+    if request.url.path == "/health":
+        return None
+    if token:
+        given = request.headers.get("authorization", "").encode()
+        if not hmac.compare_digest(given, f"Bearer {token}".encode()):
+            return _error(401, "A token is needed, as in `Authorization: Bearer TOKEN`; there is none, or a wrong one.")
+    elif "origin" in request.headers or _host(request) not in LOOPBACK:
+        return _error(403, "Without a token only programs on the server's machine may use it. Set SANDBOX_TOKEN.")
+    if request.method == "POST":
+        length = request.headers.get("content-length", "")
+        if not length.isdigit():
+            return _error(411, "The request must say how long its body is, by the header `Content-Length`.")
+        if int(length) > MAX_BODY_BYTES:
+            return _error(413, f"The body is larger than the {MAX_BODY_BYTES // 2**20} MiB that this server accepts.")
+    return None
+
+
+def _host(request: Request) -> str:
+    try:
+        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _error(status: int, message: str) -> Response:
+    headers: dict[str, Any] = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    return JSONResponse({"error": message}, status, headers)

@@ -1,0 +1,62 @@
+"""Looks after limits that the kernel has only for single processes, or not at all. Knows nothing of what is run.
+
+It looks now and then: until it does, each process is held by its own limits.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from slimrl.sandbox.base import Limits
+
+_INTERVAL_S = 0.05
+
+
+class Watch:
+    """Over the process `first` and all that descend from it, and the file system of the directory `scratch`, if any."""
+
+    def __init__(self, first: int, scratch: int, limits: Limits) -> None:
+        self._first = first
+        self._scratch = scratch
+        self._limits = limits
+
+    async def run(self, judge: Callable[[str], None]) -> None:
+        """Until it is cancelled, or has called `judge` with what went over its limit."""
+        while True:
+            await asyncio.sleep(_INTERVAL_S)
+            if self._num_files() - 1 > self._limits.num_files:
+                judge(f"the code made more than num_files = {self._limits.num_files} files, and was ended")
+                return
+            if sum(map(_memory_bytes, _with_descendants(self._first))) > self._limits.memory_mb * 2**20:
+                judge(f"the code used more than memory_mb = {self._limits.memory_mb} MB, and was ended")
+                return
+
+    def _num_files(self) -> int:
+        """With the directory itself."""
+        if self._scratch < 0:
+            return 0
+        status = os.fstatvfs(self._scratch)
+        return status.f_files - status.f_ffree
+
+
+def _with_descendants(first: int) -> list[int]:
+    found, waiting = [], [first]
+    while waiting:
+        process = waiting.pop()
+        found.append(process)
+        with suppress(OSError):  # it may end at any time
+            for thread in os.listdir(f"/proc/{process}/task"):
+                waiting += map(int, Path(f"/proc/{process}/task/{thread}/children").read_text().split())
+    return found
+
+
+def _memory_bytes(process: int) -> int:
+    """What it does not share with files. Memory that processes share counts for each of them."""
+    num_kb = 0
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                num_kb += int(line.split()[1])
+    return num_kb * 1024

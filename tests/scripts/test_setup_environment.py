@@ -1,0 +1,57 @@
+"""The script as a person runs it: builds, does nothing twice, goes on when killed, and says what is wrong."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("chromadb", reason="the extra [search] is not installed")
+ROOT = Path(__file__).parents[2]
+
+
+def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / "setup_environment.py"), "--data-dir", str(directory), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
+
+
+def test_it_builds_once_and_says_how_to_build_another(tmp_path):
+    first = run(tmp_path, "--num-pages", "30")
+    assert first.returncode == 0, first.stderr
+    assert "30 pages in" in first.stdout and "index of their titles in" in first.stdout
+    before = (tmp_path / "corpus.sqlite").stat().st_mtime_ns
+    assert run(tmp_path, "--num-pages", "30").returncode == 0
+    assert (tmp_path / "corpus.sqlite").stat().st_mtime_ns == before
+    other = run(tmp_path, DEV="1")
+    assert other.returncode == 1 and "Traceback" not in other.stderr
+    assert "made from generated, 30 pages, seed 0" in other.stderr and "setup_environment.py --rebuild" in other.stderr
+
+
+def test_killed_while_it_indexes_it_goes_on(tmp_path):
+    command = [sys.executable, str(ROOT / "scripts" / "setup_environment.py"), "--data-dir", str(tmp_path)]
+    with subprocess.Popen([*command, "--num-pages", "5000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        index = tmp_path / "chroma" / "chroma.sqlite3"
+        deadline = time.monotonic() + 120
+        while not (index.exists() and index.stat().st_size > 1_000_000) and time.monotonic() < deadline:
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    result = run(tmp_path, "--num-pages", "5000")
+    assert result.returncode == 0, result.stderr
+    assert "indexing titles: " in result.stdout and "index of their titles in" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--corpus", "missing.jsonl"), "cannot read missing.jsonl: No such file or directory; check `corpus`"),
+        (("--corpus", "nonsense"), "`nonsense` is neither a `.jsonl`"),
+        (("--num-pages", "3"), "has 10 pages or more, not 3"),
+    ],
+)
+def test_what_is_wrong_is_said_without_a_traceback(tmp_path, arguments: tuple[str, ...], said: str):
+    result = run(tmp_path, *arguments)
+    assert result.returncode == 1 and said in result.stderr and "Traceback" not in result.stderr
