@@ -168,9 +168,8 @@ def _system() -> list[str]:
     seen = "/usr"
     for needed in (os.path.realpath(sys.base_prefix), _interpreter()):
         if not any(Path(needed).is_relative_to(directory) for directory in ("/usr", seen)):
-            for parent in reversed(
-                Path(needed).parents[:-1]
-            ):  # bubblewrap makes those that are private so, to all users
+            # Bubblewrap itself would make the directories above it private.
+            for parent in reversed(Path(needed).parents[:-1]):
                 mounts += ["--perms", "0755", "--dir", str(parent)]
             mounts += ["--ro-bind", needed, needed]
             seen = needed
