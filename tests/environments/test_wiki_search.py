@@ -10,9 +10,10 @@ import pytest
 
 from slimrl.environments.base import Turn, load_taskset
 from slimrl.environments.wiki_search import WikiSearch, split_of
-from slimrl.errors import UserError
+from slimrl.errors import RolloutError, UserError
 from slimrl.retrieval.pages import Question
 from slimrl.types import Task
+from tests.environments.test_judge import completion, server
 from tests.retrieval.test_index import Letters
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
@@ -180,3 +181,20 @@ def test_a_corpus_of_ones_own(made: Made, tmp_path: Path):
         made(corpus=str(pages))
     with pytest.raises(UserError, match="`hops` must be 1 or 2"):
         made(hops=3)
+
+
+def test_a_judge_by_a_language_model_decides_or_the_rollout_is_dropped(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
+    replies = iter(["no", "Yes.", "perhaps", "perhaps"])
+    with server(lambda body: completion(next(replies))) as (url, bodies):
+        taskset = made(judge={"base_url": url, "model": "judge", "max_tries": 2})
+        task = taskset.tasks("test")[0]
+        assert [play(taskset, task, [f"<answer>{text}</answer>"])[-1].reward for text in ("x", "y", "x")] == [0, 1, 0]
+        with pytest.raises(RolloutError, match="judge_verdict"):
+            play(taskset, task, ["<answer>z</answer>"])
+        assert len(bodies) == 4 and task.data["question"] in bodies[0]["messages"][0]["content"]
+    for judge, said in (({"model": "x"}, "a judge needs `base_url`"), ({"modle": "x"}, "Did you mean `model`?")):
+        with pytest.raises(UserError, match=said):
+            made(judge=judge)

@@ -9,12 +9,15 @@ import asyncio
 import hashlib
 import re
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from slimrl.errors import RolloutError, UserError
+from slimrl.environments.match import matches
+from slimrl.errors import RolloutError, UserError, nearest
+from slimrl.models.store import cache_root
 
 VERDICT = re.compile(r"[\W_]*(yes|no)[\W_]*", re.IGNORECASE)
 THOUGHTS = re.compile(r"^.*</think>", re.DOTALL)
@@ -54,15 +57,43 @@ def verdict_of(reply: str) -> bool | None:
     return found[1].lower() == "yes" if found else None
 
 
+class Judge(Protocol):
+    async def judge(self, question: str, response: str, references: Sequence[str]) -> bool:
+        """Whether the response is right. Raises RolloutError where there is no telling."""
+
+
+class MatchJudge:
+    """By `environments/match.py`."""
+
+    async def judge(self, question: str, response: str, references: Sequence[str]) -> bool:
+        return matches(response, references)
+
+
+def judge_of(settings: Mapping[str, Any]) -> Judge:
+    """The judge that a config's `judge` describes: of nothing the one that compares words, otherwise a server, by the
+    fields of `JudgeServer`."""
+    if not settings:
+        return MatchJudge()
+    known = [field.name for field in fields(JudgeServer)]
+    for name in settings:
+        if name not in known:
+            raise UserError(f"the judge has no setting `{name}`.{nearest(name, known)}")
+    missing = [name for name in ("base_url", "model") if name not in settings]
+    if missing:
+        raise UserError(f"a judge needs `{'` and `'.join(missing)}`, or leave `judge` away to compare words.")
+    return LLMJudge(JudgeServer(**settings), cache_root() / "judge" / "verdicts.sqlite")
+
+
 class LLMJudge:
     """Asks the server, greedily, what is not in the cache. `asked` and `found` count verdicts from either."""
 
     def __init__(self, server: JudgeServer, cache: Path) -> None:
         self._server = server
-        self._client = _openai().AsyncOpenAI(
+        self._client = _openai().OpenAI(
             base_url=server.base_url, api_key=server.api_key, timeout=server.timeout_s, max_retries=server.max_tries - 1
         )
-        self._places = asyncio.Semaphore(server.num_concurrent)
+        # Threads, and not the client for asyncio: every step of a run has an event loop of its own.
+        self._places = ThreadPoolExecutor(server.num_concurrent, thread_name_prefix="judge")
         self._cache = VerdictCache(cache)
         self.asked = self.found = 0
 
@@ -77,16 +108,15 @@ class LLMJudge:
         if verdict is not None:
             self.found += 1
             return verdict
-        async with self._places:
-            verdict = await self._ask(prompt)
+        verdict = await asyncio.get_running_loop().run_in_executor(self._places, self._ask, prompt)
         self.asked += 1
         self._cache.put(key, verdict)
         return verdict
 
-    async def _ask(self, prompt: str) -> bool:
+    def _ask(self, prompt: str) -> bool:
         replies = []
         for seed in range(self._server.max_tries):
-            reply = await self._reply(prompt, seed)
+            reply = self._reply(prompt, seed)
             verdict = verdict_of(reply)
             if verdict is not None:
                 return verdict
@@ -95,11 +125,11 @@ class LLMJudge:
             "judge_verdict", f"{len(replies)} replies were neither yes nor no, the last {replies[-1]!r:.200}"
         )
 
-    async def _reply(self, prompt: str, seed: int) -> str:
+    def _reply(self, prompt: str, seed: int) -> str:
         """The first is greedy; the same again would not help, so later ones are drawn."""
         openai, server = _openai(), self._server
         try:
-            completion = await self._client.chat.completions.create(
+            completion = self._client.chat.completions.create(
                 model=server.model,
                 messages=[{"role": "user", "content": prompt}],
                 temperature=0.0 if seed == 0 else 0.7,

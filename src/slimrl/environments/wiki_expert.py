@@ -14,7 +14,7 @@ class Episode(Protocol):
 
     def opening(self) -> list[Message]: ...
 
-    def react(self, reply: str) -> Turn: ...
+    def look_up(self, said: str) -> Turn: ...
 
 
 class _Play:
@@ -27,13 +27,13 @@ class _Play:
     def call(self, name: str, argument: str) -> str:
         """What the tool returns."""
         quoted = argument.replace("\\", "\\\\").replace('"', '\\"')
-        return self.say(f'<tool>{name}("{quoted}")</tool>')
+        self.say(text := f'<tool>{name}("{quoted}")</tool>')
+        (result,) = self._episode.look_up(text).messages
+        self.messages.append(result)
+        return result["content"]
 
-    def say(self, text: str) -> str:
+    def say(self, text: str) -> None:
         self.messages.append({"role": "assistant", "content": text})
-        turn = self._episode.react(text)
-        self.messages += turn.messages
-        return turn.messages[0]["content"] if turn.messages else ""
 
 
 def solve(question: Question, episode: Episode, title_of: Callable[[str], str]) -> list[Message]:

@@ -8,12 +8,13 @@ import hashlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from slimrl.environments.base import Turn
-from slimrl.environments.match import matches
+from slimrl.environments.judge import Judge, judge_of
 from slimrl.environments.tools import CALL, ToolError, bounded_text, run_call
 from slimrl.environments.wiki_expert import solve
 from slimrl.environments.wiki_tools import WikiTools
@@ -45,7 +46,8 @@ class WikiSearch:
 
     `corpus` is `generated`, or what `retrieval/sources.py` reads; then `questions` is too. Of a generated one there are
     `num_pages` pages and `num_train` and `num_test` questions of `hops` hops. What is built, once, lies in `data_dir`,
-    or in the cache. Results of tools are cut at `max_tool_chars` characters.
+    or in the cache. Results of tools are cut at `max_tool_chars` characters. `judge` is empty, to compare words, or has
+    the fields of `environments/judge.py`'s `JudgeServer`.
     """
 
     corpus: str = GENERATED
@@ -59,6 +61,7 @@ class WikiSearch:
     max_tool_chars: int = 4000
     embedder: str = DEFAULT
     data_dir: str = ""
+    judge: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if (self.corpus == GENERATED) == bool(self.questions):
@@ -74,6 +77,7 @@ class WikiSearch:
             embedder = SentenceEmbedder(self.embedder)
         index = prepare_index(directory, self._pages, embedder, progress)
         self._tools = WikiTools(self._pages, index, self.num_results)
+        self._judge = judge_of(self.judge)
         self._own = list(read_questions(self.questions, "`questions`")) if self.questions else []
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -85,7 +89,7 @@ class WikiSearch:
         return [_task(question, f"{split}/{place}") for place, question in enumerate(mine)]
 
     def environment(self, task: Task) -> "WikiSearchEpisode":
-        return WikiSearchEpisode(question_of(task.data, task.id), self._tools, self.max_tool_chars)
+        return WikiSearchEpisode(question_of(task.data, task.id), self._tools, self._judge, self.max_tool_chars)
 
     def demonstrate(self, task: Task) -> list[Message]:
         """An expert that knows which page and section to look for, and finds them with the tools. What they do not give
@@ -107,9 +111,10 @@ class WikiSearch:
 class WikiSearchEpisode:
     """One question, until it is answered."""
 
-    def __init__(self, question: Question, tools: WikiTools, max_tool_chars: int) -> None:
+    def __init__(self, question: Question, tools: WikiTools, judge: Judge, max_tool_chars: int) -> None:
         self._question = question
         self._tools = tools.by_name
+        self._judge = judge
         self._max_tool_chars = max_tool_chars
         self._counts = {"tool_calls": 0, "invalid_calls": 0, "searches": 0}
         self._found_first = self._found = self._correct = False
@@ -118,18 +123,20 @@ class WikiSearchEpisode:
         return self.opening()
 
     async def step(self, reply: str) -> Turn:
-        return self.react(reply)
+        said = THOUGHTS.sub("", reply)
+        call, answer = CALL.search(said), ANSWER.search(said)
+        if answer is None or (call and call.start() < answer.start()):
+            return self.look_up(said)
+        references = (self._question.answer, *self._question.aliases)
+        self._correct = await self._judge.judge(self._question.question, answer[1], references)
+        return Turn(done=True, reward=float(self._correct), metrics=self._metrics())
 
     def opening(self) -> list[Message]:
         return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": self._question.question}]
 
-    def react(self, reply: str) -> Turn:
-        """What `step` does."""
-        said = THOUGHTS.sub("", reply)
-        call, answer = CALL.search(said), ANSWER.search(said)
-        if answer and not (call and call.start() < answer.start()):
-            self._correct = matches(answer[1], (self._question.answer, *self._question.aliases))
-            return Turn(done=True, reward=float(self._correct), metrics=self._metrics())
+    def look_up(self, said: str) -> Turn:
+        """The result of the first call in what the policy said, or what is wrong with it."""
+        call = CALL.search(said)
         try:
             if call is None:
                 raise ToolError("there was neither a call in <tool> tags nor an answer in <answer> tags.")

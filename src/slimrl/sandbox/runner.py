@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FILE = "<code>"
 MAX_FRAMES = 20
+CHANNEL = 3  # where its descriptor goes, whatever number the host had free: the next after the standard ones
+MAX_DESCRIPTORS = 2**16
 
 
 class ToolError(Exception):
@@ -58,14 +60,14 @@ class Channel:
 
 
 def main() -> None:
-    descriptor = int(sys.argv[1])
-    channel = Channel(descriptor)
+    if (descriptor := int(sys.argv[1])) != CHANNEL:
+        os.dup2(descriptor, CHANNEL)
+    os.closerange(CHANNEL + 1, MAX_DESCRIPTORS)
+    channel = Channel(CHANNEL)
     scratch = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
     channel.hand_over(scratch)
     os.close(scratch)
     start = channel.receive()
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, 256)
     for which, limit in start["limits"]:
         resource.setrlimit(which, limit)
     error = run(start["code"], {name: tool(name, channel) for name in start["tools"]})
