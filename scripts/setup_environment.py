@@ -20,7 +20,7 @@ from slimrl.errors import UserError
 from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
-from slimrl.retrieval.library import GENERATED, Source, prepare_corpus, prepare_index
+from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ from slimrl.models.store import cache_root
 from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
-from slimrl.retrieval.library import GENERATED, Source, prepare_corpus, prepare_index
 from slimrl.retrieval.pages import Question, question_of
+from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
 from slimrl.retrieval.sources import read_questions
 from slimrl.types import Message, Split, Task
 
