@@ -48,7 +48,7 @@ def main() -> None:
     except UserError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on where it was")
+        sys.exit("interrupted; the same command, without --rebuild, goes on where it was")
 
 
 def set_up(arguments: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slimrl.environments.match import f1, matches, normalised
+from slimrl.environments.match import matches, normalised
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,5 @@ def test_any_reference_counts():
     assert not matches("Shilkret", [])
 
 
-def test_f1_counts_common_words():
-    assert f1("the cat sat", "a cat sat down") == pytest.approx(2 * 2 / (2 + 3))
-    assert f1("", "x") == f1("x", "") == f1("x", "y") == 0.0 and f1("A dog", "dog") == 1.0
+def test_words_are_compared_without_articles_accents_and_separators():
     assert normalised("The U.S. economy, 1,000,000 km") == ["u.s", "economy", "1000000", "km"]

@@ -35,7 +35,6 @@ def test_pages_come_back_as_they_were(tmp_path):
     assert [corpus.page(page.id) for page in PAGES] == PAGES
     assert "empty" in corpus and "Empty" not in corpus and corpus.page("nobody") is None
     assert list(corpus.titles()) == [(page.id, page.title) for page in PAGES]
-    assert list(corpus.titles(first=3)) == [("long", "Long")]
 
 
 def test_the_fingerprint_is_of_every_page_in_order(tmp_path):

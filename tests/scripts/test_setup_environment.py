@@ -50,6 +50,7 @@ def test_killed_while_it_indexes_it_goes_on(tmp_path):
         (("--corpus", "missing.jsonl"), "cannot read missing.jsonl: No such file or directory; check `corpus`"),
         (("--corpus", "nonsense"), "`nonsense` is neither a `.jsonl`"),
         (("--num-pages", "3"), "has 10 pages or more, not 3"),
+        (("--corpus", str(ROOT / "docker")), "there is no `.md` file in"),
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(tmp_path, arguments: tuple[str, ...], said: str):

@@ -20,7 +20,7 @@ from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.models.store import cache_root
 
 VERDICT = re.compile(r"[\W_]*(yes|no)[\W_]*", re.IGNORECASE)
-THOUGHTS = re.compile(r"^.*</think>", re.DOTALL)
+THOUGHTS = re.compile(r"^.*</think>", re.DOTALL)  # of a model that thinks before it speaks
 PROMPT = """\
 Question: {question}
 

@@ -29,13 +29,6 @@ def normalised(text: str) -> list[str]:
     return [word for word in words if word not in ARTICLES]
 
 
-def f1(answer: str, reference: str) -> float:
-    """The harmonic mean of the shares of common words, counted, as in SQuAD (1606.05250)."""
-    given, wanted = normalised(answer), normalised(reference)
-    common = sum(min(given.count(word), wanted.count(word)) for word in set(given))
-    return 2 * common / (len(given) + len(wanted)) if common else 0.0
-
-
 def _says(words: list[str], wanted: list[str]) -> bool:
     if not wanted or len(words) > len(wanted) + MAX_BESIDE:
         return False

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.environments.base import Turn
-from slimrl.environments.judge import Judge, judge_of
+from slimrl.environments.judge import THOUGHTS, Judge, judge_of
 from slimrl.environments.tools import CALL, ToolError, bounded_text, run_call
 from slimrl.environments.wiki_expert import solve
 from slimrl.environments.wiki_tools import WikiTools
@@ -30,8 +30,6 @@ from slimrl.retrieval.sources import read_questions
 from slimrl.types import Message, Split, Task
 
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-THOUGHTS = re.compile(r"^.*</think>", re.DOTALL)
-TENTHS_HELD_OUT = 2  # of the questions: one for validation, one for testing
 INSTRUCTION = """\
 Answer the question. Look it up, with one of these calls at a time:
 <tool>search_pages("query")</tool> finds pages by title.
@@ -92,8 +90,7 @@ class WikiSearch:
         return WikiSearchEpisode(question_of(task.data, task.id), self._tools, self._judge, self.max_tool_chars)
 
     def demonstrate(self, task: Task) -> list[Message]:
-        """An expert that knows which page and section to look for, and finds them with the tools. What they do not give
-        it, it does not answer."""
+        """An expert that knows which page and section to look for, and goes there with the tools."""
         return solve(question_of(task.data, task.id), self.environment(task), self._title)
 
     def _title(self, page_id: str) -> str:

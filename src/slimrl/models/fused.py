@@ -10,7 +10,7 @@ Knows nothing of caches: what attends to what is the `AttentionPlan`'s business,
 
 import platform
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -39,15 +39,18 @@ def can_fuse(module: nn.Module) -> bool:
     return all(linear.bias is None for linear in without_bias) and ops.available(next(module.parameters()))
 
 
-class FusedForward:
-    """`hidden` and `logits` are those of the module, to rounding."""
+class Copy(Protocol):
+    """What a product keeps of the module's weights."""
 
-    def __init__(self, module: nn.Module) -> None:
-        causal: Any = module
-        self._decoder = causal.get_decoder()
-        self._head = _Product([causal.get_output_embeddings()])
-        self._layers = [_Layer(layer, causal.config) for layer in self._decoder.layers]
-        self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
+    def refresh(self) -> None: ...
+
+    def release(self) -> None: ...
+
+
+class CopiedWeights:
+    """Half of a `Forward`: what all products keep is taken over, and let go of, together."""
+
+    _products: Sequence[Copy]
 
     @torch.inference_mode()
     def refresh(self) -> None:
@@ -59,6 +62,17 @@ class FusedForward:
         """Let go of the copies of the weights until the next call."""
         for product in self._products:
             product.release()
+
+
+class FusedForward(CopiedWeights):
+    """`hidden` and `logits` are those of the module, to rounding."""
+
+    def __init__(self, module: nn.Module) -> None:
+        causal: Any = module
+        self._decoder = causal.get_decoder()
+        self._head = _Product([causal.get_output_embeddings()])
+        self._layers = [_Layer(layer, causal.config) for layer in self._decoder.layers]
+        self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
 
     def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
         """Final hidden states (T, D)."""

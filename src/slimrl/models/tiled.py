@@ -6,11 +6,10 @@ the order in which the processor reads them. Those are copies: after an update o
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from slimrl.models.attention import BlockPlan
-from slimrl.models.fused import LINEARS, can_fuse, norms_of_heads, rotary_factors, window_of
+from slimrl.models.fused import LINEARS, CopiedWeights, can_fuse, norms_of_heads, rotary_factors, window_of
 from slimrl.models.native import ops
 from slimrl.models.native.decoder import DecoderLayer, DecoderShape, decode
 
@@ -28,7 +27,7 @@ def can_tile(module: nn.Module) -> bool:
     return ops.blocks_fit(attention.o_proj.weight.view(-1, int(attention.head_dim)))
 
 
-class TiledForward:
+class TiledForward(CopiedWeights):
     """`hidden` and `logits` are those of the module, to rounding; every token's are the same bits, whatever it is
     computed with."""
 
@@ -39,17 +38,6 @@ class TiledForward:
         self._layers = [_layer(layer, causal.config) for layer in self._decoder.layers]
         self._shape = _shape(self._decoder.layers[0])
         self._products = (self._head, *(product for layer in self._layers for product in layer.products))
-
-    @torch.inference_mode()
-    def refresh(self) -> None:
-        """Take over the module's present weights."""
-        for product in self._products:
-            product.refresh()
-
-    def release(self) -> None:
-        """Let go of the copies of the weights until the next call."""
-        for product in self._products:
-            product.release()
 
     def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
         """Final hidden states (T, D)."""

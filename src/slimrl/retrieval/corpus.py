@@ -49,10 +49,9 @@ class Corpus:
         row = self._database.execute("SELECT id, title, content FROM page WHERE id = ?", (page_id,)).fetchone()
         return None if row is None else Page(*row)
 
-    def titles(self, first: int = 0) -> Iterator[tuple[str, str]]:
-        """(id, title) of every page after the first `first` ones, in the order in which they were added."""
-        query = "SELECT id, title FROM page WHERE number > ? ORDER BY number"
-        yield from self._database.execute(query, (first,))
+    def titles(self) -> Iterator[tuple[str, str]]:
+        """(id, title) of every page, in the order in which they were added."""
+        yield from self._database.execute("SELECT id, title FROM page ORDER BY number")
 
     def close(self) -> None:
         self._database.close()

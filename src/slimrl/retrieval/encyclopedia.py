@@ -54,12 +54,7 @@ class Entity:
 
 
 class Encyclopedia:
-    """`num_pages` pages, in tens; the same for the same seed. A larger one has the same kinds of pages, others' names.
-
-    >>> encyclopedia = Encyclopedia(20, seed=0)
-    >>> [page.title for page in encyclopedia.pages()][:2]
-    ['...', '...']
-    """
+    """`num_pages` pages, rounded down to tens; the same for the same seed."""
 
     def __init__(self, num_pages: int, seed: int = 0) -> None:
         if num_pages < SMALLEST:

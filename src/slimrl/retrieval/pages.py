@@ -10,11 +10,9 @@ from slimrl.rows import shown
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`content` is markdown with its headings, the title's included.
+    """`content` is markdown with its headings, the title's included:
 
-    >>> Page("ampere", "Ampere", "# Ampere\\n\\nThe unit of current.\\n\\n## History\\n\\nNamed in 1881.")
-    ... # doctest: +ELLIPSIS
-    Page(id='ampere', ...)
+    Page("ampere", "Ampere", "# Ampere\\n\\nThe unit of current.\\n\\n## History\\n\\nNamed in 1881.")
     """
 
     id: str

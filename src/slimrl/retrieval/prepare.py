@@ -42,8 +42,9 @@ class Source:
         if not path.exists():
             return f"the data set {self.name}"
         files = sorted(path.rglob("*.md")) if path.is_dir() else [path]
-        facts = [(file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-        return f"{path.resolve()}, {len(files)} files, {sum(size for size, _ in facts)} bytes, {max(facts)[1]}"
+        facts = [file.stat() for file in files]
+        size, newest = sum(fact.st_size for fact in facts), max((fact.st_mtime_ns for fact in facts), default=0)
+        return f"{path.resolve()}, {len(files)} files, {size} bytes, {newest}"
 
     def pages(self) -> Iterator[Page]:
         if self.name == GENERATED:
