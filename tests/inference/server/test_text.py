@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from slimrl.inference.server.text import OVERLAP, WINDOW, GrowingText, Vocabulary, held_back
+from slimrl.inference.server.text import OVERLAP, WINDOW, GrowingText, Vocabulary
 from tests.tiny import tiny_tokenizer
 
 TEXT = "Ünïcode: 你好, 🙂🙃! The quick brown fox \U0001f469\u200d\U0001f4bb jumps. "
@@ -126,10 +126,3 @@ def test_the_bytes_of_tokens_are_those_of_the_text(either: Vocabulary) -> None:
 
 def test_tokens_that_the_tokenizer_does_not_know_are_empty(vocabulary: Vocabulary) -> None:
     assert (vocabulary.token_text(305), vocabulary.token_bytes(305)) == ("", b"")
-
-
-def test_held_back_is_the_longest_beginning_of_a_mark() -> None:
-    assert held_back("abc", ["cd", "bcd"]) == 2
-    assert held_back("abc", ["x", "abcd"]) == 3
-    assert held_back("abc", ["abc"]) == 0
-    assert held_back("", ["abc"]) == 0

@@ -10,17 +10,14 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.errors import bad_request
-from slimrl.inference.server.text import is_writable
+from slimrl.models.text import is_writable
+from slimrl.models.tool_calls import TEMPLATE_ERRORS, rendered_tools
 
 Plain = dict[str, Any]  # a message or tool as templates take it
-MARKER = "slimrl@marker@"
-# What templates raise when a conversation is not as they expect it.
-TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
 TOOL_PROMPT = """\
 You may call functions to help with the user's request. These are their signatures, as JSON:
 <tools>
@@ -38,7 +35,7 @@ class PromptWriter:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
-        self._knows_tools = self._renders_tools()
+        self._knows_tools = rendered_tools(tokenizer) is not None
 
     def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
         """The prompt. `settings` are the template's, `add_generation_prompt` and `continue_final_message` included."""
@@ -61,21 +58,6 @@ class PromptWriter:
                 f"The chat template of the model refuses this conversation: {error}", "messages"
             ) from None
         return cast(str, text)
-
-    def _renders_tools(self) -> bool:
-        function = {"name": f"{MARKER}tool", "description": "", "parameters": {"type": "object", "properties": {}}}
-        call = {"name": f"{MARKER}name", "arguments": {f"{MARKER}key": "value"}}
-        conversation: list[Plain] = [
-            {"role": "user", "content": "question"},
-            {"role": "assistant", "content": "", "tool_calls": [{"id": "0", "type": "function", "function": call}]},
-            {"role": "tool", "tool_call_id": "0", "content": f"{MARKER}result"},
-        ]
-        tools: list[Any] = [{"type": "function", "function": function}]
-        try:
-            text = cast(str, self._tokenizer.apply_chat_template(cast(Any, conversation), tools=tools, tokenize=False))
-        except TEMPLATE_ERRORS:
-            return False
-        return all(f"{MARKER}{part}" in text for part in ("tool", "name", "key", "result"))
 
 
 def _message(message: ChatMessage) -> Plain:

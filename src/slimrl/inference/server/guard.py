@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slimrl.config.check import is_loopback
 from slimrl.inference.server.errors import ApiError, bad_request, error_body
-from slimrl.inference.server.text import is_writable
+from slimrl.models.text import is_writable
 
 MAX_BODY_BYTES = 16 * 2**20
 OPEN_TO_ALL = {"/health"}

@@ -4,11 +4,12 @@ A character may be spread over several tokens, and a stop string over many: `Gro
 token can change. Read from one thread while another grows it, it never shows part of a stop string.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
+
+from slimrl.models.text import held_back
 
 BROKEN = "\ufffd"  # what incomplete characters decode to
 WINDOW = 24  # tokens decoded again with every new one, at most, unless they are one long run that is no text yet
@@ -138,28 +139,6 @@ class GrowingText:
             if len(tail) > held and text.endswith(tail):
                 self._start, self._given = start, len(tail) - held
                 return
-
-
-def held_back(text: str, marks: Sequence[str]) -> int:
-    """How many of the last characters may be the beginning of one of the marks."""
-    longest = 0
-    for mark in marks:
-        start = text.find(mark[0], max(0, len(text) - len(mark) + 1))
-        while 0 <= start < len(text) - longest:
-            if mark.startswith(text[start:]):
-                longest = len(text) - start
-            else:
-                start = text.find(mark[0], start + 1)
-    return longest
-
-
-def is_writable(value: Any) -> bool:
-    """Whether a value read from JSON can be written as text: JSON can spell half of a surrogate pair, which is none."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _byte_alphabet() -> dict[str, int]:

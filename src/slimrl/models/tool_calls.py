@@ -1,16 +1,24 @@
-"""Finds tool calls in the text of a reply: `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`.
+"""Tool calls in the text of a reply, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, and whether a chat
+template writes them so.
 
 Reads the text as it grows, so that a streamed reply shows neither tags nor half of one. What is no well-formed call
-stays text. Knows nothing of which tools there are: a call of an unknown one is the client's to answer.
+stays text. Knows nothing of which tools there are: a call of an unknown one is its reader's to answer.
 """
 
 import json
 import uuid
 from dataclasses import dataclass
+from typing import Any, cast
 
-from slimrl.inference.server.text import held_back, is_writable
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from slimrl.models.text import held_back, is_writable
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+MARKER = "slimrl@marker@"
+# What templates raise when a conversation is not as they expect it.
+TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +90,32 @@ def _parse(text: str) -> ToolCall | None:
         return None
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return ToolCall(f"call_{uuid.uuid4().hex}", call["name"], written)
+
+
+def rendered_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """A tool, a call of it and its result, all made of markers, as the chat template writes them; None if it refuses
+    them, or leaves something out."""
+    function = {"name": f"{MARKER}tool", "description": "", "parameters": {"type": "object", "properties": {}}}
+    call = {"name": f"{MARKER}name", "arguments": {f"{MARKER}key": "value"}}
+    conversation: list[dict[str, Any]] = [
+        {"role": "user", "content": "question"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "0", "type": "function", "function": call}]},
+        {"role": "tool", "tool_call_id": "0", "content": f"{MARKER}result"},
+    ]
+    tools: list[Any] = [{"type": "function", "function": function}]
+    try:
+        text = cast(str, tokenizer.apply_chat_template(cast(Any, conversation), tools=tools, tokenize=False))
+    except TEMPLATE_ERRORS:
+        return None
+    return text if all(f"{MARKER}{part}" in text for part in ("tool", "name", "key", "result")) else None
+
+
+def tool_trouble(tokenizer: PreTrainedTokenizerBase) -> str:
+    """What keeps a policy with this chat template from calling tools, in words; empty if nothing does."""
+    text = rendered_tools(tokenizer)
+    if text is None:
+        return "does not write tools, calls of them and their results"
+    calls = [part for part in ToolReader().read(text, closed=True) if isinstance(part, ToolCall)]
+    if [(call.name, json.loads(call.arguments)) for call in calls] != [(f"{MARKER}name", {f"{MARKER}key": "value"})]:
+        return f'writes calls of tools in another form than {OPEN}{{"name": ..., "arguments": {{...}}}}{CLOSE}'
+    return ""

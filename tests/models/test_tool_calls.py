@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slimrl.inference.server.tools import ToolCall, ToolReader
+from slimrl.models.tool_calls import ToolCall, ToolReader
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": "<x>"}}\n</tool_call>'
 
