@@ -1,39 +1,92 @@
-"""Whether a short answer says what a reference says, by comparing words: the judge that needs no model."""
+"""Whether a short answer says what a reference says, by comparing words: the judge that needs no model.
+
+It knows words, not meanings, and errs on the side of no: what a policy could win by (naming several candidates, taking
+back what it says) is refused, and so are some right answers. `docs/judge.md` says how often.
+"""
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 
 ARTICLES = frozenset({"a", "an", "the"})
 SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[,\u2009\u202f ](?=\d{3}(?!\d))")
 WORD = re.compile(r"[^\W_]+(?:[.']\w+)*")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
-MAX_BESIDE = 8  # words beside the reference's that an answer may have, as in "It was founded in 1874"
+NUMBER_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+)
+NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS.split())}
+# Words that turn an answer round, or into several. Two texts that say the same have the same of them.
+TURN_WORDS = "and but either instead maybe neither never no none nor not or perhaps rather than unlike"
+TURNS = frozenset(TURN_WORDS.split())
+# Words that say nothing by themselves: an answer may have them beside the reference's.
+FILLER_WORDS = (
+    "about according actually all also am answer answers approximately are as at be been believe by called circa "
+    "correct did do does exactly final for found from had has have he her his i in is it its known m name named "
+    "namely of on page s said says section she so stands states that their there they think this to total was well "
+    "were which who with year"
+)
+FILLERS = frozenset(FILLER_WORDS.split())
+MAX_BESIDE = 12  # words beside the reference's that an answer may have, as in "It was founded in 1874"
+MIN_STEM, STEM = 3, 4  # letters that words of a family share, more or less
+MIN_F1 = 0.8
 
 
-def matches(answer: str, references: Sequence[str]) -> bool:
-    """Whether the answer is one of the references, or a short phrase with all of its words in their order and, where it
-    is a number, no other number.
+def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
+    """Whether the answer says one of the references: the same words, a phrase around them whose other words are fillers
+    or the question's, or nearly the same words in any order (`f1` of `min_f1` or more). In all three, its numbers, and
+    the words that turn an answer round, must be the reference's.
 
-    >>> matches("It was founded in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("1874!", ["1873"])
+    >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
+    >>> matches("Ada was born in Rome", ["Rome"], "Where was Ada born?"), matches("Rome, Bari", ["Rome"])
+    (True, False)
     """
-    words = normalised(answer)
-    return bool(words) and any(_says(words, normalised(reference)) for reference in references)
+    words, asked = normalised(answer), _stems(normalised(question))
+    light = [word in FILLERS or word.startswith(asked) for word in words]
+    return any(_says(words, light, normalised(reference), min_f1) for reference in references)
 
 
 def normalised(text: str) -> list[str]:
-    """The words in lower case, without accents, articles, punctuation and the separators of thousands."""
-    plain = unicodedata.normalize("NFKD", SEPARATOR_IN_NUMBER.sub("", text.casefold()))
+    """The words in lower case, without accents, articles, punctuation and the separators of thousands; numbers up to
+    twenty in digits."""
+    plain = unicodedata.normalize("NFKD", SEPARATOR_IN_NUMBER.sub("", text.casefold().replace("\u2019", "'")))
     words = WORD.findall("".join(character for character in plain if not unicodedata.combining(character)))
-    return [word for word in words if word not in ARTICLES]
+    return [NUMBERS.get(word, word) for word in words if word not in ARTICLES]
 
 
-def _says(words: list[str], wanted: list[str]) -> bool:
-    if not wanted or len(words) > len(wanted) + MAX_BESIDE:
+def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
+    """The harmonic mean of the shares of words that are wanted and of wanted words that are there, each word as often
+    as it occurs (SQuAD's measure, Rajpurkar et al. 2016).
+
+    >>> f1(["george", "handel"], ["george", "frideric", "handel"])
+    0.8
+    """
+    shared = (Counter(words) & Counter(wanted)).total()
+    return 2 * shared / (len(words) + len(wanted)) if shared else 0.0
+
+
+def _says(words: list[str], light: list[bool], wanted: list[str], min_f1: float) -> bool:
+    if not words or not wanted or _decisive(words) != _decisive(wanted):
         return False
-    places = range(len(words) - len(wanted) + 1)
-    if not any(words[place : place + len(wanted)] == wanted for place in places):
+    return words == wanted or _is_phrase(words, light, wanted) or f1(words, wanted) >= min_f1
+
+
+def _decisive(words: Sequence[str]) -> Counter[str]:
+    return Counter(word for word in words if NUMBER.fullmatch(word) or word in TURNS or word.endswith("n't"))
+
+
+def _is_phrase(words: list[str], light: list[bool], wanted: list[str]) -> bool:
+    """Whether the wanted words stand in the answer, one after the other, with nothing of weight beside them."""
+    size = len(wanted)
+    if len(words) > size + MAX_BESIDE:
         return False
-    numbers = [word for word in words if NUMBER.fullmatch(word)]
-    return numbers == [word for word in wanted if NUMBER.fullmatch(word)]
+    found = (place for place in range(len(words) - size + 1) if words[place : place + size] == wanted)
+    return any(all(light[:place] + light[place + size :]) for place in found)
+
+
+def _stems(question: Sequence[str]) -> tuple[str, ...]:
+    """What the question's words begin with: "founded" allows "founder"."""
+    return tuple({word[:STEM] for word in question if len(word) >= MIN_STEM})

@@ -1,0 +1,195 @@
+"""One question to a judge's server and its reply, over any OpenAI-compatible HTTP. Knows nothing of verdicts.
+
+Whatever a server does, it becomes a reply, or a failure with a reason that says whether another try may help: this
+file's errors are `RolloutError`s, never an answer.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slimrl.errors import RolloutError, UserError
+
+MAX_REPLY_BYTES = 1 << 20
+MAX_BACKOFF_S = 8.0
+BUSY = frozenset({429, 503, 529})
+PASSING = frozenset({408, 500, 502, 504})
+SLEEP_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeServer:
+    """Where the judge is, and how it is asked. Its fields are those of the environment's `judge`.
+
+    `timeout_s` is for a verdict, with all its tries and the wait for one of `num_concurrent` places: below the run's
+    `episode_timeout_s` (60 unless set), or else the episode ends first, as `drop/timeout`. A reply that is no verdict
+    is asked for again, `max_tries` times in all; a busy server, or one that is away, until `timeout_s`. After
+    `max_failures` failures in a row, and nothing but failures, the run stops.
+
+    A key is read from the environment variable `api_key_variable`, and stands in no file. `extra` goes into the body of
+    each request, as in `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps` a vLLM server that was
+    started for it frees its memory while the policy trains.
+    """
+
+    base_url: str
+    model: str
+    api_key_variable: str = "JUDGE_API_KEY"
+    timeout_s: float = 50.0
+    max_tries: int = 3
+    max_failures: int = 32
+    num_concurrent: int = 16
+    max_tokens: int = 512  # for models that think first
+    sleeps: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.base_url.startswith(("http://", "https://")):
+            raise UserError(f"judge: `base_url` must be as http://localhost:8080/v1, not {self.base_url!r}.")
+        for name, value in (
+            ("timeout_s", self.timeout_s),
+            ("max_tries", self.max_tries),
+            ("max_failures", self.max_failures),
+            ("num_concurrent", self.num_concurrent),
+            ("max_tokens", self.max_tokens),
+        ):
+            if value <= 0:
+                raise UserError(f"judge: `{name}` must be more than 0, not {value}.")
+
+    @property
+    def root(self) -> str:
+        """The server without its `/v1`."""
+        return self.base_url.rstrip("/").removesuffix("/v1")
+
+    def body(self, prompt: str) -> dict[str, Any]:
+        """The request's, but for how tokens are drawn."""
+        messages = [{"role": "user", "content": prompt}]
+        return {"model": self.model, "messages": messages, "max_tokens": self.max_tokens, **self.extra}
+
+
+class TryAgain(Exception):
+    """This try failed, another may not. `wait_s` is the server's wish, 0 if it has none; `counts` is false for what
+    says nothing about the question: a server that is busy, or away."""
+
+    def __init__(self, failure: RolloutError, counts: bool, wait_s: float = 0.0) -> None:
+        super().__init__(str(failure))
+        self.failure, self.counts, self.wait_s = failure, counts, wait_s
+
+
+class ChatConnection:
+    """Speaks with the server. All of it in one event loop."""
+
+    def __init__(self, server: JudgeServer) -> None:
+        self._server, self._httpx = server, _httpx()
+        key = os.environ.get(server.api_key_variable, "")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        limits = self._httpx.Limits(max_connections=server.num_concurrent)
+        self._client = self._httpx.AsyncClient(timeout=None, headers=headers, limits=limits)
+        self._awake, self._waking = not server.sleeps, asyncio.Lock()
+
+    async def reply(self, body: Mapping[str, Any]) -> str:
+        """The text of a chat completion. Raises TryAgain, or RolloutError where it is of no use."""
+        await self._wake_up()
+        data = await self._post(f"{self._server.base_url.rstrip('/')}/chat/completions", body)
+        try:
+            choice = json.loads(data)["choices"][0]
+            text, reason = choice["message"]["content"], choice.get("finish_reason")
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            found = data[:200].decode("utf-8", "replace")
+            raise TryAgain(self._failure(f"gave no chat completion, but {found!r}"), counts=True) from error
+        if isinstance(text, str) and (text.strip() or reason != "length"):
+            return text
+        hint = f"; it was cut off at `max_tokens` = {self._server.max_tokens}" if reason == "length" else ""
+        raise TryAgain(self._failure(f"gave a completion without text: {text!r:.200}{hint}"), counts=True)
+
+    async def sleep(self) -> None:
+        """Have the server free its memory. Raises UserError if it cannot."""
+        if self._server.sleeps and self._awake:
+            self._awake = False
+            await self._switch("sleep?level=1")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _wake_up(self) -> None:
+        if self._awake:
+            return
+        async with self._waking:  # of many questions that come together, one wakes it
+            if not self._awake:
+                await self._switch("wake_up")
+                self._awake = True
+
+    async def _switch(self, route: str) -> None:
+        """vLLM's routes for sleeping; a server that is away has no memory to free, and shows as a failure later."""
+        try:
+            async with asyncio.timeout(SLEEP_TIMEOUT_S):
+                await self._post(f"{self._server.root}/{route}", {})
+        except TryAgain as again:
+            if again.failure.reason != "judge_unreachable":
+                raise self._cannot_sleep(route, again.failure) from again
+        except (RolloutError, TimeoutError) as error:
+            raise self._cannot_sleep(route, error) from error
+
+    def _cannot_sleep(self, route: str, error: Exception) -> UserError:
+        return UserError(
+            f"the judge does not obey POST /{route}, as the setting `sleeps` needs ({error}). Start it with "
+            "`uv run python scripts/run_vllm.py --sleep`, or leave `sleeps` away."
+        )
+
+    async def _post(self, url: str, body: Mapping[str, Any]) -> bytes:
+        """The body of a good reply. Raises TryAgain or RolloutError."""
+        try:
+            async with self._client.stream("POST", url, json=body) as response:
+                data = await self._read(response)
+        except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
+            failure = RolloutError("judge_unreachable", f"{url}: {error or type(error).__name__}")
+            raise TryAgain(failure, counts=False) from error
+        status = response.status_code
+        if status == 200:
+            return data
+        text = data[:300].decode("utf-8", "replace")
+        reason = "judge_busy" if status in BUSY else "judge_error"
+        failure = RolloutError(reason, f"{url} answered {status}: {text}")
+        if status in BUSY or status in PASSING:
+            raise TryAgain(failure, status not in BUSY, _retry_after(response.headers))
+        raise failure
+
+    async def _read(self, response: Any) -> bytes:
+        parts, size = [], 0
+        async for part in response.aiter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > MAX_REPLY_BYTES:
+                raise TryAgain(self._failure(f"gave a reply of more than {MAX_REPLY_BYTES:,} bytes"), counts=True)
+        return b"".join(parts)
+
+    def _failure(self, what: str) -> RolloutError:
+        return RolloutError("judge_error", f"{self._server.base_url} {what}")
+
+
+def backoff_s(tries: int, share: float) -> float:
+    """How long to wait after a number of tries, half of it drawn by `share`, so that many do not come back together.
+
+    >>> backoff_s(1, 0.0), backoff_s(1, 1.0), backoff_s(20, 1.0)
+    (0.25, 0.5, 8.0)
+    """
+    return min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * (1 + share) / 2
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds; a date, which the standard allows too, counts as none."""
+    try:
+        seconds = float(headers.get("Retry-After", "0"))
+    except ValueError:
+        return 0.0
+    return seconds if 0.0 <= seconds < float("inf") else 0.0
+
+
+def _httpx() -> Any:
+    try:
+        import httpx  # an extra: only here
+    except ImportError as error:
+        raise UserError(f"an LLM judge needs the extra [judge]: `uv sync --extra judge` ({error}).") from error
+    return httpx
