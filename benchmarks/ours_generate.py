@@ -1,6 +1,7 @@
 """Our side of `decode.py` and `prefill.py`: the engine, sampling at temperature 1 and giving log-probabilities."""
 
 from importlib.metadata import version
+from typing import get_args
 
 import torch
 
@@ -8,14 +9,16 @@ from generate_work import Case, GenerateReport, Stopwatch, Timing, random_prompt
 from slimrl.config.model import ModelConfig
 from slimrl.inference.engine import Engine
 from slimrl.models.load import Policy, load_policy
+from slimrl.models.sampling import Quantization
 from slimrl.types import SamplingParams
 
 
 class Generator:
     """Makes an engine for each case, with as many slots as it has sequences."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, quantization: Quantization) -> None:
         self._policy = policy
+        self._quantization = quantization
         self._vocab_size = policy.module.get_input_embeddings().num_embeddings
         self._case: Case | None = None
 
@@ -23,7 +26,9 @@ class Generator:
         if case != self._case:
             capacity = case.prompt + case.new + 1
             self._case = case
-            self._engine = Engine(self._policy.module, frozenset(), case.batch, capacity)  # no token stops a sequence
+            never = frozenset[int]()  # no token stops a sequence
+            module = self._policy.module
+            self._engine = Engine(module, never, case.batch, capacity, quantization=self._quantization)
         prompts = random_prompts(case, self._vocab_size, seed)
         watch = Stopwatch(case.batch)
         requests = [
@@ -39,15 +44,17 @@ class Generator:
 
 
 def main() -> None:
-    arguments = side_arguments().parse_args()
+    parser = side_arguments()
+    parser.add_argument("--quantization", choices=get_args(Quantization), default="none")
+    arguments = parser.parse_args()
     config = ModelConfig(name=str(arguments.model), device="cpu", dtype=arguments.dtype, num_threads=arguments.threads)
     report = GenerateReport(
         side="slimrl",
         versions={name: version(name) for name in ("slimrl", "torch", "transformers")},
-        settings="Engine; sampling at temperature 1 and log-probabilities",
+        settings="Engine; sampling at temperature 1 and log-probabilities; quantization " + arguments.quantization,
         num_threads=arguments.threads,
     )
-    report.measure(arguments.cases, arguments.passes, Generator(load_policy(config)))
+    report.measure(arguments.cases, arguments.passes, Generator(load_policy(config), arguments.quantization))
     assert torch.get_num_threads() == arguments.threads
     report.write(arguments.output)
 

@@ -11,6 +11,7 @@ from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.models.attention import ATTENTION
 from slimrl.models.forward import ModuleForward
 from slimrl.models.native import ops
+from slimrl.models.sampling import Quantization
 from slimrl.types import SamplingParams
 from tests.inference.naive import naive_greedy, naive_module, naive_prompt_logprobs
 from tests.models.native.cases import skip_without_tiles, wide_policy
@@ -251,9 +252,11 @@ def test_reserving_memory_leaves_no_trace() -> None:
     assert sequence.cached == 0
 
 
-def wide_engine(family: str = "llama", num_slots: int = 1, lookup_tokens: int = 0) -> Engine:
+def wide_engine(
+    family: str = "llama", num_slots: int = 1, lookup_tokens: int = 0, quantization: Quantization = "none"
+) -> Engine:
     """In bfloat16, with heads for which attention has a kernel."""
-    return Engine(wide_policy(family), frozenset([2]), num_slots, 640, lookup_tokens)
+    return Engine(wide_policy(family), frozenset([2]), num_slots, 640, lookup_tokens, quantization)
 
 
 def wide_prompts() -> list[list[int]]:
@@ -265,17 +268,19 @@ def wide_prompts() -> list[list[int]]:
     return [*prompts, *([first, 8, 9] * 20 for first in range(10, 14))]
 
 
+@pytest.mark.parametrize("quantization", ["none", "int8"])
 @pytest.mark.parametrize(
     ("num_slots", "max_prefill", "lookup_tokens"), [(4, 1 << 20, 0), (4, 50, 0), (19, 170, 0), (3, 200, 4)]
 )
 def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(
-    num_slots: int, max_prefill: int, lookup_tokens: int
+    num_slots: int, max_prefill: int, lookup_tokens: int, quantization: Quantization
 ) -> None:
     """Not the other sequences, nor how prompts are cut, what of them is cached, or whether tokens are guessed."""
     skip_without_tiles()
     prompts = wide_prompts()
     params = [SamplingParams(24, temperature=n % 3 / 2, seed=n) for n in range(len(prompts))]
-    alone, engine = wide_engine(), wide_engine(num_slots=num_slots, lookup_tokens=lookup_tokens)
+    alone = wide_engine(quantization=quantization)
+    engine = wide_engine(num_slots=num_slots, lookup_tokens=lookup_tokens, quantization=quantization)
     together = [engine.submit(prompt, p, never) for prompt, p in zip(prompts, params, strict=True)]
     while engine.busy:
         engine.step(max_prefill=max_prefill)

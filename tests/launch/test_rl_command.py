@@ -242,6 +242,11 @@ def test_a_truncated_gguf_is_named(tmp_path, capsys):
     assert "model.gguf" in capsys.readouterr().err
 
 
+def test_weights_that_cannot_be_quantized_are_refused_before_anything_is_sampled(tiny_dir, tmp_path, capsys):
+    assert run(rl_flags(tiny_dir, tmp_path / "run", "--inference.quantization", "int8")) == 2
+    assert "`quantization = int8` needs" in capsys.readouterr().err
+
+
 def test_an_unwritable_output_dir_is_named(tiny_dir, tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
     assert run(rl_flags(tiny_dir, tmp_path / "file" / "run")) == 2

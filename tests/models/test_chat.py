@@ -36,7 +36,7 @@ def some_text(rng: random.Random) -> str:
 
 def some_conversation(rng: random.Random, family: str) -> list[Message]:
     """Alternating turns; with a system message, tool messages and double user messages where the family allows."""
-    free = family in ("chatml", "default-system", "llama3")
+    free = family in ("chatml", "default-system", "llama3", "tools")
     messages = [system(some_text(rng))] if free and rng.random() < 0.5 else []
     for _ in range(rng.randrange(1, 4)):
         messages += [user(some_text(rng))]
@@ -199,3 +199,62 @@ def test_tokenizer_without_any_end_token_is_refused() -> None:
     tokenizer.eos_token = None
     with pytest.raises(UserError, match="eos_token"):
         ChatFormat(tokenizer)
+
+
+SEARCH = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Finds pages.",
+        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    },
+}
+
+
+def offered(content: str = "q") -> Message:
+    return {"role": "user", "content": content, "tools": [SEARCH]}
+
+
+def test_tools_on_the_first_message_are_the_templates_to_show() -> None:
+    tokenizer = templated_tokenizer("tools")
+    said = tokenizer.decode(ChatFormat(tokenizer).opening([offered()]))
+    assert said.startswith('<|im_start|>system\nYou have tools.\n{"type": "function", "function": {"name": "search"')
+    assert said.endswith("<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n")
+    assert "tools" not in tokenizer.decode(ChatFormat(tokenizer).opening([user("q")]))
+
+
+def test_an_episode_with_tools_says_what_the_template_says() -> None:
+    tokenizer = templated_tokenizer("tools")
+    chat = ChatFormat(tokenizer)
+    call = '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>'
+    results: list[Message] = [{"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}]
+    token_ids, _ = chat.supervised([offered(), assistant(call), *results, assistant("A")])
+    written = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "search"}}]}
+    written["tool_calls"][0]["function"]["arguments"] = {"query": "x"}  # type: ignore[index]
+    whole = [user("q"), written, *results, assistant("A")]
+    assert tokenizer.decode(token_ids) + "\n" == tokenizer.apply_chat_template(whole, tools=[SEARCH], tokenize=False)
+
+
+@pytest.mark.parametrize("family", sorted(TEMPLATES.keys() - {"tools"}))
+def test_a_template_without_tools_says_what_to_do(family: str) -> None:
+    with pytest.raises(UserError, match=r"does not write tools.*`format = \"tags\"`"):
+        ChatFormat(templated_tokenizer(family)).opening([offered()])
+
+
+def test_a_template_with_another_form_of_calls_says_so() -> None:
+    tokenizer = tiny_tokenizer(chat_template=TEMPLATES["tools"].replace("<tool_call>", "[CALL]"))
+    with pytest.raises(UserError, match="writes calls of tools in another form than <tool_call>"):
+        ChatFormat(tokenizer).opening([offered()])
+
+
+def test_an_excerpt_is_cut_to_its_tokens_and_nothing_else() -> None:
+    tokenizer = templated_tokenizer("chatml")
+    chat = ChatFormat(tokenizer)
+    text = "One two. Three four! " * 50
+    message: Message = {**user(f"<{text}>"), "excerpt": {"begin": 1, "end": 1 + len(text), "max_tokens": 40}}
+    fitted, whole = chat.fitted([message, user("q" * 1000)])
+    kept, note = fitted["content"].rsplit("\n", 1)
+    assert 20 < len(tokenizer.encode(kept[1:])) <= 40 and kept.endswith(("two.", "four!")) and kept[0] == "<"
+    assert note == f"[{len(text) - len(kept)} more characters were left out]>"
+    assert "excerpt" not in fitted and whole == user("q" * 1000)
+    assert chat.supervised([message, assistant("A")]) == chat.supervised([fitted, assistant("A")])

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from slimrl.errors import UserError
 from slimrl.inference.cache import CachePlan, SlotCache, Span
 from slimrl.models.forward import Forward, ModuleForward
 from slimrl.models.fused import FusedForward
@@ -71,6 +72,26 @@ def test_changed_weights_and_biases_count_after_refresh_or_release(family: str) 
         after = logits(forward)
         assert torch.equal(after, logits(TiledForward(module)))
         assert not torch.allclose(before, after, atol=1e-2)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_quantized_weights_change_little_and_are_refreshed(family: str) -> None:
+    module = wide_policy(family)
+    plain, quantized = logits(TiledForward(module)).float(), TiledForward(module, quantized=True)
+    before = logits(quantized).float()
+    assert 0 < (before - plain).norm() < 0.2 * plain.norm()  # the weights are random, and so little remains of much
+    with torch.no_grad():
+        for place, parameter in enumerate(module.parameters()):
+            parameter.add_(random(*parameter.shape, seed=place), alpha=0.05)
+    quantized.refresh()
+    assert torch.equal(logits(quantized), logits(TiledForward(module, quantized=True)))
+
+
+def test_what_cannot_be_quantized_is_refused_and_says_why() -> None:
+    assert isinstance(sampling_forward(wide_policy("llama"), "int8"), TiledForward)
+    for module in (wide_policy("llama").float(), wide_policy("gemma3"), tiny_module("llama").to(torch.bfloat16)):
+        with pytest.raises(UserError, match=r"quantization = int8.*AMX.*Leave `quantization` at `none`"):
+            sampling_forward(module, "int8")
 
 
 def test_it_is_taken_where_every_shape_fits() -> None:

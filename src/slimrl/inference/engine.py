@@ -19,7 +19,7 @@ from slimrl.inference.graphs import decode_graphs
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
-from slimrl.models.sampling import sampling_forward
+from slimrl.models.sampling import Quantization, sampling_forward
 from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
@@ -52,12 +52,19 @@ class EngineLoad:
 class Engine:
     """A module, a KV cache of `num_slots` sequences of at most `capacity` tokens, and a scheduler.
 
-    With few sequences it guesses up to `lookup_tokens` tokens of each ahead, see `inference/lookup.py`."""
+    With few sequences it guesses up to `lookup_tokens` tokens of each ahead, see `inference/lookup.py`. `quantization`
+    is of the weights it samples with, see `models/sampling.py`."""
 
     def __init__(
-        self, module: nn.Module, stop_ids: frozenset[int], num_slots: int, capacity: int, lookup_tokens: int = 0
+        self,
+        module: nn.Module,
+        stop_ids: frozenset[int],
+        num_slots: int,
+        capacity: int,
+        lookup_tokens: int = 0,
+        quantization: Quantization = "none",
     ) -> None:
-        self._forward = sampling_forward(module)
+        self._forward = sampling_forward(module, quantization)
         self._stop_ids = stop_ids
         self._device = next(module.parameters()).device
         self._cache = SlotCache(num_slots, capacity)

@@ -12,9 +12,10 @@ import torch
 from slimrl.config.load import Resolved
 from slimrl.config.model import ModelConfig
 from slimrl.config.rollout import EnvConfig, InferenceConfig
-from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
+from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
 from slimrl.environments.base import Taskset, load_taskset
 from slimrl.environments.rollout import EpisodeLimits, Player
+from slimrl.eval.evaluate import contestant_of
 from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
 from slimrl.launch.demonstrations import load_demonstrations
@@ -29,7 +30,7 @@ from slimrl.launch.pipeline import (
     warm_up,
     warmup_directory,
 )
-from slimrl.launch.run_dir import METRICS, open_evaluation_dir, open_training_dir
+from slimrl.launch.run_dir import METRICS, open_training_dir
 from slimrl.models.load import Policy, load_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
@@ -72,7 +73,7 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
     """The `sft` command."""
     config, console = resolved.config, RunConsole()
     output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
-    policy = _open_policy(_settled(config.model, output_dir, config.resume), console)
+    policy = open_policy(_settled(config.model, output_dir, config.resume), console)
     conversations = load_demonstrations(config, policy.chat, console.note)
     state = start(policy, config.optim, output_dir, config.resume)
     first = state.progress.step
@@ -88,7 +89,7 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     """The `trainer` command: the RL trainer alone, on made-up batches."""
     config, console = resolved.config, RunConsole()
     output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
-    policy = _open_policy(_settled(config.model, output_dir, config.resume), console)
+    policy = open_policy(_settled(config.model, output_dir, config.resume), console)
     state = start(policy, config.trainer.optim, output_dir, config.resume)
     first = state.progress.step
     batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
@@ -96,34 +97,6 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
         train(state, config, batches.receive, lambda version: None, monitor)
     console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
-    return 0
-
-
-def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
-    """The `eval` command: mean reward on held-out tasks, with intervals; every rollout is kept."""
-    config, console = resolved.config, RunConsole()
-    tasksets = _tasksets(config.env)
-    output_dir = open_evaluation_dir(resolved, Path(config.output_dir))
-    policy = _open_policy(config.model, console)
-    limits = EpisodeLimits(config.max_turns, config.seq_len, config.episode_timeout_s)
-    _, player = _player(policy, config.inference, limits)
-    samplings = [
-        SamplingParams(
-            max_tokens=config.max_tokens,
-            temperature=temperature,
-            top_p=config.top_p,
-            top_k=config.top_k,
-            min_p=config.min_p,
-            stop=tuple(config.stop),
-            seed=config.seed,
-        )
-        for temperature in config.temperatures
-    ]
-    plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings)
-    began = time.monotonic()
-    stage, metrics = HeldOut(plan, player, output_dir, console).measure("eval", config.model.name)
-    _show_evaluation(console, stage, metrics)
-    console.note(f"{time.monotonic() - began:.0f} s; results and every rollout: {output_dir / 'held_out'}")
     return 0
 
 
@@ -141,22 +114,22 @@ def _stages_before_rl(parts: Parts, warmup: WarmUp | None) -> tuple[list[Stage],
 
 
 def _rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
-    tasksets = _tasksets(config.orchestrator.env)
-    policy = _open_policy(_settled(config.model, output_dir, config.resume), console)
+    tasksets = tasksets_of(config.orchestrator.env)
+    policy = open_policy(_settled(config.model, output_dir, config.resume), console)
     rollout = config.orchestrator
     limits = EpisodeLimits(rollout.max_turns, config.seq_len, rollout.episode_timeout_s)
-    engine, player = _player(policy, config.inference, limits)
+    engine, player = player_of(policy, config.inference, limits)
     settings = rollout.sampling
     samplings = [
         SamplingParams(settings.max_tokens, temperature, stop=tuple(settings.stop), seed=config.seed)
         for temperature in config.eval.temperatures
     ]
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
-    held_out = HeldOut(plan, player, output_dir, console)
+    held_out = HeldOut(plan, lambda: contestant_of(player), output_dir, console)
     return Parts(config, output_dir, policy, engine, player, tasksets, held_out, console)
 
 
-def _tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
+def tasksets_of(envs: Sequence[EnvConfig]) -> list[Taskset]:
     return [load_taskset(env.id, env.args) for env in envs]
 
 
@@ -170,7 +143,7 @@ def _settled(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig
     return config.model_copy(update={key: value for key, value in measured.items() if vars(config)[key] == "auto"})
 
 
-def _open_policy(config: ModelConfig, console: RunConsole) -> Policy:
+def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
     policy = load_policy(config)
     dtype = str(policy.dtype).removeprefix("torch.")
     measured = ", ".join(f"{name} {gflops:.0f}" for name, gflops in policy.gflops.items())
@@ -181,9 +154,9 @@ def _open_policy(config: ModelConfig, console: RunConsole) -> Policy:
     return policy
 
 
-def _player(policy: Policy, config: InferenceConfig, limits: EpisodeLimits) -> tuple[Engine, Player]:
+def player_of(policy: Policy, config: InferenceConfig, limits: EpisodeLimits) -> tuple[Engine, Player]:
     lengths = config.max_slots, limits.seq_len, config.lookup_tokens
-    engine = Engine(policy.module, policy.chat.stop_ids, *lengths)
+    engine = Engine(policy.module, policy.chat.stop_ids, *lengths, config.quantization)
     return engine, Player(LocalClient(engine, policy.chat.text), policy.chat, limits, config.max_slots)
 
 
@@ -201,11 +174,3 @@ def _sinks(
             WandbSink(output_dir, {**init, "config": resolved.config.model_dump()}, console.note, resume=first > 0)
         )
     return sinks
-
-
-def _show_evaluation(console: RunConsole, stage: Stage, metrics: Metrics) -> None:
-    for mode, estimate in stage.held_out.items():
-        console.note(f"{mode:>10}  reward {estimate.mean:.4f}  95% {estimate.interval}  n {estimate.num}", style="bold")
-        scores = {k: v for k, v in metrics.items() if k.endswith(f"_{mode}") and "reward" not in k}
-        for name, value in scores.items():
-            console.note(f"{'':>10}  {name.removeprefix('held_out/').removesuffix(f'_{mode}')} {value:.4f}")

@@ -1,7 +1,8 @@
 """The policy's forward for sampling on a CPU with a matrix unit (AMX): all layers in one call of `models/native`.
 
 For the same architectures as `models/fused.py`, in bfloat16, where the weights' shapes fit the unit. The weights lie in
-the order in which the processor reads them. Those are copies: after an update of the policy, `refresh`.
+the order in which the processor reads them, if so wanted rounded to 8 bits. Those are copies: after an update of the
+policy, `refresh`.
 """
 
 from typing import Any
@@ -28,14 +29,14 @@ def can_tile(module: nn.Module) -> bool:
 
 
 class TiledForward(CopiedWeights):
-    """`hidden` and `logits` are those of the module, to rounding; every token's are the same bits, whatever it is
-    computed with."""
+    """`hidden` and `logits` are those of the module, to rounding, which is coarser where the weights are `quantized`;
+    every token's are the same bits, whatever it is computed with."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, quantized: bool = False) -> None:
         causal: Any = module
         self._decoder = causal.get_decoder()
-        self._head = ops.Packed([causal.get_output_embeddings().weight.detach()])
-        self._layers = [_layer(layer, causal.config) for layer in self._decoder.layers]
+        self._head = ops.Packed([causal.get_output_embeddings().weight.detach()], quantized=quantized)
+        self._layers = [_layer(layer, causal.config, quantized) for layer in self._decoder.layers]
         self._shape = _shape(self._decoder.layers[0])
         self._products = (self._head, *(product for layer in self._layers for product in layer.products))
 
@@ -53,7 +54,7 @@ class TiledForward(CopiedWeights):
         return self._head(hidden_ND)
 
 
-def _layer(layer: Any, config: Any) -> DecoderLayer:
+def _layer(layer: Any, config: Any, quantized: bool) -> DecoderLayer:
     attention, mlp = layer.self_attn, layer.mlp
     qkv = attention.q_proj, attention.k_proj, attention.v_proj
     biases = [linear.bias.detach() for linear in qkv if linear.bias is not None]
@@ -63,10 +64,10 @@ def _layer(layer: Any, config: Any) -> DecoderLayer:
         after=layer.post_attention_layernorm.weight,
         query_norm=query_norm,
         key_norm=key_norm,
-        qkv=ops.Packed([linear.weight.detach() for linear in qkv], biases=biases),
-        out=ops.Packed([attention.o_proj.weight.detach()]),
-        mix=ops.Packed([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()], halves=True),
-        down=ops.Packed([mlp.down_proj.weight.detach()]),
+        qkv=ops.Packed([linear.weight.detach() for linear in qkv], biases=biases, quantized=quantized),
+        out=ops.Packed([attention.o_proj.weight.detach()], quantized=quantized),
+        mix=ops.Packed([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()], halves=True, quantized=quantized),
+        down=ops.Packed([mlp.down_proj.weight.detach()], quantized=quantized),
         window=window_of(config, int(attention.layer_idx)),
     )
 

@@ -134,3 +134,71 @@ def test_weights_of_other_shapes_and_dtypes_are_not_packable():
     assert not ops.packable(random(24, 32))
     assert not ops.packable(random(32, 32).t()[:16])
     assert not ops.packable(random(16, 32, dtype=torch.float32))
+
+
+def step_of(weight: Tensor) -> Tensor:
+    """A 127th of every output's largest weight."""
+    return weight.double().abs().amax(1, keepdim=True) / 127
+
+
+def rounded_weight(weight: Tensor) -> Tensor:
+    return (weight.double() / step_of(weight)).round() * step_of(weight)
+
+
+def assert_near(ours: Tensor, exact: Tensor, x: Tensor, weight: Tensor) -> None:
+    """Within half a step of bfloat16, what rounding rows to 16 bits is off by at most, and a step for every weight that
+    is half-way between two levels, and may have gone to the other."""
+    of_rows = x.double().abs().amax(1, keepdim=True) / 32767 / 2 * weight.double().abs().sum(1) * 1.1
+    half_way = ((weight.double() / step_of(weight)).abs().frac() - 0.5).abs() < 1e-4
+    of_weights = x.double().abs() @ (half_way * step_of(weight)).t()
+    assert bool(((ours.double() - exact).abs() <= HALF_STEP * exact.abs() + of_rows + of_weights + 1e-4).all())
+
+
+@pytest.mark.parametrize("T", ROWS)
+def test_a_product_of_quantized_weights_is_that_of_the_rounded_ones(T):
+    for K, N in SHAPES:
+        x, weight, plus, bias = random(T, K), random(N, K, seed=1), random(T, N, seed=2), random(N, seed=3)
+        packed, exact = ops.Packed([weight], quantized=True), exact_product(x, rounded_weight(weight))
+        assert_near(packed(x), exact, x, weight)
+        assert_near(packed(x, plus=plus), exact + plus.double(), x, weight)
+        assert_near(ops.Packed([weight], biases=[bias], quantized=True)(x), exact + bias.double(), x, weight)
+
+
+def test_quantized_halves_are_mixed_as_others_are():
+    x, gate, up = random(37, 96), random(48, 96, seed=1), random(48, 96, seed=2)
+    mixed = ops.Packed([gate, up], halves=True, quantized=True)(x)
+    gated, upped = (ops.Packed([weight], quantized=True)(x).float() for weight in (gate, up))
+    torch.testing.assert_close(mixed.float(), F.silu(gated) * upped, rtol=2 * HALF_STEP, atol=1e-4)
+
+
+def test_quantized_rows_are_the_same_bits_whatever_they_are_computed_with():
+    x, packed = random(70, 96), ops.Packed([random(80, 96, seed=1)], quantized=True)
+    together = packed(x)
+    for rows in (slice(0, 1), slice(3, 40), slice(17, 70)):
+        assert torch.equal(packed(x[rows].contiguous()), together[rows])
+    with threads(3):
+        assert torch.equal(packed(x), together)
+
+
+def test_quantized_weights_are_taken_over_by_refresh_and_after_release():
+    x, weights = random(20, 64), [random(48, 64, seed=1), random(48, 64, seed=2)]
+    packed = ops.Packed(weights, halves=True, quantized=True)
+    before = packed(x)
+    weights[1].mul_(2)
+    assert torch.equal(packed(x), before)
+    packed.refresh()
+    assert torch.equal(packed(x), 2 * before)
+    packed.release()
+    assert torch.equal(packed(x), 2 * before)
+
+
+def test_quantizing_hides_neither_zeros_nor_what_is_not_finite():
+    x, weight = random(20, 64), random(48, 64, seed=1)
+    x[3], weight[5] = 0, 0
+    x[7, 9], x[8, 0], weight[6, 3], weight[7, 0] = NAN, INF, NAN, INF
+    product = ops.Packed([weight], quantized=True)(x)
+    lost_rows, lost_columns = [7, 8], [6, 7]
+    assert not product[lost_rows][:, 8:].isfinite().any() and not product[9:, lost_columns].isfinite().any()
+    kept = product[[row for row in range(20) if row not in lost_rows]]
+    kept = kept[:, [column for column in range(48) if column not in lost_columns]]
+    assert kept.isfinite().all() and not kept[3].any() and not kept[:, 5].any()

@@ -57,7 +57,7 @@ class Service:
             )
         vocabulary = Vocabulary(policy.tokenizer, module.get_input_embeddings().num_embeddings)
         lengths = config.max_slots, config.context_len, config.lookup_tokens
-        engine = Engine(policy.module, policy.chat.stop_ids, *lengths)
+        engine = Engine(policy.module, policy.chat.stop_ids, *lengths, config.quantization)
         _reserve(engine, config)
         self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer))
         return engine

@@ -1,13 +1,15 @@
 // The layers of a decoder (norm, attention with rotary positions, norm, gated MLP) for new tokens, in one call: with a
 // few dozen tokens there is so little to do between two products that calling for it took as long as doing it.
+#include <algorithm>
+
 #include "rows.h"
 #include "teams.h"
 
 #ifdef __AMX_BF16__
-// One layer: pointers only. `key_norm` and `query_norm` are null where heads are not normed, and so is an absent bias.
+// One layer. `key_norm` and `query_norm` are null where heads are not normed.
 struct Layer {
     const bf16 *before, *after, *query_norm, *key_norm;  // the norms' weights
-    const bf16 *qkv, *bias, *out, *mix, *down;           // packed weights; `mix` in halves: a gate and what it gates
+    Weights qkv, out, mix, down;                         // `mix` in halves: a gate and what it gates
     bf16 *keys, *values;                                 // the cache
     int64_t window;                                      // how many positions are looked back; 0 means all
 };
@@ -28,6 +30,8 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
     const int64_t stride = (H + 2 * H_kv) * D;
     const float eps = decoder->eps;
     bf16 *normed = scratch, *heads = normed + T * width, *attended = heads + T * stride, *mixed = attended + T * H * D;
+    const int64_t widest = std::max({width, inner, H * D});
+    std::vector<int8_t> room(layers->qkv.scales == nullptr ? 0 : whole_room(T, widest));
     const std::vector<Token> tokens = tokens_of(spans, num_spans);
     const std::vector<Item> items = items_of(spans, num_spans, H, H_kv);
 #pragma omp parallel num_threads(threads)
@@ -37,7 +41,7 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
             const Cache cache{layer->keys, layer->values, decoder->capacity, H_kv, D};
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->before, eps, width, normed + t * width);
-            team_product({layer->qkv, layer->bias, width, stride}, normed, T, heads, nullptr, NOTHING);
+            team_product(layer->qkv, normed, T, heads, nullptr, NOTHING, room.data());
 #pragma omp for schedule(static)
             for (size_t t = 0; t < tokens.size(); t++) {
                 const int64_t row = tokens[t].row, turn = row * D / 2;
@@ -50,11 +54,11 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
                 store_token(cache, tokens[t], key, value);
             }
             team_attend(cache, items, {heads, stride, H, decoder->scale, layer->window}, attended);
-            team_product({layer->out, nullptr, H * D, width}, attended, T, hidden, hidden, ADD);
+            team_product(layer->out, attended, T, hidden, hidden, ADD, room.data());
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->after, eps, width, normed + t * width);
-            team_product({layer->mix, nullptr, width, 2 * inner}, normed, T, mixed, nullptr, GATE);
-            team_product({layer->down, nullptr, inner, width}, mixed, T, hidden, hidden, ADD);
+            team_product(layer->mix, normed, T, mixed, nullptr, GATE, room.data());
+            team_product(layer->down, mixed, T, hidden, hidden, ADD, room.data());
         }
     }
 }

@@ -85,14 +85,18 @@ class _Decoder(ctypes.Structure):
 class _Layer(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("before", "after", "query_norm", "key_norm")),
-        *((name, ctypes.c_void_p) for name in ("qkv", "bias", "out", "mix", "down", "keys", "values")),
+        *((name, ops.Weights) for name in ("qkv", "out", "mix", "down")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values")),
         ("window", ctypes.c_int64),
     )
 
 
 def _pointers(layer: DecoderLayer, keys: Tensor, values: Tensor) -> _Layer:
-    qkv, bias = layer.qkv.copies()
-    others = (product.copies()[0] for product in layer.products[1:])
     norms = layer.before, layer.after, layer.query_norm, layer.key_norm
-    tensors = (*norms, qkv, bias, *others, keys, values)
-    return _Layer(*(None if tensor is None else tensor.data_ptr() for tensor in tensors), layer.window)
+    return _Layer(
+        *(None if norm is None else norm.data_ptr() for norm in norms),
+        *(product.weights() for product in layer.products),
+        keys.data_ptr(),
+        values.data_ptr(),
+        layer.window,
+    )

@@ -16,6 +16,7 @@ from torch import Tensor
 from slimrl.models.native.build import library
 
 PANEL = 32  # outputs that the weights of a product are packed by
+WHOLE_LINE = 64  # inputs that they are packed by where they are quantised
 POSITIONS = 32  # that a block of the cache consists of
 PERIOD = 4096  # the length of thresholds for `adamw` is a multiple of it
 
@@ -56,52 +57,81 @@ def _converted(argument: Argument) -> object:
     return argument if argument is None else ctypes.byref(argument)
 
 
+class Weights(ctypes.Structure):
+    """The weights of a product as kernels get them: pointers, and how many inputs and outputs there are."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("packed", "scales", "bias")),
+        *((name, ctypes.c_int64) for name in ("inputs", "outputs")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Of a product's weights, in panels of `PANEL` outputs: bfloat16, or int8 with each output's scale (float32). The
+    layers' biases are one."""
+
+    panels: Tensor
+    scales: Tensor | None
+    bias: Tensor | None
+
+
 class Packed:
     """The weights of linear layers with one input, in the order in which the matrix unit reads them.
 
     `together` (N_i, K) are the layers' weights and `biases` (N_i), if any, their biases, which change in place;
-    `halves` says that there are two, a gate and what it gates. `refresh` after they have changed; `release` lets go of
-    the copy, until it is needed or refreshed. K is a multiple of 32 and every N_i one of 16.
+    `halves` says that there are two, a gate and what it gates; `quantized`, that half as much is read, as each output's
+    weights are rounded to whole numbers from -127 to 127 times a scale, and each row of inputs to such from -32767 to
+    32767. `refresh` after they have changed; `release` lets go of the copy, until it is needed or refreshed. K is a
+    multiple of 32 and every N_i one of 16.
     """
 
-    def __init__(self, together: Sequence[Tensor], halves: bool = False, biases: Sequence[Tensor] = ()) -> None:
+    def __init__(
+        self, together: Sequence[Tensor], halves: bool = False, biases: Sequence[Tensor] = (), quantized: bool = False
+    ) -> None:
         assert all(packable(weight) for weight in together) and (not halves or len(together) == 2), together
         self._together = together
         self._halves = halves
         self._biases = biases
+        self._quantized = quantized
         self.outputs = sum(len(weight) for weight in together)
         self.inputs = together[0].shape[1]
-        self._panels: Tensor | None = None
-        self._bias: Tensor | None = None
+        self._copies: _Copies | None = None
 
     def release(self) -> None:
-        self._panels = self._bias = None
+        self._copies = None
 
     def refresh(self) -> None:
-        if self._panels is None:
-            panels = -(-self.outputs // PANEL)
-            self._panels = torch.zeros(panels * PANEL * self.inputs, dtype=torch.bfloat16)
-        self._bias = torch.cat(list(self._biases)) if self._biases else None
+        panels, scales = (self._copies.panels, self._copies.scales) if self._copies else self._room()
+        self._copies = _Copies(panels, scales, torch.cat(list(self._biases)) if self._biases else None)
         first = 0
         for number, weight in enumerate(self._together):
             half = number if self._halves else -1
-            call("pack", weight, len(weight), self.inputs, first, half, self._panels)
+            call("pack", weight, len(weight), self.inputs, first, half, panels, scales)
             first += len(weight)
 
-    def copies(self) -> tuple[Tensor, Tensor | None]:
-        """The packed weights and the joint bias."""
-        if self._panels is None:
+    def _room(self) -> tuple[Tensor, Tensor | None]:
+        outputs = -(-self.outputs // PANEL) * PANEL
+        if not self._quantized:
+            return torch.zeros(outputs * self.inputs, dtype=torch.bfloat16), None
+        inputs = -(-self.inputs // WHOLE_LINE) * WHOLE_LINE
+        return torch.zeros(outputs * inputs, dtype=torch.int8), torch.zeros(outputs)
+
+    def weights(self) -> Weights:
+        """What kernels get; to be used before the next `refresh` or `release`."""
+        if self._copies is None:
             self.refresh()
-        assert self._panels is not None
-        return self._panels, self._bias
+        copies = self._copies
+        assert copies is not None
+        parts = copies.panels, copies.scales, copies.bias
+        return Weights(*(None if part is None else part.data_ptr() for part in parts), self.inputs, self.outputs)
 
     def __call__(self, x_TK: Tensor, plus: Tensor | None = None) -> Tensor:
         """(T, N): the product, plus `plus` (T, N) or else the bias. Of halves (T, N / 2): silu(gate) up."""
-        panels, bias = self.copies()
         width = self.outputs // 2 if self._halves else self.outputs
         out = torch.empty(len(x_TK), width, dtype=x_TK.dtype)
         then = 2 if self._halves else 0 if plus is None else 1
-        call("product", x_TK, len(x_TK), self.inputs, panels, self.outputs, out, plus, bias, then)
+        call("product", x_TK, len(x_TK), self.weights(), out, plus, then)
         return out
 
 

@@ -3,7 +3,11 @@
 // The weights lie in panels of 32 outputs, each a row of pairs of tiles, in the order in which they are read. A block
 // of 32 rows and a panel make 2 x 2 tiles of results, which stay in registers from the first input to the last. Every
 // row's sums are added up in the same order, whatever rows it is computed with.
+//
+// So that less memory is read, the weights can be whole numbers of 8 bits, with a scale for each output. The rows are
+// whole numbers of 16 bits then: their upper and lower halves, for each of which the unit has an instruction.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "teams.h"
@@ -25,11 +29,14 @@ extern "C" int has_tiles() { return 0; }
 namespace {
 
 constexpr int PANEL = 32, ROWS = 32, DEPTH = 32;  // outputs of a panel, rows of a block, inputs of a tile
-constexpr int LINE = 32, LINES = 32;              // numbers in a cache line, lines of a pair of tiles
+constexpr int LINE = 64, LINES = 32;              // bytes of a cache line, lines of a pair of tiles
 constexpr int SUPER = 256;                        // rows that pass over a panel while it is in the cache
 
+// How many whole numbers a row of K becomes: tiles of weights have 64 inputs.
+int64_t whole_width(int64_t K) { return (K + LINE - 1) / LINE * LINE; }
+
 template <int row_tiles>
-void block(const bf16* x, int64_t K, const bf16* panel, const bf16* fetch, int lines, float* sums) {
+void block(const bf16* x, int64_t K, const bf16* panel, const char* fetch, int lines, float* sums) {
     _tile_zero(0);
     _tile_zero(1);
     if (row_tiles == 2) {
@@ -37,7 +44,7 @@ void block(const bf16* x, int64_t K, const bf16* panel, const bf16* fetch, int l
         _tile_zero(3);
     }
     for (int64_t k = 0; k < K; k += DEPTH, panel += 2 * TILE_NUMBERS) {
-        for (int line = 0; line < lines; line++, fetch += LINE) _mm_prefetch((const char*)fetch, _MM_HINT_T1);
+        for (int line = 0; line < lines; line++, fetch += LINE) _mm_prefetch(fetch, _MM_HINT_T1);
         _tile_loadd(4, x + k, K * sizeof(bf16));
         _tile_loadd(6, panel, 64);
         _tile_loadd(7, panel + TILE_NUMBERS, 64);
@@ -75,14 +82,97 @@ void mix(const float* gates, const float* ups, bf16* to) {
     narrow(_mm512_load_ps(gate), to);
 }
 
-void finish(const float* sums, int rows, int columns, bf16* out, const bf16* plus, const bf16* bias, int64_t N,
-            Then then) {
-    for (int row = 0; row < rows; row++, sums += PANEL, out += N, plus += N) {
-        if (then == GATE) {
+// The same for rows and weights of whole numbers, one tile of rows.
+void whole_block(const int8_t* x, int64_t K, const int8_t* panel, const char* fetch, int lines, const float* row_scales,
+                 const float* scales, float* sums) {
+    alignas(64) int32_t high[TILE * PANEL], low[TILE * PANEL];
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t k = 0; k < K; k += LINE, panel += PANEL * LINE) {
+        for (int line = 0; line < lines; line++, fetch += LINE) _mm_prefetch(fetch, _MM_HINT_T1);
+        _tile_loadd(4, x + 2 * k, 2 * K);
+        _tile_loadd(5, x + 2 * k + LINE, 2 * K);
+        _tile_loadd(6, panel, LINE);
+        _tile_loadd(7, panel + TILE * LINE, LINE);
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 4, 7);
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+    }
+    const int64_t bytes = PANEL * sizeof(int32_t);
+    _tile_stored(0, high, bytes);
+    _tile_stored(1, high + TILE, bytes);
+    _tile_stored(2, low, bytes);
+    _tile_stored(3, low + TILE, bytes);
+    for (int row = 0; row < TILE; row++)
+#pragma omp simd
+        for (int j = 0; j < PANEL; j++) {
+            const float sum = 256.0f * high[row * PANEL + j] + low[row * PANEL + j];
+            sums[row * PANEL + j] = sum * (row_scales[row] * scales[j]);
+        }
+}
+
+// The largest magnitude, or not a number if there is one: their bits come after those of all others.
+float largest_of(const bf16* x, int64_t K) {
+    uint16_t largest = 0;
+#pragma omp simd reduction(max : largest)
+    for (int64_t k = 0; k < K; k++) largest = std::max<uint16_t>(largest, x[k].bits & 0x7fff);
+    return number(bf16{largest});
+}
+
+// Numbers as nearest whole numbers times a scale. What is not finite makes the scale so.
+struct Scaled {
+    float scale, inverse;
+
+    Scaled(const bf16* x, int64_t K, float top) {
+        const float largest = largest_of(x, K);
+        scale = largest / top;
+        inverse = largest > 0 ? top / largest : 0;
+    }
+    __m512i whole(const bf16* x) const { return _mm512_cvtps_epi32(_mm512_mul_ps(wide(x), _mm512_set1_ps(inverse))); }
+};
+
+// A row in 16 bits: of every 64 numbers the upper halves, then the lower. Returns their scale.
+float split_row(const bf16* x, int64_t K, int8_t* halves) {
+    const Scaled scaled(x, K, 32767);
+    for (int64_t k = 0; k < K; k += TILE) {
+        const __m512i whole = scaled.whole(x + k);
+        int8_t* to = halves + 2 * (k / LINE * LINE) + k % LINE;
+        _mm_storeu_si128((__m128i*)to, _mm512_cvtepi32_epi8(_mm512_srai_epi32(whole, 8)));
+        _mm_storeu_si128((__m128i*)(to + LINE), _mm512_cvtepi32_epi8(whole));
+    }
+    return scaled.scale;
+}
+
+// Weights in 8 bits. Returns their scale.
+float quantize(const bf16* weights, int64_t K, int8_t* numbers) {
+    const Scaled scaled(weights, K, 127);
+    for (int64_t k = 0; k < K; k += TILE)
+        _mm_storeu_si128((__m128i*)(numbers + k), _mm512_cvtepi32_epi8(scaled.whole(weights + k)));
+    return scaled.scale;
+}
+
+// Where sums go: rows of `width` numbers.
+struct Target {
+    bf16* out;
+    const bf16 *plus, *bias;
+    int64_t width;
+    Then then;
+};
+
+void finish(const float* sums, int rows, int64_t panel, const Target& target) {
+    const int64_t column = panel * (target.then == GATE ? TILE : PANEL);
+    const int columns = int(std::min<int64_t>(PANEL, target.width - column));
+    const bf16 *plus = target.plus + column, *bias = target.bias == nullptr ? nullptr : target.bias + column;
+    bf16* out = target.out + column;
+    for (int row = 0; row < rows; row++, sums += PANEL, out += target.width, plus += target.width) {
+        if (target.then == GATE) {
             mix(sums, sums + TILE, out);
             continue;
         }
-        const bf16* added = then == ADD ? plus : bias;
+        const bf16* added = target.then == ADD ? plus : bias;
         for (int j = 0; j < columns; j += TILE) {
             const __m512 sum = _mm512_load_ps(sums + j);
             narrow(added == nullptr ? sum : _mm512_add_ps(sum, wide(added + j)), out + j);
@@ -90,28 +180,45 @@ void finish(const float* sums, int rows, int columns, bf16* out, const bf16* plu
     }
 }
 
+// Puts one output's weights into column n of tiles, of which there is another after each: four bytes in every row.
+void place(const void* weights, int64_t lines, uint32_t* tiles, int64_t n) {
+    const uint32_t* parts = (const uint32_t*)weights;
+    for (int64_t line = 0; line < lines; line++, parts += TILE, tiles += 2 * TILE * TILE)
+        for (int part = 0; part < TILE; part++) tiles[part * TILE + n] = parts[part];
+}
+
 }  // namespace
 
 // Puts the rows of `weight` (N, K) into the panels of `packed`, row n as output first + n, or, spread over the halves
 // of panels (for a gate and what it gates, interleaved), as output n of the given half: 0 or 1; -1 is not spread.
-extern "C" void pack(const bf16* weight, int64_t N, int64_t K, int64_t first, int64_t half, bf16* packed, int threads) {
-    const int64_t depth = K / DEPTH;
-#pragma omp parallel for num_threads(threads)
-    for (int64_t n = 0; n < N; n += TILE) {
-        const int64_t tile = half < 0 ? (first + n) / TILE : 2 * (n / TILE) + half;
-        uint32_t* target = (uint32_t*)packed + tile / 2 * depth * TILE_NUMBERS + tile % 2 * (TILE_NUMBERS / 2);
-        for (int64_t k = 0; k < depth; k++, target += TILE_NUMBERS)
-            for (int row = 0; row < TILE && n + row < N; row++) {
-                const uint32_t* pairs = (const uint32_t*)(weight + (n + row) * K + k * DEPTH);
-                for (int pair = 0; pair < DEPTH / 2; pair++) target[pair * TILE + row] = pairs[pair];
-            }
+// Where there are `scales`, one for each output of the panels, `packed` is of 8 bits.
+extern "C" void pack(const bf16* weight, int64_t N, int64_t K, int64_t first, int64_t half, uint32_t* packed,
+                     float* scales, int threads) {
+    const int64_t lines = scales == nullptr ? K / DEPTH : whole_width(K) / LINE;
+#pragma omp parallel num_threads(threads)
+    {
+        std::vector<int8_t> numbers(lines * LINE);
+#pragma omp for
+        for (int64_t n = 0; n < N; n++) {
+            const int64_t tile = half < 0 ? (first + n) / TILE : 2 * (n / TILE) + half;
+            uint32_t* tiles = packed + (tile / 2 * lines * 2 + tile % 2) * TILE * TILE;
+            if (scales != nullptr) scales[tile * TILE + n % TILE] = quantize(weight + n * K, K, numbers.data());
+            place(scales == nullptr ? (const void*)(weight + n * K) : numbers.data(), lines, tiles, n % TILE);
+        }
     }
 }
 
-void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then) {
-    const bf16* bias = weights.bias;
-    const int64_t K = weights.K, N = weights.N;
-    const int64_t panels = (N + PANEL - 1) / PANEL, width = then == GATE ? N / 2 : N;
+int64_t whole_room(int64_t M, int64_t K) {
+    const int64_t rows = (M + TILE - 1) / TILE * TILE;
+    return rows * (2 * whole_width(K) + int64_t(sizeof(float)));
+}
+
+namespace {
+
+// The product of rows and weights of bfloat16.
+void narrow_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then) {
+    const int64_t K = weights.K, width = then == GATE ? weights.N / 2 : weights.N;
+    const int64_t panels = (weights.N + PANEL - 1) / PANEL;
     alignas(64) float sums[ROWS * PANEL];
     // Rows that do not fill a tile, followed by what does no harm.
     const int64_t whole = M / TILE * TILE;
@@ -121,20 +228,17 @@ void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, c
         const int64_t end = begin + SUPER < M ? begin + SUPER : M;
 #pragma omp for schedule(static) nowait
         for (int64_t panel = 0; panel < panels; panel++) {
-            const bf16* packed = weights.packed + panel * K * PANEL;
-            const int64_t column = panel * (then == GATE ? TILE : PANEL);
-            const int columns = width - column < PANEL ? int(width - column) : PANEL;
+            const bf16* packed = (const bf16*)weights.packed + panel * K * PANEL;
             // The next panel comes into the cache little by little, while this one is computed with.
             const int lines = LINES * ROWS / int(std::max<int64_t>(end - begin, ROWS)) + 1;
-            const bf16* fetch = packed + K * PANEL;
+            const char* fetch = (const char*)(packed + K * PANEL);
             for (int64_t row = begin; row < end; fetch += lines * LINE * (K / DEPTH)) {
                 const int rows = row + ROWS <= whole ? ROWS : row < whole ? TILE : int(M - row);
                 if (rows == ROWS)
                     block<2>(x + row * K, K, packed, fetch, lines, sums);
                 else
                     block<1>(row < whole ? x + row * K : rest.data(), K, packed, fetch, lines, sums);
-                finish(sums, rows, columns, out + row * width + column, plus + row * width + column,
-                       bias == nullptr ? nullptr : bias + column, width, then);
+                finish(sums, rows, panel, {out + row * width, plus + row * width, weights.bias, width, then});
                 row += rows;
             }
         }
@@ -142,14 +246,53 @@ void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, c
 #pragma omp barrier
 }
 
+// The product of rows and weights of whole numbers.
+void whole_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then,
+                   int8_t* room) {
+    const int64_t K = whole_width(weights.K), width = then == GATE ? weights.N / 2 : weights.N;
+    const int64_t panels = (weights.N + PANEL - 1) / PANEL;
+    float* row_scales = (float*)(room + (M + TILE - 1) / TILE * TILE * 2 * K);
+    alignas(64) float sums[TILE * PANEL];
+#pragma omp for schedule(static)
+    for (int64_t row = 0; row < M; row++)
+        row_scales[row] = split_row(x + row * weights.K, weights.K, room + row * 2 * K);
+    for (int64_t begin = 0; begin < M; begin += SUPER) {
+        const int64_t end = begin + SUPER < M ? begin + SUPER : M;
+#pragma omp for schedule(static) nowait
+        for (int64_t panel = 0; panel < panels; panel++) {
+            const int8_t* packed = (const int8_t*)weights.packed + panel * K * PANEL;
+            const int lines = LINES * TILE / int(std::max<int64_t>(end - begin, TILE)) + 1;
+            const char* fetch = (const char*)(packed + K * PANEL);
+            for (int64_t row = begin; row < end; row += TILE, fetch += lines * LINE * (K / LINE)) {
+                const int rows = int(std::min<int64_t>(TILE, M - row));
+                whole_block(room + row * 2 * K, K, packed, fetch, lines, row_scales + row,
+                            weights.scales + panel * PANEL, sums);
+                finish(sums, rows, panel, {out + row * width, plus + row * width, weights.bias, width, then});
+            }
+        }
+    }
+#pragma omp barrier
+}
+
+}  // namespace
+
+void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then,
+                  int8_t* room) {
+    if (weights.scales == nullptr)
+        narrow_product(weights, x, M, out, plus, then);
+    else
+        whole_product(weights, x, M, out, plus, then, room);
+}
+
 // out (M, N) = x (M, K) times the packed weights; `then` 1 adds `plus` (M, N), which may be `out`; 2 makes (M, N / 2)
 // silu(gate) up of weights packed in halves. `bias` (N), where there is one, is added if nothing else is.
-extern "C" void product(const bf16* x, int64_t M, int64_t K, const bf16* packed, int64_t N, bf16* out, const bf16* plus,
-                        const bf16* bias, int64_t then, int threads) {
+extern "C" void product(const bf16* x, int64_t M, const Weights* weights, bf16* out, const bf16* plus, int64_t then,
+                        int threads) {
+    std::vector<int8_t> room(weights->scales == nullptr ? 0 : whole_room(M, weights->K));
 #pragma omp parallel num_threads(threads)
     {
         Tiles tiles;
-        team_product({packed, bias, K, N}, x, M, out, plus, Then(then));
+        team_product(*weights, x, M, out, plus, Then(then), room.data());
     }
 }
 #endif

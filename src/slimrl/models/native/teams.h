@@ -8,14 +8,19 @@
 #ifdef __AMX_BF16__
 // The weights of a linear layer in the order of `pack` in `products.cpp`.
 struct Weights {
-    const bf16* packed;
-    const bf16* bias;  // or null
+    const void* packed;   // bf16, or int8_t if there are scales
+    const float* scales;  // one for each output of the panels, or null
+    const bf16* bias;     // or null
     int64_t K, N;
 };
 
 enum Then { NOTHING, ADD, GATE };  // what happens to a product: as in `product`
 
-void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then);
+// How many bytes of `room`, which the team shares, M rows of K numbers take where the weights have scales.
+int64_t whole_room(int64_t M, int64_t K);
+
+void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then,
+                  int8_t* room);
 
 // One layer's keys and values: (slots, capacity, H_kv * D) each, in the order described in `attention.cpp`.
 struct Cache {
