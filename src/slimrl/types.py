@@ -9,15 +9,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
-Split = Literal["train", "test"]
+Split = Literal["train", "validation", "test"]
+
+
+class Excerpt(TypedDict):
+    """The characters `begin` to `end` of a message's content, of which at most `max_tokens` tokens are to be read."""
+
+    begin: int
+    end: int
+    max_tokens: int
 
 
 class Message(TypedDict):
-    """One chat message in the form that chat templates take."""
+    """One chat message in the form that chat templates take, and what an environment may add to one.
+
+    `tools`, on the first message of a conversation, are the functions that the policy may call, as JSON schemas.
+    `excerpt` marks what may be long: it is cut by whoever knows the policy's tokens, before anybody reads it.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
     name: NotRequired[str]
+    tools: NotRequired[list[dict[str, Any]]]
+    excerpt: NotRequired[Excerpt]
 
 
 @dataclass(frozen=True, slots=True)

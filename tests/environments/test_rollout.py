@@ -47,6 +47,9 @@ class NumberChat:
         assert after == 9
         return [5, 10, 7]
 
+    def fitted(self, messages):
+        return list(messages)
+
     def text(self, token_ids):
         return {(8, 9): "A", (11, 9): "B"}[tuple(token_ids)]
 
@@ -67,7 +70,7 @@ def test_a_two_turn_transcript_is_exact_to_the_token():
         ("assistant", "B"),
     ]
     assert (rollout.task_id, rollout.reward, rollout.failure) == ("a task", 0.75, "")
-    assert rollout.metrics == {"tries": 2.0, "turns": 2.0, "truncated": 0.0, "unfinished": 0.0}
+    assert rollout.metrics == {"tries": 2.0, "turns": 2.0, "truncated": 0.0, "unfinished": 0.0, "context_full": 0.0}
 
 
 def test_a_real_chat_template_is_followed_and_samples_are_kept_as_they_were():
@@ -112,7 +115,7 @@ class Endless:
 def test_an_episode_ends_unrewarded_at_its_last_turn_with_that_ones_metrics():
     rollout = play(lambda task: Endless(), ScriptedClient([reply("A"), reply("AA"), reply("AAA")]), max_turns=3)
     assert (rollout.reward, rollout.failure) == (0.0, "")
-    assert rollout.metrics == {"length": 3.0, "turns": 3.0, "truncated": 0.0, "unfinished": 1.0}
+    assert rollout.metrics == {"length": 3.0, "turns": 3.0, "truncated": 0.0, "unfinished": 1.0, "context_full": 0.0}
     assert rollout.loss_mask_T[-1]  # what the environment said last is read by nobody
 
 
@@ -122,7 +125,7 @@ def test_an_episode_never_outgrows_the_context(seq_len):
     assert (rollout.reward, rollout.failure) == (0.0, "")
     assert len(rollout.token_ids_T) <= seq_len
     assert rollout.loss_mask_T[-1]
-    assert rollout.metrics["truncated"] == rollout.metrics["unfinished"] == 1.0
+    assert {rollout.metrics[name] for name in ("truncated", "unfinished", "context_full")} == {1.0}
 
 
 def test_a_prompt_that_fills_the_context_is_a_named_drop():

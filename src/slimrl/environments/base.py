@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from slimrl.errors import UserError, nearest
-from slimrl.types import Message, Split, Task
+from slimrl.types import Message, Rollout, Split, Task
 
 # Built-in environments: id -> module:class, imported only when asked for.
 BUILTIN = {
@@ -28,6 +28,7 @@ class Turn:
     """The environment's answer to one reply of the policy.
 
     While `done` is false, `messages` are what the policy reads next. When it is true, `reward` is the episode's.
+    A message with an `excerpt` (see `types.Message`) is cut to so many of the policy's tokens before it is read.
     `metrics` are named numbers so far; those of the last turn are averaged over rollouts (logged as `env/<name>`).
     """
 
@@ -47,11 +48,20 @@ class Environment(Protocol):
         """React to the policy's reply."""
 
 
+@runtime_checkable
+class Closing(Protocol):
+    """An environment that holds something, such as a process, which must be given back however the episode ends."""
+
+    async def close(self) -> None:
+        """Called once, when the episode is over: done, out of turns, failed or cancelled."""
+
+
 class Taskset(Protocol):
     """The tasks of an environment. Constructed with the `args` of its config section as keywords."""
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, the same ones in the same order every time; the splits share none."""
+        """The tasks of a split, the same ones in the same order every time; the splits share none. One without a
+        `validation` split returns none for it."""
 
     def environment(self, task: Task) -> Environment:
         """A fresh episode on the task."""
@@ -63,6 +73,22 @@ class Expert(Protocol):
 
     def demonstrate(self, task: Task) -> list[Message]:
         """A whole conversation in which the assistant's turns are right."""
+
+
+@runtime_checkable
+class RandomPlayer(Protocol):
+    """A taskset that can also be played at random; evaluation compares with that."""
+
+    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+        """A whole conversation in which the assistant calls tools, and answers, at random."""
+
+
+@runtime_checkable
+class Explainer(Protocol):
+    """A taskset that can also tell in what way an episode failed; evaluation counts that."""
+
+    def what_went_wrong(self, rollout: Rollout) -> str:
+        """A kind of failure, in a few words that name no detail, of a finished episode with a low reward."""
 
 
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
@@ -119,13 +145,24 @@ def demonstration_of(taskset: Taskset, task: Task) -> list[Message]:
             f"{name} has no `demonstrate()`, so nobody can show how its tasks are done. Add the method, or train on a "
             "file: `--data.type file --data.path chats.jsonl`."
         )
-    conversation: list[object] = _called(f"{name}.demonstrate({task.id})", lambda: list(taskset.demonstrate(task)))
-    for message in conversation:
+    return _conversation(f"{name}.demonstrate({task.id})", lambda: list(taskset.demonstrate(task)))
+
+
+def random_conversation(taskset: Taskset, task: Task, seed: int) -> list[Message]:
+    """A conversation on a task with somebody who plays at random. Raises UserError if the taskset has no such player,
+    or it fails."""
+    name = type(taskset).__name__
+    if not isinstance(taskset, RandomPlayer):
+        raise UserError(f"{name} has no `play_at_random()`: take `random` from the baselines, or add the method.")
+    return _conversation(f"{name}.play_at_random({task.id})", lambda: list(taskset.play_at_random(task, seed)))
+
+
+def _conversation(name: str, call: Callable[[], list[Any]]) -> list[Message]:
+    messages: list[object] = _called(name, call)
+    for message in messages:
         if not is_message(message):
-            raise UserError(
-                f"{name}.demonstrate({task.id}): a message needs a role and a text as content, not {message!r:.200}"
-            )
-    return cast(list[Message], conversation)
+            raise UserError(f"{name}: a message needs a role and a text as content, not {message!r:.200}")
+    return cast(list[Message], messages)
 
 
 def is_message(value: object) -> bool:

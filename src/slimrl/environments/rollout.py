@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from slimrl.environments.base import Environment, Taskset, Turn, is_message
-from slimrl.environments.boundary import bounded
+from slimrl.environments.base import Closing, Environment, Taskset, Turn, is_message
+from slimrl.environments.boundary import boundary, bounded
 from slimrl.errors import RolloutError
 from slimrl.inference.client import Client, Completion
 from slimrl.models.chat import ChatFormat
@@ -65,6 +65,7 @@ class _Transcript:
     turns: int = 0
     truncated: bool = False
     unfinished: bool = False
+    context_full: bool = False
 
     def read(self, token_ids: Sequence[int], messages: Sequence[Message]) -> None:
         """Append what the policy is given to read."""
@@ -89,7 +90,8 @@ async def run_episode(attempt: Attempt, player: Player) -> Rollout:
     """Play one episode to its end. Never raises for what the environment or the policy does: see `Rollout.failure`.
 
     Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context before the environment
-    says `done` gets reward 0 and the metric `unfinished`; it ends with the policy's last token, as nobody reads on.
+    says `done` gets reward 0 and the metric `unfinished` (and `context_full`, where that was why); it ends with the
+    policy's last token, as nobody reads on.
     """
     transcript = _Transcript()
     try:
@@ -100,32 +102,52 @@ async def run_episode(attempt: Attempt, player: Player) -> Rollout:
 
 
 async def _play(attempt: Attempt, player: Player, transcript: _Transcript) -> Turn:
-    limits, sampling = player.limits, attempt.sampling
-    environment, opening = await bounded(_open(attempt), "environment", limits.timeout_s)
-    transcript.read(player.chat.opening(opening), opening)
+    timeout_s = player.limits.timeout_s
+    environment = await bounded(_environment(attempt), "environment", timeout_s)
+    try:
+        return await _converse(environment, attempt.sampling, player, transcript)
+    finally:
+        if isinstance(environment, Closing):
+            await bounded(_close(environment), "environment", timeout_s)
+
+
+async def _converse(
+    environment: Environment, sampling: SamplingParams, player: Player, transcript: _Transcript
+) -> Turn:
+    limits, chat = player.limits, player.chat
+    opening = _fitted(await bounded(_open(environment), "environment", limits.timeout_s), chat)
+    transcript.read(chat.opening(opening), opening)
     if len(transcript.token_ids) >= limits.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
     while True:
         max_tokens = min(sampling.max_tokens, limits.seq_len - len(transcript.token_ids))
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
         completion = await player.client.sample(list(transcript.token_ids), params)
-        reply = player.chat.text(list(completion.token_ids))
+        reply = chat.text(list(completion.token_ids))
         transcript.wrote(completion, reply)
         turn = await bounded(_react(environment, reply), "environment", limits.timeout_s)
         if turn.done:
             return turn
-        token_ids = player.chat.continuation(turn.messages, transcript.token_ids[-1])
-        no_room = len(transcript.token_ids) + len(token_ids) >= limits.seq_len
-        if no_room or transcript.turns == limits.max_turns:
-            transcript.truncated = transcript.truncated or no_room
+        messages = _fitted(turn.messages, chat)
+        token_ids = chat.continuation(messages, transcript.token_ids[-1])
+        transcript.context_full = len(transcript.token_ids) + len(token_ids) >= limits.seq_len
+        if transcript.context_full or transcript.turns == limits.max_turns:
+            transcript.truncated = transcript.truncated or transcript.context_full
             transcript.unfinished = True
             return Turn(done=True, metrics=turn.metrics)
-        transcript.read(token_ids, turn.messages)
+        transcript.read(token_ids, messages)
 
 
-async def _open(attempt: Attempt) -> tuple[Environment, list[Message]]:
-    environment = attempt.taskset.environment(attempt.task)
-    return environment, _messages(await environment.start())
+async def _environment(attempt: Attempt) -> Environment:
+    return attempt.taskset.environment(attempt.task)
+
+
+async def _open(environment: Environment) -> list[Message]:
+    return _messages(await environment.start())
+
+
+async def _close(environment: Closing) -> None:
+    await environment.close()
 
 
 async def _react(environment: Environment, reply: str) -> Turn:
@@ -150,6 +172,11 @@ def _messages(given: Iterable[object]) -> list[Message]:
     return cast(list[Message], messages)
 
 
+def _fitted(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
+    with boundary("environment"):  # which may have marked an excerpt that there is not
+        return chat.fitted(messages)
+
+
 def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
     return Rollout(
         task_id=task.id,
@@ -164,6 +191,7 @@ def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutErro
             "turns": float(transcript.turns),
             "truncated": float(transcript.truncated),
             "unfinished": float(transcript.unfinished),
+            "context_full": float(transcript.context_full),
         },
         failure=error.reason if error else "",
         failure_detail=error.detail if error else "",

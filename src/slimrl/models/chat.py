@@ -7,16 +7,19 @@ models or environments.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
+from slimrl.models.excerpt import shortened
+from slimrl.models.tool_calls import MARKER, tool_trouble
 from slimrl.types import Message
 
-# Stands for an assistant's reply, or (numbered) for any message, when the template is rendered only to see its shape.
-MARKER = "slimrl@marker@"
+# `MARKER` stands for an assistant's reply, or (numbered) for any message, when the template is rendered only to see its
+# shape.
+NOT_FOR_TEMPLATES = ("tools", "excerpt")
 QUESTION: Message = {"role": "user", "content": "question"}
 REPLY: Message = {"role": "assistant", "content": MARKER}
 
@@ -42,6 +45,7 @@ class ChatFormat:
             )
         self._tokenizer = tokenizer
         self._known_roles: set[tuple[str, ...]] = set()
+        self._knows_tools = False
         self._check_roles(("user", "assistant", "user"))
         eos: int | None = tokenizer.eos_token_id
         at_the_end = self._first_special(self._render([QUESTION, REPLY], generate=False).partition(MARKER)[2])
@@ -60,8 +64,11 @@ class ChatFormat:
     def opening(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the conversation so far, up to where the assistant begins to speak.
 
-        Raises UserError if the template refuses these roles or leaves a message out.
+        Raises UserError if the template refuses these roles, leaves a message out, or does not know tools if there are
+        any on the first message.
         """
+        if messages and "tools" in messages[0]:
+            self._check_tools()
         self._check_roles(tuple(message["role"] for message in messages))
         return self._encode(self._render(messages, generate=True))
 
@@ -78,6 +85,10 @@ class ChatFormat:
             return token_ids[token_ids.index(after) + 1 :]
         return token_ids
 
+    def fitted(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages with their excerpts cut to as many tokens as they may have."""
+        return [self._fitted(message) for message in messages]
+
     def text(self, token_ids: Sequence[int]) -> str:
         """What the tokens say, without special tokens: the reply that an environment gets to see."""
         decoded = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
@@ -93,6 +104,7 @@ class ChatFormat:
         Built from the pieces that rollouts are built from, so fine-tuning and RL see the same sequences. The
         conversation must begin with another role and end with the assistant's (UserError otherwise).
         """
+        messages = self.fitted(messages)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[0] == 0 or turns[-1] != len(messages) - 1:
             raise UserError(
@@ -111,10 +123,22 @@ class ChatFormat:
             mask += [False] * len(prompt) + [True] * len(reply)
         return token_ids, mask
 
+    def _fitted(self, message: Message) -> Message:
+        if "excerpt" not in message:
+            return message
+        excerpt, content, fitted = message["excerpt"], message["content"], message.copy()
+        begin, end = excerpt["begin"], excerpt["end"]
+        text = shortened(content[begin:end], excerpt["max_tokens"], lambda text: len(self._encode(text)))
+        fitted["content"] = f"{content[:begin]}{text}{content[end:]}"
+        del fitted["excerpt"]
+        return fitted
+
     def _render(self, messages: Sequence[Message], generate: bool) -> str:
+        plain = [{key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES} for message in messages]
+        tools = messages[0].get("tools") if messages else None
         try:
             text = self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages], tokenize=False, add_generation_prompt=generate
+                plain, tools=cast(Any, tools), tokenize=False, add_generation_prompt=generate
             )
         except TemplateError as error:
             raise UserError(
@@ -137,6 +161,15 @@ class ChatFormat:
                 f"conversation with the roles {', '.join(roles)}. Let the environment send that text in another role."
             )
         self._known_roles.add(roles)
+
+    def _check_tools(self) -> None:
+        if not self._knows_tools and (trouble := tool_trouble(self._tokenizer)):
+            raise UserError(
+                f"The chat template of {self._tokenizer.name_or_path} {trouble}, so this model cannot be offered any "
+                'that way. Let the environment describe its tools in words (for wiki-search, `format = "tags"`), or '
+                "take a model with such a template, as those of Qwen2.5 and Qwen3 have."
+            )
+        self._knows_tools = True
 
     def _first_special(self, text: str) -> int | None:
         special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}

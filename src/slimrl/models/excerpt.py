@@ -1,0 +1,42 @@
+"""Shortens a text to so many tokens: cut behind a sentence, with a note of what is missing.
+
+Knows nothing of tokenizers: how many tokens a text has is asked of a function.
+"""
+
+import re
+from collections.abc import Callable
+
+# Ends of sentences in several scripts, of lines, and of the entries of a list of rows.
+BREAK = re.compile(r"[.!?\u061f\u06d4\u0964][\"')\]]*\s|[\u3002\uff01\uff1f][\u300d\u300f\u201d]*|\n|\}, ")
+FIRST_GUESS = 4  # characters a token
+
+
+def shortened(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
+    """The text, or as much of its beginning as has at most `max_tokens` tokens; the note is not counted.
+
+    >>> shortened("One two three. Four five six.", 4, lambda text: len(text.split()))
+    'One two three.\\n[14 more characters were left out]'
+    """
+    fitting = _fitting(text, max_tokens, count)
+    if fitting == len(text):
+        return text
+    ends = [match.end() for match in BREAK.finditer(text, 0, fitting)]
+    end = ends[-1] if ends and ends[-1] > fitting // 2 else fitting
+    return f"{text[:end].rstrip()}\n[{len(text) - end} more characters were left out]"
+
+
+def _fitting(text: str, max_tokens: int, count: Callable[[str], int]) -> int:
+    """How many characters fit. Counts beginnings of the text only, and long ones only where short ones fit: a page may
+    have millions of characters."""
+    fits, too_long = 0, FIRST_GUESS * max_tokens
+    while count(text[:too_long]) <= max_tokens:
+        if too_long >= len(text):
+            return len(text)
+        fits, too_long = too_long, 2 * too_long
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if count(text[:middle]) <= max_tokens:
+            fits = middle
+        else:
+            too_long = middle
+    return fits
