@@ -19,7 +19,7 @@ import uvicorn
 
 from slimrl.errors import UserError
 from slimrl.sandbox.__main__ import main
-from slimrl.sandbox.base import Execution, Limits
+from slimrl.sandbox.base import Call, Execution, Limits
 from slimrl.sandbox.client import HttpSandbox
 from slimrl.sandbox.local import BubblewrapSandbox
 from slimrl.sandbox.server import MAX_BODY_BYTES, make_app, serve
@@ -75,7 +75,8 @@ def test_health_is_open_to_all(server: Serving) -> None:
 def test_code_runs(server: Serving) -> None:
     with server.own() as http:
         reply = http.post("/execute", json={"session_id": "a", "code": "print(shout('a'))\n1/0", "timeout_s": 5}).json()
-    assert set(reply) == {"stdout", "stderr", "error", "duration_s", "truncated"}
+    assert set(reply) == {"stdout", "stderr", "error", "duration_s", "truncated", "calls"}
+    assert reply["calls"] == [{"tool": "shout", "argument": "a", "error": ""}]
     assert reply["stdout"] == "A\n" and "ZeroDivisionError" in reply["error"]
 
 
@@ -91,6 +92,7 @@ def test_the_client_is_a_sandbox(server: Serving) -> None:
 
     first, same, other, late = asyncio.run(scenario())
     assert (first.stdout, first.error, same.stdout) == ("A\n", "", "x\n")
+    assert first.calls == (Call("shout", "a"),)
     assert "FileNotFoundError" in other.error
     assert "timeout_s = 0.3" in late.error
 

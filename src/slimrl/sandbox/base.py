@@ -10,6 +10,7 @@ from slimrl.errors import UserError
 # Functions of the host in scope of the code. A result is anything that JSON can spell; an exception's text reaches the
 # code. They are called in other threads, several at once.
 Tools = Mapping[str, Callable[[str], Any]]
+CALL_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a tool by the code. `error` is what the tool failed with, empty if it did not. Both texts are cut at
+    `CALL_CHARS` characters."""
+
+    tool: str
+    argument: str
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """What came of running code.
 
@@ -59,6 +70,8 @@ class Execution:
     duration_s: float
     truncated: bool
     """Whether output was left out."""
+    calls: tuple[Call, ...] = ()
+    """Those of tools, in order; one that was not answered any more is missing."""
 
 
 class Sandbox(Protocol):

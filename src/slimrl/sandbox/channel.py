@@ -9,7 +9,7 @@ import marshal
 import socket
 from typing import Any
 
-from slimrl.sandbox.base import Tools
+from slimrl.sandbox.base import CALL_CHARS, Call, Tools
 
 MAX_MESSAGE_BYTES = 2**20
 
@@ -19,10 +19,11 @@ class BrokenChannel(Exception):
 
 
 class Channel:
-    """Serves calls of tools until the code is done. `sock` is the host's end."""
+    """Serves calls of tools until the code is done, and remembers them. `sock` is the host's end."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
+        self.calls: list[Call] = []
 
     async def scratch(self) -> int:
         """Wait until the process is ready; a descriptor of its working directory. EOFError if it ended before.
@@ -51,7 +52,7 @@ class Channel:
                 message = await _receive(reader)
                 if message.get("done") is True:
                     return writable(text_of(message, "error"))
-                await _send(writer, await _answer(message, tools))
+                await _send(writer, await self._answer(message, tools))
             raise BrokenChannel(f"the code called tools more than num_calls = {num_calls} times")
         except (ConnectionError, asyncio.IncompleteReadError) as error:
             raise EOFError from error
@@ -61,12 +62,13 @@ class Channel:
     def close(self) -> None:
         self._socket.close()
 
-
-async def _answer(message: dict[str, Any], tools: Tools) -> dict[str, Any]:
-    name, argument = text_of(message, "tool"), writable(text_of(message, "argument"))
-    if name not in tools:
-        raise BrokenChannel(f"the code asked for a tool that there is not: {writable(name)!r:.80}")
-    return await call(tools, name, argument)
+    async def _answer(self, message: dict[str, Any], tools: Tools) -> dict[str, Any]:
+        name, argument = text_of(message, "tool"), writable(text_of(message, "argument"))
+        if name not in tools:
+            raise BrokenChannel(f"the code asked for a tool that there is not: {writable(name)!r:.80}")
+        answer = await call(tools, name, argument)
+        self.calls.append(Call(name, argument[:CALL_CHARS], answer.get("error", "")[:CALL_CHARS]))
+        return answer
 
 
 async def call(tools: Tools, name: str, argument: str) -> dict[str, Any]:

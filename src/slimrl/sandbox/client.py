@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from slimrl.errors import UserError
-from slimrl.sandbox.base import Execution
+from slimrl.sandbox.base import Call, Execution
 
 try:
     import httpx
@@ -40,7 +40,8 @@ class HttpSandbox:
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
         timeout = 0 if math.isinf(timeout_s) else timeout_s
         reply = await self._send("POST", "/execute", {"code": code, "session_id": session_id, "timeout_s": timeout})
-        return Execution(**reply)
+        calls = tuple(Call(**call) for call in reply.pop("calls", ()))
+        return Execution(**reply, calls=calls)
 
     async def tools(self) -> list[str]:
         """The names of the server's tools."""

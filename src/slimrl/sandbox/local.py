@@ -12,6 +12,7 @@ import os
 import py_compile
 import tempfile
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -100,13 +101,7 @@ class BubblewrapSandbox:
         if is_saved:
             return execution
         note = "the files left in the working directory are too many, too large or too deep, and none were kept"
-        return Execution(
-            stdout=execution.stdout,
-            stderr=execution.stderr,
-            error=f"{execution.error}\n{note}".strip(),
-            duration_s=execution.duration_s,
-            truncated=execution.truncated,
-        )
+        return replace(execution, error=f"{execution.error}\n{note}".strip())
 
     async def _ready(self) -> tuple[Process, int]:
         """A process that waits for its program, and a descriptor of its working directory."""

@@ -106,6 +106,7 @@ class Process:
             error=error[: self._limits.output_chars],
             duration_s=perf_counter() - started,
             truncated=self._stdout.truncated or self._stderr.truncated,
+            calls=tuple(self._channel.calls),
         )
 
     def end(self) -> None:
