@@ -22,7 +22,7 @@ ARGV = {
     "eval": ["--env.0.id", "reverse-text"],
     "inference": [],
 }
-LAUNCHERS = ("slimrl.launch.local", "slimrl.launch.serve")
+LAUNCHERS = ("slimrl.launch.local", "slimrl.launch.evaluation", "slimrl.launch.serve")
 
 
 class FakeLaunch(types.ModuleType):
@@ -94,7 +94,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["rll"], "slimrl: there is no command `rll`. Did you mean `rl`? Known: eval, inference, rl, sft, trainer.\n"),
+        (["rll"], "slimrl: there is no command `rll`. Did you mean `rl`? Known: compare, eval, inference, "),
         (["@", "f.toml"], "slimrl: @: the command comes first"),
         (["--seed", "3"], "slimrl: --seed: the command comes first"),
         (["rl", "--sed", "3"], "slimrl: --sed: there is no such setting. Did you mean `seed`?"),
@@ -132,7 +132,7 @@ def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
             "slimrl rl --orchestrator.env.0.id reverse-text --wandb.name 'a b' --resume\n",
         ),
         (["trainer", "--resume"], "slimrl trainer --resume\n"),
-        (["eval", *ARGV["eval"]], "slimrl eval --env.0.id reverse-text\n"),
+        (["eval", *ARGV["eval"]], "slimrl eval --env.0.id reverse-text --resume\n"),
         (["inference", "--port", "0"], "slimrl inference --port 0\n"),
     ],
 )

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slimrl.errors import UserError, nearest
@@ -21,7 +22,8 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
 
   slimrl rl         train by reinforcement learning: sample, score, update, repeat
   slimrl sft        train on given conversations (supervised fine-tuning)
-  slimrl eval       measure the mean reward of a model, with a 95% interval
+  slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
+  slimrl compare    compare two such measurements, task by task
   slimrl trainer    run the trainer alone, on made-up samples
   slimrl inference  serve a model over HTTP, in OpenAI's protocol
 
@@ -33,6 +35,19 @@ See what a run would do, and where each of its settings comes from
   slimrl rl @ examples/reverse_text/rl.toml --max_steps 20 --dry-run
 Measure what it learned
   slimrl eval @ examples/reverse_text/eval.toml --model.name OUTPUT_DIR/weights/step_N
+"""
+
+COMPARE = """\
+usage: slimrl compare FIRST SECOND
+
+Compares two evaluations of the same tasks, task by task: the difference of the means with its 95% interval (paired
+bootstrap), in how many tasks the first is ahead and behind, and how probable so uneven a split would be if neither were
+better (p of the exact sign test, which for right and wrong answers is McNemar's).
+
+FIRST and SECOND are the output directories of `slimrl eval` or of a finished `slimrl rl`, or files in their held_out/.
+
+  slimrl compare outputs/eval-sft outputs/eval-rl
+  slimrl compare outputs/eval/held_out/eval_greedy.jsonl outputs/eval/held_out/eval_sampled.jsonl
 """
 
 
@@ -85,7 +100,14 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _find(name: str) -> Callable[[Sequence[str]], int]:
-    commands = {"rl": _rl, "sft": _sft, "trainer": _trainer, "eval": _eval, "inference": _inference}
+    commands = {
+        "rl": _rl,
+        "sft": _sft,
+        "trainer": _trainer,
+        "eval": _eval,
+        "compare": _compare,
+        "inference": _inference,
+    }
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
     if name not in commands:
@@ -130,11 +152,21 @@ def _eval(argv: Sequence[str]) -> int:
     from slimrl.config.run import EvalRunConfig
 
     def start(resolved: "Resolved[EvalRunConfig]") -> int:
-        from slimrl.launch.local import run_eval
+        from slimrl.launch.evaluation import run_eval
 
         return run_eval(resolved)
 
     return _command(EvalRunConfig, argv, start)
+
+
+def _compare(argv: Sequence[str]) -> int:
+    if {"-h", "--help"} & set(argv):
+        return _show(COMPARE)
+    if len(argv) != 2 or any(word.startswith("-") for word in argv):
+        raise UserError("compare takes two things to compare; `slimrl compare --help` has examples.")
+    from slimrl.launch.evaluation import run_compare
+
+    return run_compare(Path(argv[0]), Path(argv[1]))
 
 
 def _inference(argv: Sequence[str]) -> int:
@@ -168,11 +200,10 @@ def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Res
 def _interrupted(argv: Sequence[str]) -> str:
     """One line, with the command that goes on from here."""
     again = f"slimrl {shlex.join(argv)}"
-    if argv[0] == "eval":
-        return f"Interrupted. To evaluate again: {again}"
     if argv[0] == "inference":
         return f"Interrupted. To serve again: {again}"
-    return f"Interrupted. To continue from the last checkpoint: {again}{'' if '--resume' in argv else ' --resume'}"
+    left = "with the episodes that are left" if argv[0] == "eval" else "from the last checkpoint"
+    return f"Interrupted. To continue {left}: {again}{'' if '--resume' in argv else ' --resume'}"
 
 
 def _show(text: str) -> int:

@@ -4,7 +4,14 @@ import pytest
 
 from slimrl.environments.base import Turn
 from slimrl.errors import UserError
-from slimrl.eval.evaluate import evaluate, evaluation_metrics, held_out_tasks, mode_of
+from slimrl.eval.evaluate import (
+    contestant_of,
+    evaluation_metrics,
+    evaluation_of,
+    held_out_tasks,
+    mode_of,
+    play_tasks,
+)
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.stats import estimate_mean
 from slimrl.types import SamplingParams
@@ -29,10 +36,15 @@ class Digit:
 TASKSET = OneTask(Digit, num_tasks=40)
 
 
+def played(tasks, sampling=None, on_done=lambda asked, rollout: None):
+    contestant = contestant_of(make_player(DigitClient()))
+    return play_tasks(tasks, contestant, sampling or SamplingParams(max_tokens=8), on_done)
+
+
 def evaluated(seed: int = 0, temperature: float = 1.0, num: int = 40):
     tasks = held_out_tasks([TASKSET], "test", num)
     sampling = SamplingParams(max_tokens=8, temperature=temperature, seed=seed)
-    return evaluate(tasks, make_player(DigitClient()), sampling, on_done=lambda: None)
+    return evaluation_of(mode_of(temperature), played(tasks, sampling))
 
 
 def test_failures_are_counted_and_left_out_of_the_mean():
@@ -43,8 +55,9 @@ def test_failures_are_counted_and_left_out_of_the_mean():
     assert evaluation.reward == estimate_mean(rewards)
     assert evaluation.reward.num == len(rewards) == 32
     assert evaluation.reward.low < evaluation.reward.mean < evaluation.reward.high
-    assert evaluation.scores["odd"] == pytest.approx(sum(round(10 * reward) % 2 for reward in rewards) / 32)
-    assert evaluation.scores["turns"] == 1.0
+    assert evaluation.scores["odd"] == estimate_mean([float(round(10 * reward) % 2) for reward in rewards])
+    assert evaluation.scores["turns"].mean == 1.0
+    assert evaluation.scores["tokens"].mean == 2.0  # the digit and the end of the turn
 
 
 def test_the_same_seed_gives_the_same_result_and_another_seed_another():
@@ -61,25 +74,25 @@ def test_every_task_has_a_seed_of_its_own():
     assert len(said) > 5
 
 
-def test_progress_counts_every_episode():
-    done = []
+def test_every_episode_is_told_as_it_ends():
+    done = {}
     tasks = held_out_tasks([TASKSET], "test", 7)
-    evaluate(tasks, make_player(DigitClient()), SamplingParams(8), on_done=lambda: done.append(1))
-    assert len(done) == 7
+    rollouts = played(tasks, on_done=lambda asked, rollout: done.update({asked.place: rollout}))
+    assert done == {asked.place: rollout for asked, rollout in zip(tasks, rollouts, strict=True)}
 
 
 def test_failures_alone_are_a_user_error():
-    broken = [task for task in held_out_tasks([TASKSET], "test", 40) if task[1].data["number"] % 5 == 4]
+    broken = [asked for asked in held_out_tasks([TASKSET], "test", 40) if asked.task.data["number"] % 5 == 4]
     with pytest.raises(UserError, match="all 8 episodes failed; the first: environment_error: ValueError: broken"):
-        evaluate(broken, make_player(DigitClient()), SamplingParams(8), on_done=lambda: None)
+        evaluation_of("greedy", played(broken))
 
 
 def test_the_first_tasks_of_every_taskset_are_chosen():
     other = OneTask(Digit, num_tasks=2)
     chosen = held_out_tasks([TASKSET, other], "test", 3)
-    assert [(taskset, task.id) for taskset, task in chosen] == [
-        *((TASKSET, f"test/{n}") for n in range(3)),
-        *((other, f"test/{n}") for n in range(2)),
+    assert [(asked.taskset, *asked.place) for asked in chosen] == [
+        *((TASKSET, 0, f"test/{n}") for n in range(3)),
+        *((other, 1, f"test/{n}") for n in range(2)),
     ]
     with pytest.raises(UserError, match="no tasks in the split `test`"):
         held_out_tasks([OneTask(Digit, 0)], "test", 3)
@@ -99,7 +112,7 @@ def test_metrics_are_registered_and_hold_the_interval():
     assert metrics["held_out/reward_greedy"] == greedy.reward.mean  # not the environment's score called `reward`
     assert metrics["held_out/reward_sampled_low"] == sampled.reward.low
     assert metrics["held_out/reward_sampled_high"] == sampled.reward.high
-    assert metrics["held_out/odd_greedy"] == greedy.scores["odd"]
+    assert metrics["held_out/odd_greedy"] == greedy.scores["odd"].mean
 
 
 def test_the_number_of_episodes_is_what_every_mode_has_at_least():

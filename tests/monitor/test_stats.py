@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from slimrl.monitor.stats import bootstrap, estimate_mean, wilson
+from slimrl.monitor.stats import bootstrap, estimate_mean, paired_difference, sign_test, wilson
 
 
 def test_wilson_matches_published_numbers():
@@ -53,3 +53,24 @@ def test_values_without_a_mean_are_refused():
         estimate_mean([])
     with pytest.raises(ValueError, match="non-finite"):
         estimate_mean([0.1, math.nan])
+
+
+def test_a_paired_difference_is_less_uncertain_than_the_means():
+    rng = np.random.default_rng(3)
+    hard = rng.uniform(size=100)
+    first, second = (hard + 0.1 + 0.02 * rng.normal(size=100)).tolist(), hard.tolist()
+    paired = paired_difference(first, second)
+    assert paired.mean == pytest.approx(0.1, abs=0.01) and paired.high - paired.low < 0.02
+    assert bootstrap(first).high - bootstrap(first).low > 0.08
+
+
+def test_equal_differences_have_no_interval():
+    assert math.isnan(paired_difference([1.0, 0.0], [1.0, 0.0]).low)
+
+
+def test_the_sign_test_is_exact():
+    assert sign_test([1, 1, 1, 0, 0], [0, 0, 0, 0, 0]) == 0.25
+    assert sign_test([0, 1], [0, 1]) == 1.0 and sign_test([0, 1], [1, 0]) == 1.0
+    right, wrong = [1.0] * 10 + [0.0] * 2, [0.0] * 10 + [1.0] * 2
+    assert sign_test(right, wrong) == pytest.approx(0.03857421875)  # R: binom.test(10, 12)
+    assert sign_test([1.0] * 3000, [0.0] * 3000) < 1e-300  # and no overflow

@@ -261,6 +261,7 @@ class EvalRunConfig(CommandConfig):
     examples: ClassVar[tuple[str, ...]] = (
         "slimrl eval @ examples/reverse_text/eval.toml --model.name outputs/rl/weights/step_100",
         "slimrl eval --env.0.id reverse-text --temperatures '[0.0]' --num_examples 50",
+        """slimrl eval --env.0.id wiki-search --split validation --baselines '["random","expert"]'""",
     )
 
     env: list[EnvConfig] = Field(min_length=1)
@@ -269,8 +270,13 @@ class EvalRunConfig(CommandConfig):
     num_examples: int = Field(default=200, ge=1)
     """Tasks of each environment, the same ones every time. The 95% interval narrows with the square root of it."""
 
-    split: Literal["train", "test"] = "test"
-    """`test` are the tasks that training never sees."""
+    split: Literal["train", "validation", "test"] = "test"
+    """Training sees neither `validation`, for choosing between runs, nor `test`, for what is reported of the one that
+    was chosen. Not every environment has a `validation`."""
+
+    baselines: list[Annotated[str, Field(min_length=1)]] = Field(default=[])
+    """What the model is compared with, task by task: other models, as in `model.name`; `random`, calls of tools at
+    random, and `expert`, the scripted expert, where the environment has them."""
 
     temperatures: Temperatures = Field(default=[0.0, 1.0])
     """Each task is tried once at each of these; 0 takes the likeliest token."""
@@ -300,10 +306,13 @@ class EvalRunConfig(CommandConfig):
     """Longest conversation in tokens, prompt included; an episode that reaches it ends there."""
 
     output_dir: str = Field(default="outputs/eval", min_length=1)
-    """Directory of the results: config, metrics, every rollout."""
+    """Directory of the results: config, metrics, every rollout, a report to read."""
 
     seed: int = Field(default=0, ge=0)
     """Decides every sampled token."""
+
+    resume: bool = False
+    """Go on with an interrupted evaluation in `output_dir`: episodes that were finished are not played again."""
 
     model: ModelConfig = ModelConfig()
     inference: InferenceConfig = InferenceConfig()

@@ -1,28 +1,56 @@
-"""Held-out evaluation: the same tasks every time, one episode each, mean reward with a 95% interval.
+"""Held-out evaluation: the same tasks every time, one episode each, means with 95% intervals.
 
-Rollouts that failed (an environment that raised, say) are counted and left out of the mean, never scored 0.
+Rollouts that failed (an environment that raised, say) are counted and left out of the means, never scored 0. Knows
+nothing of who plays (a model, a script) nor of files.
 """
 
 import asyncio
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slimrl.environments.base import Taskset, tasks_of
-from slimrl.environments.rollout import Attempt, Player, mean_metrics, run_attempts
+from slimrl.environments.rollout import Attempt, Player, run_episode
 from slimrl.errors import UserError
 from slimrl.monitor.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
 
+Place = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutTask:
+    """A task to be evaluated on. Ids are unique within an environment: its number in the config goes with it."""
+
+    env: int
+    taskset: Taskset
+    task: Task
+
+    @property
+    def place(self) -> Place:
+        return self.env, self.task.id
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Who plays, and how many episodes at once. `text` is what token ids are, for a person who reads a rollout."""
+
+    play: Callable[[Attempt], Coroutine[Any, Any, Rollout]]
+    num_concurrent: int
+    text: Callable[[list[int]], str]
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one way of decoding earned. `scores` are means of what the environment reports, such as `exact`."""
+    """What one way of decoding earned. `scores` are what the environment reports, such as `exact`, and `tokens`, those
+    that were sampled in an episode. `rollouts` are in the order of the tasks, failed ones included."""
 
     mode: str
     reward: Estimate
-    scores: Metrics
+    scores: Mapping[str, Estimate]
     failures: dict[str, int]
     rollouts: tuple[Rollout, ...]
 
@@ -34,35 +62,73 @@ def mode_of(temperature: float) -> str:
     return "sampled" if temperature == 1.0 else f"sampled_{temperature:g}"
 
 
-def held_out_tasks(tasksets: Sequence[Taskset], split: Split, num_examples: int) -> list[tuple[Taskset, Task]]:
+def held_out_tasks(tasksets: Sequence[Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
     """The first `num_examples` tasks of each taskset's split. Raises UserError if there are none."""
-    chosen = [(taskset, task) for taskset in tasksets for task in tasks_of(taskset, split)[:num_examples]]
+    chosen = [
+        HeldOutTask(number, taskset, task)
+        for number, taskset in enumerate(tasksets)
+        for task in tasks_of(taskset, split)[:num_examples]
+    ]
     if not chosen:
         raise UserError(f"the environments have no tasks in the split `{split}`; check their `args`.")
     return chosen
 
 
-def evaluate(
-    tasks: Sequence[tuple[Taskset, Task]],
-    player: Player,
+def contestant_of(player: Player) -> Contestant:
+    """A model, by the player that samples from it."""
+
+    def play(attempt: Attempt) -> Coroutine[Any, Any, Rollout]:
+        return run_episode(attempt, player)
+
+    return Contestant(play, player.num_concurrent, player.chat.full_text)
+
+
+def play_tasks(
+    tasks: Sequence[HeldOutTask],
+    contestant: Contestant,
     sampling: SamplingParams,
-    on_done: Callable[[], None],
-) -> Evaluation:
-    """Play every task once with `sampling`, each with a seed of its own. Raises UserError if every episode fails."""
-    attempts = [Attempt(taskset, task, replace(sampling, seed=_seed(sampling.seed, task))) for taskset, task in tasks]
-    rollouts = asyncio.run(run_attempts(attempts, player, on_done))
+    on_done: Callable[[HeldOutTask, Rollout], None],
+) -> list[Rollout]:
+    """Play every task once with `sampling`, each with a seed of its own; `on_done` hears of each as it ends."""
+    places = asyncio.Semaphore(contestant.num_concurrent)
+
+    async def play(asked: HeldOutTask) -> Rollout:
+        attempt = Attempt(asked.taskset, asked.task, replace(sampling, seed=_seed(sampling.seed, asked.task)))
+        async with places:
+            rollout = await contestant.play(attempt)
+        on_done(asked, rollout)
+        return rollout
+
+    async def play_all() -> list[Rollout]:
+        return list(await asyncio.gather(*map(play, tasks)))
+
+    return asyncio.run(play_all())
+
+
+def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
+    """What the rollouts amount to. Raises UserError if every one of them failed."""
     good = [rollout for rollout in rollouts if not rollout.failure]
     if not good:
         raise UserError(
             f"all {len(rollouts)} episodes failed; the first: {rollouts[0].failure}: {rollouts[0].failure_detail}"
         )
     return Evaluation(
-        mode=mode_of(sampling.temperature),
+        mode=mode,
         reward=estimate_mean([rollout.reward for rollout in good]),
-        scores=mean_metrics(good),
+        scores={name: estimate_mean(values) for name, values in scores_of(good).items()},
         failures=dict(Counter(rollout.failure for rollout in rollouts if rollout.failure)),
         rollouts=tuple(rollouts),
     )
+
+
+def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
+    """The finite values of every metric that rollouts report, and `tokens`, by name in the order of the names."""
+    values: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        for name, value in {**rollout.metrics, "tokens": float(rollout.num_sampled)}.items():
+            if math.isfinite(value):
+                values.setdefault(name, []).append(value)
+    return dict(sorted(values.items()))
 
 
 def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
@@ -70,7 +136,7 @@ def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
     metrics: Metrics = {"held_out/num": float(min(e.reward.num for e in evaluations))}
     for evaluation in evaluations:
         name, reward = f"held_out/reward_{evaluation.mode}", evaluation.reward
-        metrics |= {f"held_out/{score}_{evaluation.mode}": value for score, value in evaluation.scores.items()}
+        metrics |= {f"held_out/{score}_{evaluation.mode}": value.mean for score, value in evaluation.scores.items()}
         # Last, so that no environment's own score of the name `reward` takes the reward's place.
         metrics |= {name: reward.mean, f"{name}_low": reward.low, f"{name}_high": reward.high}
     return metrics

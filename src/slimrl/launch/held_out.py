@@ -2,48 +2,63 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from slimrl.environments.base import Taskset
-from slimrl.environments.rollout import Player
-from slimrl.eval.evaluate import Evaluation, evaluate, evaluation_metrics, held_out_tasks
+from slimrl.eval.episodes import EpisodeFile, past_episodes
+from slimrl.eval.evaluate import (
+    Contestant,
+    Evaluation,
+    HeldOutTask,
+    evaluation_metrics,
+    evaluation_of,
+    held_out_tasks,
+    mode_of,
+    play_tasks,
+)
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.files import replace_file
-from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.monitor.stats import Estimate
 from slimrl.monitor.summary import Stage
-from slimrl.types import Metrics, SamplingParams, Split
+from slimrl.types import Metrics, Rollout, SamplingParams, Split
+
+DIRECTORY = "held_out"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldOutPlan:
-    """What to evaluate on and how: one way of decoding for each entry of `samplings`."""
+    """What to evaluate on and how: one way of decoding for each entry of `samplings`. With `keep`, episodes that an
+    earlier process finished count and are not played again."""
 
     tasksets: Sequence[Taskset]
     split: Split
     num_examples: int
     samplings: Sequence[SamplingParams]
+    keep: bool = False
 
 
 class HeldOut:
-    """Evaluates the policy as it stands. Results go to `output_dir/held_out/<stage>.json`, every rollout beside it."""
+    """Evaluates a contestant as it stands, which is made when there is something to play. Results go to
+    `output_dir/held_out/<stage>.json`, every rollout beside it."""
 
-    def __init__(self, plan: HeldOutPlan, player: Player, output_dir: Path, console: RunConsole) -> None:
+    def __init__(
+        self, plan: HeldOutPlan, contestant: Callable[[], Contestant], output_dir: Path, console: RunConsole
+    ) -> None:
+        self.tasks = held_out_tasks(plan.tasksets, plan.split, plan.num_examples)
         self._plan = plan
-        self._tasks = held_out_tasks(plan.tasksets, plan.split, plan.num_examples)
-        self._player = player
-        self._directory = output_dir / "held_out"
+        self._contestant = contestant
+        self._directory = output_dir / DIRECTORY
         self._console = console
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         """Evaluate now. `slug` names the files, `name` the stage in the closing table."""
-        evaluations = [self._evaluate(name, sampling) for sampling in self._plan.samplings]
-        for evaluation in evaluations:
-            records = [RolloutRecord(rollout, 0.0, self._text(rollout.token_ids_T)) for rollout in evaluation.rollouts]
-            write_rollouts(self._directory / f"{slug}_{evaluation.mode}.jsonl", records)
+        return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
+
+    def record(self, slug: str, name: str, evaluations: Sequence[Evaluation]) -> tuple[Stage, Metrics]:
+        """Write down what came of it."""
         held_out = {evaluation.mode: evaluation.reward for evaluation in evaluations}
         metrics = evaluation_metrics(evaluations)
         content = {
@@ -54,6 +69,33 @@ class HeldOut:
         replace_file(self._path(slug), [json.dumps(content, indent=1, allow_nan=False).encode()])
         return Stage(name, held_out), metrics
 
+    def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
+        """Every task once. `mode` is that of the temperature if it is not given."""
+        mode = mode or mode_of(sampling.temperature)
+        path = self._directory / f"{slug}_{mode}.jsonl"
+        past = past_episodes(path) if self._plan.keep else {}
+        missing = [asked for asked in self.tasks if asked.place not in past]
+        rollouts = dict(past)
+        if missing:
+            contestant = self._contestant()
+            with (
+                EpisodeFile(path, contestant.text, keep=bool(past)) as file,
+                self._console.progress(f"held-out evaluation, {name}, {mode}", len(self.tasks)) as bar,
+            ):
+                bar.advance(len(self.tasks) - len(missing))
+
+                def on_done(asked: HeldOutTask, rollout: Rollout) -> None:
+                    file.add(asked, rollout)
+                    bar.advance()
+
+                played = play_tasks(missing, contestant, sampling, on_done)
+                rollouts |= {asked.place: rollout for asked, rollout in zip(missing, played, strict=True)}
+                file.finish(self.tasks, [rollouts[asked.place] for asked in self.tasks])
+        evaluation = evaluation_of(mode, [rollouts[asked.place] for asked in self.tasks])
+        for reason, count in evaluation.failures.items():
+            self._console.note(f"{count} of {len(self.tasks)} episodes were left out: {reason}", style="yellow")
+        return evaluation
+
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
         """What an earlier process of this run measured, if it did."""
         if not self._path(slug).exists():
@@ -61,17 +103,6 @@ class HeldOut:
         content = json.loads(self._path(slug).read_text())
         held_out = {mode: Estimate(**_with_nan(estimate)) for mode, estimate in content["held_out"].items()}
         return Stage(content["name"], held_out), _with_nan(content["metrics"])
-
-    def _evaluate(self, name: str, sampling: SamplingParams) -> Evaluation:
-        how = "greedy" if sampling.temperature == 0 else f"at temperature {sampling.temperature:g}"
-        with self._console.progress(f"held-out evaluation, {name}, {how}", len(self._tasks)) as bar:
-            evaluation = evaluate(self._tasks, self._player, sampling, bar.advance)
-        for reason, count in evaluation.failures.items():
-            self._console.note(f"{count} of {len(self._tasks)} episodes were left out: {reason}", style="yellow")
-        return evaluation
-
-    def _text(self, token_ids: Sequence[int]) -> str:
-        return self._player.chat.full_text(list(token_ids))
 
     def _path(self, slug: str) -> Path:
         return self._directory / f"{slug}.json"

@@ -1,7 +1,7 @@
 """The directory of a run: may we write to it, does it hold a run already, and does that run's config still hold?"""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ METRICS = "metrics.jsonl"
 TRAINING = (METRICS, "checkpoints", "warmup")  # what a training run leaves, from its first seconds on
 EVALUATION = "held_out"
 MAY_DIFFER = ("resume", "output_dir")
+# What an evaluation may be resumed with: these decide which episodes there are, and not what happens in one.
+EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
 
 
 def open_training_dir(resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]) -> Path:
@@ -24,7 +26,7 @@ def open_training_dir(resolved: Resolved[C], output_dir: Path, resume: bool, not
     overwritten by accident. Settings that differ from the ones the run was started with are pointed out.
     """
     if resume:
-        for change in _changes(resolved.config, output_dir / FILE_NAME):
+        for change in _changes(resolved.config, output_dir / FILE_NAME, MAY_DIFFER):
             note(f"resuming with another setting: {change}")
     elif any((output_dir / name).exists() for name in (*TRAINING, EVALUATION)):
         raise UserError(
@@ -37,11 +39,24 @@ def open_training_dir(resolved: Resolved[C], output_dir: Path, resume: bool, not
     return output_dir
 
 
-def open_evaluation_dir(resolved: Resolved[C], output_dir: Path) -> Path:
-    """Create the directory; an earlier evaluation in it is replaced, a training run is not (UserError)."""
+def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -> Path:
+    """Create the directory, or take up the evaluation in it; without `resume` that is replaced.
+
+    Raises UserError if it holds a training run, or if an evaluation is to go on with settings that its episodes so far
+    were not played with.
+    """
     if any((output_dir / name).exists() for name in TRAINING):
         raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
+    if resume and (changes := [*_changes(resolved.config, output_dir / FILE_NAME, EVALUATION_MAY_DIFFER)]):
+        raise UserError(
+            f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes cannot "
+            "be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` another "
+            "directory."
+        )
     _make_writable(output_dir)
+    if not resume:
+        for path in (output_dir / EVALUATION).glob("*.json*"):
+            path.unlink()
     write_config(resolved, output_dir)
     return output_dir
 
@@ -55,14 +70,14 @@ def _make_writable(output_dir: Path) -> None:
         raise UserError(f"cannot write to {output_dir}. Change its permissions or choose another `--output_dir`.")
 
 
-def _changes(config: CommandConfig, kept: Path) -> Iterator[str]:
+def _changes(config: CommandConfig, kept: Path, may_differ: Collection[str]) -> Iterator[str]:
     """`key: old -> new` for every setting that the config kept in the run's directory has differently."""
     if not kept.exists():
         return
     before = dict(_flat(load(type(config), ["@", str(kept)], {}).config.model_dump()))
     now = dict(_flat(config.model_dump()))
     for key in sorted(before.keys() | now.keys()):
-        if key not in MAY_DIFFER and before.get(key) != now.get(key):
+        if key not in may_differ and before.get(key) != now.get(key):
             yield f"{key}: {before.get(key, 'none')} -> {now.get(key, 'none')}"
 
 

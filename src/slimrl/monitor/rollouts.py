@@ -33,17 +33,18 @@ def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
     file = LineFile(path)
     try:
         for record in records:
-            file.append(_to_json(record))
+            file.append(rollout_to_json(record))
     finally:
         file.close()
 
 
 def read_rollouts(path: Path) -> list[RolloutRecord]:
     """The rollouts of a file; a torn last line is left out. Raises UserError if the file is missing."""
-    return [_from_json(line) for line in read_lines(path)]
+    return [rollout_from_json(line) for line in read_lines(path)]
 
 
-def _to_json(record: RolloutRecord) -> dict[str, Any]:
+def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
+    """A line of such a file."""
     rollout = record.rollout
     return {
         "task_id": rollout.task_id,
@@ -61,7 +62,8 @@ def _to_json(record: RolloutRecord) -> dict[str, Any]:
     }
 
 
-def _from_json(line: dict[str, Any]) -> RolloutRecord:
+def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
+    """The record of a line; keys that it does not know are passed over."""
     rollout = Rollout(
         task_id=line["task_id"],
         token_ids_T=tuple(line["token_ids"]),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -64,6 +65,34 @@ def wilson(successes: int, num: int) -> Estimate:
     centre = (share + Z_95**2 / (2 * num)) / scale
     half = Z_95 / scale * math.sqrt(share * (1 - share) / num + Z_95**2 / (4 * num**2))
     return Estimate(share, max(0.0, centre - half), min(1.0, centre + half), num)
+
+
+def paired_difference(values: Sequence[float], others: Sequence[float]) -> Estimate:
+    """The mean of `values - others`, where equal places belong together, with a bootstrap interval.
+
+    Without an interval (nan) where all differences are equal: a resample of them has no spread, and says nothing of how
+    much they might have differed.
+    """
+    differences = [value - other for value, other in zip(values, others, strict=True)]
+    _check(differences)
+    if len(set(differences)) == 1:
+        return Estimate(differences[0], math.nan, math.nan, len(differences))
+    return bootstrap(differences)
+
+
+def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
+    """How probable so uneven a split of wins and losses is, or a more uneven one, if both were equally likely.
+
+    The exact two-sided sign test; of zeros and ones it is McNemar's exact test (McNemar 1947). Ties do not count.
+
+    >>> sign_test([1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0])
+    0.0625
+    """
+    wins = sum(value > other for value, other in zip(values, others, strict=True))
+    losses = sum(value < other for value, other in zip(values, others, strict=True))
+    num = wins + losses
+    tail = sum(math.comb(num, few) for few in range(min(wins, losses) + 1))
+    return min(1.0, float(Fraction(2 * tail, 2**num)))
 
 
 def _check(values: Sequence[float]) -> None:

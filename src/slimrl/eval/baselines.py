@@ -1,0 +1,62 @@
+"""Policies that are scripts: the environment's expert, an upper bound, and calls of tools at random, a lower one.
+
+A script gives a whole conversation, whose assistant turns are then played, token by token, through the client interface
+of a model: the same limits, the same environment and the same judge decide about it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import groupby
+
+from slimrl.environments.base import Taskset, demonstration_of, random_conversation
+from slimrl.environments.rollout import Attempt, Player, run_episode
+from slimrl.eval.evaluate import Contestant
+from slimrl.inference.client import Completion
+from slimrl.inference.scheduler import FinishReason
+from slimrl.models.chat import ChatFormat
+from slimrl.types import Message, Rollout, SamplingParams, Task
+
+# A conversation on a task. The number is a seed.
+Script = Callable[[Taskset, Task, int], list[Message]]
+NO_VERSION = 0  # of weights: there are none
+
+
+class ReplayClient:
+    """Says given turns, one after the other, whatever it is asked; then it has nothing more to say."""
+
+    def __init__(self, turns: Iterable[list[int]], end_of_turn: int) -> None:
+        self._turns = deque(turns)
+        self._end_of_turn = end_of_turn
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        turn = self._turns.popleft() if self._turns else [self._end_of_turn]
+        said = tuple(turn[: params.max_tokens])
+        finish: FinishReason = "stop" if len(said) == len(turn) else "length"
+        return Completion(said, (0.0,) * len(said), (NO_VERSION,) * len(said), finish)
+
+
+def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
+    """The assistant's turns as token ids, each with its end-of-turn token."""
+    pairs = zip(*chat.supervised(conversation), strict=True)
+    return [[token for token, _ in run] for is_reply, run in groupby(pairs, key=lambda pair: pair[1]) if is_reply]
+
+
+def scripted(script: Script, player: Player) -> Contestant:
+    """Whoever plays what the script says. Of `player` the chat format and the limits count, and not its client."""
+
+    async def play(attempt: Attempt) -> Rollout:
+        # In a thread: a script may use tools that have an event loop of their own.
+        conversation = await asyncio.to_thread(script, attempt.taskset, attempt.task, attempt.sampling.seed)
+        client = ReplayClient(turns_of(player.chat, conversation), player.chat.end_of_turn)
+        return await run_episode(attempt, replace(player, client=client))
+
+    return Contestant(play, player.num_concurrent, player.chat.full_text)
+
+
+def _expert(taskset: Taskset, task: Task, seed: int) -> list[Message]:
+    return demonstration_of(taskset, task)
+
+
+SCRIPTS: dict[str, Script] = {"random": random_conversation, "expert": _expert}

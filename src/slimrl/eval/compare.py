@@ -1,0 +1,122 @@
+"""Two policies on the same tasks, compared task by task: the difference of the means is less uncertain than the means.
+
+slimrl compare outputs/eval-a outputs/eval-b
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.eval.episodes import read_episodes
+from slimrl.eval.evaluate import Place, scores_of
+from slimrl.monitor.stats import Estimate, paired_difference, sign_test
+from slimrl.types import Rollout
+
+STAGES = ("eval", "final")  # names of a directory's newest evaluation: of the command `eval`, of a training run
+MODE = re.compile(r"_(greedy|scripted|sampled(?:_[0-9.e+-]+)?)$")
+Episodes = Mapping[Place, Rollout]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """How `first` and `second` differ in one number, over the tasks that both finished.
+
+    `difference` is that of the first less the second. `wins` are the tasks where the first has more. `p` is the sign
+    test's, of zeros and ones McNemar's exact.
+    """
+
+    score: str
+    first: float
+    second: float
+    difference: Estimate
+    wins: int
+    losses: int
+    p: float
+
+
+def compare(first: Episodes, second: Episodes) -> list[Pair]:
+    """The reward, and then every score that both report. Raises UserError if they have no task in common, or if tasks
+    of the same name are not the same."""
+    shared = [place for place in first if place in second]
+    both = finished_by_both(first, second)
+    if not both:
+        raise UserError(
+            f"nothing can be compared: of {len(first)} and {len(second)} episodes, {len(shared)} are of the same "
+            "tasks, and in none of these did both finish. Evaluate both on the same environment and `split`."
+        )
+    for place in both:
+        _check_same(place, first[place], second[place])
+    pairs = [_pair("reward", *([episodes[place].reward for place in both] for episodes in (first, second)))]
+    names = [*scores_of([first[place] for place in both])]
+    for name in names:
+        places = [place for place in both if name in _scores(first[place]) and name in _scores(second[place])]
+        if places:
+            pairs.append(_pair(name, *([_scores(e[place])[name] for place in places] for e in (first, second))))
+    return pairs
+
+
+def finished_by_both(first: Episodes, second: Episodes) -> list[Place]:
+    """The tasks that both have an episode of which did not fail."""
+    return [p for p in first if p in second and not first[p].failure and not second[p].failure]
+
+
+def saved_modes(source: Path) -> dict[str, Path]:
+    """The files of episodes of a run's directory, newest stage, by way of decoding; or the one file that is named."""
+    if source.is_file():
+        mode = MODE.search(source.stem)
+        return {mode[1] if mode else source.stem: source}
+    for stage in STAGES:
+        files = sorted((source / "held_out").glob(f"{stage}_*.jsonl"))
+        if files:
+            return {file.stem.removeprefix(f"{stage}_"): file for file in files}
+    raise UserError(
+        f"{source} has no saved evaluation. Give the `output_dir` of `slimrl eval` or of a finished `slimrl rl`, or "
+        "one of the files in its `held_out/`."
+    )
+
+
+def compare_saved(first: Path, second: Path) -> Iterator[tuple[str, list[Pair]]]:
+    """For every way of decoding that both have. Two files are compared whatever they are called."""
+    files, others = saved_modes(first), saved_modes(second)
+    if first.is_file() and second.is_file():
+        yield f"{first.stem}, {second.stem}", compare(read_episodes(first), read_episodes(second))
+        return
+    modes = [mode for mode in files if mode in others]
+    if not modes:
+        raise UserError(
+            f"{first} was decoded {' and '.join(files)}, {second} {' and '.join(others)}: name two files to compare "
+            "different ways of decoding."
+        )
+    for mode in modes:
+        yield mode, compare(read_episodes(files[mode]), read_episodes(others[mode]))
+
+
+def _pair(score: str, values: list[float], others: list[float]) -> Pair:
+    return Pair(
+        score=score,
+        first=sum(values) / len(values),
+        second=sum(others) / len(others),
+        difference=paired_difference(values, others),
+        wins=sum(value > other for value, other in zip(values, others, strict=True)),
+        losses=sum(value < other for value, other in zip(values, others, strict=True)),
+        p=sign_test(values, others),
+    )
+
+
+def _scores(rollout: Rollout) -> dict[str, float]:
+    return {name: values[0] for name, values in scores_of([rollout]).items()}
+
+
+def _check_same(place: Place, first: Rollout, second: Rollout) -> None:
+    """What the user asks must be the same; the instructions need not, as two formats of calls differ in them."""
+    asked, other = (
+        next((message["content"] for message in rollout.messages if message["role"] == "user"), "")
+        for rollout in (first, second)
+    )
+    if asked != other:
+        raise UserError(
+            f"the two evaluations are of different tasks: {place[1]} is {asked!r:.120} in one and {other!r:.120} in "
+            "the other. Give the environment the same `args` in both."
+        )

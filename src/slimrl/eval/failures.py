@@ -1,0 +1,82 @@
+"""In what ways episodes failed: counted by kind, with examples that a person can read."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slimrl.environments.base import Explainer
+from slimrl.eval.evaluate import HeldOutTask
+from slimrl.types import Rollout
+
+SUCCESS = 1.0
+MAX_CHARS = 6000  # of a message: more of it helps nobody who reads
+
+
+@dataclass(frozen=True, slots=True)
+class FailureKind:
+    """`tasks` and `rollouts` belong together, in the order of the tasks."""
+
+    name: str
+    tasks: tuple[HeldOutTask, ...]
+    rollouts: tuple[Rollout, ...]
+
+    @property
+    def num(self) -> int:
+        return len(self.rollouts)
+
+
+def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
+    """The kind of failure, or nothing where the episode earned all there is. A taskset may know more kinds
+    (`Explainer`); it is asked where the episode came to an end of its own or did nothing that counts."""
+    if rollout.failure:
+        return f"dropped: {rollout.failure}"
+    if rollout.reward >= SUCCESS:
+        return ""
+    told = asked.taskset.what_went_wrong(rollout) if isinstance(asked.taskset, Explainer) else ""
+    if told:
+        return told
+    if rollout.metrics.get("unfinished"):
+        return "ran out of context" if rollout.metrics["context_full"] else "ran out of turns"
+    return "wrong"
+
+
+def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) -> tuple[FailureKind, ...]:
+    """The commonest kind first."""
+    found: dict[str, list[tuple[HeldOutTask, Rollout]]] = {}
+    for asked, rollout in zip(tasks, rollouts, strict=True):
+        if kind := kind_of(asked, rollout):
+            found.setdefault(kind, []).append((asked, rollout))
+    kinds = [
+        FailureKind(name, tuple(asked for asked, _ in cases), tuple(rollout for _, rollout in cases))
+        for name, cases in found.items()
+    ]
+    return tuple(sorted(kinds, key=lambda kind: (-kind.num, kind.name)))
+
+
+def failures_markdown(title: str, kinds: Sequence[FailureKind], num: int, num_examples: int) -> str:
+    """A chapter: how many of each kind of `num` episodes, and `num_examples` conversations of each."""
+    lines = [f"## {title}", "", f"{sum(kind.num for kind in kinds)} of {num} episodes failed.", ""]
+    lines += ["| kind | episodes |", "|---|---|", *(f"| {kind.name} | {kind.num} |" for kind in kinds), ""]
+    for kind in kinds:
+        lines += [f"### {kind.name}, {kind.num}", ""]
+        for asked, rollout in list(zip(kind.tasks, kind.rollouts, strict=True))[:num_examples]:
+            lines += _case(asked, rollout)
+    return "\n".join(lines)
+
+
+def _case(asked: HeldOutTask, rollout: Rollout) -> Iterator[str]:
+    yield from (f"#### {asked.task.id}", "")
+    if answer := asked.task.data.get("answer"):
+        yield from (f"The answer is: {answer}", "")
+    yield from (_numbers(rollout), "")
+    if rollout.failure:
+        yield from (f"{rollout.failure}: {rollout.failure_detail}", "")
+    for message in rollout.messages:
+        content = message["content"]
+        shown = content if len(content) <= MAX_CHARS else f"{content[:MAX_CHARS]} [...]"
+        # Indented, it is shown as it is, whatever marks it contains.
+        yield from (f"**{message['role']}**", "", *(f"    {line}" for line in shown.split("\n")), "")
+
+
+def _numbers(rollout: Rollout) -> str:
+    shown = ", ".join(f"{name} {value:g}" for name, value in sorted(rollout.metrics.items()))
+    return f"Reward {rollout.reward:g}; {shown}." if not rollout.failure else f"Dropped; {shown}."

@@ -1,0 +1,88 @@
+"""An evaluation as tables, for the terminal and as markdown. Computes nothing."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+from slimrl.eval.compare import Pair
+from slimrl.eval.evaluate import Evaluation
+from slimrl.eval.failures import FailureKind
+from slimrl.monitor.stats import Estimate
+
+# What everybody wants to see comes first; the rest follows by name.
+FIRST = ("correct", "tool_calls", "right_page_first", "right_page", "invalid_calls", "turns", "tokens")
+REWARD = "reward"
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A table of texts; the first row is its head."""
+
+    title: str
+    rows: tuple[tuple[str, ...], ...]
+
+
+def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
+    """A row for every score, a column for every evaluation, by its title."""
+    found = {name for evaluation in evaluations.values() for name in evaluation.scores}
+    names = [REWARD, *(name for name in FIRST if name in found), *sorted(found - set(FIRST))]
+    rows = [("", *evaluations), ("episodes", *(str(e.reward.num) for e in evaluations.values()))]
+    rows += [(name, *(_estimate(_score(e, name)) for e in evaluations.values())) for name in names]
+    dropped = [sum(e.failures.values()) for e in evaluations.values()]
+    if any(dropped):
+        rows.append(("dropped", *map(str, dropped)))
+    return Cells("means, with 95% intervals", tuple(rows))
+
+
+def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
+    """A row for every score that two policies have."""
+    rows = [("", first, second, "difference", "95% interval", "more", "less", "p")]
+    order = {name: place for place, name in enumerate((REWARD, *FIRST))}
+    for pair in sorted(pairs, key=lambda pair: (order.get(pair.score, len(order)), pair.score)):
+        numbers = (f"{pair.first:.3f}", f"{pair.second:.3f}", f"{pair.difference.mean:+.3f}", pair.difference.interval)
+        rows.append((pair.score, *numbers, str(pair.wins), str(pair.losses), f"{pair.p:.2g}"))
+    return Cells(f"{first} against {second}, {pairs[0].difference.num} tasks one by one", tuple(rows))
+
+
+def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells:
+    """A row for every kind of failure, a column for every evaluation."""
+    counts = {title: {kind.name: kind.num for kind in found} for title, found in kinds.items()}
+    names = list(dict.fromkeys(name for of_one in counts.values() for name in of_one))
+    rows = [("", *counts), *((name, *(str(of_one.get(name, 0)) for of_one in counts.values())) for name in names)]
+    return Cells("failed episodes by kind", tuple(rows))
+
+
+def for_terminal(cells: Cells, live: bool) -> Table:
+    """For rich; with `live` false, in plain characters only."""
+    table = Table(box=box.ROUNDED if live else box.ASCII2, title=cells.title, title_style="bold", title_justify="left")
+    for number, header in enumerate(cells.rows[0]):
+        table.add_column(header, justify="right" if number else "left", overflow="fold")
+    for row in cells.rows[1:]:
+        table.add_row(*row)
+    return table
+
+
+def as_markdown(cells: Cells) -> str:
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in cells.rows]
+    rule = ["---", *("---:" for _ in escaped[0][1:])]
+    lines = (f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
+    return "\n".join([f"{cells.title[:1].upper()}{cells.title[1:]}:", "", *lines, ""])
+
+
+def _score(evaluation: Evaluation, name: str) -> Estimate | None:
+    return evaluation.reward if name == REWARD else evaluation.scores.get(name)
+
+
+def _estimate(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return ""
+    if math.isnan(estimate.low):
+        return f"{estimate.mean:.3g}"
+    return f"{_short(estimate.mean)} ({_short(estimate.low)} to {_short(estimate.high)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

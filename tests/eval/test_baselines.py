@@ -1,0 +1,52 @@
+"""Scripts played through the interface of a model, under its limits."""
+
+from dataclasses import replace
+
+import pytest
+
+from slimrl.environments.base import demonstration_of
+from slimrl.errors import UserError
+from slimrl.eval.baselines import SCRIPTS, scripted, turns_of
+from slimrl.eval.evaluate import held_out_tasks, play_tasks
+from slimrl.types import SamplingParams
+from tests.environments.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_player
+from tests.eval.episodes import Sums
+
+
+def played(name: str, max_tokens: int = 20, **limits: int):
+    player = make_player(ScriptedClient([[5]]))  # which is never asked
+    player = replace(player, limits=replace(player.limits, **limits))
+    tasks = held_out_tasks([Sums()], "test", 6)
+    sampling = SamplingParams(max_tokens=max_tokens)
+    return play_tasks(tasks, scripted(SCRIPTS[name], player), sampling, lambda asked, rollout: None)
+
+
+def test_the_expert_is_right_in_a_real_episode():
+    for rollout in played("expert"):
+        assert rollout.reward == 1.0 and not rollout.failure
+        assert [message["role"] for message in rollout.messages] == ["user", "assistant", "user", "assistant"]
+        assert rollout.metrics["turns"] == 2.0
+
+
+def test_playing_at_random_is_seeded_and_mostly_wrong():
+    rewards = [rollout.reward for rollout in played("random")]
+    assert rewards == [rollout.reward for rollout in played("random")] and sum(rewards) < 4
+
+
+def test_a_script_has_the_limits_of_a_model():
+    assert all(rollout.metrics["unfinished"] for rollout in played("expert", max_turns=1))
+    assert all(rollout.metrics["truncated"] for rollout in played("expert", max_tokens=1))
+    assert {rollout.failure for rollout in played("expert", seq_len=10)} == {"prompt_too_long"}
+
+
+def test_turns_are_those_that_supervised_training_sees():
+    taskset = Sums()
+    turns = turns_of(CHAT, demonstration_of(taskset, taskset.tasks("test")[0]))
+    assert [CHAT.full_text(turn) for turn in turns] == ["hm<|im_end|>", "1<|im_end|>"]
+
+
+def test_a_taskset_without_a_script_is_named():
+    taskset = OneTask(Quiz)
+    for name, missing in (("random", "play_at_random"), ("expert", "demonstrate")):
+        with pytest.raises(UserError, match=rf"OneTask has no `{missing}\(\)`"):
+            SCRIPTS[name](taskset, taskset.tasks("test")[0], 0)

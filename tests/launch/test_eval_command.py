@@ -1,0 +1,125 @@
+"""The real `eval` and `compare` on a tiny random model: baselines, files to read, going on after kill -9."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slimrl.cli import run
+from slimrl.eval.episodes import read_episodes
+
+NUM = 24
+
+
+def eval_flags(model: Path, output_dir: Path, *more: str) -> list[str]:
+    settings = {
+        "env": '[{id="tests/eval/episodes.py:Sums", args={num_tasks=24}}]',
+        "num_examples": NUM,
+        "temperatures": "[0.0, 1.0]",
+        "max_tokens": 4,
+        "seq_len": 160,
+        "output_dir": output_dir,
+        "model.name": model,
+        "model.dtype": "float32",
+        "model.num_threads": 1,
+        "inference.max_slots": 2,
+    }
+    return ["eval", *(text for key, value in settings.items() for text in (f"--{key}", str(value))), *more]
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output_dir = tmp_path_factory.mktemp("eval") / "out"
+    assert run(eval_flags(tiny_dir, output_dir, "--baselines", '["random", "expert"]')) == 0
+    return output_dir
+
+
+def test_everything_is_written_to_be_read(finished: Path, tiny_dir: Path):
+    results = json.loads((finished / "results.json").read_text())
+    assert list(results["evaluations"]) == [str(tiny_dir), "random", "expert"]
+    modes = results["evaluations"][str(tiny_dir)]
+    assert list(modes) == ["greedy", "sampled"] and modes["greedy"]["scores"]["turns"]["num"] == NUM
+    expert = results["evaluations"]["expert"]["scripted"]
+    assert expert["reward"]["mean"] == 1.0 and expert["failures"] == {}
+    assert sum(modes["greedy"]["failures"].values()) == NUM * (1 - modes["greedy"]["reward"]["mean"])
+    (reward,) = [pair for pair in results["pairs"]["greedy"]["expert"] if pair["score"] == "reward"]
+    assert reward["wins"] == 0 and reward["second"] == 1.0 and reward["p"] < 0.01
+    report, failures = (finished / "report.md").read_text(), (finished / "failures.md").read_text()
+    assert "## test, sampled" in report and "against expert, 24 tasks one by one" in report
+    assert "The answer is: " in failures and "**assistant**" in failures
+
+
+def test_saved_evaluations_are_compared(finished: Path, capsys: pytest.CaptureFixture[str]):
+    files = [str(finished / "held_out" / f"{name}.jsonl") for name in ("eval_greedy", "vs_random_scripted")]
+    assert run(["compare", *files]) == 0
+    assert "24 tasks one by one" in " ".join(capsys.readouterr().out.split())
+    assert run(["compare", str(finished), str(finished)]) == 0
+    assert run(["compare", "--help"]) == 0 and "McNemar" in capsys.readouterr().out
+    assert run(["compare", str(finished)]) == 2
+
+
+def test_killed_and_resumed_it_comes_to_the_same(finished: Path, tiny_dir: Path, tmp_path: Path):
+    flags = eval_flags(tiny_dir, tmp_path / "out", "--baselines", '["random", "expert"]')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "slimrl", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    file, deadline = tmp_path / "out" / "held_out" / "eval_greedy.jsonl", time.monotonic() + 120
+    while not (file.exists() and len(file.read_bytes().splitlines()) >= 3):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1].decode()
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    with file.open("ab") as torn:
+        torn.write(b'{"task_id": "test/')
+    kept = read_episodes(file)
+    assert run([*flags, "--resume"]) == 0
+    for name in ("eval_greedy", "eval_sampled", "vs_random_scripted", "vs_expert_scripted"):
+        again, before = (read_episodes(path / "held_out" / f"{name}.jsonl") for path in (tmp_path / "out", finished))
+        assert list(again) == list(before)
+        assert [r.reward for r in again.values()] == [r.reward for r in before.values()]
+    assert all(read_episodes(file)[place] == rollout for place, rollout in kept.items())
+
+
+def test_a_finished_one_is_extended_without_playing_again(finished: Path, tiny_dir: Path, tmp_path: Path):
+    output_dir = tmp_path / "out"
+    assert run(eval_flags(tiny_dir, output_dir, "--num_examples", "5")) == 0
+    file = output_dir / "held_out" / "eval_greedy.jsonl"
+    before = read_episodes(file)
+    more = ("--num_examples", "9", "--baselines", '["expert"]', "--resume")
+    assert run(eval_flags(tiny_dir, output_dir, *more)) == 0
+    after = read_episodes(file)
+    assert len(after) == 9 and all(after[place] == rollout for place, rollout in before.items())
+    assert (output_dir / "held_out" / "vs_expert_scripted.jsonl").exists()
+
+
+def test_episodes_of_other_settings_are_not_taken_together(finished: Path, tiny_dir: Path, capsys):
+    assert run(eval_flags(tiny_dir, finished, "--resume", "--max_tokens", "3")) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "was made with other settings (max_tokens: 4 -> 3)" in error and "Leave `--resume` away" in error
+    assert (finished / "results.json").exists()
+
+
+def test_another_evaluation_in_the_directory_leaves_nothing_of_the_first(tiny_dir: Path, tmp_path: Path):
+    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "2")) == 0
+    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "2", "--temperatures", "[0.5]")) == 0
+    assert {path.name for path in (tmp_path / "held_out").iterdir()} == {"eval.json", "eval_sampled_0.5.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--baselines", '["random"]', "--env", '[{id="reverse-text"}]'), "no `play_at_random()`"),
+        (("--baselines", '["expert", "expert"]'), "`expert` stands twice"),
+        (("--split", "validation", "--env", '[{id="reverse-text"}]'), "no tasks in the split"),
+        (("--split", "dev"), "split"),
+    ],
+)
+def test_mistakes_are_told_before_anything_slow(tiny_dir: Path, tmp_path: Path, capsys, more, said: str):
+    assert run(eval_flags(tiny_dir, tmp_path / "out", *more)) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out" / "held_out").exists()
