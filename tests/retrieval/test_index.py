@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.retrieval.corpus import Corpus, build_corpus
-from slimrl.retrieval.index import ABOUT, TitleIndex, build_index
+from slimrl.retrieval.index import ABOUT, UNFINISHED, VECTORS, WHOLE, TitleIndex, build_index
 from slimrl.retrieval.pages import Page
+from slimrl.retrieval.vectors import VectorFile
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
 TITLES = [
@@ -48,6 +51,23 @@ class Letters:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
+class Bars:
+    """Counts what is done, by what is being done, and calls `on_advance` after each part."""
+
+    def __init__(self, on_advance: Any = None) -> None:
+        self.done: dict[str, list[int]] = {}
+        self._on_advance = on_advance or (lambda: None)
+
+    @contextmanager
+    def __call__(self, what: str, total: int) -> Iterator["Bars"]:
+        self._current = self.done.setdefault(what, [])
+        yield self
+
+    def advance(self, count: int = 1) -> None:
+        self._current.append(count)
+        self._on_advance()
+
+
 def ignore(count: int) -> None:
     pass
 
@@ -63,7 +83,7 @@ def numbered(directory: Path, num: int) -> Corpus:
 
 def test_the_nearest_titles_come_first(tmp_path):
     corpus = corpus_of(tmp_path)
-    assert build_index(tmp_path / "chroma", corpus, Letters(), ignore) == len(TITLES)
+    assert build_index(tmp_path / "chroma", corpus, Letters(), Bars()) == len(TITLES)
     index = TitleIndex(tmp_path / "chroma", corpus, Letters())
     assert index.search("apollo eleven", 3)[0] == ("apollo_11", "Apollo 11")
     assert index.search("\u05e9\u05dc\u05d5\u05dd", 1) == (("\u05e9\u05dc\u05d5\u05dd_\U0001f98a", TITLES[-1]),)
@@ -72,7 +92,7 @@ def test_the_nearest_titles_come_first(tmp_path):
 
 def test_a_repeated_query_is_not_embedded_again(tmp_path):
     corpus, embedder = corpus_of(tmp_path), Letters()
-    build_index(tmp_path / "chroma", corpus, embedder, ignore)
+    build_index(tmp_path / "chroma", corpus, embedder, Bars())
     index = TitleIndex(tmp_path / "chroma", corpus, embedder)
     before = embedder.embedded
     assert index.search("paris", 2) == index.search("paris", 2)
@@ -80,27 +100,30 @@ def test_a_repeated_query_is_not_embedded_again(tmp_path):
 
 
 def test_building_again_does_nothing(tmp_path):
-    corpus, embedder = numbered(tmp_path, 2500), Letters()
-    counts: list[int] = []
-    assert build_index(tmp_path / "chroma", corpus, embedder, counts.append) == 2500
-    assert sum(counts) == 2500 and embedder.embedded == 2500
-    assert build_index(tmp_path / "chroma", corpus, embedder, ignore) == 0 and embedder.embedded == 2500
+    corpus, embedder, bars = numbered(tmp_path, 2500), Letters(), Bars()
+    assert build_index(tmp_path / "chroma", corpus, embedder, bars) == 2500
+    assert embedder.embedded == 2500
+    assert bars.done == {"embedding titles": [0, 1000, 1000, 500], "indexing titles": [1000, 1000, 500]}
+    assert build_index(tmp_path / "chroma", corpus, embedder, (again := Bars())) == 0 and embedder.embedded == 2500
+    assert again.done == {} and sorted(path.name for path in (tmp_path / "chroma").iterdir()) == [ABOUT, WHOLE]
 
 
-def test_an_interrupted_build_goes_on_where_it_was(tmp_path):
+@pytest.mark.parametrize(("parts", "embedded"), [(1, 0), (3, 2000), (5, 3500), (7, 3500)])
+def test_an_interrupted_build_goes_on_where_it_was(tmp_path, parts: int, embedded: int):
     corpus, embedder = numbered(tmp_path, 3500), Letters()
-    counts: list[int] = []
+    left = iter(range(parts - 1))
 
-    def interrupt(count: int) -> None:
-        counts.append(count)
-        if len(counts) == 2:
+    def interrupt() -> None:
+        if next(left, None) is None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build_index(tmp_path / "chroma", corpus, embedder, interrupt)
-    with pytest.raises(UserError, match=r"has 2000 of 3500 pages: it was interrupted\. Go on with"):
+        build_index(tmp_path / "chroma", corpus, embedder, Bars(interrupt))
+    assert embedder.embedded == embedded
+    with pytest.raises(UserError, match=r"is unfinished: it was interrupted\. Go on with `uv run"):
         TitleIndex(tmp_path / "chroma", corpus, embedder)
-    assert build_index(tmp_path / "chroma", corpus, embedder, ignore) == 1500 and embedder.embedded == 3500
+    assert build_index(tmp_path / "chroma", corpus, embedder, Bars()) == 3500 - embedded
+    assert embedder.embedded == 3500
     assert TitleIndex(tmp_path / "chroma", corpus, embedder).search("Page 3499", 1)[0][0] == "page_3499"
 
 
@@ -109,36 +132,49 @@ import sys
 from pathlib import Path
 from slimrl.retrieval.corpus import Corpus
 from slimrl.retrieval.index import build_index
-from tests.retrieval.test_index import Letters
+from tests.retrieval.test_index import Bars, Letters
 directory = Path(sys.argv[1])
 corpus = Corpus(directory / "corpus.sqlite")
-build_index(directory / "chroma", corpus, Letters(delay_s=0.2), lambda count: print(count, flush=True))
+build_index(directory / "chroma", corpus, Letters(delay_s=0.05), Bars(lambda: print("part", flush=True)))
 """
 
 
-def test_a_killed_build_goes_on_where_it_was(tmp_path):
-    corpus = numbered(tmp_path, 10_000)
-    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == process.stdout.readline() == b"1000\n"
-        process.send_signal(signal.SIGKILL)
+def test_a_build_that_is_killed_again_and_again_goes_on_and_ends_whole(tmp_path):
+    corpus, rng = numbered(tmp_path, 10_000), random.Random(0)
+    for parts in (3, 5, 9, 4, 8):  # what is there, the vectors that are missing, and 10 for the collection
+        with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(parts):
+                assert process.stdout.readline() == b"part\n"
+            time.sleep(rng.uniform(0, 0.1))
+            process.send_signal(signal.SIGKILL)
     embedder = Letters()
-    added = build_index(tmp_path / "chroma", corpus, embedder, ignore)
-    assert 6000 <= added == embedder.embedded <= 8000
+    assert build_index(tmp_path / "chroma", corpus, embedder, Bars()) == embedder.embedded == 0
     index = TitleIndex(tmp_path / "chroma", corpus, embedder)
-    for number in (0, 999, 1000, 2500, 9999):
+    for number in rng.sample(range(10_000), 100):
         assert f"page_{number}" in [page_id for page_id, _ in index.search(f"Page {number}", 10)]
+
+
+def test_vectors_come_back_as_they_were(tmp_path):
+    batches = [np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((1, 3), dtype=np.float32)]
+    for batch in batches:
+        with closing(VectorFile(tmp_path / "vectors.sqlite")) as file:
+            file.append(batch)
+    with closing(VectorFile(tmp_path / "vectors.sqlite")) as file:
+        assert len(file) == 3
+        for found, batch in zip(file.batches(), batches, strict=True):
+            np.testing.assert_array_equal(found, batch)
 
 
 def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
     directory, corpus = tmp_path / "chroma", corpus_of(tmp_path)
-    build_index(directory, corpus, Letters(), ignore)
+    build_index(directory, corpus, Letters(), Bars())
     other = corpus_of(tmp_path, TITLES[:3])
     with pytest.raises(UserError, match=r"another corpus than the present one: run `uv run python scripts/setup"):
         TitleIndex(directory, other, Letters())
     with pytest.raises(UserError, match="another corpus and embedder than"):
-        build_index(directory, other, Letters("new"), ignore)
-    assert build_index(directory, other, Letters("new"), ignore, rebuild=True) == 3
+        build_index(directory, other, Letters("new"), Bars())
+    assert build_index(directory, other, Letters("new"), Bars(), rebuild=True) == 3
     assert len(TitleIndex(directory, other, Letters("new")).search("x", 10)) == 3
     about = json.loads((directory / ABOUT).read_text())
     (directory / ABOUT).write_text(json.dumps(about | {"chroma": "0"}))
@@ -147,10 +183,43 @@ def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
 
 
 def test_what_is_no_index_is_named(tmp_path):
-    corpus = corpus_of(tmp_path)
+    corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
     with pytest.raises(UserError, match="there is no index"):
-        TitleIndex(tmp_path / "chroma", corpus, Letters())
-    build_index(tmp_path / "chroma", corpus, Letters(), ignore)
-    (tmp_path / "chroma" / ABOUT).write_text("{")
-    with pytest.raises(UserError, match="is damaged"):
-        TitleIndex(tmp_path / "chroma", corpus, Letters())
+        TitleIndex(directory, corpus, Letters())
+    build_index(directory, corpus, Letters(), Bars())
+    (directory / ABOUT).write_text("{")
+    with pytest.raises(UserError, match=r"is damaged .* --rebuild"):
+        TitleIndex(directory, corpus, Letters())
+
+
+def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
+    corpus, directory = numbered(tmp_path, 1000), tmp_path / "chroma"
+    build_index(directory, corpus, Letters(), Bars())
+    (graph,) = (directory / WHOLE).glob("*/index_metadata.pickle")
+    graph.write_bytes(graph.read_bytes()[:-100])  # as Chroma leaves it when it is killed
+    with pytest.raises(UserError, match=r"is damaged .* --rebuild"):
+        TitleIndex(directory, corpus, Letters())
+    assert build_index(directory, corpus, Letters(), Bars(), rebuild=True) == 1000
+    assert TitleIndex(directory, corpus, Letters()).search("Page 7")[0] == ("page_7", "Page 7")
+
+
+def test_what_a_killed_rebuild_leaves_is_never_taken_for_whole(tmp_path):
+    corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
+    build_index(directory, corpus, Letters(), Bars())
+    (directory / WHOLE).rename(directory / UNFINISHED)
+    (directory / UNFINISHED / "chroma.sqlite3").unlink()
+    with pytest.raises(UserError, match="is unfinished"):
+        TitleIndex(directory, corpus, Letters())
+    assert build_index(directory, corpus, Letters(), Bars()) == len(TITLES)
+
+
+def test_a_directory_that_cannot_be_written_to_is_named(tmp_path):
+    corpus = corpus_of(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot take the index: .* the same command goes on"):
+        build_index(tmp_path / "file" / "chroma", corpus, Letters(), Bars())
+    build_index(tmp_path / "chroma", corpus, Letters(), Bars())
+    (tmp_path / "chroma" / WHOLE).rename(tmp_path / "chroma" / "gone")
+    (tmp_path / "chroma" / VECTORS).write_bytes(b"no database" * 1000)
+    with pytest.raises(UserError, match="cannot take the index: file is not a database"):
+        build_index(tmp_path / "chroma", corpus, Letters(), Bars())

@@ -78,12 +78,13 @@ def test_a_bad_row_is_named(tmp_path, row: Any, said: str):
 
 def test_a_source_that_is_none_is_named(tmp_path):
     (tmp_path / "latin.jsonl").write_bytes(b'{"id": "\xe9"}')
+    (tmp_path / "empty").mkdir()
     for source, said in [
         (tmp_path / "missing.jsonl", "No such file or directory; check `corpus`"),
         (tmp_path / "missing.xml", "no such file; check `corpus`"),
         (tmp_path / "latin.jsonl", "is not UTF-8 text"),
         (tmp_path / "pages.csv", "neither a `.jsonl` or `.parquet` file, nor a folder"),
-        (tmp_path, r"no `\.md` file in"),
+        (tmp_path / "empty", "there is no file of pages in .*empty: .* check `corpus`"),
     ]:
         with pytest.raises(UserError, match=said):
             pages_of(source)
@@ -98,6 +99,40 @@ def test_a_folder_of_markdown(tmp_path):
         Page("a", "A title", "lead\n## A title\ntext"),
         Page("b/two", "b/two", "no heading"),
     ]
+
+
+def test_a_heading_in_a_code_fence_is_no_title(tmp_path):
+    (tmp_path / "a.md").write_text("```\n# a comment\n```\n#\n# The title\n")
+    (tmp_path / "b.md").write_text("```\n# a comment\n```\n")
+    assert [page.title for page in pages_of(tmp_path)] == ["The title", "b"]
+
+
+def test_a_folder_of_files_of_every_kind(tmp_path):
+    pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
+    datasets = pytest.importorskip("datasets", reason="the extra [data] is not installed")
+    written(tmp_path / "one.jsonl", {"id": "one", "title": "One"})
+    (tmp_path / "more").mkdir()
+    datasets.Dataset.from_list([{"id": "two", "title": "Two"}]).to_parquet(tmp_path / "more" / "two.parquet")
+    (tmp_path / "three.md").write_text("# Three")
+    (tmp_path / "wiki.xml-p1p9.bz2").write_bytes(bz2.compress(DUMP.encode()))
+    (tmp_path / "licence.txt").write_text("x")
+    found = pages_of(tmp_path)
+    assert [page.id for page in found] == ["two", "one", "three", "ampere", "2001:_a_space_odyssey"]
+    written(tmp_path / "questions.jsonl", {"question": "When?", "answer": "1874"})
+    with pytest.raises(UserError, match=r"questions\.jsonl:1: a page needs `id`"):
+        pages_of(tmp_path)
+
+
+def test_titles_of_a_dump_that_differ_in_capitals_have_ids_of_their_own(tmp_path):
+    pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
+    titles = ["Red meat", "Red Meat", "Red meat 2", "RED MEAT"]
+    pages = "".join(f"<page><title>{t}</title><ns>0</ns><revision><text/></revision></page>" for t in titles)
+    for part in ("a.xml", "b.xml"):
+        (tmp_path / part).write_text(f"<mediawiki>{pages}</mediawiki>")
+    found = [page.id for page in pages_of(tmp_path)]
+    assert found[:4] == ["red_meat", "red_meat_2", "red_meat_2_2", "red_meat_3"]
+    assert len(set(found)) == 8
+    assert [page.id for page in pages_of(tmp_path / "b.xml")] == found[:4]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -144,6 +179,9 @@ def test_rows_are_questions(tmp_path):
         "",
         "test",
     )
+    published = {"question": "When?", "answer": "1874", "filename": "Miles Teller.md"}
+    (question,) = read_questions(str(written(tmp_path / "q.jsonl", published)), "`questions`")
+    assert question.page_id == "miles_teller"
     for bad, said in [
         ({"question": "When?"}, "a question needs `answer`"),
         ({"question": "When?", "answer": "x", "aliases": "y"}, "`aliases` must be a list of texts"),

@@ -30,18 +30,18 @@ def test_it_builds_once_and_says_how_to_build_another(tmp_path):
     assert "made from generated, 30 pages, seed 0" in other.stderr and "setup_environment.py --rebuild" in other.stderr
 
 
-def test_killed_while_it_indexes_it_goes_on(tmp_path):
+def test_killed_while_it_embeds_it_goes_on(tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "setup_environment.py"), "--data-dir", str(tmp_path)]
     with subprocess.Popen([*command, "--num-pages", "5000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        index = tmp_path / "chroma" / "chroma.sqlite3"
+        vectors = tmp_path / "chroma" / "vectors.sqlite"
         deadline = time.monotonic() + 120
-        while not (index.exists() and index.stat().st_size > 1_000_000) and time.monotonic() < deadline:
+        while not (vectors.exists() and vectors.stat().st_size > 1_000_000) and time.monotonic() < deadline:
             assert process.poll() is None, process.stderr and process.stderr.read()
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
     result = run(tmp_path, "--num-pages", "5000")
     assert result.returncode == 0, result.stderr
-    assert "indexing titles: " in result.stdout and "index of their titles in" in result.stdout
+    assert "embedding titles: " in result.stdout and "index of their titles in" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_killed_while_it_indexes_it_goes_on(tmp_path):
         (("--corpus", "missing.jsonl"), "cannot read missing.jsonl: No such file or directory; check `corpus`"),
         (("--corpus", "nonsense"), "`nonsense` is neither a `.jsonl`"),
         (("--num-pages", "3"), "has 10 pages or more, not 3"),
-        (("--corpus", str(ROOT / "docker")), "there is no `.md` file in"),
+        (("--corpus", str(ROOT / "docker")), "there is no file of pages in"),
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(tmp_path, arguments: tuple[str, ...], said: str):

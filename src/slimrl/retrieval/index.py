@@ -1,12 +1,17 @@
 """Search for pages by title: a ChromaDB collection on disk, `wiki_titles`, of the titles of one corpus.
 
-Building goes on where it was interrupted: only ids that are missing are added. What the vectors came from is written
-beside them, so that an index of another corpus, embedder or version of Chroma is noticed before it answers.
+Building may be killed at any moment. Chroma's files may not: killed while it writes them, it leaves some that it cannot
+read, or reads wrongly. So the vectors, which take the time, go into a file that stands it, batch by batch
+(`retrieval/vectors.py`). When all are there the collection is made of them in one go, in a directory that gets its name
+when it is whole. What the vectors came from is written beside them, so that an index of another corpus, embedder or
+version of Chroma is noticed before it answers.
 """
 
 import importlib.metadata
 import json
-from collections.abc import Callable, Sequence
+import shutil
+import sqlite3
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from itertools import islice
@@ -16,13 +21,17 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.retrieval.corpus import Corpus
 from slimrl.retrieval.embedding import Embedder
+from slimrl.retrieval.progress import Progress
+from slimrl.retrieval.vectors import VectorFile
 
 COLLECTION = "wiki_titles"
-ABOUT = "about.json"
-BATCH = 1000  # titles that are embedded and added together: what an interruption loses
+ABOUT, VECTORS = "about.json", "vectors.sqlite"
+WHOLE, UNFINISHED = "titles", "titles.unfinished"
+BATCH = 1000  # titles that are embedded together: what an interruption loses
 NUM_RESULTS = 10
 REMEMBERED = 4096  # queries whose results are kept: a group's rollouts ask alike
-REBUILD = "uv run python scripts/setup_environment.py --rebuild"
+SETUP = "uv run python scripts/setup_environment.py"
+REBUILD = f"{SETUP} --rebuild"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +49,14 @@ class Origin:
 
 
 class TitleIndex:
-    """A whole index of the corpus, opened for searching. Raises UserError if it is missing, unfinished, or stale."""
+    """A whole index of the corpus, opened for searching. Raises UserError if it is missing, unfinished, stale or
+    damaged."""
 
     def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
         _check(directory, _origin(corpus, embedder))
-        self._collection = _collection(directory)
-        if (found := self._collection.count()) != len(corpus):
-            raise UserError(
-                f"the index in {directory} has {found} of {len(corpus)} pages: it was interrupted. Go on with `uv run "
-                "python scripts/setup_environment.py`."
-            )
+        if not is_whole(directory):
+            raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{SETUP}`.")
+        self._collection = _opened(directory / WHOLE, len(corpus))
         self._embedder = embedder
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
@@ -61,45 +68,76 @@ class TitleIndex:
         return tuple(zip(found["ids"][0], found["documents"][0], strict=True))
 
 
-def build_index(
-    directory: Path, corpus: Corpus, embedder: Embedder, on_pages: Callable[[int], None], rebuild: bool = False
-) -> int:
-    """Make the index of the corpus in `directory`, or finish it, and return how many pages were added.
+def is_whole(directory: Path) -> bool:
+    """Whether an index was built there to its end, of whatever corpus."""
+    return (directory / WHOLE).is_dir()
 
-    `on_pages` is told how many more are in it, those that were there before included. A stale index raises UserError,
-    or is thrown away if `rebuild` says so.
+
+def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
+    """Make the index of the corpus in `directory`, or finish it, and return how many titles were embedded.
+
+    A stale index raises UserError, or is thrown away if `rebuild` says so. For one process at a time.
     """
     origin = _origin(corpus, embedder)
-    if rebuild and (directory / ABOUT).is_file():
-        _client(directory).delete_collection(COLLECTION)
-        (directory / ABOUT).unlink()
-    directory.mkdir(parents=True, exist_ok=True)
-    if (directory / ABOUT).is_file():
-        _check(directory, origin)
-    else:
-        _write_about(directory, origin)
-    collection, added = _collection(directory), 0
-    if collection.count() == len(corpus):
-        on_pages(len(corpus))
-        return 0
-    titles = corpus.titles()
-    while batch := list(islice(titles, BATCH)):
-        there = set(collection.get(ids=[page_id for page_id, _ in batch], include=[])["ids"])
-        if missing := [(page_id, title) for page_id, title in batch if page_id not in there]:
-            _add(collection, embedder, missing)
-            added += len(missing)
-        on_pages(len(batch))
+    try:
+        if rebuild:
+            _discard(directory)
+        if (directory / ABOUT).is_file():
+            _check(directory, origin)
+        else:
+            directory.mkdir(parents=True, exist_ok=True)
+            _write_about(directory, origin)
+        if is_whole(directory):
+            return 0
+        with closing(VectorFile(directory / VECTORS)) as vectors:
+            added = _embed(corpus, embedder, vectors, progress)
+            _fill(directory, corpus, vectors, progress)
+        (directory / VECTORS).unlink()
+    except (OSError, sqlite3.Error, _chromadb().errors.ChromaError) as error:
+        raise UserError(
+            f"{directory} cannot take the index: {error}. Is the disk full? What was done is kept: the same command "
+            "goes on."
+        ) from error
     return added
 
 
-def _add(collection: Any, embedder: Embedder, rows: Sequence[tuple[str, str]]) -> None:
-    titles = [title for _, title in rows]
-    collection.add(
-        ids=[page_id for page_id, _ in rows],
-        embeddings=embedder.embed(titles),
-        documents=titles,
-        metadatas=[{"title": title} for title in titles],
-    )
+def _embed(corpus: Corpus, embedder: Embedder, vectors: VectorFile, progress: Progress) -> int:
+    there, titles = len(vectors), (title for _, title in corpus.titles())
+    with progress("embedding titles", len(corpus)) as bar:
+        bar.advance(sum(1 for _ in islice(titles, there)))
+        while batch := list(islice(titles, BATCH)):
+            vectors.append(embedder.embed(batch))
+            bar.advance(len(batch))
+    return len(corpus) - there
+
+
+def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progress) -> None:
+    """The collection of all titles, and a second look at it, from the disk, before it counts as whole."""
+    shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
+    titles = corpus.titles()
+    with progress("indexing titles", len(corpus)) as bar, _client(directory / UNFINISHED) as client:
+        collection = client.create_collection(
+            COLLECTION, configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
+        )
+        for vectors_ND in vectors.batches():
+            ids, names = zip(*islice(titles, len(vectors_ND)), strict=True)
+            collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
+            bar.advance(len(ids))
+    with _client(directory / UNFINISHED) as client:
+        found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
+    if not found["ids"][0]:
+        raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
+    (directory / UNFINISHED).rename(directory / WHOLE)
+
+
+def _discard(directory: Path) -> None:
+    """Throw an index away, so that one half of it is never taken for the whole."""
+    shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
+    if is_whole(directory):
+        (directory / WHOLE).rename(directory / UNFINISHED)
+        shutil.rmtree(directory / UNFINISHED)
+    for name in (VECTORS, ABOUT):
+        (directory / name).unlink(missing_ok=True)
 
 
 def _origin(corpus: Corpus, embedder: Embedder) -> Origin:
@@ -117,9 +155,7 @@ def _check(directory: Path, origin: Origin) -> None:
     try:
         found = Origin(**json.loads((directory / ABOUT).read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise UserError(
-            f"there is no index in {directory}: run `uv run python scripts/setup_environment.py`."
-        ) from None
+        raise UserError(f"there is no index in {directory}: run `{SETUP}`.") from None
     except (ValueError, TypeError) as error:
         raise UserError(f"{directory / ABOUT} is damaged ({error}): run `{REBUILD}`.") from error
     if differing := found.differences(origin):
@@ -129,15 +165,28 @@ def _check(directory: Path, origin: Origin) -> None:
         )
 
 
-def _collection(directory: Path) -> Any:
-    return _client(directory).get_or_create_collection(
-        COLLECTION, configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
-    )
+def _opened(directory: Path, num_pages: int) -> Any:
+    try:
+        with ExitStack() as closed_unless_opened:
+            client = closed_unless_opened.enter_context(_client(directory))
+            collection = client.get_collection(COLLECTION, embedding_function=None)
+            count = collection.count()
+            closed_unless_opened.pop_all()
+    except _chromadb().errors.ChromaError as error:
+        raise UserError(f"the index in {directory} is damaged ({error}): run `{REBUILD}`.") from error
+    if count != num_pages:
+        raise UserError(f"the index in {directory} has {count} of {num_pages} pages: run `{REBUILD}`.")
+    return collection
 
 
 def _client(directory: Path) -> Any:
+    chromadb = _chromadb()
+    return chromadb.PersistentClient(str(directory), settings=chromadb.Settings(anonymized_telemetry=False))
+
+
+def _chromadb() -> Any:
     try:
         import chromadb  # an extra, and slow to import: only here
     except ImportError as error:
         raise UserError(f"search needs the extra [search]: `uv sync --extra search` ({error}).") from error
-    return chromadb.PersistentClient(str(directory), settings=chromadb.Settings(anonymized_telemetry=False))
+    return chromadb

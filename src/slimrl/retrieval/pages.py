@@ -57,7 +57,10 @@ def page_of(row: Any, where: str) -> Page:
 
 
 def question_of(row: Any, where: str) -> Question:
-    """A row with `question` and `answer`, and as far as they are known `aliases`, `page_id` and `section`."""
+    """A row with `question` and `answer`, and as far as they are known `aliases`, `page_id` and `section`.
+
+    The questions published for `wiki-search` name the file that the page of the answer was once in, `Miles Teller.md`,
+    instead of its id, `miles_teller`: a row's `filename` is understood where it has no `page_id`."""
     if not isinstance(row, Mapping):
         raise UserError(f'{where}: expected {{"question": ..., "answer": ...}}, found: {shown(row)}')
     for name in ("question", "answer"):
@@ -68,7 +71,12 @@ def question_of(row: Any, where: str) -> Question:
         raise UserError(f"{where}: `aliases` must be a list of texts, not {aliases!r:.80}.")
     names = ("page_id", "section", "via", "via_section", "split")
     known = {name: str(row.get(name) or "") for name in names}
+    known["page_id"] = known["page_id"] or _page_id_of(str(row.get("filename") or ""))
     return Question(row["question"].strip(), row["answer"].strip(), aliases=tuple(aliases), **known)
+
+
+def _page_id_of(filename: str) -> str:
+    return filename.removesuffix(".md").lower().replace(" ", "_")
 
 
 def _storable(text: str) -> str:

@@ -1,28 +1,22 @@
 """A corpus and its index in one directory: made if they are not there, finished if they were interrupted."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+
+from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
 from slimrl.retrieval.corpus import Corpus, build_corpus
 from slimrl.retrieval.embedding import Embedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
-from slimrl.retrieval.index import REBUILD, TitleIndex, build_index
+from slimrl.retrieval.index import REBUILD, TitleIndex, build_index, is_whole
 from slimrl.retrieval.pages import Page
-from slimrl.retrieval.sources import read_pages
+from slimrl.retrieval.progress import Progress
+from slimrl.retrieval.sources import files_of, read_pages
 
 GENERATED = "generated"
-
-
-class Bar(Protocol):
-    def advance(self, count: int = 1) -> None: ...
-
-
-# Shows a bar while something long is done: what is done, and of how many parts it consists, 0 if nobody knows.
-Progress = Callable[[str, int], AbstractContextManager[Bar]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +35,7 @@ class Source:
         path = Path(self.name).expanduser()
         if not path.exists():
             return f"the data set {self.name}"
-        files = sorted(path.rglob("*.md")) if path.is_dir() else [path]
+        files = files_of(path)
         facts = [file.stat() for file in files]
         size, newest = sum(fact.st_size for fact in facts), max((fact.st_mtime_ns for fact in facts), default=0)
         return f"{path.resolve()}, {len(files)} files, {size} bytes, {newest}"
@@ -56,22 +50,45 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     """The corpus in `directory`, which is written now if it is not there. One from elsewhere raises UserError, or is
     replaced if `rebuild` says so."""
     path = directory / "corpus.sqlite"
-    if path.exists() and not rebuild:
-        corpus = Corpus(path)
-        if corpus.source != source.stamp:
-            raise UserError(
-                f"the corpus in {directory} was made from {corpus.source}, and now it is to be from {source.stamp}: "
-                f"run `{REBUILD}`, or name another directory."
-            )
-        return corpus
-    with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
-        return build_corpus(path, source.pages(), source.stamp, bar.advance)
+    if rebuild or not path.exists():
+        with _alone(directory, progress):
+            if rebuild or not path.exists():  # another process may have written it while this one waited
+                with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
+                    return build_corpus(path, source.pages(), source.stamp, bar.advance)
+    corpus = Corpus(path)
+    if corpus.source != source.stamp:
+        raise UserError(
+            f"the corpus in {directory} was made from {corpus.source}, and now it is to be from {source.stamp}: "
+            f"run `{REBUILD}`, or name another directory."
+        )
+    return corpus
 
 
 def prepare_index(
     directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False
 ) -> TitleIndex:
     """The index in `directory`, which is built or finished now where it is not whole."""
-    with progress("indexing titles", len(corpus)) as bar:
-        build_index(directory / "chroma", corpus, embedder, bar.advance, rebuild)
-    return TitleIndex(directory / "chroma", corpus, embedder)
+    place = directory / "chroma"
+    if rebuild or not is_whole(place):
+        with _alone(directory, progress):
+            build_index(place, corpus, embedder, progress, rebuild)
+    return TitleIndex(place, corpus, embedder)
+
+
+@contextmanager
+def _alone(directory: Path, progress: Progress) -> Iterator[None]:
+    """No other process builds in the directory meanwhile. A process that dies lets go."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(directory / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            with progress(f"waiting for another process that builds in {directory}", 0):
+                lock.acquire()
+    except OSError as error:
+        raise UserError(f"{directory} cannot be written to ({error}): name another directory.") from error
+    try:
+        yield
+    finally:
+        lock.release()
