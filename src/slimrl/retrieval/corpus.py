@@ -7,6 +7,7 @@ of where pages come from, nor of searching.
 import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 from slimrl.errors import UserError
@@ -62,19 +63,19 @@ def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callab
     from; `on_page` is told how many more have been written. Raises UserError for a page id that comes twice."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.unlink(missing_ok=True)
-    database = sqlite3.connect(unfinished)
+    unfinished.unlink(missing_ok=True)  # of a process that was killed
     try:
-        # Nothing has to survive a crash: what is not whole is begun again.
-        database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {SCHEMA}")
-        about = {"format": FORMAT, "source": source, **_write(database, iter(pages), on_page)}
-        database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
-        database.commit()
+        with closing(sqlite3.connect(unfinished)) as database:
+            # Nothing has to survive a crash: what is not whole is begun again.
+            database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {SCHEMA}")
+            about = {"format": FORMAT, "source": source, **_write(database, iter(pages), on_page)}
+            database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
+            database.commit()
+        unfinished.replace(path)
     except sqlite3.OperationalError as error:
         raise UserError(f"{path.parent} cannot take the corpus: {error}. Is the disk full?") from error
     finally:
-        database.close()
-    unfinished.replace(path)
+        unfinished.unlink(missing_ok=True)
     return Corpus(path)
 
 
