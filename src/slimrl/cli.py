@@ -26,8 +26,9 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl compare    compare two such measurements, task by task
   slimrl trainer    run the trainer alone, on made-up samples
   slimrl inference  serve a model over HTTP, in OpenAI's protocol
+  slimrl judge      find out how far a judge of answers agrees with labelled ones
 
-Each is a command of its own too (`uv run rl ...`); `slimrl COMMAND --help` lists its settings.
+Most are commands of their own too (`uv run rl ...`); `slimrl COMMAND --help` lists its settings.
 
 Start here: a model of 135 million parameters learns to reverse text, on a CPU
   slimrl rl @ examples/reverse_text/rl.toml
@@ -107,6 +108,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
         "eval": _eval,
         "compare": _compare,
         "inference": _inference,
+        "judge": _judge,
     }
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
@@ -180,6 +182,12 @@ def _inference(argv: Sequence[str]) -> int:
     return _command(ServeConfig, argv, start)
 
 
+def _judge(argv: Sequence[str]) -> int:
+    from slimrl.launch.calibrate import run_judge
+
+    return run_judge(argv)
+
+
 def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:
     """Prints the help or the resolved configuration if asked, else starts the run."""
     if {"-h", "--help"} & set(argv):
@@ -202,6 +210,8 @@ def _interrupted(argv: Sequence[str]) -> str:
     again = f"slimrl {shlex.join(argv)}"
     if argv[0] == "inference":
         return f"Interrupted. To serve again: {again}"
+    if argv[0] == "judge":
+        return f"Interrupted. To start over: {again}"
     left = "with the episodes that are left" if argv[0] == "eval" else "from the last checkpoint"
     return f"Interrupted. To continue {left}: {again}{'' if '--resume' in argv else ' --resume'}"
 
