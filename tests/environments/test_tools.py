@@ -2,10 +2,15 @@
 
 import pytest
 
-from slimrl.environments.tools import ToolError, bounded_text, parsed_call, run_call
+from slimrl.environments.formats import made, parsed_call
+from slimrl.environments.tools import Frame, ToolError, purpose, schema_of
 
 
 def search_pages(query: str) -> str:
+    """Finds pages.
+
+    And more.
+    """
     return f"searched {query}"
 
 
@@ -28,7 +33,9 @@ TOOLS = {"search_pages": search_pages, "join": join}
     ],
 )
 def test_a_call_is_made_with_its_arguments(text: str, result: str):
-    assert run_call(text, TOOLS)[1] == result
+    called, said = made(TOOLS, *parsed_call(text), str)
+    assert said == result and not called.error
+    assert called.tool in TOOLS and "".join(called.arguments) in result.replace("ab", "a")
 
 
 @pytest.mark.parametrize(
@@ -57,20 +64,36 @@ def test_a_call_is_made_with_its_arguments(text: str, result: str):
     ],
 )
 def test_what_is_wrong_is_said_to_the_policy(text: str, said: str):
-    with pytest.raises(ToolError) as raised:
-        run_call(text, TOOLS)
-    assert said in str(raised.value) and len(str(raised.value)) < 600
+    try:
+        called, answer = made(TOOLS, *parsed_call(text), str)
+        assert answer == f"Error: {called.error}"
+    except ToolError as error:
+        answer = str(error)
+    assert said in answer and len(answer) < 600
 
 
 def test_arguments_are_plain_values():
     assert parsed_call("f('a', -1, k=[1, 'b'])") == ("f", ["a", -1], {"k": [1, "b"]})
 
 
-def test_long_results_are_cut_behind_a_sentence():
-    text = "One two. Three four! " * 50
-    cut = bounded_text(text, 100)
-    kept, note = cut.rsplit("\n", 1)
-    assert text.startswith(kept) and kept.endswith(("two.", "four!")) and 50 < len(kept) <= 100
-    assert note == f"[{len(text) - len(kept) - 1} more characters were left out]"
-    assert bounded_text("x" * 300, 100).startswith("x" * 100 + "\n[200 more")
-    assert bounded_text(text, len(text)) == text
+def test_a_tool_describes_itself():
+    assert purpose(search_pages) == "finds pages."
+    assert schema_of(join) == {
+        "type": "function",
+        "function": {
+            "name": "join",
+            "description": "",
+            "parameters": {
+                "type": "object",
+                "properties": {"first": {"type": "string"}, "second": {"type": "string"}},
+                "required": ["first"],
+            },
+        },
+    }
+
+
+def test_a_message_marks_what_may_be_cut():
+    message = Frame("user", 7, "<a>", "</a>").message("text", " and more")
+    assert message["content"] == "<a>text and more</a>"
+    excerpt = message["excerpt"]
+    assert message["content"][excerpt["begin"] : excerpt["end"]] == "text" and excerpt["max_tokens"] == 7

@@ -2,42 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from slimrl.environments.base import Turn, load_taskset
+from slimrl.environments.base import Turn
 from slimrl.environments.wiki_search import WikiSearch, split_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.retrieval.pages import Question
 from slimrl.types import Task
-from tests.environments.test_judge import completion, server
-from tests.retrieval.test_index import Letters
-
-pytest.importorskip("chromadb", reason="the extra [search] is not installed")
-Made = Callable[..., WikiSearch]
-
-
-@pytest.fixture
-def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Tasksets whose embedder knows only letters."""
-    monkeypatch.setattr("slimrl.environments.wiki_search.SentenceEmbedder", lambda name: Letters())
-
-    def make(**args: Any) -> WikiSearch:
-        small = {
-            "num_pages": 100,
-            "num_train": 80,
-            "num_test": 10,
-            "num_results": 4,
-            "data_dir": str(tmp_path / "data"),
-        }
-        taskset = load_taskset("wiki-search", small | args)
-        assert isinstance(taskset, WikiSearch)
-        return taskset
-
-    return make
+from tests.environments.conftest import Made
+from tests.environments.replying import completion, server
+from tests.environments.scripted import CHAT, TOKENIZER
 
 
 def replies_of(taskset: WikiSearch, task: Task) -> list[str]:
@@ -142,10 +118,14 @@ def test_a_call_before_the_answer_comes_first(made: Made):
 
 
 def test_long_results_are_cut(made: Made):
-    taskset = made(max_tool_chars=60)
+    taskset = made(max_tool_tokens=60)
     task = taskset.tasks("test")[0]
     (turn,) = play(taskset, task, [f'<tool>read_section("{task.data["page_id"]}:full")</tool>'])
-    assert "more characters were left out]\n</result>" in said(turn)
+    (message,) = CHAT.fitted(turn.messages)
+    result = message["content"].removeprefix("<result>\n").partition("\n[")[0]
+    assert 30 < len(TOKENIZER.encode(result)) <= 60 and message["content"].endswith("were left out]\n</result>")
+    with pytest.raises(UserError, match="`max_tool_tokens` must be 1 or more"):
+        made(max_tool_tokens=0)
 
 
 def test_a_corpus_of_ones_own(made: Made, tmp_path: Path):
@@ -187,14 +167,14 @@ def test_a_judge_by_a_language_model_decides_or_the_rollout_is_dropped(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
-    replies = iter(["no", "Yes.", "perhaps", "perhaps"])
-    with server(lambda body: completion(next(replies))) as (url, bodies):
+    replies = iter(["no", "no", "Yes.", "perhaps", "perhaps"])  # the first is to whether it is there at all
+    with server(lambda asked: completion(next(replies))) as (url, asked):
         taskset = made(judge={"base_url": url, "model": "judge", "max_tries": 2})
         task = taskset.tasks("test")[0]
         assert [play(taskset, task, [f"<answer>{text}</answer>"])[-1].reward for text in ("x", "y", "x")] == [0, 1, 0]
         with pytest.raises(RolloutError, match="judge_verdict"):
             play(taskset, task, ["<answer>z</answer>"])
-        assert len(bodies) == 4 and task.data["question"] in bodies[0]["messages"][0]["content"]
-    for judge, said in (({"model": "x"}, "a judge needs `base_url`"), ({"modle": "x"}, "Did you mean `model`?")):
+        assert len(asked) == 5 and task.data["question"] in asked[1].body["messages"][0]["content"]
+    for judge, said in (({"model": "x"}, "a judge needs `base_url`"), ({"base_url": url, "modle": "x"}, "`model`")):
         with pytest.raises(UserError, match=said):
             made(judge=judge)

@@ -1,18 +1,16 @@
-"""Calls of tools that a policy writes as Python in tags, `<tool>search_pages("query")</tool>`, and what comes back.
+"""Tools that a policy may call, and what comes back. Knows nothing of how a call is spelt (`environments/formats.py`).
 
-What is wrong with a call is told to the policy as text, and the episode goes on. Calls are read, never evaluated.
+What is wrong with a call is told to the policy as text, and the episode goes on.
 """
 
-import ast
 import inspect
-import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from slimrl.errors import nearest
+from slimrl.types import Message
 
-CALL = re.compile(r"<tool>(.*?)</tool>", re.DOTALL)
-SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s|\n")
 Tool = Callable[..., Any]
 
 
@@ -20,41 +18,35 @@ class ToolError(Exception):
     """What the policy did wrong, in words for the policy."""
 
 
-def run_call(text: str, tools: Mapping[str, Tool]) -> tuple[str, Any]:
-    """The name and the result of one call, `name(arguments)`. Raises ToolError for whatever is wrong with it."""
-    name, positional, keywords = parsed_call(text)
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One attempt of the policy at a call. `arguments` are its texts, in the order of the tool's parameters; `tool` is
+    empty where no tool was named; `error` is what was wrong, empty if nothing.
+
+    >>> Called("search_pages", ("ampere",)).error
+    ''
+    """
+
+    tool: str
+    arguments: tuple[str, ...] = ()
+    error: str = ""
+
+
+def arguments_of(
+    tools: Mapping[str, Tool], name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The arguments of a call in the order of the tool's parameters. Raises ToolError for whatever is wrong with it."""
     if name not in tools:
-        raise ToolError(f"there is no tool `{name}`.{nearest(name, tools)}")
+        raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
     tool = tools[name]
     try:
         bound = inspect.signature(tool).bind(*positional, **keywords)
     except TypeError as error:
-        raise ToolError(f"{name}: {error}. It is called as {usage(tool)}.") from error
+        raise ToolError(f"{name}: {error!s:.200}. It is called as {usage(tool)}.") from error
     for parameter, value in bound.arguments.items():
         if not isinstance(value, str):
             raise ToolError(f"{name}: `{parameter}` must be text in quotes, not {value!r:.80}.")
-    return name, tool(*bound.args, **bound.kwargs)
-
-
-def parsed_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """Name, positional arguments and keywords of a call whose arguments are plain values.
-
-    >>> parsed_call('read_section(section_id="ampere:use")')
-    ('read_section', [], {'section_id': 'ampere:use'})
-    """
-    try:
-        call = ast.parse(text.strip(), mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-            raise ValueError("no call")
-        positional = [ast.literal_eval(argument) for argument in call.args]
-        keywords = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
-        if None in keywords:
-            raise ValueError("`**` in a call")
-    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
-        raise ToolError(
-            f'this is no call: {text.strip()!r:.200}. Write one, as in <tool>name("text")</tool>.'
-        ) from None
-    return call.func.id, positional, {str(name): value for name, value in keywords.items()}
+    return tuple(bound.arguments.values())
 
 
 def usage(tool: Tool) -> str:
@@ -67,10 +59,48 @@ def usage(tool: Tool) -> str:
     return f"{tool.__name__}({parameters})"
 
 
-def bounded_text(text: str, max_chars: int) -> str:
-    """At most `max_chars` of the text, cut behind a sentence where there is one, and a note of what is missing."""
-    if len(text) <= max_chars:
-        return text
-    ends = [match.end() for match in SENTENCE_END.finditer(text, 0, max_chars)]
-    end = ends[-1] if ends and ends[-1] > max_chars // 2 else max_chars
-    return f"{text[:end].rstrip()}\n[{len(text) - end} more characters were left out]"
+def purpose(tool: Tool) -> str:
+    """What a tool does, from the first line of its docstring, to stand behind its name.
+
+    >>> purpose(purpose)
+    'what a tool does, from the first line of its docstring, to stand behind its name.'
+    """
+    line = (inspect.getdoc(tool) or "").partition("\n")[0]
+    return line[:1].lower() + line[1:]
+
+
+def schema_of(tool: Tool) -> dict[str, Any]:
+    """A tool as chat templates and OpenAI's API describe it: all parameters are texts."""
+    parameters = inspect.signature(tool).parameters
+    required = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty]
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.__name__,
+            "description": inspect.getdoc(tool) or "",
+            "parameters": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in parameters},
+                "required": required,
+            },
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands around a result, and how much of it the policy may read."""
+
+    role: Literal["user", "tool"]
+    max_tokens: int
+    before: str = ""
+    after: str = ""
+
+    def message(self, text: str, appendix: str = "") -> Message:
+        """The text, to be cut if it is long, and behind it what is not."""
+        begin, end = len(self.before), len(self.before) + len(text)
+        return {
+            "role": self.role,
+            "content": f"{self.before}{text}{appendix}{self.after}",
+            "excerpt": {"begin": begin, "end": end, "max_tokens": self.max_tokens},
+        }

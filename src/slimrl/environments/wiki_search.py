@@ -1,24 +1,29 @@
-"""`wiki-search`: answer a question by searching an encyclopedia with three tools, one call a turn.
+"""`wiki-search`: answer a question by searching an encyclopedia with three tools.
 
 Offline the encyclopedia is made up (`retrieval/encyclopedia.py`), so that no answer can be known beforehand. The reward
-is 1 for a right answer in <answer> tags and 0 for everything else.
+is 1 for a right answer in <answer> tags and 0 for everything else. How tools are called is the subject of
+`environments/formats.py` and `environments/code_format.py`.
 """
 
+import asyncio
 import hashlib
+import random
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from slimrl.environments.base import Turn
+from slimrl.environments.base import Environment, Turn
+from slimrl.environments.code_format import code_formats
+from slimrl.environments.formats import CallFormat, NativeFormat, TagFormat
 from slimrl.environments.judge import THOUGHTS, Judge, judge_of
-from slimrl.environments.tools import CALL, ToolError, bounded_text, run_call
-from slimrl.environments.wiki_expert import solve
+from slimrl.environments.wiki_players import solve, wander
+from slimrl.environments.wiki_record import Record, kind_of_failure
 from slimrl.environments.wiki_tools import WikiTools
-from slimrl.errors import UserError
+from slimrl.errors import UserError, nearest
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.store import cache_root
 from slimrl.monitor.console import RunConsole
@@ -27,15 +32,12 @@ from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.pages import Question, question_of
 from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
 from slimrl.retrieval.sources import read_questions
-from slimrl.types import Message, Split, Task
+from slimrl.types import Message, Rollout, Split, Task
 
+Play = Callable[[Question, Environment, CallFormat], Coroutine[Any, Any, list[Message]]]
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
-INSTRUCTION = """\
-Answer the question. Look it up, with one of these calls at a time:
-<tool>search_pages("query")</tool> finds pages by title.
-<tool>view_sections("page_id")</tool> lists the sections of a page.
-<tool>read_section("section_id")</tool> reads a section.
-When you know it, end with <answer>the answer</answer>."""
+TASK = "Answer the question."
+FORMATS = ("tags", "native", "code")
 
 
 @dataclass
@@ -44,8 +46,11 @@ class WikiSearch:
 
     `corpus` is `generated`, or what `retrieval/sources.py` reads; then `questions` is too. Of a generated one there are
     `num_pages` pages and `num_train` and `num_test` questions of `hops` hops. What is built, once, lies in `data_dir`,
-    or in the cache. Results of tools are cut at `max_tool_chars` characters. `judge` is empty, to compare words, or has
-    the fields of `environments/judge.py`'s `JudgeServer`.
+    or in the cache. `judge` is empty, to compare words, or has the fields of `environments/judge.py`'s `JudgeServer`.
+
+    `format` is how tools are called: `tags`, `native` (as the model's chat template has it), or `code`, for which
+    `sandbox` is empty or has the fields of `environments/code_format.py`'s `SandboxSettings`. Of what a tool returns,
+    or a program prints, the policy reads at most `max_tool_tokens` tokens.
     """
 
     corpus: str = GENERATED
@@ -56,7 +61,9 @@ class WikiSearch:
     num_train: int = 2000
     num_test: int = 200
     num_results: int = 10
-    max_tool_chars: int = 4000
+    format: str = "tags"
+    max_tool_tokens: int = 1000
+    sandbox: dict[str, Any] = field(default_factory=dict)
     embedder: str = DEFAULT
     data_dir: str = ""
     judge: dict[str, Any] = field(default_factory=dict)
@@ -68,6 +75,10 @@ class WikiSearch:
             )
         if self.hops not in (1, 2):
             raise UserError(f"wiki-search: `hops` must be 1 or 2, not {self.hops}.")
+        if self.format not in FORMATS:
+            raise UserError(f"wiki-search: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
+        if self.max_tool_tokens < 1:
+            raise UserError(f"wiki-search: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
         source = Source(self.corpus, self.num_pages, self.seed)
         directory, progress = directory_of(source, self.data_dir), RunConsole(sys.stderr).progress
         self._pages = prepare_corpus(directory, source, progress)
@@ -75,6 +86,7 @@ class WikiSearch:
             embedder = SentenceEmbedder(self.embedder)
         index = prepare_index(directory, self._pages, embedder, progress)
         self._tools = WikiTools(self._pages, index, self.num_results)
+        self._new_calls = self._formats()
         self._judge = judge_of(self.judge)
         self._own = list(read_questions(self.questions, "`questions`")) if self.questions else []
 
@@ -87,11 +99,45 @@ class WikiSearch:
         return [_task(question, f"{split}/{place}") for place, question in enumerate(mine)]
 
     def environment(self, task: Task) -> "WikiSearchEpisode":
-        return WikiSearchEpisode(question_of(task.data, task.id), self._tools, self._judge, self.max_tool_chars)
+        return self._episode(question_of(task.data, task.id), self._new_calls())
 
     def demonstrate(self, task: Task) -> list[Message]:
         """An expert that knows which page and section to look for, and goes there with the tools."""
-        return solve(question_of(task.data, task.id), self.environment(task), self._title)
+        return self._played(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
+
+    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+        rng = random.Random(f"{seed}/{task.id}")
+        return self._played(task, lambda question, episode, calls: wander(question, episode, calls, rng))
+
+    def what_went_wrong(self, rollout: Rollout) -> str:
+        return kind_of_failure(rollout.metrics)
+
+    def rest(self) -> None:
+        """Has a judge that shares the policy's device let go of its memory."""
+        self._judge.rest()
+
+    def _episode(self, question: Question, calls: CallFormat) -> "WikiSearchEpisode":
+        return WikiSearchEpisode(Record(question, self._tools.page_ids), calls, self._judge)
+
+    def _played(self, task: Task, play: Play) -> list[Message]:
+        async def conversation() -> list[Message]:
+            question, calls = question_of(task.data, task.id), self._formats()()  # of this event loop alone
+            try:
+                return await play(question, self._episode(question, calls), calls)
+            finally:
+                await calls.close()
+
+        return asyncio.run(conversation())
+
+    def _formats(self) -> Callable[[], CallFormat]:
+        """What makes the calls of each episode."""
+        tools, max_tokens = self._tools.by_name, self.max_tool_tokens
+        if self.format == "code":
+            return code_formats(tools, max_tokens, self.sandbox)
+        if self.sandbox:
+            raise UserError(f'wiki-search: a `sandbox` is for `format = "code"`, and this is "{self.format}".')
+        one = NativeFormat if self.format == "native" else TagFormat
+        return lambda: one(tools, max_tokens)
 
     def _title(self, page_id: str) -> str:
         page = self._pages.page(page_id)
@@ -108,60 +154,29 @@ class WikiSearch:
 class WikiSearchEpisode:
     """One question, until it is answered."""
 
-    def __init__(self, question: Question, tools: WikiTools, judge: Judge, max_tool_chars: int) -> None:
-        self._question = question
-        self._tools = tools.by_name
+    def __init__(self, record: Record, calls: CallFormat, judge: Judge) -> None:
+        self._record = record
+        self._calls = calls
         self._judge = judge
-        self._max_tool_chars = max_tool_chars
-        self._counts = {"tool_calls": 0, "invalid_calls": 0, "searches": 0}
-        self._found_first = self._found = self._correct = False
 
     async def start(self) -> list[Message]:
-        return self.opening()
+        return self._calls.opening(TASK, self._record.question.question)
 
     async def step(self, reply: str) -> Turn:
-        said = THOUGHTS.sub("", reply)
-        call, answer = CALL.search(said), ANSWER.search(said)
-        if answer is None or (call and call.start() < answer.start()):
-            return self.look_up(said)
-        references = (self._question.answer, *self._question.aliases)
-        self._correct = await self._judge.judge(self._question.question, answer[1], references)
-        return Turn(done=True, reward=float(self._correct), metrics=self._metrics())
+        record, said = self._record, THOUGHTS.sub("", reply)
+        record.replies.append(reply)
+        answer = ANSWER.search(said)
+        if answer is None or self._calls.begins(said) < answer.start():
+            reaction = await self._calls.react(said)
+            record.calls += reaction.calls
+            return Turn(done=False, messages=reaction.messages, metrics=record.metrics())
+        question = record.question
+        verdict = await self._judge.judge(question.question, answer[1], (question.answer, *question.aliases))
+        record.is_correct = verdict.correct
+        return Turn(done=True, reward=float(verdict.correct), metrics={**record.metrics(), **verdict.metrics})
 
-    def opening(self) -> list[Message]:
-        return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": self._question.question}]
-
-    def look_up(self, said: str) -> Turn:
-        """The result of the first call in what the policy said, or what is wrong with it."""
-        call = CALL.search(said)
-        try:
-            if call is None:
-                raise ToolError("there was neither a call in <tool> tags nor an answer in <answer> tags.")
-            text = self._run(call[1])
-        except ToolError as error:
-            self._counts["invalid_calls"] += 1
-            text = f"Error: {error}"
-        content = f"<result>\n{bounded_text(text, self._max_tool_chars)}\n</result>"
-        return Turn(done=False, messages=[{"role": "user", "content": content}], metrics=self._metrics())
-
-    def _run(self, call: str) -> str:
-        self._counts["tool_calls"] += 1
-        name, result = run_call(call, self._tools)
-        if name == "search_pages":
-            hit = any(row["page_id"] == self._question.page_id for row in result)
-            self._found = self._found or hit
-            self._found_first = self._found_first or (hit and self._counts["searches"] == 0)
-            self._counts["searches"] += 1
-        return str(result)
-
-    def _metrics(self) -> dict[str, float]:
-        return {
-            "correct": float(self._correct),
-            "tool_calls": float(self._counts["tool_calls"]),
-            "invalid_calls": float(self._counts["invalid_calls"]),
-            "right_page_first": float(self._found_first),
-            "right_page": float(self._found),
-        }
+    async def close(self) -> None:
+        await self._calls.close()
 
 
 def split_of(question: Question) -> str:

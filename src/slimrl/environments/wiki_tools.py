@@ -1,6 +1,7 @@
 """The three tools of a search over a corpus: find pages by title, list a page's sections, read one."""
 
 import difflib
+from threading import Lock
 
 from slimrl.environments.tools import Tool, ToolError
 from slimrl.retrieval.corpus import Corpus
@@ -13,29 +14,43 @@ Rows = list[dict[str, str]]
 
 class WikiTools:
     """As in the verifiers environment `wiki-search`; `retrieval/sections.py` says what differs. Mistakes raise
-    ToolError, which names the nearest id."""
+    ToolError, which names the nearest id. May be called in several threads at once."""
 
     def __init__(self, corpus: Corpus, index: TitleIndex, num_results: int = NUM_RESULTS) -> None:
         self._corpus = corpus
         self._index = index
         self._num_results = num_results
+        self._searching = Lock()  # embedders are not made for several threads
 
     @property
     def by_name(self) -> dict[str, Tool]:
         return {tool.__name__: tool for tool in (self.search_pages, self.view_sections, self.read_section)}
 
+    def page_ids(self, query: str) -> list[str]:
+        """The pages that a search finds, the nearest first."""
+        return [page_id for page_id, _ in self._found(query)]
+
     def search_pages(self, query: str) -> Rows:
-        """The pages whose titles are nearest to the query: [{"page_id": ..., "title": ...}, ...]"""
+        """Finds pages by title.
+
+        Returns [{"page_id": ..., "title": ...}, ...], the nearest first.
+        """
         if not query.strip():
             raise ToolError("search_pages: the query is empty.")
         return [{"page_id": page_id, "title": title} for page_id, title in self._found(query)]
 
     def view_sections(self, page_id: str) -> Rows:
-        """The sections of a page: [{"section_id": ..., "section_name": ...}, ...]"""
+        """Lists the sections of a page.
+
+        Returns [{"section_id": ..., "section_name": ...}, ...].
+        """
         return listing(self._page(page_id))
 
     def read_section(self, section_id: str) -> str:
-        """The text of a section, or of a whole page: `page_id:full`"""
+        """Reads a section.
+
+        Returns its text. The section `page_id:full` is the whole page.
+        """
         if ":" not in section_id:
             raise ToolError(f"read_section: {section_id!r:.100} is no section id, which is `page_id:section`.")
         split = split_section_id(section_id, self._corpus)
@@ -52,7 +67,8 @@ class WikiTools:
         return text
 
     def _found(self, query: str) -> tuple[tuple[str, str], ...]:
-        return self._index.search(query, self._num_results)
+        with self._searching:
+            return self._index.search(query, self._num_results)
 
     def _page(self, page_id: str) -> Page:
         page = self._corpus.page(page_id)
