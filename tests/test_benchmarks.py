@@ -112,3 +112,17 @@ def _rollout(token_ids: tuple[int, ...], kinds: str) -> Rollout:
 
 def test_proportional_cost_has_exponent_one(script: Script) -> None:
     assert script("scaling").exponent([10, 20, 40], [0.5, 1.0, 2.0]) == 1.0
+
+
+def test_sizes_that_were_not_run_lie_on_a_line_through_the_nearest_two(script: Script) -> None:
+    retrieval = script("retrieval")
+
+    def size(pages: int, cost: float, latency: float) -> dict[str, object]:
+        shown = dict.fromkeys(retrieval.BY_PAGE, cost) | dict.fromkeys(retrieval.BY_TENFOLD, latency)
+        return {"pages": pages, "shown": shown}
+
+    sizes = [size(1_000, 5.0, 1.0), size(10_000, 14.0, 2.0), size(100_000, 104.0, 3.0)]
+    between, beyond = (retrieval.worked_out(sizes, pages) for pages in (2_000, 1_000_000))
+    assert between["from"] == [1_000, 10_000] and beyond["from"] == [10_000, 100_000]
+    assert between["shown"]["opening s"] == 6.0 and beyond["shown"]["opening s"] == 1004.0
+    assert between["shown"]["search p50 ms"] == 1.3 and beyond["shown"]["search p50 ms"] == 4.0

@@ -185,6 +185,7 @@ def test_rows_are_questions(tmp_path):
     for bad, said in [
         ({"question": "When?"}, "a question needs `answer`"),
         ({"question": "When?", "answer": "x", "aliases": "y"}, "`aliases` must be a list of texts"),
+        ({"question": "When?", "answer": "x", "split": "dev"}, "`split` is one of train, validation, test"),
         ("nonsense", "found: nonsense"),
     ]:
         with pytest.raises(UserError, match=said):

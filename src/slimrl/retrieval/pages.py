@@ -7,6 +7,8 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.rows import shown
 
+SPLITS = ("train", "validation", "test")
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -28,7 +30,7 @@ class Question:
     """`answer` and `aliases` are all right; the answer stands on the page `page_id`, in `section` where that is known.
 
     A question of two hops names an entity of another page, `via`, whose `via_section` leads to the page of the answer.
-    `split` is `train` or `test` where whoever wrote the question decided so.
+    `split` is one of SPLITS where whoever wrote the question decided so.
     """
 
     question: str
@@ -72,6 +74,8 @@ def question_of(row: Any, where: str) -> Question:
     names = ("page_id", "section", "via", "via_section", "split")
     known = {name: str(row.get(name) or "") for name in names}
     known["page_id"] = known["page_id"] or _page_id_of(str(row.get("filename") or ""))
+    if known["split"] and known["split"] not in SPLITS:
+        raise UserError(f"{where}: `split` is one of {', '.join(SPLITS)}, or left away, not {known['split']!r:.80}.")
     return Question(row["question"].strip(), row["answer"].strip(), aliases=tuple(aliases), **known)
 
 
