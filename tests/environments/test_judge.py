@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from slimrl.environments.judge import JudgeServer, LLMJudge, MatchJudge, Verdict, judge_of, verdict_of
+from slimrl.environments.judge import LLMJudge, MatchJudge, Verdict, judge_of, verdict_of
+from slimrl.environments.judge_server import JudgeServer
 from slimrl.environments.verdicts import VerdictCache
 from slimrl.errors import RolloutError, UserError
 from tests.environments.replying import Answer, Asked, completion, server
@@ -234,7 +235,8 @@ def test_a_question_that_is_cancelled_ends_and_counts_as_a_failure(tmp_path):
 def test_an_open_question_does_not_hold_up_the_end_of_the_program(tmp_path):
     program = f"""
 import asyncio, pathlib
-from slimrl.environments.judge import JudgeServer, LLMJudge
+from slimrl.environments.judge import LLMJudge
+from slimrl.environments.judge_server import JudgeServer
 
 async def main(judge):
     async with asyncio.timeout(0.5):
@@ -291,7 +293,7 @@ def test_a_cache_that_cannot_be_used_is_named(tmp_path):
         ({"base_url": NOWHERE}, "a judge needs `model`"),
         ({"model": "m"}, "a judge needs `base_url`"),
         ({"base_url": NOWHERE, "model": "m", "timeout": 3}, "no setting `timeout`. Did you mean `timeout_s`"),
-        ({"base_url": "localhost:8080", "model": "m"}, "`base_url` must be as http://localhost:8080/v1"),
+        ({"base_url": "localhost:8080", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
         ({"base_url": NOWHERE, "model": "m", "max_tries": 0}, "`max_tries` must be more than 0"),
         ({"min_f1": 1.5}, "`min_f1` must be above 0 and at most 1"),
         ({"min_f2": 1.5}, "no setting `min_f2`. Did you mean `min_f1`"),
@@ -323,6 +325,9 @@ def test_a_judge_that_is_not_there_is_told_at_once_and_one_that_loads_is_waited_
     monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"cannot be asked: judge_unreachable: .*run_llamacpp\.py"):
         judge_of({"base_url": NOWHERE, "model": "m"})
+    late = r"cannot be asked: no reply within `timeout_s` = 0\.2 s"
+    with server(lambda asked: time.sleep(1) or completion("late")) as (url, _), pytest.raises(UserError, match=late):
+        judge_of({"base_url": url, "model": "m", "timeout_s": 0.2})
     answers = iter([Answer(503, b"loading", {"Retry-After": "0.01"}), completion("whatever")])
     with server(lambda asked: next(answers)) as (url, asked):
         judge_of({"base_url": url, "model": "m"})

@@ -23,6 +23,8 @@ from slimrl.environments.match import f1, matches, normalised
         ("It was Hemkra Company, I think.", "Hemkra Company", ""),
         ("Hemkra and Sons", "Hemkra and Sons", ""),
         ("3.5", "3.5", ""),
+        ("44", "44 years", "For how many years did it last?"),  # a word that the question has said
+        ("around 44 years", "44", "For how many years did it last?"),
         ("Handel, George Frideric", "George Frideric Handel", ""),  # the same words in any order
         ("George Handel", "George Frideric Handel", ""),  # nearly the same words
     ],

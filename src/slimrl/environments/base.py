@@ -91,6 +91,14 @@ class Explainer(Protocol):
         """A kind of failure, in a few words that name no detail, of a finished episode with a low reward."""
 
 
+@runtime_checkable
+class Resting(Protocol):
+    """A taskset that holds memory of a device which the policy may need for training, such as a judge's."""
+
+    def rest(self) -> None:
+        """Let go of it until the next episode. Called between steps, when no episode is being played."""
+
+
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     """The taskset of a built-in id (`-` and `_` are the same), of `path/to/file.py:ClassName`, or of
     `package.module:ClassName`. Raises UserError if it is not there or does not take the args."""

@@ -229,7 +229,7 @@ class LLMJudge:
         except (RolloutError, TimeoutError) as error:
             raise UserError(
                 f"the judge {server.model} at {server.base_url} cannot be asked: "
-                f"{error or f'no reply within `timeout_s` = {server.timeout_s:g} s'}. Start it (`uv run python "
+                f"{str(error) or f'no reply within `timeout_s` = {server.timeout_s:g} s'}. Start it (`uv run python "
                 "scripts/run_llamacpp.py` or `scripts/run_vllm.py`, `ollama serve`), or mend the settings of `judge`; "
                 f"a key goes into the variable {server.api_key_variable}."
             ) from error

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ MAX_REPLY_BYTES = 1 << 20
 MAX_BACKOFF_S = 8.0
 BUSY = frozenset({429, 503, 529})
 PASSING = frozenset({408, 500, 502, 504})
-SLEEP_TIMEOUT_S = 120.0
+SWITCH_S = 120.0  # weights go to the memory of the CPU and back
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class JudgeServer:
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
-            raise UserError(f"judge: `base_url` must be as http://localhost:8080/v1, not {self.base_url!r}.")
+            raise UserError(f"judge: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
         for name, value in (
             ("timeout_s", self.timeout_s),
             ("max_tries", self.max_tries),
@@ -105,10 +106,12 @@ class ChatConnection:
         raise TryAgain(self._failure(f"gave a completion without text: {text!r:.200}{hint}"), counts=True)
 
     async def sleep(self) -> None:
-        """Have the server free its memory. Raises UserError if it cannot."""
+        """Have the server free its memory. Raises UserError if it cannot; one that is away has none to free, and shows
+        by itself when it is asked next."""
         if self._server.sleeps and self._awake:
             self._awake = False
-            await self._switch("sleep?level=1")
+            with suppress(TryAgain):
+                await self._switch("sleep?level=1")
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -122,19 +125,20 @@ class ChatConnection:
                 self._awake = True
 
     async def _switch(self, route: str) -> None:
-        """vLLM's routes for sleeping; a server that is away has no memory to free, and shows as a failure later."""
+        """vLLM's routes for sleeping. Raises TryAgain if the server is away, UserError if it does not obey."""
         try:
-            async with asyncio.timeout(SLEEP_TIMEOUT_S):
+            async with asyncio.timeout(SWITCH_S):
                 await self._post(f"{self._server.root}/{route}", {})
         except TryAgain as again:
-            if again.failure.reason != "judge_unreachable":
-                raise self._cannot_sleep(route, again.failure) from again
+            if again.failure.reason == "judge_unreachable":
+                raise
+            raise self._cannot_sleep(route, str(again.failure)) from again
         except (RolloutError, TimeoutError) as error:
-            raise self._cannot_sleep(route, error) from error
+            raise self._cannot_sleep(route, str(error) or f"no reply within {SWITCH_S:g} s") from error
 
-    def _cannot_sleep(self, route: str, error: Exception) -> UserError:
+    def _cannot_sleep(self, route: str, why: str) -> UserError:
         return UserError(
-            f"the judge does not obey POST /{route}, as the setting `sleeps` needs ({error}). Start it with "
+            f"the judge does not obey POST /{route}, as the setting `sleeps` needs ({why}). Start it with "
             "`uv run python scripts/run_vllm.py --sleep`, or leave `sleeps` away."
         )
 

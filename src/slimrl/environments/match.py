@@ -23,8 +23,8 @@ TURN_WORDS = "and but either instead maybe neither never no none nor not or perh
 TURNS = frozenset(TURN_WORDS.split())
 # Words that say nothing by themselves: an answer may have them beside the reference's.
 FILLER_WORDS = (
-    "about according actually all also am answer answers approximately are as at be been believe by called circa "
-    "correct did do does exactly final for found from had has have he her his i in is it its known m name named "
+    "about according actually all also am answer answers approximately are around as at be been believe by called "
+    "circa correct did do does exactly final for found from had has have he her his i in is it its known m name named "
     "namely of on page s said says section she so stands states that their there they think this to total was well "
     "were which who with year"
 )
@@ -45,8 +45,14 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     (True, False)
     """
     words, asked = normalised(answer), _stems(normalised(question))
-    light = [word in FILLERS or word.startswith(asked) for word in words]
-    return any(_says(words, light, normalised(reference), min_f1) for reference in references)
+    light = [_is_light(word, asked) for word in words]
+    for reference in references:
+        whole = normalised(reference)
+        # "44" is "44 years" where it was asked how many years.
+        core = [word for word in whole if not _is_light(word, asked)]
+        if any(_says(words, light, wanted, min_f1) for wanted in (whole, core)):
+            return True
+    return False
 
 
 def normalised(text: str) -> list[str]:
@@ -72,6 +78,12 @@ def _says(words: list[str], light: list[bool], wanted: list[str], min_f1: float)
     if not words or not wanted or _decisive(words) != _decisive(wanted):
         return False
     return words == wanted or _is_phrase(words, light, wanted) or f1(words, wanted) >= min_f1
+
+
+def _is_light(word: str, asked: tuple[str, ...]) -> bool:
+    """Whether a word says nothing by itself, or nothing that the question has not said. A number always says
+    something."""
+    return not NUMBER.fullmatch(word) and (word in FILLERS or word.startswith(asked))
 
 
 def _decisive(words: Sequence[str]) -> Counter[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from slimrl.config.load import Resolved
 from slimrl.config.run import EvalRunConfig, ExpertDataConfig, RLConfig, SFTConfig
 from slimrl.config.write import config_toml
-from slimrl.environments.base import Taskset
+from slimrl.environments.base import Resting, Taskset
 from slimrl.environments.rollout import Player
 from slimrl.inference.engine import Engine
 from slimrl.launch.demonstrations import from_experts
@@ -82,7 +82,7 @@ def warm_up(parts: Parts, warmup: WarmUp) -> None:
     state = start(parts.policy, sft.optim, directory, sft.resume)
     first = state.progress.step
     if first < sft.max_steps:
-        parts.engine.rest()
+        make_room(parts)
         parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each")
         sinks: list[Sink] = [
             JsonlSink(directory / METRICS, first),
@@ -92,6 +92,14 @@ def warm_up(parts: Parts, warmup: WarmUp) -> None:
             train_sft(state, sft, warmup.conversations, monitor)
     state.optimizer.release()
     parts.engine.publish(0)
+
+
+def make_room(parts: Parts) -> None:
+    """Have everything that samples and judges let go of its memory: the trainer takes its turn."""
+    parts.engine.rest()
+    for taskset in parts.tasksets:
+        if isinstance(taskset, Resting):
+            taskset.rest()
 
 
 def make_orchestrator(parts: Parts) -> Orchestrator:
@@ -113,7 +121,7 @@ def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monito
         held_out = before if step == 0 else _evaluate_if_due(parts, step)
         prefilled = parts.engine.counters.prefilled
         batch = orchestrator.collect(step)
-        parts.engine.rest()
+        make_room(parts)
         batch.metrics.update(held_out)
         batch.metrics["perf/prefill_tokens"] = float(parts.engine.counters.prefilled - prefilled)
         if not batch.samples:
