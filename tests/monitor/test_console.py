@@ -74,6 +74,16 @@ def test_evaluation_is_a_line_of_its_own_and_not_a_step(plain):
     ]
 
 
+def test_rollouts_that_failed_are_told_with_their_step(plain):
+    console, stream = plain
+    with Monitor([console.steps(2)]) as monitor:
+        monitor.log(0, {"reward/mean": 0.5, "drop/zero_signal": 8.0})
+        monitor.log(1, {"reward/mean": 0.5, "drop/judge_timeout": 12.0, "drop/timeout": 3.0, "drop/zero_signal": 8.0})
+    first, told, second = stream.getvalue().splitlines()
+    assert told == "step 1: failed and dropped: 12 x judge_timeout, 3 x timeout"
+    assert first.startswith("step 1/2") and second.startswith("step 2/2")
+
+
 def test_long_lines_and_brackets_are_printed_as_they_are(plain):
     console, stream = plain
     text = "weights [bold]at[/bold] " + "x" * 300

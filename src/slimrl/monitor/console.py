@@ -145,6 +145,8 @@ class StepDisplay:
         """Shows the metrics of a step."""
         if results := _results(metrics):
             self._console.note(f"step {step}: {' · '.join(results)}", style="bold")
+        if drops := _failures(metrics):
+            self._console.note(f"step {step}: failed and dropped: {drops}", style="yellow")
         if self._headline not in metrics:
             return
         self._values.append(metrics[self._headline])
@@ -191,6 +193,14 @@ def _results(metrics: Mapping[str, float]) -> list[str]:
     if "sft/val_loss" in metrics:
         labels["sft/val_loss"] = "validation loss"
     return [f"{label} {metrics[name]:.3f}" for name, label in labels.items()]
+
+
+def _failures(metrics: Mapping[str, float]) -> str:
+    """The rollouts that failed, by reason. Groups without a signal are dropped too, but nothing is wrong with them."""
+    reasons = {name.removeprefix("drop/"): count for name, count in metrics.items() if name.startswith("drop/")}
+    return ", ".join(
+        f"{count:.0f} x {reason}" for reason, count in reasons.items() if reason != "zero_signal" and count
+    )
 
 
 def _speed(metrics: Mapping[str, float]) -> list[str]:

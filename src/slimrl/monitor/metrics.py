@@ -52,7 +52,8 @@ GROUPS = {
     "memory": "Memory.",
 }
 
-NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory"})
+# Groups, and single metrics of others.
+NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory", "env/judge_cached", "env/judge_s"})
 
 METRICS = (
     Metric("reward/mean", "mean reward of the rollouts", "reward", "higher", "rises, with noise"),
@@ -73,6 +74,8 @@ METRICS = (
     Metric("rollout/truncated", "share of episodes cut by max_tokens or seq_len", "share", "lower", "below 0.1"),
     Metric("rollout/turns_mean", "policy turns in an episode", "turns", "", "below max_turns"),
     Metric("drop/<reason>", "episodes dropped for that reason", "rollouts", "lower", "0"),
+    Metric("env/judge_cached", "share of a language model's verdicts that were in the cache", "share", "", ""),
+    Metric("env/judge_s", "time of a verdict that was not in the cache, all tries", "s", "lower", "below the time-out"),
     Metric("env/<name>", "mean of a metric that the environment reports", "its own", "", "see the environment"),
     Metric("loss/policy", "the policy loss", "nats", "", "near 0; its value says little, its gradient is what counts"),
     Metric("loss/entropy", "mean entropy at the trained tokens", "nats", "", "falls slowly; 0 is collapse"),
@@ -161,7 +164,7 @@ def held_out_rewards(names: Iterable[str]) -> list[str]:
 
 def is_reproducible(name: str) -> bool:
     """Whether a resumed run must give this metric bit for bit (synchronous, same machine and threads)."""
-    return lookup(name).group not in NOT_REPRODUCIBLE
+    return NOT_REPRODUCIBLE.isdisjoint((lookup(name).group, name))
 
 
 def render_docs(metrics: Iterable[Metric] = METRICS) -> str:
@@ -184,7 +187,8 @@ FILE_FORMAT = (
     'object then carries `"nonfinite": {"loss/policy": "nan"}`, so every line is valid JSON and nothing is lost.',
     "",
     "`step` counts finished optimizer steps: training metrics of the first step and the evaluation before it are at 0.",
-    "Groups `time/`, `perf/` and `memory/` depend on the machine; a resumed run gives every other metric bit for bit.",
+    "Groups `time/`, `perf/` and `memory/` depend on the machine, and `env/judge_...` on a server; a resumed run gives",
+    "every other metric bit for bit.",
 )
 
 
