@@ -103,6 +103,8 @@ def test_the_expert_solves_fifty_questions_in_the_loop(made: Made, way: str):
         }
         token_ids, mask = CHAT.supervised(conversation)  # what the warm-up learns is what the loop plays
         assert (tuple(token_ids), tuple(mask)) == (rollout.token_ids_T, rollout.loss_mask_T)
+        recorded = json.loads(json.dumps(rollout.messages))
+        assert CHAT.supervised(recorded) == (token_ids, mask)
 
 
 def test_questions_of_two_hops_are_solved_too(made: Made, way: str):

@@ -247,6 +247,13 @@ def test_a_template_with_another_form_of_calls_says_so() -> None:
         ChatFormat(tokenizer).opening([offered()])
 
 
+def test_calls_that_cannot_be_seen_in_a_reply_are_refused() -> None:
+    tokenizer = templated_tokenizer("tools")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>"]}, replace_extra_special_tokens=False)
+    with pytest.raises(UserError, match="<tool_call> as a special token"):
+        ChatFormat(tokenizer).opening([offered()])
+
+
 def test_an_excerpt_is_cut_to_its_tokens_and_nothing_else() -> None:
     tokenizer = templated_tokenizer("chatml")
     chat = ChatFormat(tokenizer)

@@ -54,7 +54,7 @@ class Record:
 def kind_of_failure(metrics: Mapping[str, float]) -> str:
     """In what way an episode without a right answer failed, from its metrics; empty where its end says it all."""
     if metrics["invalid_calls"] and metrics["invalid_share"] == 1.0:
-        return "only invalid calls"
+        return "invalid calls only"
     if metrics["unfinished"]:
         return ""
     if not metrics["searches"]:
@@ -62,5 +62,5 @@ def kind_of_failure(metrics: Mapping[str, float]) -> str:
     if not metrics.get("right_page", 1.0):
         return "right page not found"
     if not metrics.get("right_section", 1.0):
-        return "right page found, right section not read"
-    return "wrong answer to what was read" if "right_section" in metrics else "wrong answer"
+        return "right page, wrong section"
+    return "right section, wrong answer" if "right_section" in metrics else "wrong answer"

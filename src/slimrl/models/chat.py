@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
 from slimrl.models.excerpt import shortened
-from slimrl.models.tool_calls import MARKER, tool_trouble
+from slimrl.models.tool_calls import MARKER, OPEN, tool_trouble
 from slimrl.types import Message
 
 # `MARKER` stands for an assistant's reply, or (numbered) for any message, when the template is rendered only to see its
@@ -163,7 +163,10 @@ class ChatFormat:
         self._known_roles.add(roles)
 
     def _check_tools(self) -> None:
-        if not self._knows_tools and (trouble := tool_trouble(self._tokenizer)):
+        trouble = "" if self._knows_tools else tool_trouble(self._tokenizer)
+        if not trouble and OPEN not in self.text(self._encode(OPEN)):
+            trouble = f"writes {OPEN} as a special token, which is no part of a reply"
+        if trouble:
             raise UserError(
                 f"The chat template of {self._tokenizer.name_or_path} {trouble}, so this model cannot be offered any "
                 'that way. Let the environment describe its tools in words (for wiki-search, `format = "tags"`), or '
