@@ -37,7 +37,7 @@ class Letters:
     """Counts pairs of letters, in 256 places."""
 
     def __init__(self, fingerprint: str = "letters", delay_s: float = 0.0) -> None:
-        self.fingerprint = fingerprint
+        self.name = self.fingerprint = fingerprint
         self.embedded = 0
         self._delay_s = delay_s
 
@@ -172,7 +172,9 @@ def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
     other = corpus_of(tmp_path, TITLES[:3])
     with pytest.raises(UserError, match=r"another corpus than the present one: run `uv run python scripts/setup"):
         TitleIndex(directory, other, Letters())
-    with pytest.raises(UserError, match="another corpus and embedder than"):
+    with pytest.raises(
+        UserError, match=r"another corpus and embedder than .*setup_environment\.py --embedder new --reb"
+    ):
         build_index(directory, other, Letters("new"), Bars())
     assert build_index(directory, other, Letters("new"), Bars(), rebuild=True) == 3
     assert len(TitleIndex(directory, other, Letters("new")).search("x", 10)) == 3

@@ -27,7 +27,8 @@ def test_it_builds_once_and_says_how_to_build_another(tmp_path):
     assert (tmp_path / "corpus.sqlite").stat().st_mtime_ns == before
     other = run(tmp_path, DEV="1")
     assert other.returncode == 1 and "Traceback" not in other.stderr
-    assert "made from generated, 30 pages, seed 0" in other.stderr and "setup_environment.py --rebuild" in other.stderr
+    assert "made from generated, 30 pages, seed 0" in other.stderr
+    assert f"setup_environment.py --num-pages 10 --seed 0 --data-dir {tmp_path} --rebuild`" in other.stderr
 
 
 def test_killed_while_it_embeds_it_goes_on(tmp_path):

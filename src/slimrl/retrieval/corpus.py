@@ -13,6 +13,7 @@ from pathlib import Path
 from slimrl.errors import UserError
 from slimrl.retrieval.pages import Page
 
+SETUP = "uv run python scripts/setup_environment.py"
 FORMAT = "1"  # of the file; another is built anew
 BATCH = 1000  # pages between two reports of progress
 SCHEMA = """
@@ -24,19 +25,20 @@ CREATE TABLE page (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TE
 class Corpus:
     """The pages of a built file. Any number of threads and processes may read it.
 
-    `fingerprint` is a digest of all pages in order: two corpora with the same one are the same."""
+    `fingerprint` is a digest of all pages in order: two corpora with the same one are the same. `command` is what made
+    it, for messages."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, command: str = SETUP) -> None:
         if not path.is_file():
-            raise UserError(f"there is no corpus at {path}: run `uv run python scripts/setup_environment.py`.")
-        self.path = path
+            raise UserError(f"there is no corpus at {path}: run `{command}`.")
+        self.path, self.command = path, command
         self._database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         try:
             about = dict(self._database.execute("SELECT name, value FROM about"))
         except sqlite3.DatabaseError as error:
-            raise UserError(f"{path} is no corpus of slimrl's ({error}): delete it and build it again.") from error
+            raise UserError(f"{path} is no corpus of slimrl's ({error}): run `{command} --rebuild`.") from error
         if about.get("format") != FORMAT:
-            raise UserError(f"{path} has the format {about.get('format')}, not {FORMAT}: delete it and build it again.")
+            raise UserError(f"{path} has the format {about.get('format')}, not {FORMAT}: run `{command} --rebuild`.")
         self.source, self.fingerprint, self._length = about["source"], about["fingerprint"], int(about["pages"])
 
     def __len__(self) -> int:

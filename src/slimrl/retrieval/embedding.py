@@ -19,6 +19,7 @@ BATCH = 256  # titles, some ten tokens each
 class Embedder(Protocol):
     """`fingerprint` is a digest of whatever decides about the vectors."""
 
+    name: str
     fingerprint: str
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -40,6 +41,7 @@ class SentenceEmbedder:
                 "with the extra [search]; another is a directory, or a name on the Hub, where HF_HUB_OFFLINE=1 allows "
                 "only what is in the cache."
             ) from error
+        self.name = name
         self.fingerprint = f"{name} {_weights_digest(self._model)}"
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -9,6 +9,7 @@ version of Chroma is noticed before it answers.
 
 import importlib.metadata
 import json
+import shlex
 import shutil
 import sqlite3
 from contextlib import ExitStack, closing
@@ -20,7 +21,7 @@ from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.retrieval.corpus import Corpus
-from slimrl.retrieval.embedding import Embedder
+from slimrl.retrieval.embedding import DEFAULT, Embedder
 from slimrl.retrieval.progress import Progress
 from slimrl.retrieval.vectors import VectorFile
 
@@ -30,8 +31,6 @@ WHOLE, UNFINISHED = "titles", "titles.unfinished"
 BATCH = 1000  # titles that are embedded together: what an interruption loses
 NUM_RESULTS = 10
 REMEMBERED = 4096  # queries whose results are kept: a group's rollouts ask alike
-SETUP = "uv run python scripts/setup_environment.py"
-REBUILD = f"{SETUP} --rebuild"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +52,11 @@ class TitleIndex:
     damaged."""
 
     def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
-        _check(directory, _origin(corpus, embedder))
+        command = _command(corpus, embedder)
+        _check(directory, _origin(corpus, embedder), command)
         if not is_whole(directory):
-            raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{SETUP}`.")
-        self._collection = _opened(directory / WHOLE, len(corpus))
+            raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
+        self._collection = _opened(directory / WHOLE, len(corpus), command)
         self._embedder = embedder
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
@@ -83,7 +83,7 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
         if rebuild:
             _discard(directory)
         if (directory / ABOUT).is_file():
-            _check(directory, origin)
+            _check(directory, origin, _command(corpus, embedder))
         else:
             directory.mkdir(parents=True, exist_ok=True)
             _write_about(directory, origin)
@@ -140,6 +140,11 @@ def _discard(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
+def _command(corpus: Corpus, embedder: Embedder) -> str:
+    """What makes the index, on a command line."""
+    return corpus.command if embedder.name == DEFAULT else f"{corpus.command} --embedder {shlex.quote(embedder.name)}"
+
+
 def _origin(corpus: Corpus, embedder: Embedder) -> Origin:
     return Origin(corpus.fingerprint, embedder.fingerprint, importlib.metadata.version("chromadb").split(".")[0])
 
@@ -150,22 +155,22 @@ def _write_about(directory: Path, origin: Origin) -> None:
     unfinished.replace(directory / ABOUT)
 
 
-def _check(directory: Path, origin: Origin) -> None:
-    """Raise UserError unless the index in the directory was made from `origin`."""
+def _check(directory: Path, origin: Origin, command: str) -> None:
+    """Raise UserError, which tells the `command` to run, unless the index in the directory was made from `origin`."""
     try:
         found = Origin(**json.loads((directory / ABOUT).read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise UserError(f"there is no index in {directory}: run `{SETUP}`.") from None
+        raise UserError(f"there is no index in {directory}: run `{command}`.") from None
     except (ValueError, TypeError) as error:
-        raise UserError(f"{directory / ABOUT} is damaged ({error}): run `{REBUILD}`.") from error
+        raise UserError(f"{directory / ABOUT} is damaged ({error}): run `{command} --rebuild`.") from error
     if differing := found.differences(origin):
         raise UserError(
             f"the index in {directory} was made from another {' and '.join(differing)} than the present one: run "
-            f"`{REBUILD}`, or name the ones it was made from."
+            f"`{command} --rebuild`, or name the ones it was made from."
         )
 
 
-def _opened(directory: Path, num_pages: int) -> Any:
+def _opened(directory: Path, num_pages: int, command: str) -> Any:
     try:
         with ExitStack() as closed_unless_opened:
             client = closed_unless_opened.enter_context(_client(directory))
@@ -173,9 +178,9 @@ def _opened(directory: Path, num_pages: int) -> Any:
             count = collection.count()
             closed_unless_opened.pop_all()
     except _chromadb().errors.ChromaError as error:
-        raise UserError(f"the index in {directory} is damaged ({error}): run `{REBUILD}`.") from error
+        raise UserError(f"the index in {directory} is damaged ({error}): run `{command} --rebuild`.") from error
     if count != num_pages:
-        raise UserError(f"the index in {directory} has {count} of {num_pages} pages: run `{REBUILD}`.")
+        raise UserError(f"the index in {directory} has {count} of {num_pages} pages: run `{command} --rebuild`.")
     return collection
 
 

@@ -1,5 +1,6 @@
 """A corpus and its index in one directory: made if they are not there, finished if they were interrupted."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,10 +9,10 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
-from slimrl.retrieval.corpus import Corpus, build_corpus
+from slimrl.retrieval.corpus import SETUP, Corpus, build_corpus
 from slimrl.retrieval.embedding import Embedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
-from slimrl.retrieval.index import REBUILD, TitleIndex, build_index, is_whole
+from slimrl.retrieval.index import TitleIndex, build_index, is_whole
 from slimrl.retrieval.pages import Page
 from slimrl.retrieval.progress import Progress
 from slimrl.retrieval.sources import files_of, read_pages
@@ -40,6 +41,12 @@ class Source:
         size, newest = sum(fact.st_size for fact in facts), max((fact.st_mtime_ns for fact in facts), default=0)
         return f"{path.resolve()}, {len(files)} files, {size} bytes, {newest}"
 
+    def command(self, directory: Path) -> str:
+        """What makes the corpus and its index in the directory, on a command line."""
+        generated = ["--num-pages", str(self.num_pages), "--seed", str(self.seed)]
+        what = generated if self.name == GENERATED else ["--corpus", self.name]
+        return f"{SETUP} {shlex.join([*what, '--data-dir', str(directory)])}"
+
     def pages(self) -> Iterator[Page]:
         if self.name == GENERATED:
             return Encyclopedia(self.num_pages, self.seed).pages()
@@ -54,12 +61,12 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
         with _alone(directory, progress):
             if rebuild or not path.exists():  # another process may have written it while this one waited
                 with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
-                    return build_corpus(path, source.pages(), source.stamp, bar.advance)
-    corpus = Corpus(path)
+                    build_corpus(path, source.pages(), source.stamp, bar.advance)
+    corpus = Corpus(path, source.command(directory))
     if corpus.source != source.stamp:
         raise UserError(
             f"the corpus in {directory} was made from {corpus.source}, and now it is to be from {source.stamp}: "
-            f"run `{REBUILD}`, or name another directory."
+            f"run `{corpus.command} --rebuild`, or name another directory."
         )
     return corpus
 

@@ -1,0 +1,71 @@
+"""A corpus and its index in one directory: built once, by one process, and told apart from others."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from filelock import FileLock
+
+from slimrl.errors import UserError
+from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
+from tests.retrieval.test_index import Bars, Letters
+
+pytest.importorskip("chromadb", reason="the extra [search] is not installed")
+SMALL = Source(GENERATED, num_pages=20)
+
+
+def test_what_is_there_is_opened_and_nothing_is_done(tmp_path):
+    for done in (["writing the corpus", "embedding titles", "indexing titles"], []):
+        bars = Bars()
+        index = prepare_index(tmp_path, prepare_corpus(tmp_path, SMALL, bars), Letters(), bars)
+        assert list(bars.done) == done and len(index.search("x", 30)) == 20
+
+
+def test_a_second_process_waits_for_the_first(tmp_path):
+    waits = threading.Event()
+
+    class Seen(Bars):
+        @contextmanager
+        def __call__(self, what: str, total: int) -> Iterator[Bars]:
+            if what.startswith("waiting for another process that builds in"):
+                waits.set()
+            with super().__call__(what, total) as bar:
+                yield bar
+
+    with FileLock(tmp_path / ".lock"):
+        thread = threading.Thread(target=prepare_corpus, args=(tmp_path, SMALL, Seen()))
+        thread.start()
+        assert waits.wait(30) and not (tmp_path / "corpus.sqlite").exists()
+    thread.join(30)
+    assert len(prepare_corpus(tmp_path, SMALL, Bars())) == 20
+
+
+def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
+    corpus = prepare_corpus(tmp_path, SMALL, Bars())
+    prepare_index(tmp_path, corpus, Letters(), Bars())
+    setup = f"setup_environment.py --num-pages 20 --seed 1 --data-dir {tmp_path} --rebuild`"
+    with pytest.raises(UserError, match=f"made from generated, 20 pages, seed 0, .*{setup}"):
+        prepare_corpus(tmp_path, Source(GENERATED, num_pages=20, seed=1), Bars())
+    setup = f"--seed 0 --data-dir {tmp_path} --embedder 'a model' --rebuild`"
+    with pytest.raises(UserError, match=f"made from another embedder than .* {setup}"):
+        prepare_index(tmp_path, corpus, Letters("a model"), Bars())
+    prepare_index(tmp_path, corpus, Letters("a model"), Bars(), rebuild=True)
+
+
+def test_a_changed_file_is_noticed_and_a_corpus_of_files_is_named(tmp_path):
+    (tmp_path / "my pages").mkdir()
+    page = tmp_path / "my pages" / "a.md"
+    page.write_text("# A")
+    source, directory = Source(str(tmp_path / "my pages")), tmp_path / "data"
+    assert prepare_corpus(directory, source, Bars()).page("a") is not None
+    page.write_text("# A, and more")
+    with pytest.raises(UserError, match=r"1 files, 3 bytes.* --corpus '.*my pages' --data-dir .* --rebuild`"):
+        prepare_corpus(directory, source, Bars())
+    assert next(prepare_corpus(directory, source, Bars(), rebuild=True).titles()) == ("a", "A, and more")
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot be written to .* name another directory"):
+        prepare_corpus(tmp_path / "file" / "data", SMALL, Bars())
