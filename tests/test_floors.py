@@ -28,6 +28,7 @@ FLOORS = {
     "slimrl.sandbox": 2,
     "slimrl.transport": 2,
     "slimrl.inference": 3,
+    "slimrl.servers": 3,
     "slimrl.environments": 4,
     "slimrl.trainer": 4,
     "slimrl.trainer.rl": 5,

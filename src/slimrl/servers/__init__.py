@@ -1,0 +1,1 @@
+"""Programs of others that serve a model, started and stopped: llama.cpp and vLLM."""
