@@ -21,6 +21,7 @@ from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
+from slimrl.servers.sandbox import build_image
 
 
 def main() -> None:
@@ -41,6 +42,9 @@ def main() -> None:
         help="where it goes; by default $DATA_DIR, or the cache, where the environment looks by itself",
     )
     parser.add_argument("--skip-index", action="store_true", help="write the corpus alone")
+    parser.add_argument(
+        "--docker-only", action="store_true", help="build the image of the sandbox's container, and nothing else"
+    )
     parser.add_argument("--rebuild", action="store_true", help="throw away what is there")
     arguments = parser.parse_args()
     try:
@@ -52,6 +56,9 @@ def main() -> None:
 
 
 def set_up(arguments: argparse.Namespace) -> None:
+    if arguments.docker_only:
+        build_image()
+        return
     num_pages = 10 if os.environ.get("DEV") == "1" else arguments.num_pages
     source, console, began = Source(arguments.corpus, num_pages, arguments.seed), RunConsole(), time.monotonic()
     directory = directory_of(source, arguments.data_dir)

@@ -38,10 +38,11 @@ def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
 
 
 def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
-    """A row for every score that two policies have."""
+    """A row for the reward, and for every other score in which two policies differ on some task."""
     rows = [("", first, second, "difference", "95% interval", "more", "less", "p")]
     order = {name: place for place, name in enumerate((REWARD, *FIRST))}
-    for pair in sorted(pairs, key=lambda pair: (order.get(pair.score, len(order)), pair.score)):
+    differing = [pair for pair in pairs if pair.wins or pair.losses or pair.score == REWARD]
+    for pair in sorted(differing, key=lambda pair: (order.get(pair.score, len(order)), pair.score)):
         numbers = (f"{pair.first:.3f}", f"{pair.second:.3f}", f"{pair.difference.mean:+.3f}", pair.difference.interval)
         rows.append((pair.score, *numbers, str(pair.wins), str(pair.losses), f"{pair.p:.2g}"))
     return Cells(f"{first} against {second}, {pairs[0].difference.num} tasks one by one", tuple(rows))

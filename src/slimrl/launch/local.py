@@ -44,7 +44,7 @@ from slimrl.trainer.state import start, weights_directory
 from slimrl.types import Metrics, SamplingParams
 
 
-def run_rl(resolved: Resolved[RLConfig]) -> int:
+def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int:
     """The `rl` command: held-out before, warm-up if asked for, RL, held-out after, plots and the closing table."""
     began = time.monotonic()
     config, console = resolved.config, RunConsole()
@@ -60,7 +60,8 @@ def run_rl(resolved: Resolved[RLConfig]) -> int:
             console.note(f"resuming at step {first} of {config.max_steps}")
         stages, before = _stages_before_rl(parts, warmup)
         state = start(parts.policy, config.trainer.optim, output_dir, config.resume)
-        monitor.add(console.steps(config.max_steps, first))
+        for sink in (console.steps(config.max_steps, first), *more_sinks):
+            monitor.add(sink)
         train_rl(parts, orchestrator, state, monitor, before)
         stage, metrics = parts.held_out.measure("final", "after RL")
         monitor.log(config.max_steps, metrics)

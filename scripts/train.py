@@ -1,0 +1,32 @@
+"""Trains a model to search an encyclopedia: the smallest loop, on the same trainer as `slimrl rl`.
+
+    uv run python scripts/train.py
+    uv run python scripts/train.py --num_samples 50 --num_epochs 3 --num_rollouts 4 --live-plot
+
+Leaves `runs/train_YYYYMMDD_HHMMSS` with metrics.json, plots, weights, checkpoints and every rollout. `.env` may set
+DATA_DIR, JUDGE_MODEL, JUDGE_BASE_URL, WANDB_PROJECT and WANDB_ENTITY; DEV=1 makes ten pages do.
+"""
+
+import os
+import sys
+
+from dotenv import load_dotenv
+
+from slimrl.errors import UserError
+from slimrl.launch.wiki import train
+
+
+def main() -> int:
+    load_dotenv()
+    try:
+        return train(sys.argv[1:], os.environ)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; to go on, add --output_dir RUN --resume", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+"""The three tools for a server of the sandbox: its `--tools slimrl.environments.wiki_served:tools`."""
+
+from pathlib import Path
+
+from slimrl.environments.wiki_tools import WikiTools
+from slimrl.models.quiet import no_progress_bars
+from slimrl.retrieval.corpus import Corpus
+from slimrl.retrieval.embedding import SentenceEmbedder
+from slimrl.retrieval.index import TitleIndex
+from slimrl.sandbox.base import Tools
+
+
+def tools(data_dir: Path) -> Tools:
+    """Of the corpus and index in the directory, made by `scripts/setup_environment.py` with the default embedder.
+    Raises UserError if they are not there."""
+    corpus = Corpus(data_dir / "corpus.sqlite")
+    with no_progress_bars():
+        embedder = SentenceEmbedder()
+    return WikiTools(corpus, TitleIndex(data_dir / "chroma", corpus, embedder)).by_name
