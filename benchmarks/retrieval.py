@@ -174,7 +174,7 @@ def _number(value: float | None, digits: int) -> str:
 def _growth(smallest: Mapping[str, Any], largest: Mapping[str, Any], name: str) -> str:
     if name in SHARES:
         return ""
-    return f"x {largest['shown'][name] / smallest['shown'][name]:.2g}" if smallest["shown"][name] else "from 0"
+    return f"x {largest['shown'][name] / smallest['shown'][name]:,.1f}" if smallest["shown"][name] else "from 0"
 
 
 def _memory(content: Mapping[str, Any]) -> str:

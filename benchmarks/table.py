@@ -17,6 +17,7 @@ from typing import Any
 import decode
 import multi_turn
 import prefill
+import retrieval
 import rl_step
 import scaling
 import server
@@ -30,6 +31,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "rl_step_float32_weights.json": rl_step.table,
     "train_step.json": lambda content: f"{train_step.table(content)}\n\n{train_step.gradient_table(content)}",
     "multi_turn.json": multi_turn.table,
+    "retrieval.json": retrieval.table,
     "scaling.json": lambda content: f"{scaling.table(content)}\n\n![Cost of a step](results/scaling.png)",
     "server.json": server.table,
 }
