@@ -225,7 +225,7 @@ def test_a_long_prompt_is_not_starved_by_those_that_come_later() -> None:
 def test_a_publication_that_fails_changes_no_version_and_leaves_nothing_to_reuse(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slimrl.inference.engine.sampling_forward", Unrefreshable)
+    monkeypatch.setattr("slimrl.inference.engine.sampling_forward", lambda module, _: Unrefreshable(module))
     engine, prompt = engine_of(), list(range(10, 40))
     finish(engine, engine.submit(prompt, SamplingParams(1), never))
     with pytest.raises(MemoryError):

@@ -33,10 +33,42 @@ struct Work {
     }
 };
 
-void attend_item(Work& work, const Cache& cache, const Item& item, const Queries& queries, bf16* out) {
+// The first position that a query looks back to. Chunks begin at the same positions for every query, so that a row's
+// result does not depend on what is beside it.
+int64_t first_position(int64_t position, int64_t window) {
+    return window > 0 ? std::max<int64_t>(position - window + 1, 0) / CHUNK * CHUNK : 0;
+}
+
+int64_t place_of(const Cache& cache, const Item& item, int64_t position) {
+    return (item.span.slot * cache.capacity + position) * cache.H_kv * cache.D + item.head * BLOCK * cache.D;
+}
+
+// The keys and values of an item of few rows; others compute long enough not to wait for theirs.
+Ahead ahead_of(const Cache& cache, const Item& item, const Queries& queries) {
+    if (item.end - item.begin > TILE) return {};
+    const int64_t last = item.span.start + item.span.count - 1;
+    const int64_t first = first_position(item.span.start, queries.window), at = place_of(cache, item, first);
+    const int64_t stride = BLOCK * cache.H_kv * cache.D * sizeof(bf16), count = (last - first) / BLOCK + 1;
+    Ahead ahead;
+    ahead.pieces[0] = {(const char*)(cache.keys + at), stride, count};
+    ahead.pieces[1] = {(const char*)(cache.values + at), stride, count};
+    ahead.lines = BLOCK * cache.D * int64_t(sizeof(bf16)) / LINE;
+    return ahead;
+}
+
+// The first of the weights.
+Ahead ahead_of(const Weights* next) {
+    if (next == nullptr) return {};
+    Ahead ahead;
+    ahead.pieces[0] = {first_panel(next), 0, 1};
+    ahead.lines = panel_bytes(*next) / LINE;
+    return ahead;
+}
+
+void attend_item(Work& work, const Cache& cache, const Item& item, const Queries& queries, bf16* out, Ahead& ahead) {
     const int64_t start = item.span.start, D = cache.D, width = cache.H_kv * D;
     const int share = int(queries.H / cache.H_kv), rows = item.end - item.begin;
-    const int64_t place = item.span.slot * cache.capacity * width + item.head * BLOCK * D, window = queries.window;
+    const int64_t window = queries.window;
     const auto place_of_row = [&](int r, int64_t stride) {
         return (item.span.first_row + (item.begin + r) / share) * stride +
                (item.head * share + (item.begin + r) % share) * D;
@@ -47,13 +79,11 @@ void attend_item(Work& work, const Cache& cache, const Item& item, const Queries
     for (int r = 0; r < rows; r++)
         std::memcpy(work.query.data() + r * D, queries.rows + place_of_row(r, queries.stride), D * sizeof(bf16));
     const int64_t first = start + item.begin / share, last = start + (item.end - 1) / share;
-    // Chunks begin at the same positions for every query, so that a row's result does not depend on what is beside it.
-    int64_t begin = window > 0 ? std::max<int64_t>(first - window + 1, 0) / CHUNK * CHUNK : 0;
-    for (; begin <= last; begin += CHUNK) {
+    for (int64_t begin = first_position(first, window); begin <= last; begin += CHUNK) {
         const int64_t n = std::min<int64_t>(CHUNK, last / BLOCK * BLOCK + BLOCK - begin);
-        const int64_t at = place + begin * width, block = BLOCK * width;
+        const int64_t at = place_of(cache, item, begin), block = BLOCK * width;
         for (int tile = 0; tile < rows; tile += TILE) {
-            score(work.query.data() + tile * D, cache.keys + at, block, D, n, work.scores.data());
+            score(work.query.data() + tile * D, cache.keys + at, block, D, n, work.scores.data(), ahead);
             for (int r = tile; r < std::min(tile + TILE, rows); r++) {
                 const int64_t position = start + (item.begin + r) / share;
                 const int64_t oldest = window > 0 ? position - window + 1 : 0;
@@ -61,9 +91,9 @@ void attend_item(Work& work, const Cache& cache, const Item& item, const Queries
                 float* scores = work.scores.data() + (r - tile) * CHUNK;
                 hide(scores, std::clamp<int64_t>(oldest - begin, 0, to), to, n);
                 weigh(scores, n, queries.scale, D, work.top[r], work.total[r], work.masses.data() + (r - tile) * CHUNK,
-                      work.out.data() + r * D);
+                      work.out.data() + r * D, ahead);
             }
-            mix(work.masses.data(), cache.values + at, block, D, n, work.out.data() + tile * D);
+            mix(work.masses.data(), cache.values + at, block, D, n, work.out.data() + tile * D, ahead);
         }
     }
     for (int r = 0; r < rows; r++) {
@@ -99,10 +129,16 @@ std::vector<Item> items_of(const Span* spans, int64_t num_spans, int64_t H, int6
     return items;
 }
 
-void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out) {
+void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out,
+                 std::atomic<size_t>& taken, const Weights* next) {
     Work& work = Work::of_thread(cache.D);
-#pragma omp for schedule(dynamic)
-    for (size_t i = 0; i < items.size(); i++) attend_item(work, cache, items[i], queries, out);
+    for (size_t own = taken++; own < items.size();) {
+        const size_t then = taken++;
+        Ahead ahead = then < items.size() ? ahead_of(cache, items[then], queries) : ahead_of(next);
+        attend_item(work, cache, items[own], queries, out, ahead);
+        own = then;
+    }
+#pragma omp barrier
 }
 
 // Writes the keys and values (T, H_kv, D) of new tokens, rows `stride` numbers apart, to the cache.
@@ -122,10 +158,11 @@ extern "C" void attend(const bf16* query, int64_t stride, const bf16* keys, cons
                        float scale, int64_t window, int threads) {
     const Cache cache{const_cast<bf16*>(keys), const_cast<bf16*>(values), capacity, H_kv, D};
     const std::vector<Item> items = items_of(spans, num_spans, H, H_kv);
+    std::atomic<size_t> taken{0};
 #pragma omp parallel num_threads(threads)
     {
         Tiles tiles;
-        team_attend(cache, items, {query, stride, H, scale, window}, out);
+        team_attend(cache, items, {query, stride, H, scale, window}, out, taken, nullptr);
     }
 }
 #endif

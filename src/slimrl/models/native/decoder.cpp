@@ -34,6 +34,7 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
     std::vector<int8_t> room(layers->qkv.scales == nullptr ? 0 : whole_room(T, widest));
     const std::vector<Token> tokens = tokens_of(spans, num_spans);
     const std::vector<Item> items = items_of(spans, num_spans, H, H_kv);
+    std::vector<std::atomic<size_t>> taken(num_layers);
 #pragma omp parallel num_threads(threads)
     {
         Tiles tiles;
@@ -41,7 +42,7 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
             const Cache cache{layer->keys, layer->values, decoder->capacity, H_kv, D};
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->before, eps, width, normed + t * width);
-            team_product(layer->qkv, normed, T, heads, nullptr, NOTHING, room.data());
+            team_product(layer->qkv, {normed, T, heads, nullptr, NOTHING}, room.data(), nullptr);
 #pragma omp for schedule(static)
             for (size_t t = 0; t < tokens.size(); t++) {
                 const int64_t row = tokens[t].row, turn = row * D / 2;
@@ -53,12 +54,14 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
                 }
                 store_token(cache, tokens[t], key, value);
             }
-            team_attend(cache, items, {heads, stride, H, decoder->scale, layer->window}, attended);
-            team_product(layer->out, attended, T, hidden, hidden, ADD, room.data());
+            team_attend(cache, items, {heads, stride, H, decoder->scale, layer->window}, attended,
+                        taken[layer - layers], &layer->out);
+            team_product(layer->out, {attended, T, hidden, hidden, ADD}, room.data(), &layer->mix);
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->after, eps, width, normed + t * width);
-            team_product(layer->mix, normed, T, mixed, nullptr, GATE, room.data());
-            team_product(layer->down, mixed, T, hidden, hidden, ADD, room.data());
+            team_product(layer->mix, {normed, T, mixed, nullptr, GATE}, room.data(), &layer->down);
+            const Weights* after = layer + 1 < layers + num_layers ? &layer[1].qkv : nullptr;
+            team_product(layer->down, {mixed, T, hidden, hidden, ADD}, room.data(), after);
         }
     }
 }

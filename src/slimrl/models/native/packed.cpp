@@ -141,6 +141,7 @@ std::vector<Part> seers(const Item& item, const std::vector<Stretch>& stretches,
 struct Work {
     std::vector<bf16> rows, other, masses, more;
     std::vector<float> scores, products, out, out2;
+    Ahead nothing;
     explicit Work(int64_t D)
         : rows(TILE * D),
           other(TILE * D),
@@ -219,13 +220,13 @@ extern "C" void packed_attend(const bf16* query, const bf16* key, const bf16* va
             gather(query, item, stretches, shape, shape.share(), work.rows.data());
             for (const Part& part : seen(item, stretches, shape)) {
                 const int64_t place = keys.place(part.stretch, item.head) + part.begin * D, n = whole(part.rows);
-                score(work.rows.data(), keys.keys.get() + place, BLOCK * D, D, n, work.scores.data());
+                score(work.rows.data(), keys.keys.get() + place, BLOCK * D, D, n, work.scores.data(), work.nothing);
                 for (int64_t r = 0; r < item.rows; r++) {
                     hide(work.scores.data() + r * CHUNK, part.from[r], part.to[r], n);
                     weigh(work.scores.data() + r * CHUNK, n, scale, D, top[r], total[r], work.masses.data() + r * CHUNK,
-                          work.out.data() + r * D);
+                          work.out.data() + r * D, work.nothing);
                 }
-                mix(work.masses.data(), keys.values.get() + place, BLOCK * D, D, n, work.out.data());
+                mix(work.masses.data(), keys.values.get() + place, BLOCK * D, D, n, work.out.data(), work.nothing);
             }
             for (int64_t r = 0; r < item.rows; r++) {
                 for (int64_t d = 0; d < D; d++) work.out[r * D + d] /= total[r];
@@ -282,13 +283,13 @@ extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* 
             gather(grad, item, stretches, shape, share, work.other.data());
             for (const Part& part : seen(item, stretches, shape)) {
                 const int64_t at = keys.place(part.stretch, item.head) + part.begin * D, n = whole(part.rows);
-                score(work.rows.data(), keys.keys.get() + at, BLOCK * D, D, n, work.scores.data());
-                score(work.other.data(), values.keys.get() + at, BLOCK * D, D, n, work.products.data());
+                score(work.rows.data(), keys.keys.get() + at, BLOCK * D, D, n, work.scores.data(), work.nothing);
+                score(work.other.data(), values.keys.get() + at, BLOCK * D, D, n, work.products.data(), work.nothing);
                 for (int64_t r = 0; r < item.rows; r++)
                     differentiate<true>(work.scores.data() + r * CHUNK, work.products.data() + r * CHUNK,
                                         &sums[place + r], &deltas[place + r], part.from[r], part.to[r], n, scale,
                                         work.masses.data() + r * CHUNK, work.more.data() + r * CHUNK);
-                mix(work.more.data(), keys.values.get() + at, BLOCK * D, D, n, work.out.data());
+                mix(work.more.data(), keys.values.get() + at, BLOCK * D, D, n, work.out.data(), work.nothing);
             }
             scatter(work.out.data(), item, stretches, shape, share, grad_query);
         }
@@ -301,14 +302,14 @@ extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* 
             gather(value, item, stretches, shape, 1, work.other.data());
             for (const Part& part : seers(item, stretches, children, shape)) {
                 const int64_t at = queries.place(part.stretch, item.head) + part.begin * D, n = whole(part.rows);
-                score(work.rows.data(), queries.keys.get() + at, BLOCK * D, D, n, work.scores.data());
-                score(work.other.data(), grads.keys.get() + at, BLOCK * D, D, n, work.products.data());
+                score(work.rows.data(), queries.keys.get() + at, BLOCK * D, D, n, work.scores.data(), work.nothing);
+                score(work.other.data(), grads.keys.get() + at, BLOCK * D, D, n, work.products.data(), work.nothing);
                 for (int64_t r = 0; r < item.rows; r++)
                     differentiate<false>(work.scores.data() + r * CHUNK, work.products.data() + r * CHUNK,
                                          &sums[at / D], &deltas[at / D], part.from[r], part.to[r], n, scale,
                                          work.masses.data() + r * CHUNK, work.more.data() + r * CHUNK);
-                mix(work.more.data(), queries.values.get() + at, BLOCK * D, D, n, work.out.data());
-                mix(work.masses.data(), grads.values.get() + at, BLOCK * D, D, n, work.out2.data());
+                mix(work.more.data(), queries.values.get() + at, BLOCK * D, D, n, work.out.data(), work.nothing);
+                mix(work.masses.data(), grads.values.get() + at, BLOCK * D, D, n, work.out2.data(), work.nothing);
             }
             scatter(work.out.data(), item, stretches, shape, 1, grad_key);
             scatter(work.out2.data(), item, stretches, shape, 1, grad_value);

@@ -6,10 +6,12 @@
 //
 // So that less memory is read, the weights can be whole numbers of 8 bits, with a scale for each output. The rows are
 // whole numbers of 16 bits then: their upper and lower halves, for each of which the unit has an instruction.
+#include <omp.h>
+
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
+#include "ahead.h"
 #include "teams.h"
 
 // Whether this process may use the AMX unit.
@@ -29,7 +31,7 @@ extern "C" int has_tiles() { return 0; }
 namespace {
 
 constexpr int PANEL = 32, ROWS = 32, DEPTH = 32;  // outputs of a panel, rows of a block, inputs of a tile
-constexpr int LINE = 64, LINES = 32;              // bytes of a cache line, lines of a pair of tiles
+constexpr int LINES = 32;                         // of the cache, that a pair of tiles takes
 constexpr int SUPER = 256;                        // rows that pass over a panel while it is in the cache
 
 // How many whole numbers a row of K becomes: tiles of weights have 64 inputs.
@@ -154,28 +156,20 @@ float quantize(const bf16* weights, int64_t K, int8_t* numbers) {
     return scaled.scale;
 }
 
-// Where sums go: rows of `width` numbers.
-struct Target {
-    bf16* out;
-    const bf16 *plus, *bias;
-    int64_t width;
-    Then then;
-};
-
-void finish(const float* sums, int rows, int64_t panel, const Target& target) {
-    const int64_t column = panel * (target.then == GATE ? TILE : PANEL);
-    const int columns = int(std::min<int64_t>(PANEL, target.width - column));
-    const bf16 *plus = target.plus + column, *bias = target.bias == nullptr ? nullptr : target.bias + column;
-    bf16* out = target.out + column;
-    for (int row = 0; row < rows; row++, sums += PANEL, out += target.width, plus += target.width) {
-        if (target.then == GATE) {
-            mix(sums, sums + TILE, out);
+// Where the sums of rows from `first` on with a panel go, rows of `width` numbers.
+void finish(const float* sums, int rows, int64_t panel, int64_t first, const Rows& given, const bf16* bias,
+            int64_t width) {
+    const int64_t column = panel * (given.then == GATE ? TILE : PANEL);
+    const int columns = int(std::min<int64_t>(PANEL, width - column));
+    for (int64_t place = first * width + column; rows > 0; rows--, sums += PANEL, place += width) {
+        if (given.then == GATE) {
+            mix(sums, sums + TILE, given.out + place);
             continue;
         }
-        const bf16* added = target.then == ADD ? plus : bias;
+        const bf16* added = given.then == ADD ? given.plus + place : bias == nullptr ? nullptr : bias + column;
         for (int j = 0; j < columns; j += TILE) {
             const __m512 sum = _mm512_load_ps(sums + j);
-            narrow(added == nullptr ? sum : _mm512_add_ps(sum, wide(added + j)), out + j);
+            narrow(added == nullptr ? sum : _mm512_add_ps(sum, wide(added + j)), given.out + place + j);
         }
     }
 }
@@ -213,75 +207,100 @@ int64_t whole_room(int64_t M, int64_t K) {
     return rows * (2 * whole_width(K) + int64_t(sizeof(float)));
 }
 
+int64_t panel_bytes(const Weights& weights) {
+    return PANEL * (weights.scales == nullptr ? weights.K * int64_t(sizeof(bf16)) : whole_width(weights.K));
+}
+
 namespace {
 
+// The calling thread's share of the panels.
+struct Share {
+    int64_t begin, end;
+
+    explicit Share(const Weights& weights) {
+        const int64_t panels = (weights.N + PANEL - 1) / PANEL, threads = omp_get_num_threads();
+        begin = panels * omp_get_thread_num() / threads;
+        end = panels * (omp_get_thread_num() + 1) / threads;
+    }
+};
+
+const char* panel_of(const Weights& weights, int64_t panel) {
+    return (const char*)weights.packed + panel * panel_bytes(weights);
+}
+
+// What comes into the cache little by little, while a panel is computed with `passes` times: the next one.
+struct Fetch {
+    const char* from;
+    int lines;  // between two steps through the inputs
+
+    Fetch(const Weights& weights, int64_t panel, int64_t end, int64_t passes, const Weights* next) {
+        from = panel + 1 < end ? panel_of(weights, panel + 1) : first_panel(next);
+        lines = from == nullptr ? 0 : int(LINES / passes) + 1;
+    }
+    void move(int64_t steps) { from += lines * steps * LINE; }
+};
+
 // The product of rows and weights of bfloat16.
-void narrow_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then) {
-    const int64_t K = weights.K, width = then == GATE ? weights.N / 2 : weights.N;
-    const int64_t panels = (weights.N + PANEL - 1) / PANEL;
+void narrow_product(const Weights& weights, const Rows& given, const Weights* next) {
+    const int64_t K = weights.K, M = given.M, width = given.then == GATE ? weights.N / 2 : weights.N;
     alignas(64) float sums[ROWS * PANEL];
     // Rows that do not fill a tile, followed by what does no harm.
     const int64_t whole = M / TILE * TILE;
     std::vector<bf16> rest(whole < M ? TILE * K : 0);
-    if (whole < M) std::memcpy(rest.data(), x + whole * K, (M - whole) * K * sizeof(bf16));
+    if (whole < M) std::memcpy(rest.data(), given.x + whole * K, (M - whole) * K * sizeof(bf16));
+    const Share share(weights);
     for (int64_t begin = 0; begin < M; begin += SUPER) {
-        const int64_t end = begin + SUPER < M ? begin + SUPER : M;
-#pragma omp for schedule(static) nowait
-        for (int64_t panel = 0; panel < panels; panel++) {
-            const bf16* packed = (const bf16*)weights.packed + panel * K * PANEL;
-            // The next panel comes into the cache little by little, while this one is computed with.
-            const int lines = LINES * ROWS / int(std::max<int64_t>(end - begin, ROWS)) + 1;
-            const char* fetch = (const char*)(packed + K * PANEL);
-            for (int64_t row = begin; row < end; fetch += lines * LINE * (K / DEPTH)) {
+        const int64_t end = std::min(begin + SUPER, M);
+        for (int64_t panel = share.begin; panel < share.end; panel++) {
+            const bf16* packed = (const bf16*)panel_of(weights, panel);
+            Fetch fetch(weights, panel, share.end, (end - begin + ROWS - 1) / ROWS, next);
+            for (int64_t row = begin; row < end; fetch.move(K / DEPTH)) {
                 const int rows = row + ROWS <= whole ? ROWS : row < whole ? TILE : int(M - row);
-                if (rows == ROWS)
-                    block<2>(x + row * K, K, packed, fetch, lines, sums);
-                else
-                    block<1>(row < whole ? x + row * K : rest.data(), K, packed, fetch, lines, sums);
-                finish(sums, rows, panel, {out + row * width, plus + row * width, weights.bias, width, then});
+                const bf16* x = row < whole ? given.x + row * K : rest.data();
+                (rows == ROWS ? block<2> : block<1>)(x, K, packed, fetch.from, fetch.lines, sums);
+                finish(sums, rows, panel, row, given, weights.bias, width);
                 row += rows;
             }
         }
     }
-#pragma omp barrier
 }
 
 // The product of rows and weights of whole numbers.
-void whole_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then,
-                   int8_t* room) {
-    const int64_t K = whole_width(weights.K), width = then == GATE ? weights.N / 2 : weights.N;
-    const int64_t panels = (weights.N + PANEL - 1) / PANEL;
+void whole_product(const Weights& weights, const Rows& given, int8_t* room, const Weights* next) {
+    const int64_t K = whole_width(weights.K), M = given.M, width = given.then == GATE ? weights.N / 2 : weights.N;
     float* row_scales = (float*)(room + (M + TILE - 1) / TILE * TILE * 2 * K);
     alignas(64) float sums[TILE * PANEL];
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < M; row++)
-        row_scales[row] = split_row(x + row * weights.K, weights.K, room + row * 2 * K);
+        row_scales[row] = split_row(given.x + row * weights.K, weights.K, room + row * 2 * K);
+    const Share share(weights);
     for (int64_t begin = 0; begin < M; begin += SUPER) {
-        const int64_t end = begin + SUPER < M ? begin + SUPER : M;
-#pragma omp for schedule(static) nowait
-        for (int64_t panel = 0; panel < panels; panel++) {
-            const int8_t* packed = (const int8_t*)weights.packed + panel * K * PANEL;
-            const int lines = LINES * TILE / int(std::max<int64_t>(end - begin, TILE)) + 1;
-            const char* fetch = (const char*)(packed + K * PANEL);
-            for (int64_t row = begin; row < end; row += TILE, fetch += lines * LINE * (K / LINE)) {
+        const int64_t end = std::min(begin + SUPER, M);
+        for (int64_t panel = share.begin; panel < share.end; panel++) {
+            const int8_t* packed = (const int8_t*)panel_of(weights, panel);
+            Fetch fetch(weights, panel, share.end, (end - begin + TILE - 1) / TILE, next);
+            for (int64_t row = begin; row < end; row += TILE, fetch.move(K / LINE)) {
                 const int rows = int(std::min<int64_t>(TILE, M - row));
-                whole_block(room + row * 2 * K, K, packed, fetch, lines, row_scales + row,
+                whole_block(room + row * 2 * K, K, packed, fetch.from, fetch.lines, row_scales + row,
                             weights.scales + panel * PANEL, sums);
-                finish(sums, rows, panel, {out + row * width, plus + row * width, weights.bias, width, then});
+                finish(sums, rows, panel, row, given, weights.bias, width);
             }
         }
     }
-#pragma omp barrier
 }
 
 }  // namespace
 
-void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then,
-                  int8_t* room) {
+const char* first_panel(const Weights* weights) {
+    return weights == nullptr ? nullptr : panel_of(*weights, Share(*weights).begin);
+}
+
+void team_product(const Weights& weights, const Rows& rows, int8_t* room, const Weights* next) {
     if (weights.scales == nullptr)
-        narrow_product(weights, x, M, out, plus, then);
+        narrow_product(weights, rows, next);
     else
-        whole_product(weights, x, M, out, plus, then, room);
+        whole_product(weights, rows, room, next);
+#pragma omp barrier
 }
 
 // out (M, N) = x (M, K) times the packed weights; `then` 1 adds `plus` (M, N), which may be `out`; 2 makes (M, N / 2)
@@ -292,7 +311,7 @@ extern "C" void product(const bf16* x, int64_t M, const Weights* weights, bf16* 
 #pragma omp parallel num_threads(threads)
     {
         Tiles tiles;
-        team_product(*weights, x, M, out, plus, Then(then), room.data());
+        team_product(*weights, {x, M, out, plus, Then(then)}, room.data(), nullptr);
     }
 }
 #endif

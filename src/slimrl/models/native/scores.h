@@ -2,10 +2,13 @@
 //
 // Keys and values stand in blocks of 32 positions, in the order of a tile product's second factor: keys as two tiles of
 // 16 positions, pairs of their D numbers interleaved; values as 16 pairs of positions, interleaved.
+//
+// All of these functions fetch some of what lies `ahead` for every block of positions.
 #pragma once
 #include <algorithm>
 #include <cmath>
 
+#include "ahead.h"
 #include "tiles.h"
 
 #ifdef __AMX_BF16__
@@ -26,8 +29,10 @@ inline void place_value(const bf16* value, int64_t within, int64_t D, bf16* bloc
 
 // scores (16, CHUNK): the products of 16 rows (16, D) with the keys of n positions, a multiple of BLOCK. Their blocks
 // are `stride` numbers apart.
-inline void score(const bf16* rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores) {
+inline void score(const bf16* rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores,
+                  Ahead& ahead) {
     for (int64_t at = 0; at < n; at += BLOCK, keys += stride) {
+        ahead.some();
         _tile_zero(0);
         _tile_zero(1);
         for (int64_t d = 0; d < D; d += 32) {
@@ -51,24 +56,28 @@ inline void hide(float* scores, int64_t from, int64_t to, int64_t n) {
 // The masses e^(score scale - top) of one row with n scores, some of them hidden. Brings its largest scaled score so
 // far, the total of its masses, and what it has mixed of D numbers, up to the new `top`.
 inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float& top, float& total, bf16* masses,
-                  float* out) {
+                  float* out, Ahead& ahead) {
     float lanes[BLOCK];  // every 32nd position's, so that only their 32 results have to be brought together
     std::fill(lanes, lanes + BLOCK, top);
-    for (int64_t at = 0; at < n; at += BLOCK)
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        ahead.some();
 #pragma omp simd
         for (int k = 0; k < BLOCK; k++)
             lanes[k] = scores[at + k] * scale > lanes[k] ? scores[at + k] * scale : lanes[k];
+    }
     for (int half = BLOCK / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++) lanes[k] = lanes[k + half] > lanes[k] ? lanes[k + half] : lanes[k];
     const float highest = lanes[0], shift = highest == -INFINITY ? 0.0f : highest;
     std::fill(lanes, lanes + BLOCK, 0.0f);
-    for (int64_t at = 0; at < n; at += BLOCK)
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        ahead.some();
 #pragma omp simd
         for (int k = 0; k < BLOCK; k++) {
             const float mass = exponential(scores[at + k] * scale - shift);
             lanes[k] += mass;
             masses[at + k] = rounded<bf16>(mass);
         }
+    }
     for (int half = BLOCK / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
     if (highest != top) {
@@ -81,7 +90,8 @@ inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float&
 }
 
 // Adds to out (16, D) the values of n positions times their masses (16, CHUNK). D is a multiple of GROUP.
-inline void mix(const bf16* masses, const bf16* values, int64_t stride, int64_t D, int64_t n, float* out) {
+inline void mix(const bf16* masses, const bf16* values, int64_t stride, int64_t D, int64_t n, float* out,
+                Ahead& ahead) {
     const int64_t row = D * sizeof(float), pair = 2 * D * sizeof(bf16);
     for (int64_t d = 0; d < D; d += GROUP, out += GROUP) {
         _tile_loadd(0, out, row);
@@ -90,6 +100,7 @@ inline void mix(const bf16* masses, const bf16* values, int64_t stride, int64_t 
         _tile_loadd(3, out + 3 * TILE, row);
         const bf16* block = values + 2 * d;
         for (int64_t at = 0; at < n; at += BLOCK, block += stride) {
+            ahead.some();
             _tile_loadd(4, masses + at, CHUNK * sizeof(bf16));
             _tile_loadd(5, block, pair);
             _tile_loadd(6, block + 2 * TILE, pair);

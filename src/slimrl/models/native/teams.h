@@ -1,6 +1,7 @@
 // Work that all threads of an OpenMP team share, of which kernels are made. Every thread of the team makes the call,
 // while it has `Tiles`; when one returns, all have finished.
 #pragma once
+#include <atomic>
 #include <vector>
 
 #include "tiles.h"
@@ -14,13 +15,27 @@ struct Weights {
     int64_t K, N;
 };
 
+int64_t panel_bytes(const Weights& weights);
+
+// Of the panels of weights that the calling thread computes with, the first; null of no weights.
+const char* first_panel(const Weights* weights);
+
 enum Then { NOTHING, ADD, GATE };  // what happens to a product: as in `product`
+
+// The rows x (M, K), what they become, and where that goes: see `product`.
+struct Rows {
+    const bf16* x;
+    int64_t M;
+    bf16* out;
+    const bf16* plus;
+    Then then;
+};
 
 // How many bytes of `room`, which the team shares, M rows of K numbers take where the weights have scales.
 int64_t whole_room(int64_t M, int64_t K);
 
-void team_product(const Weights& weights, const bf16* x, int64_t M, bf16* out, const bf16* plus, Then then,
-                  int8_t* room);
+// `next` are the weights that the team needs next, or null.
+void team_product(const Weights& weights, const Rows& rows, int8_t* room, const Weights* next);
 
 // One layer's keys and values: (slots, capacity, H_kv * D) each, in the order described in `attention.cpp`.
 struct Cache {
@@ -58,5 +73,7 @@ struct Queries {
     int64_t window;  // how many positions they look back; 0 means all
 };
 
-void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out);
+// Threads take one item after the other: `taken`, which the team shares, is 0 before. `next` is as in `team_product`.
+void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out,
+                 std::atomic<size_t>& taken, const Weights* next);
 #endif
