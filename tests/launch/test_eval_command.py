@@ -12,6 +12,7 @@ import pytest
 
 from slimrl.cli import run
 from slimrl.eval.episodes import read_episodes
+from tests.tiny import tiny_model_dir
 
 NUM = 24
 
@@ -95,6 +96,15 @@ def test_a_finished_one_is_extended_without_playing_again(finished: Path, tiny_d
     after = read_episodes(file)
     assert len(after) == 9 and all(after[place] == rollout for place, rollout in before.items())
     assert (output_dir / "held_out" / "vs_expert_scripted.jsonl").exists()
+
+
+def test_another_model_is_a_baseline_in_every_way_of_decoding(tiny_dir: Path, tmp_path: Path):
+    other = tiny_model_dir(tmp_path, "qwen3")
+    flags = ("--num_examples", "4", "--baselines", json.dumps([str(other), "random"]))
+    assert run(eval_flags(tiny_dir, tmp_path / "out", *flags)) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert list(results["evaluations"][str(other)]) == ["greedy", "sampled"]
+    assert [list(pairs) for pairs in results["pairs"].values()] == [[str(other), "random"]] * 2
 
 
 def test_episodes_of_other_settings_are_not_taken_together(finished: Path, tiny_dir: Path, capsys):

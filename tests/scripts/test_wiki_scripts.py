@@ -1,22 +1,32 @@
 """The scripts as a person runs them: help, mistakes, and a server that is started, tested and stopped."""
 
-import os
+import io
+import runpy
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from slimrl.models.quiet import no_progress_bars
+from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor
+from slimrl.retrieval.embedding import SentenceEmbedder
+from slimrl.retrieval.prepare import Source, prepare_corpus, prepare_index
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
 ROOT = Path(__file__).parents[2]
 
 
-def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts" / f"{script}.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=200)
+def status_of(script: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Runs it in this process, which has loaded PyTorch already; a text to exit with is printed, as Python would."""
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / "scripts" / f"{script}.py"), run_name="__main__")
+    if isinstance(ended.value.code, str):
+        print(ended.value.code, file=sys.stderr)
+        return 1
+    return int(ended.value.code or 0)
 
 
 @pytest.mark.parametrize(
@@ -30,10 +40,10 @@ def run(script: str, *arguments: str, **environment: str) -> subprocess.Complete
         ("setup_environment", "--data-dir --skip-index --docker-only"),
     ],
 )  # fmt: skip
-def test_help_names_every_flag(script: str, flags: str):
-    result = run(script, "--help")
-    assert result.returncode == 0, result.stderr
-    assert [flag for flag in flags.split() if flag not in result.stdout] == []
+def test_help_names_every_flag(script: str, flags: str, monkeypatch: pytest.MonkeyPatch, capsys):
+    assert status_of(script, ("--help",), monkeypatch) == 0
+    shown = capsys.readouterr().out
+    assert [flag for flag in flags.split() if flag not in shown] == []
 
 
 @pytest.mark.parametrize(
@@ -49,9 +59,12 @@ def test_help_names_every_flag(script: str, flags: str):
         ("run_environment", ("--container",), "nothing here can run a container"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(tmp_path: Path, script: str, arguments: tuple[str, ...], said: str):
-    result = run(script, *arguments, SANDBOX_PORT=str(free_port()), PATH=str(tmp_path), SLIMRL_CACHE=str(tmp_path))
-    assert result.returncode in (1, 2) and said in result.stderr and "Traceback" not in result.stderr
+def test_mistakes_are_told(tmp_path: Path, script, arguments, said, monkeypatch: pytest.MonkeyPatch, capsys):
+    settings = {"SANDBOX_PORT": str(free_port()), "PATH": str(tmp_path), "SLIMRL_CACHE": str(tmp_path)}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    assert status_of(script, arguments, monkeypatch) in (1, 2)
+    assert said in capsys.readouterr().err
 
 
 def free_port() -> int:
@@ -59,32 +72,48 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def test_a_run_is_drawn(tmp_path: Path):
+def test_a_run_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     with Monitor([JsonlSink(tmp_path / "metrics.jsonl")]) as monitor:
         monitor.log(0, {"reward/mean": 0.5})
-    result = run("plot_metrics", str(tmp_path), "--no-show", "--output", str(tmp_path / "out" / "custom.png"))
-    assert result.returncode == 0, result.stderr
-    assert result.stdout == f"{tmp_path}/out/custom.png\n"
-    assert (tmp_path / "out" / "custom.png").read_bytes().startswith(b"\x89PNG")
-    assert run("plot_metrics", str(tmp_path), DISPLAY="").returncode == 0  # no window is no failure
+    picture = tmp_path / "out" / "custom.png"
+    assert status_of("plot_metrics", (str(tmp_path), "--no-show", "--output", str(picture)), monkeypatch) == 0
+    assert capsys.readouterr().out == f"{picture}\n"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setenv("DISPLAY", "")
+    assert status_of("plot_metrics", (str(tmp_path),), monkeypatch) == 0  # no window is no failure
 
 
-def test_the_server_is_started_tested_and_stopped(tmp_path: Path):
+def test_the_server_is_started_tested_and_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     if not Path("/usr/bin/bwrap").exists():
         pytest.skip("bubblewrap is not installed")
-    settings = {"DEV": "1", "DATA_DIR": str(tmp_path / "data"), "SANDBOX_PORT": str(free_port())}
-    settings |= {"SLIMRL_CACHE": str(tmp_path / "cache"), "SANDBOX_TOKEN": "a-token"}
-    assert run("setup_environment", **settings).returncode == 0
-    started = run("run_environment", **settings)
+    port = free_port()
+    settings = {"DEV": "1", "DATA_DIR": str(tmp_path / "data"), "SANDBOX_PORT": str(port), "SANDBOX_TOKEN": "a-token"}
+    for name, value in (settings | {"SLIMRL_CACHE": str(tmp_path / "cache")}).items():
+        monkeypatch.setenv(name, value)
+
+    def run(script: str, *arguments: str) -> tuple[int, str]:
+        status = status_of(script, arguments, monkeypatch)
+        shown = capsys.readouterr()
+        return status, shown.out + shown.err
+
+    set_up(tmp_path / "data", Source("generated", 10))
+    status, said = run("run_environment")
     try:
-        assert started.returncode == 0, started.stderr
-        assert f"Server ready! Endpoint: http://127.0.0.1:{settings['SANDBOX_PORT']}" in started.stdout
-        tools = run("test_environment", **settings)
-        assert tools.returncode == 0 and "17 of 17 passed" in tools.stdout, tools.stdout + tools.stderr
-        isolation = run("test_sandbox", **settings)
-        assert isolation.returncode == 0 and "18 of 18 passed" in isolation.stdout, isolation.stdout + isolation.stderr
-        assert run("test_environment", **{**settings, "SANDBOX_TOKEN": "another"}).returncode == 1
+        assert (status, f"Server ready! Endpoint: http://127.0.0.1:{port}" in said) == (0, True), said
+        for script, passed in (("test_environment", "17 of 17 passed"), ("test_sandbox", "18 of 18 passed")):
+            status, said = run(script)
+            assert (status, passed in said) == (0, True), said
+        monkeypatch.setenv("SANDBOX_TOKEN", "another")
+        assert run("test_environment")[0] == 1
     finally:
-        stopped = run("run_environment", "--stop", **settings)
-    assert stopped.returncode == 0 and "stopped" in stopped.stderr
-    assert run("run_environment", "--stop", **settings).returncode == 1
+        status, said = run("run_environment", "--stop")
+    assert status == 0 and "stopped" in said
+    assert run("run_environment", "--stop")[0] == 1
+
+
+def set_up(directory: Path, source: Source) -> None:
+    """What setup_environment.py does, tested beside this file."""
+    progress = RunConsole(io.StringIO()).progress
+    with no_progress_bars():
+        embedder = SentenceEmbedder()
+    prepare_index(directory, prepare_corpus(directory, source, progress), embedder, progress)

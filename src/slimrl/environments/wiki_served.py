@@ -1,5 +1,9 @@
 """The three tools for a server of the sandbox: its `--tools slimrl.environments.wiki_served:tools`."""
 
+import atexit
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 from slimrl.environments.wiki_tools import WikiTools
@@ -16,4 +20,14 @@ def tools(data_dir: Path) -> Tools:
     corpus = Corpus(data_dir / "corpus.sqlite")
     with no_progress_bars():
         embedder = SentenceEmbedder()
-    return WikiTools(corpus, TitleIndex(data_dir / "chroma", corpus, embedder)).by_name
+    return WikiTools(corpus, TitleIndex(_writable(data_dir / "chroma"), corpus, embedder)).by_name
+
+
+def _writable(index: Path) -> Path:
+    """The index, or where it is mounted read-only, as for a container, a copy: Chroma opens none that it cannot write
+    to."""
+    if not index.is_dir() or os.access(index, os.W_OK):
+        return index
+    copy = Path(tempfile.mkdtemp(prefix="slimrl-index-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    return shutil.copytree(index, copy / index.name)
