@@ -51,7 +51,9 @@ def test_evaluation_stands_beside_baselines(few_pages, tiny_dir: Path):
     report = (run_dir / "report.md").read_text()
     assert "right_page_first" in report and f"{tiny_dir} against random" in report
     failures = (run_dir / "failures.md").read_text()
-    assert "3 of 3 episodes failed" in failures and "0 of 3 episodes failed" in failures and "The answer is: " in failures
+    assert (
+        "3 of 3 episodes failed" in failures and "0 of 3 episodes failed" in failures and "The answer is: " in failures
+    )
 
 
 def test_more_questions_than_there_are_is_told(few_pages, tiny_dir: Path):
