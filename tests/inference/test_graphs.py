@@ -51,7 +51,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repeated]:
         return DecodeGraphs(forward, cache, device, repeated)
 
     monkeypatch.setattr(engine_module, "decode_graphs", graphs)
-    monkeypatch.setattr(engine_module, "sampling_forward", ModuleForward)
+    monkeypatch.setattr(engine_module, "sampling_forward", lambda module, _: ModuleForward(module))
     return repeated
 
 

@@ -2,6 +2,8 @@
 //
 // A cache is (slots, capacity, heads * size) numbers, `capacity` a multiple of 32. Every 32 positions form a block, and
 // within a block each head has its own part, in the orders of `scores.h`.
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -132,11 +134,14 @@ std::vector<Item> items_of(const Span* spans, int64_t num_spans, int64_t H, int6
 void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out,
                  std::atomic<size_t>& taken, const Weights* next) {
     Work& work = Work::of_thread(cache.D);
-    for (size_t own = taken++; own < items.size();) {
-        const size_t then = taken++;
-        Ahead ahead = then < items.size() ? ahead_of(cache, items[then], queries) : ahead_of(next);
+    const size_t num = items.size(), last = 2 * omp_get_num_threads();
+    for (size_t own = taken++; own < num;) {
+        // The next one is taken already, to know what to fetch; but of the last ones nobody takes two.
+        const bool early = own + last < num;
+        const size_t then = early ? taken++ : num;
+        Ahead ahead = then < num ? ahead_of(cache, items[then], queries) : ahead_of(next);
         attend_item(work, cache, items[own], queries, out, ahead);
-        own = then;
+        own = early ? then : taken++;
     }
 #pragma omp barrier
 }
