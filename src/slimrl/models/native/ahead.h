@@ -1,6 +1,7 @@
 // Memory that is read next, fetched into the second-level cache while something else is computed. By itself the
 // processor looks ahead within a page only, and computing and waiting for memory would take turns.
 #pragma once
+#ifdef __AMX_BF16__
 #include <immintrin.h>
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct Ahead {
     int64_t lines = 0;  // of a piece, a multiple of SOME
 
     void some() {
-        if (which < 2 && pieces[which].count == 0) which++;
+        while (which < 2 && pieces[which].count == 0) which++;
         if (which == 2) return;
         Pieces& now = pieces[which];
         for (int i = 0; i < SOME; i++, line++) _mm_prefetch(now.at + line * LINE, _MM_HINT_T1);
@@ -31,3 +32,4 @@ struct Ahead {
     int64_t line = 0;
     int which = 0;
 };
+#endif
