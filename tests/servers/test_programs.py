@@ -2,6 +2,7 @@
 
 import _thread
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,8 @@ import pytest
 from slimrl.environments.judge import LLMJudge
 from slimrl.environments.judge_server import JudgeServer
 from slimrl.errors import UserError
-from slimrl.servers import llamacpp, vllm
-from slimrl.servers.process import began, stop
+from slimrl.servers import llamacpp, process, vllm
+from slimrl.servers.process import Program, Running, began, stop
 from slimrl.servers.settings import JudgeSettings
 
 ROOT = Path(__file__).parents[2]
@@ -129,6 +131,47 @@ def test_a_number_that_is_now_anothers_is_left_alone(port, tmp_path):
         assert llamacpp.main(["--stop"]) == 1
         assert other.poll() is None
         other.kill()
+
+
+def test_one_that_ended_before_it_was_remembered_does_not_count_as_running(port, tmp_path, capsys):
+    record(port, tmp_path).parent.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        gone.wait()
+    record(port, tmp_path).write_text(json.dumps({"pid": gone.pid, "began": "", "about": "llama.cpp"}))
+    assert llamacpp.main(["--stop"]) == 1 and not record(port, tmp_path).exists()
+
+
+@pytest.mark.parametrize("more", [[], ["-f"]])
+def test_what_cannot_be_remembered_is_not_left_running(more: list[str], program, port, monkeypatch):
+    pids: list[int] = []
+
+    def full(program: Program, running: Running) -> None:
+        pids.append(running.pid)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(process, "_remember", full)
+    with pytest.raises(OSError, match="No space left"):
+        llamacpp.main([*more, "--program", program])
+    assert not began(pids[0])
+
+
+def test_whether_it_is_ready_is_asked_without_a_proxy(program, port, monkeypatch):
+    asked: list[str] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever).start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        assert llamacpp.main(["--program", program]) == 0
+        proxy.shutdown()
+    assert asked == []
 
 
 def test_in_the_foreground_it_stays_and_can_be_stopped_from_elsewhere(program, port, tmp_path):

@@ -23,6 +23,7 @@ STOP_S = 20.0
 POLL_S = 0.25
 SAY_EVERY_S = 10.0
 LOG_LINES = 15
+DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy for the web is none for this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,14 @@ def start(program: Program) -> None:
     say(f"starting {program.about}; log: {program.log}")
     with program.log.open("wb") as log:
         process = _spawn(program, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    _remember(program, process.pid)
+    moment = began(process.pid)
     try:
+        _remember(program, Running(process.pid, moment, program.about))
         _wait_until_ready(program, process)
-    except BaseException:  # Ctrl-C too: what is not ready is of no use to anybody
-        _end(process.pid)
+    except (
+        BaseException
+    ):  # Ctrl-C and a full disk too: what is not ready, or cannot be stopped, is of no use to anybody
+        _end(process.pid, moment)
         process.wait()
         program.record.unlink(missing_ok=True)
         raise
@@ -87,11 +91,15 @@ def run(program: Program) -> int:
         return 0
     say(f"starting {program.about} at {program.url}{program.path}; Ctrl-C ends it")
     process = _spawn(program)
-    _remember(program, process.pid)
     try:
+        _remember(program, Running(process.pid, began(process.pid), program.about))
         return process.wait()
     except KeyboardInterrupt:  # which the program gets too
         return process.wait()
+    except OSError:  # what is not remembered cannot be stopped from elsewhere
+        process.terminate()
+        process.wait()
+        raise
     finally:
         program.record.unlink(missing_ok=True)
 
@@ -100,11 +108,12 @@ def stop(name: str, port: int) -> bool:
     """End the one that was started under that name and port; False, and says so, if there is none."""
     program = Program(name, port, (), "")
     running = running_of(program)
-    program.record.unlink(missing_ok=True)
     if running is None:
+        program.record.unlink(missing_ok=True)
         say(f"no {name} that was started here runs on port {port}")
         return False
-    _end(running.pid)
+    _end(running.pid, running.began)
+    program.record.unlink(missing_ok=True)
     say(f"stopped {running.about}, process {running.pid}")
     return True
 
@@ -115,7 +124,7 @@ def running_of(program: Program) -> Running | None:
         running = Running(**json.loads(program.record.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    return running if began(running.pid) == running.began else None
+    return running if running.began and began(running.pid) == running.began else None
 
 
 def began(pid: int) -> str:
@@ -165,9 +174,9 @@ def _spawn(program: Program, **how: object) -> "subprocess.Popen[bytes]":
         raise UserError(f"{program.command[0]} cannot be run: {error.strerror}.") from error
 
 
-def _remember(program: Program, pid: int) -> None:
+def _remember(program: Program, running: Running) -> None:
     program.record.parent.mkdir(parents=True, exist_ok=True)
-    program.record.write_text(json.dumps(asdict(Running(pid, began(pid), program.about))), encoding="utf-8")
+    program.record.write_text(json.dumps(asdict(running)), encoding="utf-8")
 
 
 def _wait_until_ready(program: Program, process: "subprocess.Popen[bytes]") -> None:
@@ -186,7 +195,7 @@ def _wait_until_ready(program: Program, process: "subprocess.Popen[bytes]") -> N
 
 def _is_healthy(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5.0) as reply:
+        with DIRECTLY.open(f"{url}/health", timeout=5.0) as reply:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):  # not there yet, or 503 while it loads
         return False
@@ -196,15 +205,16 @@ def _tail(path: Path, lines: int = LOG_LINES) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
-def _end(pid: int) -> None:
-    """SIGTERM to the process and what it started, SIGKILL to what is left after a while."""
+def _end(pid: int, moment: str) -> None:
+    """SIGTERM to the process that began at the `moment`, and to what it started; after a while SIGKILL, if it is still
+    there."""
     for number in (signal.SIGTERM, signal.SIGKILL):
+        if not moment or began(pid) != moment:  # it has ended, whoever may have its number now
+            return
         _signal(pid, number)
         deadline = time.monotonic() + STOP_S
-        while began(pid) and time.monotonic() < deadline:
+        while began(pid) == moment and time.monotonic() < deadline:
             time.sleep(0.05)
-        if not began(pid):
-            return
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
