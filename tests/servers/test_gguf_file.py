@@ -48,7 +48,7 @@ def test_a_file_here_and_the_packaged_model_need_no_network(tmp_path, monkeypatc
     assert gguf_file("smollm2-135m") == packaged_file("smollm2-135m")
 
 
-@pytest.mark.parametrize("name", ["missing.gguf", "qwen", "a/b/c"])
+@pytest.mark.parametrize("name", ["missing.gguf", "qwen", "a/b/c", "./weights/missing.gguf", "../weights/missing.gguf"])
 def test_a_name_that_is_nothing_lists_those_that_are(name: str):
     with pytest.raises(UserError, match=r"JUDGE_MODEL is .*Known: qwen2\.5:3b.*owner/repository:Q8_0"):
         gguf_file(name)

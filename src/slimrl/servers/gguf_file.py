@@ -17,7 +17,7 @@ from slimrl.models.store import cache_root, file_sha256, say
 from slimrl.servers.settings import KNOWN
 
 QUANTISATION = "Q4_K_M"
-REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 PART = re.compile(r"-0*(\d+)-of-0*(\d+)\.gguf$", re.IGNORECASE)
 
 
