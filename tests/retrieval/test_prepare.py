@@ -65,6 +65,20 @@ def test_a_changed_file_is_noticed_and_a_corpus_of_files_is_named(tmp_path):
     assert next(prepare_corpus(directory, source, Bars(), rebuild=True).titles()) == ("a", "A, and more")
 
 
+def test_a_file_of_a_folder_that_got_another_name_is_noticed(tmp_path):
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    for name in "ab":
+        (pages / f"{name}.md").write_text("# A page")
+    source, directory = Source(str(pages)), tmp_path / "data"
+    prepare_corpus(directory, source, Bars())
+    (pages / "a.md").rename(pages / "c.md")
+    with pytest.raises(UserError, match=r"2 files, 16 bytes.*--rebuild`"):
+        prepare_corpus(directory, source, Bars())
+    (pages / "c.md").rename(pages / "a.md")
+    assert prepare_corpus(directory, source, Bars()).page("a") is not None
+
+
 def test_a_directory_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot be written to .* name another directory"):

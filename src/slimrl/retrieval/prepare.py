@@ -1,7 +1,8 @@
 """A corpus and its index in one directory: made if they are not there, finished if they were interrupted."""
 
+import hashlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,8 @@ class Source:
         files = files_of(path)
         facts = [file.stat() for file in files]
         size, newest = sum(fact.st_size for fact in facts), max((fact.st_mtime_ns for fact in facts), default=0)
-        return f"{path.resolve()}, {len(files)} files, {size} bytes, {newest}"
+        stamp = f"{path.resolve()}, {len(files)} files, {size} bytes, {newest}"
+        return f"{stamp}, {_digest(path, files)}" if path.is_dir() else stamp
 
     def command(self, directory: Path) -> str:
         """What makes the corpus and its index in the directory, on a command line."""
@@ -51,6 +53,13 @@ class Source:
         if self.name == GENERATED:
             return Encyclopedia(self.num_pages, self.seed).pages()
         return read_pages(self.name, "`corpus`")
+
+
+def _digest(folder: Path, files: Sequence[Path]) -> str:
+    """Of names, which are pages' ids, and of sizes and times: one file may go, and an older one come."""
+    facts = ((file.relative_to(folder).as_posix(), file.stat()) for file in files)
+    text = repr([(name, fact.st_size, fact.st_mtime_ns) for name, fact in facts])
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild: bool = False) -> Corpus:
