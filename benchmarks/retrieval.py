@@ -76,7 +76,16 @@ def main() -> None:
     print(f"\n{table(content)}")
     write_result(arguments.output, facts, content, {str(arguments.directory): "DIRECTORY"})
     if not arguments.keep:
-        shutil.rmtree(arguments.directory)
+        delete_what_was_built(arguments.directory, arguments.sizes)
+
+
+def delete_what_was_built(directory: Path, sizes: Sequence[int]) -> None:
+    """And nothing else: the directory may be one where other things lie."""
+    for num_pages in sizes:
+        shutil.rmtree(directory / str(num_pages))
+    (directory / "verdicts.sqlite").unlink()
+    if not any(directory.iterdir()):
+        directory.rmdir()
 
 
 def stage(arguments: argparse.Namespace, name: str, directory: Path, num_pages: int = 0) -> Side:

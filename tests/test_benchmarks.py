@@ -126,3 +126,14 @@ def test_sizes_that_were_not_run_lie_on_a_line_through_the_nearest_two(script: S
     assert between["from"] == [1_000, 10_000] and beyond["from"] == [10_000, 100_000]
     assert between["shown"]["opening s"] == 6.0 and beyond["shown"]["opening s"] == 1004.0
     assert between["shown"]["search p50 ms"] == 1.3 and beyond["shown"]["search p50 ms"] == 4.0
+
+
+def test_only_what_was_built_is_deleted(script: Script, tmp_path: Path) -> None:
+    retrieval = script("retrieval")
+    for directory in (tmp_path / "mine", tmp_path / "own"):
+        (directory / "1000" / "chroma").mkdir(parents=True)
+        (directory / "verdicts.sqlite").touch()
+    (tmp_path / "mine" / "notes.md").touch()
+    for directory in (tmp_path / "mine", tmp_path / "own"):
+        retrieval.delete_what_was_built(directory, [1000])
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine", tmp_path / "mine" / "notes.md"]
