@@ -27,6 +27,8 @@ from slimrl.environments.match import f1, matches, normalised
         ("around 44 years", "44", "For how many years did it last?"),
         ("Handel, George Frideric", "George Frideric Handel", ""),  # the same words in any order
         ("George Handel", "George Frideric Handel", ""),  # nearly the same words
+        ("-5", "\u22125", ""),
+        ("in 1914-1918", "1914-1918", ""),
     ],
 )
 def test_the_same_said_otherwise_is_right(answer: str, reference: str, question: str):
@@ -56,6 +58,9 @@ def test_the_same_said_otherwise_is_right(answer: str, reference: str, question:
         ("1,874", "874"),
         ("eight", "7"),
         ("not found", "1874"),
+        ("-5", "5"),
+        ("Bach, George Handel", "George Handel"),  # a name more, of which f1 would be 0.8
+        ("Rome, Nathaniel Shilkret", "Nathaniel Shilkret"),
     ],
 )
 def test_something_else_is_wrong(answer: str, reference: str):
@@ -69,6 +74,18 @@ def test_any_reference_counts():
 
 def test_the_words_of_the_question_are_no_answer():
     assert not matches("Ada Hemkra was born in the town", ["Rome"], "In which town was Ada Hemkra born?")
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "question"),
+    [
+        ("Washington, Rome", "Rome", "In which town was Ada born?"),
+        ("George", "George Washington", "Who was the first president?"),
+        ("Andes, Howard", "Howard", "How did Ada and Bob die?"),
+    ],
+)
+def test_a_short_word_of_the_question_does_not_allow_every_longer_one(answer: str, reference: str, question: str):
+    assert not matches(answer, [reference], question)
 
 
 def test_how_many_words_must_be_the_same_can_be_set():

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 ARTICLES = frozenset({"a", "an", "the"})
 SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[,\u2009\u202f ](?=\d{3}(?!\d))")
-WORD = re.compile(r"[^\W_]+(?:[.']\w+)*")
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+SAME = str.maketrans("\u2019\u2212", "'-")
+WORD = re.compile(r"(?:(?<!\S)-(?=\d))?[^\W_]+(?:[.']\w+)*")  # with the sign of a number, which no range has
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 NUMBER_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty"
@@ -30,21 +31,21 @@ FILLER_WORDS = (
 )
 FILLERS = frozenset(FILLER_WORDS.split())
 MAX_BESIDE = 12  # words beside the reference's that an answer may have, as in "It was founded in 1874"
-MIN_STEM, STEM = 3, 4  # letters that words of a family share, more or less
+MIN_STEM, STEM = 3, 4  # letters that words of a family share; a shorter word is only itself, or has an end of its verb
 MIN_F1 = 0.8
 
 
 def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
     """Whether the answer says one of the references: the same words, a phrase around them whose other words are fillers
-    or the question's, or nearly the same words in any order (`f1` of `min_f1` or more). In all three, its numbers, and
-    the words that turn an answer round, must be the reference's.
+    or the question's, or nearly the same words in any order (`f1` of `min_f1` or more, and beside them nothing of
+    weight). In all three, its numbers, and the words that turn an answer round, must be the reference's.
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
     >>> matches("Ada was born in Rome", ["Rome"], "Where was Ada born?"), matches("Rome, Bari", ["Rome"])
     (True, False)
     """
-    words, asked = normalised(answer), _stems(normalised(question))
+    words, asked = normalised(answer), _families(normalised(question))
     light = [_is_light(word, asked) for word in words]
     for reference in references:
         whole = normalised(reference)
@@ -58,7 +59,7 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
 def normalised(text: str) -> list[str]:
     """The words in lower case, without accents, articles, punctuation and the separators of thousands; numbers up to
     twenty in digits."""
-    plain = unicodedata.normalize("NFKD", SEPARATOR_IN_NUMBER.sub("", text.casefold().replace("\u2019", "'")))
+    plain = unicodedata.normalize("NFKD", SEPARATOR_IN_NUMBER.sub("", text.casefold().translate(SAME)))
     words = WORD.findall("".join(character for character in plain if not unicodedata.combining(character)))
     return [NUMBERS.get(word, word) for word in words if word not in ARTICLES]
 
@@ -77,13 +78,13 @@ def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
 def _says(words: list[str], light: list[bool], wanted: list[str], min_f1: float) -> bool:
     if not words or not wanted or _decisive(words) != _decisive(wanted):
         return False
-    return words == wanted or _is_phrase(words, light, wanted) or f1(words, wanted) >= min_f1
+    return words == wanted or _is_phrase(words, light, wanted) or _is_nearly(words, light, wanted, min_f1)
 
 
-def _is_light(word: str, asked: tuple[str, ...]) -> bool:
+def _is_light(word: str, asked: re.Pattern[str]) -> bool:
     """Whether a word says nothing by itself, or nothing that the question has not said. A number always says
     something."""
-    return not NUMBER.fullmatch(word) and (word in FILLERS or word.startswith(asked))
+    return not NUMBER.fullmatch(word) and (word in FILLERS or asked.match(word) is not None)
 
 
 def _decisive(words: Sequence[str]) -> Counter[str]:
@@ -99,6 +100,15 @@ def _is_phrase(words: list[str], light: list[bool], wanted: list[str]) -> bool:
     return any(all(light[:place] + light[place + size :]) for place in found)
 
 
-def _stems(question: Sequence[str]) -> tuple[str, ...]:
-    """What the question's words begin with: "founded" allows "founder"."""
-    return tuple({word[:STEM] for word in question if len(word) >= MIN_STEM})
+def _is_nearly(words: list[str], light: list[bool], wanted: list[str], min_f1: float) -> bool:
+    """Whether enough words are the same. Another name beside a short reference would leave enough."""
+    beside = (word for word, is_light in zip(words, light, strict=True) if not is_light)
+    return f1(words, wanted) >= min_f1 and all(word in wanted for word in beside)
+
+
+def _families(question: Sequence[str]) -> re.Pattern[str]:
+    """The question's words and their families: "founded" allows "founder" and "die" allows "died", but "was" does not
+    allow "Washington"."""
+    long = {re.escape(word[:STEM]) for word in question if len(word) >= STEM}
+    short = {f"{re.escape(word)}(?:s|d|ed)?$" for word in question if MIN_STEM <= len(word) < STEM}
+    return re.compile("|".join(sorted(long | short)) or "(?!)")
