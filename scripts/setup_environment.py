@@ -17,6 +17,7 @@ from dotenv import load_dotenv
 
 from slimrl.environments.wiki_search import directory_of
 from slimrl.errors import UserError
+from slimrl.launch.wiki import Variables
 from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
@@ -26,6 +27,7 @@ from slimrl.servers.sandbox import build_image
 
 def main() -> None:
     load_dotenv()
+    variables = Variables.of(os.environ)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--corpus",
@@ -33,12 +35,14 @@ def main() -> None:
         help="`generated` (the default), a .jsonl or .parquet file with the columns id, title and content, a folder of "
         "markdown, a MediaWiki dump (.xml, .xml.bz2), or a data set on the Hub",
     )
-    parser.add_argument("--num-pages", type=int, default=1000, help="of a generated corpus")
+    parser.add_argument(
+        "--num-pages", type=int, default=variables.num_pages, help="of a generated corpus (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of a generated corpus")
     parser.add_argument("--embedder", default=DEFAULT, help="model of sentence-transformers, or a directory with one")
     parser.add_argument(
         "--data-dir",
-        default=os.environ.get("DATA_DIR", ""),
+        default=variables.data_dir,
         help="where it goes; by default $DATA_DIR, or the cache, where the environment looks by itself",
     )
     parser.add_argument("--skip-index", action="store_true", help="write the corpus alone")
@@ -59,15 +63,15 @@ def set_up(arguments: argparse.Namespace) -> None:
     if arguments.docker_only:
         build_image()
         return
-    num_pages = 10 if os.environ.get("DEV") == "1" else arguments.num_pages
-    source, console, began = Source(arguments.corpus, num_pages, arguments.seed), RunConsole(), time.monotonic()
+    source = Source(arguments.corpus, arguments.num_pages, arguments.seed)
+    console, began = RunConsole(), time.monotonic()
     directory = directory_of(source, arguments.data_dir)
     corpus = prepare_corpus(directory, source, console.progress, arguments.rebuild)
     console.note(f"{len(corpus):,} pages in {corpus.path}")
     if not arguments.skip_index:
         with no_progress_bars():
             embedder = SentenceEmbedder(arguments.embedder)
-        prepare_index(directory, corpus, embedder, console.progress, arguments.rebuild)
+        prepare_index(directory, corpus, embedder, console.progress, arguments.rebuild).close()
         console.note(f"index of their titles in {directory / 'chroma'}, {time.monotonic() - began:.0f} s")
 
 

@@ -23,7 +23,7 @@ def test_it_builds_once_and_says_how_to_build_another(tmp_path):
     assert first.returncode == 0, first.stderr
     assert "30 pages in" in first.stdout and "index of their titles in" in first.stdout
     before = (tmp_path / "corpus.sqlite").stat().st_mtime_ns
-    assert run(tmp_path, "--num-pages", "30").returncode == 0
+    assert run(tmp_path, "--num-pages", "30", DEV="1").returncode == 0
     assert (tmp_path / "corpus.sqlite").stat().st_mtime_ns == before
     other = run(tmp_path, DEV="1")
     assert other.returncode == 1 and "Traceback" not in other.stderr
