@@ -60,6 +60,7 @@ def test_a_call_is_made_with_its_arguments(text: str, result: str):
         ("search_pages(7)", "must be text in quotes, not 7"),
         ('join("a", second=None)', "`second` must be text"),
         ("search_pages(f'x')", "this is no call"),
+        ('search_pages("\\ud800")', "has half of a surrogate pair"),
         ("lambda: 0", "this is no call"),
     ],
 )

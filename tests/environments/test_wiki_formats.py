@@ -126,6 +126,7 @@ def test_questions_of_two_hops_are_solved_too(made: Made, way: str):
         ("read_section", "nobody", "is no section id, which is `page_id:section`"),
         ("read_section", ":", "there is no page ``. Did you mean `"),
         ("read_section", "\u05e9\U0001f98a:\x00", "there is no page"),
+        *((tool, 1001 * ":", "has 1001 characters; 1000 are allowed") for tool in NAMES),
     ],
 )
 def test_a_tools_error_is_text_and_the_episode_goes_on(made: Made, way: str, tool: str, argument: str, text: str):
@@ -147,8 +148,13 @@ def mistakes(way: str) -> list[tuple[str, str]]:
     match way:
         case "tags":
             own = [("<tool>search_pages(</tool>", "no call"), ("<tool></tool>", "no call"), ("<tool>x", "neither a")]
+            own += [(f'<tool>{tool}("\\ud800:x")</tool>', "half of a surrogate pair") for tool in NAMES]
         case "native":
             own = [
+                (
+                    '<tool_call>{"name": "search_pages", "arguments": "{\\"query\\": \\"\\\\ud800\\"}"}</tool_call>',
+                    "surrogate",
+                ),
                 ("<tool_call>nonsense</tool_call>", "no call"),
                 ('<tool_call>{"name": "search_pages"', "no call"),
                 ('<tool_call>{"name": 7}</tool_call>', "no call"),

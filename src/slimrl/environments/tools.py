@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from slimrl.errors import nearest
+from slimrl.models.text import is_writable
 from slimrl.types import Message
 
 Tool = Callable[..., Any]
@@ -46,6 +47,8 @@ def arguments_of(
     for parameter, value in bound.arguments.items():
         if not isinstance(value, str):
             raise ToolError(f"{name}: `{parameter}` must be text in quotes, not {value!r:.80}.")
+        if not is_writable(value):
+            raise ToolError(f"{name}: `{parameter}` has half of a surrogate pair, which is no text: {value!r:.80}.")
     return tuple(bound.arguments.values())
 
 

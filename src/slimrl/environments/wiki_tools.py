@@ -10,6 +10,7 @@ from slimrl.retrieval.pages import Page
 from slimrl.retrieval.sections import key_of, listing, section_text, sections_of, split_section_id
 
 Rows = list[dict[str, str]]
+MAX_CHARS = 1000  # of an argument; a program may pass a million, and have the host at work long after it was ended
 
 
 class WikiTools:
@@ -35,6 +36,7 @@ class WikiTools:
 
         Returns [{"page_id": ..., "title": ...}, ...], the nearest first.
         """
+        _check_length("search_pages", query)
         if not query.strip():
             raise ToolError("search_pages: the query is empty.")
         return [{"page_id": page_id, "title": title} for page_id, title in self._found(query)]
@@ -44,6 +46,7 @@ class WikiTools:
 
         Returns [{"section_id": ..., "section_name": ...}, ...].
         """
+        _check_length("view_sections", page_id)
         return listing(self._page(page_id))
 
     def read_section(self, section_id: str) -> str:
@@ -51,6 +54,7 @@ class WikiTools:
 
         Returns its text. The section `page_id:full` is the whole page.
         """
+        _check_length("read_section", section_id)
         if ":" not in section_id:
             raise ToolError(f"read_section: {section_id!r:.100} is no section id, which is `page_id:section`.")
         split = split_section_id(section_id, self._corpus)
@@ -81,3 +85,8 @@ class WikiTools:
         found = [found_id for found_id, _ in self._found(page_id.replace("_", " ").strip() or "?")]
         near = (difflib.get_close_matches(page_id, found, 1, cutoff=0.0) or found)[0]
         return ToolError(f"there is no page `{page_id:.100}`. Did you mean `{near}`?")
+
+
+def _check_length(tool: str, argument: str) -> None:
+    if len(argument) > MAX_CHARS:
+        raise ToolError(f"{tool}: {argument!r:.50} has {len(argument)} characters; {MAX_CHARS} are allowed.")
