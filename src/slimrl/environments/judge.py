@@ -27,6 +27,7 @@ from slimrl.types import Metrics
 
 VERDICT = re.compile(r"[\W_]*(yes|no)[\W_]*", re.IGNORECASE)
 THOUGHTS = re.compile(r"^.*</think>", re.DOTALL)  # of a model that thinks before it speaks
+TAG = re.compile(r"<(?=\s*/?\s*response)", re.IGNORECASE)
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
 Question: {question}
@@ -132,7 +133,7 @@ class LLMJudge:
             return Verdict(False)
         if len(response) > MAX_RESPONSE_CHARS:
             response = f"{response[:MAX_RESPONSE_CHARS]} [...]"
-        response = response.replace("</response>", "")
+        response = TAG.sub("[", response)  # nothing is taken out: what stands around it might be a tag then
         prompt = PROMPT.format(question=question, references="\n".join(references), response=response)
         return await self._thread.run(self._judge(self._server.body(prompt)))
 

@@ -18,6 +18,7 @@ MAX_REPLY_BYTES = 1 << 20
 MAX_BACKOFF_S = 8.0
 BUSY = frozenset({429, 503, 529})
 PASSING = frozenset({408, 500, 502, 504})
+OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")  # of a request: not for `extra`
 SWITCH_S = 120.0  # weights go to the memory of the CPU and back
 
 
@@ -58,6 +59,8 @@ class JudgeServer:
         ):
             if value <= 0:
                 raise UserError(f"judge: `{name}` must be more than 0, not {value}.")
+        if own := [name for name in OWN_FIELDS if name in self.extra]:
+            raise UserError(f"judge: `{own[0]}` in `extra` has no effect or the wrong one: the judge sets it itself.")
 
     @property
     def root(self) -> str:
