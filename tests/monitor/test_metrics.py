@@ -47,6 +47,8 @@ def test_unregistered_name_is_an_error_that_names_a_known_one(name):
 def test_only_machine_dependent_groups_may_differ_after_a_resume():
     assert is_reproducible("reward/mean")
     assert is_reproducible("drop/timeout")
+    judged = ("env/judge_s", "env/judge_cached", "held_out/judge_s_greedy", "held_out/judge_cached_sampled_0.7")
+    assert not any(map(is_reproducible, judged))
     assert not any(is_reproducible(name) for name in ("time/step_s", "perf/prefill_tokens", "memory/peak_gb"))
 
 
