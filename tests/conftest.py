@@ -11,6 +11,9 @@ os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")  # li
 import pytest
 import torch
 
+from slimrl.retrieval.corpus import Corpus
+from slimrl.retrieval.embedding import Embedder
+from slimrl.retrieval.index import TitleIndex
 from tests.tiny import tiny_model_dir
 
 
@@ -28,6 +31,22 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         cache = tmp_path_factory.mktemp("cache")
         patch.setenv("SLIMRL_CACHE", str(cache))
         yield cache
+
+
+@pytest.fixture(autouse=True)
+def indexes_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Many more are opened here than in any command, and a process may only have some thousand files open."""
+    opened: list[TitleIndex] = []
+
+    class Remembered(TitleIndex):
+        def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
+            super().__init__(directory, corpus, embedder)
+            opened.append(self)
+
+    monkeypatch.setattr("slimrl.retrieval.prepare.TitleIndex", Remembered)
+    yield
+    for index in opened:
+        index.close()
 
 
 @pytest.fixture(scope="session")

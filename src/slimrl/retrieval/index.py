@@ -56,9 +56,13 @@ class TitleIndex:
         _check(directory, _origin(corpus, embedder), command)
         if not is_whole(directory):
             raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
-        self._collection = _opened(directory / WHOLE, len(corpus), command)
+        self._client, self._collection = _opened(directory / WHOLE, len(corpus), command)
         self._embedder = embedder
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
+
+    def close(self) -> None:
+        """Let go of Chroma's files, some dozens of them, which it would keep open to the end of the process."""
+        self._client.close()
 
     def _search(self, query: str, num_results: int = NUM_RESULTS) -> tuple[tuple[str, str], ...]:
         """(page id, title) of the pages with the nearest titles, nearest first."""
@@ -170,7 +174,8 @@ def _check(directory: Path, origin: Origin, command: str) -> None:
         )
 
 
-def _opened(directory: Path, num_pages: int, command: str) -> Any:
+def _opened(directory: Path, num_pages: int, command: str) -> tuple[Any, Any]:
+    """The client and its collection."""
     try:
         with ExitStack() as closed_unless_opened:
             client = closed_unless_opened.enter_context(_client(directory))
@@ -181,7 +186,7 @@ def _opened(directory: Path, num_pages: int, command: str) -> Any:
         raise UserError(f"the index in {directory} is damaged ({error}): run `{command} --rebuild`.") from error
     if count != num_pages:
         raise UserError(f"the index in {directory} has {count} of {num_pages} pages: run `{command} --rebuild`.")
-    return collection
+    return client, collection
 
 
 def _client(directory: Path) -> Any:

@@ -115,7 +115,9 @@ class Process:
         self._process.kill()
         self._process.wait()
         if self._inner >= 0:
-            select.select([self._inner], [], [], _END_S)
+            ended = select.poll()  # select() knows no descriptor above 1,023
+            ended.register(self._inner, select.POLLIN)
+            ended.poll(_END_S * 1000)
         self._stdout.stop()
         self._stderr.stop()
         for stream in (self._process.stdout, self._process.stderr):
