@@ -84,7 +84,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     evaluations: dict[str, dict[str, Evaluation]] = {}
     for name in (config.model.name, *config.baselines):
         held_out = HeldOut(plan, _contestant(config, name, model, console), output_dir, console)
-        slug = MODEL if name == config.model.name else f"vs_{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}"
+        slug = MODEL if name == config.model.name else _slug(name)
         if name in SCRIPTS:
             evaluations[name] = {SCRIPTED: held_out.play(slug, name, samplings[0], SCRIPTED)}
         else:
@@ -113,9 +113,20 @@ def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
         raise UserError(
             f"`{twice}` stands twice among `model.name` and `baselines`: it cannot be compared with itself."
         )
+    slugs = [_slug(name) for name in config.baselines]
+    if alike := [name for name in config.baselines if slugs.count(_slug(name)) > 1]:
+        raise UserError(
+            f"the `baselines` {' and '.join(alike)} would have the same files, {_slug(alike[0])}_...: evaluate them "
+            "one at a time, each with an `--output_dir` of its own."
+        )
     for name in config.baselines:
         if name in SCRIPTS:
             SCRIPTS[name](asked.taskset, asked.task, config.seed)
+
+
+def _slug(name: str) -> str:
+    """What the files of a baseline are called."""
+    return f"vs_{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}"
 
 
 def _contestant(
