@@ -56,6 +56,14 @@ def test_evaluation_stands_beside_baselines(few_pages, tiny_dir: Path):
     )
 
 
+def test_few_pages_are_asked_about_as_far_as_they_go(few_pages, tiny_dir: Path):
+    flags = ["--model", str(tiny_dir), "--max_new_tokens", "8", "--max_turns", "2", "--baselines", ""]
+    assert evaluate([*flags, "--model.dtype", "float32"], few_pages) == 0
+    (run_dir,) = Path("runs").iterdir()
+    results = json.loads((run_dir / "results.json").read_text())
+    assert results["evaluations"][str(tiny_dir)]["greedy"]["reward"]["num"] == 2
+
+
 def test_more_questions_than_there_are_is_told(few_pages, tiny_dir: Path):
     with pytest.raises(UserError, match="10 pages give only"):
         evaluate(["--model", str(tiny_dir), "--num_samples", "500"], few_pages)

@@ -28,6 +28,7 @@ FEW_PAGES = 10  # with DEV=1
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
 NUM_HELD_OUT = 20
+NUM_EVALUATED, FEW_EVALUATED = 100, 2  # few with DEV=1: more than 30 questions its pages do not give
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
     """The command line of `rl` that is this training."""
     rollouts = options.num_rollouts
-    num_held_out = 2 if variables.is_dev else NUM_HELD_OUT
+    num_held_out = FEW_EVALUATED if variables.is_dev else NUM_HELD_OUT
     env = environment(options, variables, num_train=options.num_samples, num_test=num_held_out)
     settings = {
         "max_steps": options.num_samples * options.num_epochs,
@@ -178,7 +179,8 @@ def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", default="smollm2-135m", help="a Hub id, a directory such as RUN/weights/step_3")
     parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
-    parser.add_argument("--num_samples", type=int, default=100, help="questions")
+    num_samples = FEW_EVALUATED if variables.is_dev else NUM_EVALUATED
+    parser.add_argument("--num_samples", type=int, default=num_samples, help="questions")
     parser.add_argument("--max_turns", type=int, default=10, help="replies of the model to a question")
     parser.add_argument("--max_new_tokens", type=int, default=200, help="tokens of a reply")
     parser.add_argument(
