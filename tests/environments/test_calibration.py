@@ -38,6 +38,7 @@ def test_kappa_is_agreement_beyond_chance():
     assert confusion.agreement.mean == 0.7 and confusion.kappa.mean == pytest.approx(0.4)
     assert confusion.kappa.low < 0.4 < confusion.kappa.high
     assert Confusion(5, 0, 0, 5).kappa.mean == 1.0
+    assert all(math.isnan(Confusion(num, 0, 0, 7).kappa.low) for num in (3, 5, 20))  # which says nothing of its spread
     assert Confusion(0, 5, 5, 0).kappa.mean == -1.0
     assert Confusion(5, 5, 5, 5).kappa.mean == 0.0
 

@@ -38,13 +38,18 @@ def test_same_values_give_the_same_interval():
 def test_zeros_and_ones_get_a_proportion_interval():
     assert estimate_mean([0.0] * 20) == wilson(0, 20)
     assert estimate_mean([1, 0, 1, 1]) == wilson(3, 4)
-    assert estimate_mean([0.5] * 20).high == 0.5
 
 
 def test_one_value_has_no_interval():
     estimate = estimate_mean([0.3])
     assert estimate.mean == 0.3
     assert math.isnan(estimate.low)
+    assert estimate.interval == "none"
+
+
+def test_equal_values_have_no_interval():
+    estimate = estimate_mean([0.7] * 20)
+    assert estimate.mean == pytest.approx(0.7, abs=1e-15) and estimate.num == 20
     assert estimate.interval == "none"
 
 

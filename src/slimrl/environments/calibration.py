@@ -48,7 +48,7 @@ class Confusion:
     @property
     def kappa(self) -> Estimate:
         """Agreement beyond chance, with the percentile bootstrap's interval over the responses; nan where judge and
-        labels leave nothing to chance, or there is no verdict."""
+        labels leave nothing to chance, or there is no verdict, and without an interval where all agree."""
         counts = np.array([self.true_yes, self.false_yes, self.false_no, self.true_no], dtype=np.float64)
         value = float(cohens_kappa(counts[None])[0])
         if math.isnan(value):
@@ -57,6 +57,8 @@ class Confusion:
         rng = np.random.default_rng(0)
         resampled = cohens_kappa(rng.multinomial(self.num, counts / self.num, size=NUM_RESAMPLES).astype(np.float64))
         low, high = np.nanquantile(resampled, [0.025, 0.975])
+        if high - low < 1e-9:  # judge and labels agree everywhere, and so does every resample
+            low = high = math.nan
         return Estimate(value, float(low), float(high), self.num)
 
 

@@ -14,7 +14,7 @@ Z_95 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean of `num` values and its 95% confidence interval, which is nan where one value cannot give one."""
+    """A mean of `num` values and its 95% confidence interval, which is nan where the values cannot give one."""
 
     mean: float
     low: float
@@ -41,12 +41,13 @@ def estimate_mean(values: Sequence[float]) -> Estimate:
 def bootstrap(values: Sequence[float]) -> Estimate:
     """Percentile bootstrap (Efron 1979), resampled with a fixed seed. Keeps within the range of the values.
 
-    Needs some tens of values to cover what it claims; with very few it is too narrow.
+    Needs some tens of values to cover what it claims; with very few it is too narrow. Without an interval (nan) where
+    all values are equal: a resample of them has no spread, and says nothing of how much they might have differed.
     """
     values_N = np.asarray(values, dtype=np.float64)
     num = len(values_N)
     mean = math.fsum(values) / num
-    if num == 1:
+    if len(set(values)) == 1:
         return Estimate(mean, math.nan, math.nan, num)
     rng = np.random.default_rng(0)
     means: list[np.ndarray] = []
@@ -68,15 +69,9 @@ def wilson(successes: int, num: int) -> Estimate:
 
 
 def paired_difference(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """The mean of `values - others`, where equal places belong together, with a bootstrap interval.
-
-    Without an interval (nan) where all differences are equal: a resample of them has no spread, and says nothing of how
-    much they might have differed.
-    """
+    """The mean of `values - others`, where equal places belong together, with a bootstrap interval."""
     differences = [value - other for value, other in zip(values, others, strict=True)]
     _check(differences)
-    if len(set(differences)) == 1:
-        return Estimate(differences[0], math.nan, math.nan, len(differences))
     return bootstrap(differences)
 
 
