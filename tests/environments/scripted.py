@@ -123,6 +123,8 @@ class Misbehaves:
                 return Turn(done=False, messages=["go on"])
             case "message content is a list":
                 return Turn(done=False, messages=[{"role": "user", "content": ["go on"]}])
+            case "message content is half a pair":
+                return Turn(done=False, messages=[{"role": "user", "content": "go \ud83e on"}])
             case "waits for ever":
                 await asyncio.Event().wait()
             case "polls for ever":

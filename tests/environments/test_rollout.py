@@ -152,6 +152,7 @@ DROPS = {
     "message without content": ("environment_error", "a message needs a role"),
     "message is text": ("environment_error", "a message needs a role"),
     "message content is a list": ("environment_error", "a message needs a role"),
+    "message content is half a pair": ("environment_error", "a message needs a role"),
 }
 
 

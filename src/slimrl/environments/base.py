@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 from slimrl.errors import UserError, nearest
+from slimrl.models.text import is_writable
 from slimrl.types import Message, Rollout, Split, Task
 
 # Built-in environments: id -> module:class, imported only when asked for.
@@ -174,9 +175,10 @@ def _conversation(name: str, call: Callable[[], list[Any]]) -> list[Message]:
 
 
 def is_message(value: object) -> bool:
-    """Whether it is a role and a text, as templates need."""
+    """Whether it is a role and a text, as templates need. Half of a surrogate pair is no text to a tokenizer."""
     fields = value if isinstance(value, dict) else {}
-    return isinstance(fields.get("role"), str) and isinstance(fields.get("content"), str)
+    texts = fields.get("role"), fields.get("content")
+    return all(isinstance(text, str) and is_writable(text) for text in texts)
 
 
 def _called(name: str, call: Callable[[], list[Any]]) -> list[Any]:
