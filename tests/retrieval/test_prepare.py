@@ -8,6 +8,7 @@ import pytest
 from filelock import FileLock
 
 from slimrl.errors import UserError
+from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
 from tests.retrieval.test_index import Bars, Letters
 
@@ -51,6 +52,14 @@ def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
     with pytest.raises(UserError, match=f"made from another embedder than .* {setup}"):
         prepare_index(tmp_path, corpus, Letters("a model"), Bars())
     prepare_index(tmp_path, corpus, Letters("a model"), Bars(), rebuild=True)
+
+
+def test_pages_that_other_code_generated_are_stale(tmp_path, monkeypatch):
+    prepare_corpus(tmp_path, SMALL, Bars())
+    pages = list(SMALL.pages())
+    monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
+    with pytest.raises(UserError, match=r"made from generated, 20 pages, seed 0, .* --rebuild`"):
+        prepare_corpus(tmp_path, SMALL, Bars())
 
 
 def test_a_changed_file_is_noticed_and_a_corpus_of_files_is_named(tmp_path):

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -19,6 +20,7 @@ from slimrl.retrieval.progress import Progress
 from slimrl.retrieval.sources import files_of, read_pages
 
 GENERATED = "generated"
+NUM_STAMPED = 20  # pages by which the code that made a generated corpus is told from another: two of each kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,9 @@ class Source:
     def stamp(self) -> str:
         """What changes when the pages do, as far as can be told without reading them."""
         if self.name == GENERATED:
-            return f"generated, {self.num_pages} pages, seed {self.seed}"
+            # The questions come from the present code, so the pages have to come from the same.
+            first = repr(list(islice(self.pages(), NUM_STAMPED)))
+            return f"generated, {self.num_pages} pages, seed {self.seed}, {_short_hash(first)}"
         path = Path(self.name).expanduser()
         if not path.exists():
             return f"the data set {self.name}"
@@ -58,7 +62,10 @@ class Source:
 def _digest(folder: Path, files: Sequence[Path]) -> str:
     """Of names, which are pages' ids, and of sizes and times: one file may go, and an older one come."""
     facts = ((file.relative_to(folder).as_posix(), file.stat()) for file in files)
-    text = repr([(name, fact.st_size, fact.st_mtime_ns) for name, fact in facts])
+    return _short_hash(repr([(name, fact.st_size, fact.st_mtime_ns) for name, fact in facts]))
+
+
+def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
