@@ -104,7 +104,7 @@ def test_of_equal_questions_at_once_one_is_asked(tmp_path):
     assert sum(verdict.metrics["judge_cached"] for verdict in verdicts) == 7
 
 
-@pytest.mark.parametrize("response", ["", "  \n", "<think>1874</think>  "])
+@pytest.mark.parametrize("response", ["", "  \n", "<think>1874</think>  ", "<think>1874"])
 def test_an_empty_response_is_wrong_without_asking(response: str, tmp_path: Path):
     assert ask_once(NOWHERE, tmp_path / "cache.sqlite", response) is False
 

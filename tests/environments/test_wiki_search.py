@@ -68,6 +68,8 @@ def test_too_many_questions_are_refused(made: Made):
         ("I do not know.", "neither a call in <tool> tags nor an answer in <answer> tags"),
         ("", "neither a call"),
         ("<think><answer>x</answer></think>", "neither a call"),
+        ("<think>perhaps <answer>x</answer>", "neither a call"),
+        ("<think>a</think> so <think><answer>x</answer>", "neither a call"),
         ("<tool>search_pages(</tool>", "this is no call"),
         ("<tool>search('x')</tool>", "there is no tool `search`. Did you mean `search_pages`?"),
         ('<tool>search_pages("")</tool>', "the query is empty"),

@@ -26,7 +26,8 @@ from slimrl.models.store import cache_root
 from slimrl.types import Metrics
 
 VERDICT = re.compile(r"[\W_]*(yes|no)[\W_]*", re.IGNORECASE)
-THOUGHTS = re.compile(r"^.*</think>", re.DOTALL)  # of a model that thinks before it speaks
+# Of a model that thinks before it speaks. What never ends is a thought too: an answer in it was not given.
+THOUGHTS = re.compile(r"^.*</think>|<think>.*", re.DOTALL)
 TAG = re.compile(r"<(?=\s*/?\s*response)", re.IGNORECASE)
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
