@@ -24,6 +24,21 @@ def test_the_program_is_main(run: Run) -> None:
     assert run(code).stdout == "A(b=3)\n"
 
 
+def test_descriptors_of_any_number_will_do(run: Run) -> None:
+    """There are as many as a server has open, and select() knows none above 1,023."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 2048:
+        pytest.skip("this process may not have as many files open")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert run("print(1)").stdout == "1\n"
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
 def test_the_standard_library_is_there(run: Run) -> None:
     code = "import json, re, math, collections, datetime, ctypes, sqlite3, subprocess, socket, threading, asyncio"
     assert run(code).error == ""

@@ -72,6 +72,6 @@ class InferenceConfig(Config):
 
     quantization: Literal["none", "int8"] = "none"
     """`int8` samples with weights rounded to 8 bits, of which half as much has to be read: nearly twice as fast with
-    one sequence, no faster with 64, slower for long prompts. The trained weights stay as they are. Tokens then come
-    from a slightly other distribution than the trained one, which `guard/mismatch_kl` shows and importance ratios make
-    up for. Needs a CPU with Intel's AMX, bfloat16, and an architecture of llama, qwen2 or qwen3."""
+    one sequence, no faster with 64, and slower in prefilling many. The trained weights stay as they are. Tokens then
+    come from a slightly other distribution than the trained one, which `guard/mismatch_kl` shows and importance ratios
+    make up for. Needs a CPU with Intel's AMX, bfloat16, and an architecture of llama, qwen2 or qwen3."""

@@ -74,9 +74,7 @@ def start(program: Program) -> None:
     try:
         _remember(program, Running(process.pid, moment, program.about))
         _wait_until_ready(program, process)
-    except (
-        BaseException
-    ):  # Ctrl-C and a full disk too: what is not ready, or cannot be stopped, is of no use to anybody
+    except BaseException:  # Ctrl-C and a full disk too: what is not ready, or cannot be stopped, is of no use
         _end(process.pid, moment)
         process.wait()
         program.record.unlink(missing_ok=True)

@@ -84,7 +84,7 @@ void mix(const float* gates, const float* ups, bf16* to) {
     narrow(_mm512_load_ps(gate), to);
 }
 
-// The same for rows and weights of whole numbers, one tile of rows.
+// The sums of one tile of rows with a panel, both of whole numbers, brought back to their scales.
 void whole_block(const int8_t* x, int64_t K, const int8_t* panel, const char* fetch, int lines, const float* row_scales,
                  const float* scales, float* sums) {
     alignas(64) int32_t high[TILE * PANEL], low[TILE * PANEL];
@@ -156,7 +156,7 @@ float quantize(const bf16* weights, int64_t K, int8_t* numbers) {
     return scaled.scale;
 }
 
-// Where the sums of rows from `first` on with a panel go, rows of `width` numbers.
+// Writes the sums of rows from `first` on with a panel to where they belong, in rows of `width` numbers.
 void finish(const float* sums, int rows, int64_t panel, int64_t first, const Rows& given, const bf16* bias,
             int64_t width) {
     const int64_t column = panel * (given.then == GATE ? TILE : PANEL);
