@@ -165,7 +165,7 @@ class Runner:
             for number in range(self._group.rollouts)
         ]
         began = time.perf_counter()
-        rollouts = asyncio.run(run_attempts(attempts, self._player, lambda: None))
+        rollouts = asyncio.run(run_attempts(attempts, self._player))
         seconds = time.perf_counter() - began
         for rollout in rollouts:
             assert not rollout.failure, f"{rollout.failure}: {rollout.failure_detail}"

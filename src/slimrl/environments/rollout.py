@@ -6,7 +6,7 @@ Nothing is ever tokenised again. A bad episode is data, not a crash: its `Rollou
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -207,14 +207,12 @@ def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
     return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
 
 
-async def run_attempts(attempts: Sequence[Attempt], player: Player, on_done: Callable[[], None]) -> list[Rollout]:
+async def run_attempts(attempts: Sequence[Attempt], player: Player) -> list[Rollout]:
     """Play all attempts, started in order; the rollouts come in that order too."""
     places = asyncio.Semaphore(player.num_concurrent)
 
     async def play(attempt: Attempt) -> Rollout:
         async with places:
-            rollout = await run_episode(attempt, player)
-        on_done()
-        return rollout
+            return await run_episode(attempt, player)
 
     return list(await asyncio.gather(*(play(attempt) for attempt in attempts)))

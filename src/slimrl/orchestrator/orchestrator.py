@@ -90,7 +90,7 @@ class Orchestrator:
             for draw in draws
             for attempt in range(self._config.rollouts_per_example)
         ]
-        return asyncio.run(run_attempts(attempts, self._player, on_done=lambda: None))
+        return asyncio.run(run_attempts(attempts, self._player))
 
     def _sampling(self, position: int, attempt: int) -> SamplingParams:
         digest = hashlib.sha256(f"{self._seed}/{position}/{attempt}".encode()).digest()
