@@ -1,6 +1,8 @@
 """The judge against a server over loopback that replies as told: well, badly, late, or not at all."""
 
 import asyncio
+import math
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -59,6 +61,8 @@ def ask_once(url: str, cache: Path, response: str = "1874", **settings: Any) -> 
         ("no way", None),
         ("The answer is yes", None),
         ("yesno", None),
+        ("ye\u017f", None),  # a long s
+        ("no\u0302", None),  # o and a circumflex of its own
         ("yes no", None),
         ("", None),
         ("...", None),
@@ -88,6 +92,75 @@ def test_a_verdict_is_asked_for_once_and_says_that_it_was_found(tmp_path):
         ask_once(url, cache, "1873")
         ask_once(url, cache, max_tokens=5)  # asked otherwise
         assert len(asked) == 3 and len(VerdictCache(cache)) == 3
+
+
+def test_another_server_or_prompt_is_asked_whatever_the_first_said(tmp_path, monkeypatch):
+    cache = tmp_path / "cache.sqlite"
+    VerdictCache(cache).put("a key of another time", True)
+    with server(lambda asked: completion("yes")) as (one, _), server(lambda asked: completion("no")) as (two, asked):
+        assert ask_once(one, cache) is True and ask_once(two, cache) is False
+        assert ask_once(f"{one}/", cache) is True and ask_once(two, cache) is False
+        assert len(asked) == 1
+        monkeypatch.setattr("slimrl.environments.judge.PROMPT", "{question} {references} {response}: yes or no?")
+        assert ask_once(two, cache) is False and len(asked) == 2
+
+
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])
+def test_a_judge_on_this_machine_is_asked_without_a_proxy(host, variable, tmp_path, monkeypatch, no_proxies):
+    with server(lambda asked: completion("yes")) as (url, _), server(lambda asked: completion("no")) as (proxy, passed):
+        monkeypatch.setenv(variable, proxy.removesuffix("/v1"))
+        assert ask_once(url.replace("127.0.0.1", host), tmp_path / "cache") is True
+        assert passed == []
+
+
+def test_a_judge_elsewhere_is_asked_through_the_proxy_unless_told_otherwise(tmp_path, monkeypatch, no_proxies):
+    far = "http://judge.invalid/v1"
+    with server(lambda asked: completion("no")) as (proxy, passed):
+        monkeypatch.setenv("HTTP_PROXY", proxy.removesuffix("/v1"))
+        assert ask_once(far, tmp_path / "cache") is False
+        assert [one.path for one in passed] == ["http://judge.invalid/v1/chat/completions"]
+        monkeypatch.setenv("NO_PROXY", "judge.invalid")
+        with pytest.raises(RolloutError, match="judge_unreachable"):
+            ask_once(far, tmp_path / "other", timeout_s=0.3)
+        assert len(passed) == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("HTTP_PROXY", "ftp://proxy"), ("NO_PROXY", "[::1]"), ("SSL_CERT_FILE", "/nowhere/certificates.pem")],
+)
+def test_variables_that_no_client_can_use_are_named(variable, value, tmp_path, monkeypatch, no_proxies):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(UserError, match=f"cannot be asked with the variables of the environment: .*{variable}"):
+        ask_once("http://judge.invalid/v1", tmp_path / "cache")
+
+
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("JUDGE_API_KEY", "s\u00e9cret")
+    with pytest.raises(UserError, match="the key in the variable JUDGE_API_KEY has characters") as raised:
+        ask_once(NOWHERE, tmp_path / "cache")
+    assert "cret" not in str(raised.value)
+    monkeypatch.setenv("JUDGE_API_KEY", "secret\n")
+    with server(lambda asked: completion("yes")) as (url, asked):
+        assert ask_once(url, tmp_path / "cache") is True
+    assert asked[0].headers["Authorization"] == "Bearer secret"
+
+
+def test_half_of_a_surrogate_pair_is_asked_about_too(tmp_path):
+    with server(lambda asked: completion("no")) as (url, asked):
+        assert ask_once(url, tmp_path / "cache", "18\ud83d74") is False
+    assert "18?74" in asked[0].body["messages"][0]["content"]
 
 
 def test_of_equal_questions_at_once_one_is_asked(tmp_path):
@@ -174,6 +247,7 @@ def test_a_server_that_is_away_is_waited_for(tmp_path):
         (Answer(200, {"choices": None}), "judge_error", "gave no chat completion"),
         (Answer(200, {"choices": [{"message": None}]}), "judge_error", "gave no chat completion"),
         (Answer(200, {"choices": ["yes"]}), "judge_error", "gave no chat completion"),
+        (Answer(200, b"[" * 100_000), "judge_error", "gave no chat completion"),
         (completion(None), "judge_error", "a completion without text: None"),
         (completion(["yes"]), "judge_error", "a completion without text: ['yes']"),
         (completion("", finish_reason="length"), "judge_error", "cut off at `max_tokens` = 512"),
@@ -287,8 +361,17 @@ def test_no_more_questions_are_open_than_allowed(tmp_path):
 
 def test_a_cache_that_cannot_be_used_is_named(tmp_path):
     (tmp_path / "cache.sqlite").write_text("garbage" * 1000)
-    with pytest.raises(UserError, match="Delete it, or name another"):
+    with pytest.raises(UserError, match="or delete it; SLIMRL_CACHE"):
         VerdictCache(tmp_path / "cache.sqlite")
+
+
+def test_a_cache_of_another_make_ends_with_what_to_do(tmp_path):
+    path = tmp_path / "cache.sqlite"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE verdict (question TEXT)")
+    other.close()
+    with server(lambda asked: completion("yes")) as (url, _), pytest.raises(UserError, match=r"no such column.*delete"):
+        ask_once(url, path)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +381,17 @@ def test_a_cache_that_cannot_be_used_is_named(tmp_path):
         ({"model": "m"}, "a judge needs `base_url`"),
         ({"base_url": NOWHERE, "model": "m", "timeout": 3}, "no setting `timeout`. Did you mean `timeout_s`"),
         ({"base_url": "localhost:8080", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
+        ({"base_url": "http://localhost:99999/v1", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
+        ({"base_url": "http:///v1", "model": "m"}, "`base_url` must be as http://localhost:8081/v1"),
+        ({"base_url": 5, "model": "m"}, "`base_url` cannot be 5: Input should be a valid string"),
         ({"base_url": NOWHERE, "model": "m", "max_tries": 0}, "`max_tries` must be more than 0"),
+        ({"base_url": NOWHERE, "model": "m", "max_tries": 2.5}, "`max_tries` cannot be 2.5"),
+        ({"base_url": NOWHERE, "model": "m", "timeout_s": "50"}, "`timeout_s` cannot be '50': Input should be a valid"),
+        ({"base_url": NOWHERE, "model": "m", "timeout_s": math.nan}, "`timeout_s` must be more than 0, not nan"),
+        ({"base_url": NOWHERE, "model": "m", "sleeps": "no"}, "`sleeps` cannot be 'no'"),
+        ({"base_url": NOWHERE, "model": "m", "extra": 3}, "`extra` cannot be 3"),
+        ({"base_url": NOWHERE, "model": "m", "extra": {"top_p": math.nan}}, "`extra` cannot be sent as JSON"),
+        ({"min_f1": "high"}, "`min_f1` cannot be 'high'"),
         ({"base_url": NOWHERE, "model": "m", "extra": {"temperature": 0.3}}, "`temperature` in `extra`"),
         ({"min_f1": 1.5}, "`min_f1` must be above 0 and at most 1"),
         ({"min_f2": 1.5}, "no setting `min_f2`. Did you mean `min_f1`"),
@@ -333,7 +426,13 @@ def test_a_judge_that_is_not_there_is_told_at_once_and_one_that_loads_is_waited_
     late = r"cannot be asked: no reply within `timeout_s` = 0\.2 s"
     with server(lambda asked: time.sleep(1) or completion("late")) as (url, _), pytest.raises(UserError, match=late):
         judge_of({"base_url": url, "model": "m", "timeout_s": 0.2})
-    answers = iter([Answer(503, b"loading", {"Retry-After": "0.01"}), completion("whatever")])
+    loading = Answer(503, b"loading", {"Retry-After": "0.01"})
+    with (
+        server(lambda asked: loading) as (url, _),
+        pytest.raises(UserError, match=r"judge_busy: .* answered 503: load"),
+    ):
+        judge_of({"base_url": url, "model": "m", "timeout_s": 0.2})
+    answers = iter([loading, completion("whatever")])
     with server(lambda asked: next(answers)) as (url, asked):
         judge_of({"base_url": url, "model": "m"})
     assert len(asked) == 2

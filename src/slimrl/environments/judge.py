@@ -11,11 +11,14 @@ import json
 import random
 import re
 import time
+import unicodedata
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from slimrl.environments.background import LoopThread
 from slimrl.environments.judge_server import ChatConnection, JudgeServer, TryAgain, backoff_s
@@ -25,9 +28,10 @@ from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.models.store import cache_root
 from slimrl.types import Metrics
 
-VERDICT = re.compile(r"[\W_]*(yes|no)[\W_]*", re.IGNORECASE)
+VERDICT = re.compile(r"[\W_]*((?ai:yes|no))[\W_]*")  # ASCII: in all of Unicode the long s of another word is an s
 # Of a model that thinks before it speaks. What never ends is a thought too: an answer in it was not given.
 THOUGHTS = re.compile(r"^.*</think>|<think>.*", re.DOTALL)
+GREEDY = {"temperature": 0.0, "seed": 0}
 TAG = re.compile(r"<(?=\s*/?\s*response)", re.IGNORECASE)
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
@@ -50,8 +54,11 @@ def verdict_of(reply: str) -> bool | None:
     >>> verdict_of("**Yes.**"), verdict_of("no"), verdict_of("yes/no"), verdict_of("eyes")
     (True, False, None, None)
     """
-    found = VERDICT.fullmatch(THOUGHTS.sub("", reply).strip())
-    return found[1].lower() == "yes" if found else None
+    said = THOUGHTS.sub("", reply).strip()
+    found = VERDICT.fullmatch(said)
+    if found is None or any(map(unicodedata.combining, said)):  # an accent of its own makes another letter
+        return None
+    return found[1].lower() == "yes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,7 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
     for name in settings:
         if name not in known:
             raise UserError(f"the judge has no setting `{name}`.{nearest(name, known)}")
+    _refuse_other_types(kind, settings)
     if kind is MatchJudge:
         return MatchJudge(**settings)
     missing = [name for name in ("base_url", "model") if name not in settings]
@@ -109,6 +117,15 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
     return judge
 
 
+def _refuse_other_types(kind: type[JudgeServer] | type[MatchJudge], settings: Mapping[str, Any]) -> None:
+    types = get_type_hints(kind)
+    for name, value in settings.items():
+        try:
+            TypeAdapter(types[name]).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise UserError(f"judge: `{name}` cannot be {value!r:.100}: {error.errors()[0]['msg']}.") from error
+
+
 class LLMJudge:
     """Asks the server, greedily, what is not in the cache.
 
@@ -117,9 +134,9 @@ class LLMJudge:
 
     def __init__(self, server: JudgeServer, cache: Path) -> None:
         self._server = server
+        self._connection = ChatConnection(server)
         self._cache = VerdictCache(cache)
         self._thread = LoopThread("judge")
-        self._connection = ChatConnection(server)
         self._thread.keep(self._connection.close)
         self._places = asyncio.Semaphore(server.num_concurrent)
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -136,6 +153,7 @@ class LLMJudge:
             response = f"{response[:MAX_RESPONSE_CHARS]} [...]"
         response = TAG.sub("[", response)  # nothing is taken out: what stands around it might be a tag then
         prompt = PROMPT.format(question=question, references="\n".join(references), response=response)
+        prompt = prompt.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be sent
         return await self._thread.run(self._judge(self._server.body(prompt)))
 
     def check(self) -> None:
@@ -153,7 +171,7 @@ class LLMJudge:
 
     async def _judge(self, body: dict[str, Any]) -> Verdict:
         self._give_up_if_hopeless()
-        began, key = time.perf_counter(), hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        began, key = time.perf_counter(), self._key(body)
         troubles: list[RolloutError] = []
         try:
             async with asyncio.timeout(self._server.timeout_s) as limit:
@@ -183,7 +201,7 @@ class LLMJudge:
         num_counted = 0
         while True:
             try:
-                drawn = {"temperature": 0.7 if num_counted else 0.0, "seed": num_counted}
+                drawn = {"temperature": 0.7, "seed": num_counted} if num_counted else GREEDY
                 reply = await self._connection.reply({**body, **drawn})
                 verdict = verdict_of(reply)
                 if verdict is not None:
@@ -198,6 +216,11 @@ class LLMJudge:
                 if asyncio.get_running_loop().time() + wait_s > (limit.when() or 0.0):
                     raise _after(troubles, f"`timeout_s` = {self._server.timeout_s:g} leaves no other try") from again
             await asyncio.sleep(wait_s)
+
+    def _key(self, body: Mapping[str, Any]) -> str:
+        """A digest of all that a verdict depends on. Under the same name another server may have another model."""
+        asked = [self._server.base_url.rstrip("/"), {**body, **GREEDY}]
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     def _wait_s(self, again: TryAgain, tries: int) -> float:
         return again.wait_s or backoff_s(tries, self._rng.random())
@@ -223,28 +246,29 @@ class LLMJudge:
 
     async def _check(self) -> None:
         """A rehearsal: whoever cannot say anything within the time for a verdict is no judge."""
-        server, body = self._server, {**self._server.body("Reply with one word: yes"), "temperature": 0.0}
+        server, body = self._server, {**self._server.body("Reply with one word: yes"), **GREEDY}
+        why = f"no reply within `timeout_s` = {server.timeout_s:g} s"
         try:
             async with asyncio.timeout(server.timeout_s):
-                while not await self._answers(body):
-                    pass
+                while busy := await self._busy(body):  # as it is while it loads
+                    why = f"{busy} (`timeout_s` = {server.timeout_s:g})"
+                    await asyncio.sleep(self._wait_s(busy, 1))
         except (RolloutError, TimeoutError) as error:
             raise UserError(
-                f"the judge {server.model} at {server.base_url} cannot be asked: "
-                f"{str(error) or f'no reply within `timeout_s` = {server.timeout_s:g} s'}. Start it (`uv run python "
-                "scripts/run_llamacpp.py` or `scripts/run_vllm.py`, `ollama serve`), or mend the settings of `judge`; "
-                f"a key goes into the variable {server.api_key_variable}."
+                f"the judge {server.model} at {server.base_url} cannot be asked: {str(error) or why}. Start it (`uv "
+                "run python scripts/run_llamacpp.py` or `scripts/run_vllm.py`, `ollama serve`), or mend the settings "
+                f"of `judge`; a key goes into the variable {server.api_key_variable}."
             ) from error
 
-    async def _answers(self, body: Mapping[str, Any]) -> bool:
+    async def _busy(self, body: Mapping[str, Any]) -> TryAgain | None:
+        """None if it replies. Raises RolloutError if it can neither do so nor promise to."""
         try:
             await self._connection.reply(body)
         except TryAgain as again:
-            if again.failure.reason != "judge_busy":  # as it is while it loads
+            if again.failure.reason != "judge_busy":
                 raise again.failure from again
-            await asyncio.sleep(self._wait_s(again, 1))
-            return False
-        return True
+            return again
+        return None
 
 
 def _after(troubles: Sequence[RolloutError], when: str) -> RolloutError:

@@ -5,12 +5,14 @@ file's errors are `RolloutError`s, never an answer.
 """
 
 import asyncio
+import ipaddress
 import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from slimrl.errors import RolloutError, UserError
 
@@ -48,7 +50,7 @@ class JudgeServer:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.base_url.startswith(("http://", "https://")):
+        if not _is_address(self.base_url):
             raise UserError(f"judge: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
         for name, value in (
             ("timeout_s", self.timeout_s),
@@ -57,10 +59,14 @@ class JudgeServer:
             ("num_concurrent", self.num_concurrent),
             ("max_tokens", self.max_tokens),
         ):
-            if value <= 0:
+            if not value > 0:  # nan is not
                 raise UserError(f"judge: `{name}` must be more than 0, not {value}.")
         if own := [name for name in OWN_FIELDS if name in self.extra]:
             raise UserError(f"judge: `{own[0]}` in `extra` has no effect or the wrong one: the judge sets it itself.")
+        try:
+            json.dumps(self.extra, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"judge: `extra` cannot be sent as JSON: {error}.") from error
 
     @property
     def root(self) -> str:
@@ -87,10 +93,7 @@ class ChatConnection:
 
     def __init__(self, server: JudgeServer) -> None:
         self._server, self._httpx = server, _httpx()
-        key = os.environ.get(server.api_key_variable, "")
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        limits = self._httpx.Limits(max_connections=server.num_concurrent)
-        self._client = self._httpx.AsyncClient(timeout=None, headers=headers, limits=limits)
+        self._client = _client(self._httpx, server)
         self._awake, self._waking = not server.sleeps, asyncio.Lock()
 
     async def reply(self, body: Mapping[str, Any]) -> str:
@@ -100,7 +103,7 @@ class ChatConnection:
         try:
             choice = json.loads(data)["choices"][0]
             text, reason = choice["message"]["content"], choice.get("finish_reason")
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # nested too deeply
             found = data[:200].decode("utf-8", "replace")
             raise TryAgain(self._failure(f"gave no chat completion, but {found!r}"), counts=True) from error
         if isinstance(text, str) and (text.strip() or reason != "length"):
@@ -192,6 +195,51 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     except ValueError:
         return 0.0
     return seconds if 0.0 <= seconds < float("inf") else 0.0
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or too large for one
+        return False
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a name or an address leads to whoever asks, so that a proxy would ask itself.
+
+    >>> is_this_machine("localhost"), is_this_machine("::1"), is_this_machine("0.0.0.0"), is_this_machine("10.0.0.1")
+    (True, True, True, False)
+    """
+    name = host.rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def _client(httpx: Any, server: JudgeServer) -> Any:
+    """With the key and the proxies of the environment. Raises UserError if they cannot be used."""
+    key = os.environ.get(server.api_key_variable, "").strip()  # files of secrets end with a newline
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"the key in the variable {server.api_key_variable} has characters that no key has.")
+    try:
+        return httpx.AsyncClient(
+            timeout=None,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=server.num_concurrent),
+            verify=httpx.create_ssl_context(),  # by SSL_CERT_FILE and SSL_CERT_DIR in either case
+            trust_env=not is_this_machine(urlsplit(server.base_url).hostname or ""),  # whether to use proxies
+        )
+    except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:
+        raise UserError(
+            f"the judge at {server.base_url} cannot be asked with the variables of the environment: {error}. Mend "
+            "what is set of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR; a judge on "
+            "this machine is asked without a proxy."
+        ) from error
 
 
 def _httpx() -> Any:
