@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
+from slimrl.config.loss import LossConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.train import LossConfig, OptimConfig, TrainerConfig
+from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_attempts
 from slimrl.inference.client import Client, Completion, LocalClient

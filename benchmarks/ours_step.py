@@ -6,9 +6,10 @@ from importlib.metadata import version
 
 import torch
 
+from slimrl.config.loss import LossConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
-from slimrl.config.train import LossConfig, OptimConfig, TrainerConfig
+from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import EpisodeLimits, Player
 from slimrl.inference.client import LocalClient

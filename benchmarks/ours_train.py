@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from slimrl.config.loss import LossConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.train import LossConfig, OptimConfig, TrainerConfig
+from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.models.load import load_policy
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep

@@ -107,7 +107,7 @@ def test_rollouts_tokens_are_counted_once_where_all_before_is_the_same(script: S
 def _rollout(token_ids: tuple[int, ...], kinds: str) -> Rollout:
     zeros = (0.0,) * len(token_ids)
     mask = tuple(kind == "s" for kind in kinds)
-    return Rollout("t", token_ids, mask, zeros, (0,) * len(token_ids), reward=0.0)
+    return Rollout("t", token_ids, mask, zeros, (0,) * len(token_ids), reward=0.0, turn_rewards=(0.0,))
 
 
 def test_proportional_cost_has_exponent_one(script: Script) -> None:

@@ -7,6 +7,7 @@ _D model dimension, _H heads.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, NotRequired, TypedDict
 
 Split = Literal["train", "validation", "test"]
@@ -74,7 +75,8 @@ class Rollout:
         token_ids_T    5   6      7       8   9       5     10        7      11  9
         loss_mask_T    0   0      0       1   1       0      0        0       1  1
 
-    `failure` holds the reason when the rollout cannot be trained on (see `errors.RolloutError`); its reward is nan.
+    `turn_rewards` are what each of the policy's turns earned, here two numbers; `reward` is their sum. `failure` holds
+    the reason when the rollout cannot be trained on (see `errors.RolloutError`); its reward is nan.
     """
 
     task_id: str
@@ -83,6 +85,7 @@ class Rollout:
     logprobs_T: tuple[float, ...]
     versions_T: tuple[int, ...]
     reward: float
+    turn_rewards: tuple[float, ...] = ()
     messages: tuple[Message, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     failure: str = ""
@@ -91,21 +94,29 @@ class Rollout:
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.versions_T)}
         assert len(lengths) == 1, f"token ids, mask, log-probabilities and versions differ in length: {lengths}"
-        assert bool(self.failure) or math.isfinite(self.reward), "a rollout without a failure needs a finite reward"
+        if not self.failure:
+            assert math.isfinite(self.reward), "a rollout without a failure needs a finite reward"
+            assert len(self.turn_rewards) == len(self.turns), "a rollout without a failure needs a reward for each turn"
 
     @property
     def num_sampled(self) -> int:
         """Tokens that the policy sampled: |y| of the formulas."""
         return sum(self.loss_mask_T)
 
+    @property
+    def turns(self) -> list[range]:
+        """The positions of each of the policy's turns; between two there is always something that it only read."""
+        edges = [t for t, (a, b) in enumerate(pairwise((False, *self.loss_mask_T, False))) if a != b]
+        return [range(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """One rollout as the trainer sees it: tokens, which of them to train, and what each is worth.
 
-    `advantages_T` is constant over an episode unless credit is given turn by turn; it is read only where
-    `loss_mask_T` is true. `group_id` is shared by the rollouts of one task, whose common prompt is computed once.
-    `version` is the oldest weight version that any of its tokens was sampled from.
+    `advantages_T` is read only where `loss_mask_T` is true. For a trainer with a value head, which makes the advantages
+    itself, they are what each token earned. `group_id` is shared by the rollouts of one task, whose common prompt is
+    computed once. `version` is the oldest weight version that any of its tokens was sampled from.
     """
 
     token_ids_T: tuple[int, ...]

@@ -4,8 +4,8 @@ import pytest
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.load import load
+from slimrl.config.loss import PRESETS, LossConfig
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig, TrainerOnlyConfig
-from slimrl.config.train import PRESETS, LossConfig
 from slimrl.errors import UserError
 
 ENV = ["--orchestrator.env.0.id", "reverse-text"]
@@ -82,9 +82,10 @@ def test_what_acts_is_accepted(argv: list[str]) -> None:
 
 
 def test_every_preset_resolves_without_overrides() -> None:
-    for name, (advantage, policy, aggregation) in PRESETS.items():
+    for name, preset in PRESETS.items():
         choices = LossConfig(type=name).choices()
-        assert (choices.advantage, choices.policy, choices.aggregation) == (advantage, policy, aggregation)
+        expected = preset.advantage, preset.policy, preset.aggregation
+        assert (choices.advantage, choices.policy, choices.aggregation) == expected
         load(RLConfig, [*ENV, "--trainer.loss.type", name], {})
 
 

@@ -112,9 +112,9 @@ class Endless:
         return Turn(done=False, messages=[user("go on")], reward=5.0, metrics={"length": float(len(reply))})
 
 
-def test_an_episode_ends_unrewarded_at_its_last_turn_with_that_ones_metrics():
+def test_an_episode_ends_at_its_last_turn_with_what_its_turns_earned_and_that_ones_metrics():
     rollout = play(lambda task: Endless(), ScriptedClient([reply("A"), reply("AA"), reply("AAA")]), max_turns=3)
-    assert (rollout.reward, rollout.failure) == (0.0, "")
+    assert (rollout.reward, rollout.turn_rewards, rollout.failure) == (15.0, (5.0, 5.0, 5.0), "")
     assert rollout.metrics == {"length": 3.0, "turns": 3.0, "truncated": 0.0, "unfinished": 1.0, "context_full": 0.0}
     assert rollout.loss_mask_T[-1]  # what the environment said last is read by nobody
 
@@ -122,7 +122,7 @@ def test_an_episode_ends_unrewarded_at_its_last_turn_with_that_ones_metrics():
 @pytest.mark.parametrize("seq_len", range(40, 60))
 def test_an_episode_never_outgrows_the_context(seq_len):
     rollout = play(lambda task: Endless(), ScriptedClient([reply("hello")]), seq_len=seq_len, max_turns=100)
-    assert (rollout.reward, rollout.failure) == (0.0, "")
+    assert (rollout.reward, rollout.failure) == (5.0 * len(rollout.turns), "")
     assert len(rollout.token_ids_T) <= seq_len
     assert rollout.loss_mask_T[-1]
     assert {rollout.metrics[name] for name in ("truncated", "unfinished", "context_full")} == {1.0}

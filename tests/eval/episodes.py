@@ -14,6 +14,7 @@ def rollout(task_id: str, reward: float = 1.0, question: str = "q", failure: str
         logprobs_T=(0.0, -0.5),
         versions_T=(-1, 0),
         reward=float("nan") if failure else reward,
+        turn_rewards=(reward,),
         messages=(user(f"{question} {task_id}"), {"role": "assistant", "content": "a"}),
         metrics={"turns": 1.0, "unfinished": 0.0, "context_full": 0.0, **metrics},
         failure=failure,

@@ -60,7 +60,7 @@ def test_other_questions_of_the_same_name_are_noticed():
 
 def save(directory: Path, name: str, rewards: str) -> Path:
     path = directory / "held_out" / f"{name}.jsonl"
-    write_rollouts(path, [RolloutRecord(each, 0.0, "text") for each in episodes(rewards).values()])
+    write_rollouts(path, [RolloutRecord(each, (), "text") for each in episodes(rewards).values()])
     return path
 
 

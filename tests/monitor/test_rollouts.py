@@ -16,24 +16,25 @@ ROLLOUT = Rollout(
     logprobs_T=(0.0, 0.0, -0.1234567890123, -2.5),
     versions_T=(-1, -1, 3, 3),
     reward=0.25,
+    turn_rewards=(0.25,),
     messages=({"role": "user", "content": "olá\nworld"}, {"role": "assistant", "content": "\x1b[2Jdlrow"}),
     metrics={"num_words": 2.0},
 )
-RECORD = RolloutRecord(ROLLOUT, advantage=-0.5, text="<user>olá\nworld<assistant>dlrow")
+RECORD = RolloutRecord(ROLLOUT, advantages=(-0.5,), text="<user>olá\nworld<assistant>dlrow")
 
 
 def test_rollouts_come_back_as_they_were(tmp_path):
     path = rollout_file(tmp_path, 10)
     assert path == tmp_path / "rollouts" / "step_000010.jsonl"
-    write_rollouts(path, [RECORD, dataclasses.replace(RECORD, advantage=1.0)])
-    assert read_rollouts(path) == [RECORD, dataclasses.replace(RECORD, advantage=1.0)]
+    write_rollouts(path, [RECORD, dataclasses.replace(RECORD, advantages=(1.0,))])
+    assert read_rollouts(path) == [RECORD, dataclasses.replace(RECORD, advantages=(1.0,))]
 
 
 def test_a_failed_rollout_is_kept_with_its_reason(tmp_path):
     failed = dataclasses.replace(
         ROLLOUT, reward=math.nan, failure="timeout", failure_detail="10 s", logprobs_T=(0.0,) * 3 + (math.nan,)
     )
-    write_rollouts(tmp_path / "r.jsonl", [RolloutRecord(failed, 0.0, "")])
+    write_rollouts(tmp_path / "r.jsonl", [RolloutRecord(failed, (), "")])
     json.loads((tmp_path / "r.jsonl").read_text(), parse_constant=pytest.fail)
     [record] = read_rollouts(tmp_path / "r.jsonl")
     assert (record.rollout.failure, record.rollout.failure_detail) == ("timeout", "10 s")

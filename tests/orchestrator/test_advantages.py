@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from slimrl.config.train import PRESETS, LossConfig
+from slimrl.config.loss import PRESETS, LossConfig
 from slimrl.orchestrator.advantages import group_advantages
 
 ESTIMATORS = ("grpo", "dr_grpo", "rloo", "opo", "reinforce")
@@ -71,6 +71,6 @@ def test_nearly_equal_rewards_stay_finite(estimator):
 
 def test_a_preset_names_its_estimator():
     rewards, lengths = [0.0, 1.0, 1.0, 1.0], [4, 2, 2, 2]
-    for preset, (estimator, _, _) in PRESETS.items():
+    for preset, parts in PRESETS.items():
         choices = LossConfig(type=preset).choices()
-        assert group_advantages(rewards, lengths, choices) == advantages(estimator, rewards, lengths), preset
+        assert group_advantages(rewards, lengths, choices) == advantages(parts.advantage, rewards, lengths), preset

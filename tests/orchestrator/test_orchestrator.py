@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from slimrl.config.loss import LossConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
-from slimrl.config.train import LossConfig
 from slimrl.environments.base import Turn
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import lookup
@@ -73,10 +73,10 @@ def test_a_batch_of_good_groups():
         group = [sample for sample in batch.samples if sample.group_id == group_id]
         rewards = [int(TOKENIZER.decode(sample.token_ids_T[-2])) / 10 for sample in group]
         assert len({sample.token_ids_T[:-2] for sample in group}) == 1  # one task, one prompt
-        assert [sample.advantages_T[0] for sample in group] == pytest.approx([r - sum(rewards) / 4 for r in rewards])
+        assert [sample.advantages_T[-1] for sample in group] == pytest.approx([r - sum(rewards) / 4 for r in rewards])
         for sample in group:
             assert sample.version == VERSION
-            assert len(set(sample.advantages_T)) == 1
+            assert sample.advantages_T[:-1] == (0.0,) * (len(sample.token_ids_T) - 2) + sample.advantages_T[-1:]
             assert sample.loss_mask_T == (False,) * (len(sample.token_ids_T) - 2) + (True, True)
             assert sample.logprobs_T[-2:] == (LOGPROB, LOGPROB)
     for name in batch.metrics:
@@ -133,7 +133,7 @@ def test_replacing_stops_at_its_bound(factor):
 def test_a_constant_baseline_learns_from_equal_rewards_too():
     batch = Table(dull=set(range(10))).orchestrator(loss="reinforce").collect(0)
     assert len(batch.samples) == 12
-    assert batch.samples[0].advantages_T[0] == pytest.approx(0.3 - 0.5)
+    assert batch.samples[0].advantages_T[-1] == pytest.approx(0.3 - 0.5)
 
 
 def test_a_group_survives_the_failure_of_some():
@@ -142,9 +142,9 @@ def test_a_group_survives_the_failure_of_some():
     failed = [record for record in table.records[0] if record.rollout.failure]
     assert failed
     assert batch.samples
-    assert all(record.advantage == 0.0 for record in failed)
+    assert all(record.advantages == () for record in failed)
     for group_id in {sample.group_id for sample in batch.samples}:
-        group = [sample.advantages_T[0] for sample in batch.samples if sample.group_id == group_id]
+        group = [sample.advantages_T[-1] for sample in batch.samples if sample.group_id == group_id]
         assert 2 <= len(group) <= 4
         assert sum(group) == pytest.approx(0.0)  # against the survivors' mean
 
@@ -178,5 +178,5 @@ def test_records_hold_each_rollouts_advantage_and_text():
     batch = table.orchestrator().collect(7)
     for record, sample in zip(table.records[7], batch.samples, strict=True):
         assert record.rollout.token_ids_T == sample.token_ids_T
-        assert record.advantage == sample.advantages_T[0]
+        assert record.advantages == (sample.advantages_T[-1],)
         assert record.text == TOKENIZER.decode(sample.token_ids_T)

@@ -45,8 +45,25 @@ def make_sample(rng: random.Random, prompt: Sequence[int], turns: Sequence[tuple
     )
 
 
+def branched(rng: random.Random, sample: Sample) -> Sample:
+    """Another sample that begins as this one does: it leaves it somewhere, repeats it whole, or ends within it."""
+    num = len(sample.token_ids_T)
+    cut = rng.randrange(sample.loss_mask_T.index(True) + 1, num + 1)
+    more = rng.choice([0, 1, 12])
+    mask = (*sample.loss_mask_T[:cut], *(rng.random() < 0.7 for _ in range(more)))
+    return Sample(
+        token_ids_T=(*sample.token_ids_T[:cut], *(rng.randrange(VOCAB) for _ in range(more))),
+        loss_mask_T=mask,
+        logprobs_T=tuple(-6 + rng.random() if trained else 0.0 for trained in mask),
+        advantages_T=(rng.gauss(0, 1),) * len(mask),
+        version=-1,
+        group_id=sample.group_id,
+    )
+
+
 def random_samples(seed: int) -> list[Sample]:
-    """Shuffled groups: shared and differing prompts, one and several turns, one-token and long completions."""
+    """Shuffled groups: shared and differing prompts, one and several turns, some of them shared too, one-token and long
+    completions."""
     rng = random.Random(seed)
     samples = []
     for group_id in range(3):
@@ -55,6 +72,7 @@ def random_samples(seed: int) -> list[Sample]:
         for _ in range(rng.randrange(1, 4)):
             turns = [(rng.choice([1, 2, 9, 30]), rng.choice([0, 1, 6])) for _ in range(rng.choice([1, 1, 3]))]
             samples.append(make_sample(rng, rng.choice(prompts), turns, group_id))
+        samples += [branched(rng, rng.choice(samples)) for _ in range(rng.randrange(4))]
     rng.shuffle(samples)
     return samples
 

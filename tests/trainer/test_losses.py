@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from slimrl.config.train import PRESETS, LossConfig
+from slimrl.config.loss import PRESETS, LossConfig
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights
 
 

@@ -1,6 +1,7 @@
 """Packed sequences with shared prompts give what separate forwards of transformers' own model give."""
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from slimrl.models.native import ops
 from slimrl.trainer import attention
 from slimrl.trainer.logprobs import target_logprobs
-from slimrl.trainer.packing import Pack, pack_samples, prompt_of
+from slimrl.trainer.packing import Pack, Stretch, pack_samples
 from slimrl.types import Sample
 from tests.models.native.cases import skip_without_tiles, wide_policy
 from tests.tiny import FAMILIES
@@ -79,24 +80,47 @@ def test_a_prompt_is_computed_once_for_its_group():
     assert len(pack.token_ids_T) == 20 + 8 * 4  # the last token of a sample feeds nothing
 
 
-def test_groups_do_not_share_prompts_and_different_prompts_are_kept_apart():
+def test_whole_turns_that_rollouts_have_in_common_are_computed_once():
+    rng = random.Random(0)
+    first = make_sample(rng, [5, 6, 7], [(10, 5), (10, 5), (4, 0)], group_id=0)
+    ids, mask = first.token_ids_T, first.loss_mask_T
+    other = replace(first, token_ids_T=(*ids[:25], *(299 - token for token in ids[25:])))  # leaves after 22 of them
+    (pack,) = pack_samples([first, other, first], EVERYTHING, CPU)
+    assert len(pack.token_ids_T) == (len(ids) - 1) + (len(ids) - 1 - 25)
+    assert len(pack.target_N) == 3 * sum(mask)  # each with its own advantage
+    assert [(s.parent, s.position) for s in sorted(pack.stretches, key=lambda s: s.position)] == [
+        (-1, 0),
+        (0, 25),
+        (0, 25),
+    ]
+
+
+def test_prompts_that_differ_are_kept_apart_from_where_they_do():
     rng = random.Random(0)
     samples = [
-        make_sample(rng, [5, 6, 7], [(3, 0)], group_id=0),
-        make_sample(rng, [5, 6, 7], [(3, 0)], group_id=1),
-        make_sample(rng, [5, 6, 8], [(3, 0)], group_id=1),
+        make_sample(rng, prompt, [(3, 0)], group_id=n) for n, prompt in enumerate([[5, 6, 7], [5, 6, 7], [5, 8, 7]])
     ]
     (pack,) = pack_samples(samples, EVERYTHING, CPU)
-    assert len(pack.token_ids_T) == 3 * (3 + 2)
+    assert len(pack.token_ids_T) == 1 + 2 + 2 * 2 + 2 + 2
 
 
 def test_row_tokens_are_the_unique_tokens_of_random_samples():
     for seed in range(20):
         samples = random_samples(seed)
         (pack,) = pack_samples(samples, EVERYTHING, CPU)
-        prompts = {(sample.group_id, prompt_of(sample)) for sample in samples}
-        completions = sum(len(sample.token_ids_T) - len(prompt_of(sample)) - 1 for sample in samples)
-        assert len(pack.token_ids_T) == sum(len(prompt) for _, prompt in prompts) + completions
+        unique = {s.token_ids_T[:t] for s in samples for t in range(1, len(s.token_ids_T))}
+        assert len(pack.token_ids_T) == len(unique)
+        for token, position, (number, stretch) in zip(
+            pack.token_ids_T.tolist(), pack.positions_T.tolist(), _owners(pack), strict=True
+        ):
+            assert position == stretch.position + number
+            assert token in {s.token_ids_T[position] for s in samples if position < len(s.token_ids_T)}
+
+
+def _owners(pack: Pack) -> list[tuple[int, Stretch]]:
+    """Of every token of the row its stretch, and its number within."""
+    ordered = sorted(pack.stretches, key=lambda stretch: stretch.start)
+    return [(number, stretch) for stretch in ordered for number in range(stretch.num_queries)]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 20, 40, 64, 200])

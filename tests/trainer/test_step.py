@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from slimrl.config.train import PRESETS, GuardConfig, LossConfig, OptimConfig, TrainerConfig
+from slimrl.config.loss import PRESETS, LossConfig
+from slimrl.config.train import GuardConfig, OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
 from slimrl.inference.client import LocalClient
@@ -302,9 +303,11 @@ def test_a_policy_of_nans_is_not_taken_for_one_that_agrees(version):
     module = policy_module("llama")
     with torch.no_grad():
         next(module.parameters()).fill_(math.nan)
-    with pytest.raises(StepRefusedError, match=r"61 of 61 trained tokens have no finite.*--resume") as caught:
-        trainer(module)(batch_of(shifted(0.0, None, version=4)), 1.0, version)
-    assert caught.value.metrics["loss/nonfinite_tokens"] == caught.value.metrics["loss/tokens"] == 61
+    samples = shifted(0.0, None, version=4)
+    num = sum(sum(sample.loss_mask_T) for sample in samples)
+    with pytest.raises(StepRefusedError, match=rf"{num} of {num} trained tokens have no finite.*--resume") as caught:
+        trainer(module)(batch_of(samples), 1.0, version)
+    assert caught.value.metrics["loss/nonfinite_tokens"] == caught.value.metrics["loss/tokens"] == num
 
 
 def test_a_gradient_that_is_not_finite_is_counted_as_a_skipped_update():

@@ -8,11 +8,12 @@ import ipaddress
 import re
 
 from slimrl.config.base import CommandConfig
+from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.run import EvalRunConfig, FileDataConfig, HubDataConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.config.schema import Path
 from slimrl.config.serve import ServeConfig
-from slimrl.config.train import LossConfig, ScheduleConfig
+from slimrl.config.train import ScheduleConfig
 from slimrl.errors import UserError
 
 
@@ -94,6 +95,7 @@ def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
 
 def check_eval(config: EvalRunConfig) -> None:
     check_model(config.model)
+    check_nothing_trained(config.model)
     check_fits(config.max_tokens, config.seq_len, "max_tokens")
     check_temperatures(config.temperatures, "temperatures")
     if any(config.temperatures):
@@ -110,6 +112,7 @@ def check_eval(config: EvalRunConfig) -> None:
 
 def check_serve(config: ServeConfig) -> None:
     check_model(config.model)
+    check_nothing_trained(config.model)
     if not config.api_key and not is_loopback(config.host):
         raise Contradiction(
             f"host = {config.host} can be reached from other machines, and without an api_key everyone there could use "
@@ -135,6 +138,15 @@ def check_model(model: ModelConfig) -> None:
         )
 
 
+def check_nothing_trained(model: ModelConfig) -> None:
+    if model.lora.rank > 0:
+        raise Contradiction(
+            f"model.lora.rank = {model.lora.rank} cannot act, because this command trains nothing. Remove it: adapters "
+            "are merged into the weights that a run saves, and model.name may be an adapter's directory.",
+            "model.lora.rank",
+        )
+
+
 def check_async(max_async_level: int) -> None:
     if max_async_level != 0:
         raise Contradiction(
@@ -157,25 +169,38 @@ def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> No
 
 
 def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str) -> None:
-    """A number that the chosen advantage and policy do not use, or a group too small to be its own baseline."""
+    """A number that no part of the loss uses, parts that do not go together, or a group too small for its baseline."""
     choices = loss.choices()
-    clipping = ("clip", "gspo", "cispo")
-    numbers = (
-        ("delta", loss.delta, "policy", choices.policy, ("aipo",)),
-        ("eps_low", loss.eps_low, "policy", choices.policy, clipping),
-        ("eps_high", loss.eps_high, "policy", choices.policy, clipping),
-        ("baseline", loss.baseline, "advantage", choices.advantage, ("reinforce",)),
+    parts = (
+        ("advantage", choices.advantage, ADVANTAGES),
+        ("policy", choices.policy, POLICIES),
+        ("credit", choices.credit, CREDITS),
     )
-    for name, value, part, chosen, acts_with in numbers:
-        if value != "preset" and chosen not in acts_with:
-            raise Contradiction(
-                f'trainer.loss.{name} = {value} cannot act: the {part} of trainer.loss.type = "{loss.type}" is here '
-                f'"{chosen}", and {name} is for {" or ".join(acts_with)}. Remove it, or choose another loss.',
-                f"trainer.loss.{name}",
-                "trainer.loss.type",
-                f"trainer.loss.{part}",
-            )
-    if choices.advantage != "reinforce" and rollouts_per_example < 2:
+    used = {name for _, chosen, table in parts for name in table[chosen]}
+    for name in loss.numbers_set().keys() - used:
+        for part, chosen, table in parts:
+            if acts_with := [owner for owner, numbers in table.items() if name in numbers]:
+                raise Contradiction(
+                    f'trainer.loss.{name} cannot act: the {part} of trainer.loss.type = "{loss.type}" is here '
+                    f'"{chosen}", and {name} is for {" or ".join(acts_with)}. Remove it, or choose another loss.',
+                    f"trainer.loss.{name}",
+                    "trainer.loss.type",
+                    f"trainer.loss.{part}",
+                )
+    if choices.has_critic and choices.credit != "episode":
+        raise Contradiction(
+            f'trainer.loss.credit = "{choices.credit}" cannot act: with advantage "gae" a value head credits every '
+            "token by itself. Remove one of the two.",
+            "trainer.loss.credit",
+            "trainer.loss.advantage",
+        )
+    if 0 < choices.dual_clip <= 1:
+        raise Contradiction(
+            f"trainer.loss.dual_clip = {choices.dual_clip:g} would stop the gradient of all bad tokens: it bounds "
+            "their ratio, which begins at 1. Set it above 1, such as 3, or to 0 for none.",
+            "trainer.loss.dual_clip",
+        )
+    if choices.advantage not in ("reinforce", "gae") and rollouts_per_example < 2:
         raise Contradiction(
             f'trainer.loss.type = "{loss.type}" compares the rollouts of a group, and a group of 1 has nothing to be '
             f'compared with: every advantage would be 0. Set {group_key} to 2 or more, or use type "reinforce".',

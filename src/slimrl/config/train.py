@@ -1,53 +1,11 @@
-"""How a batch changes the weights: `[trainer]` with `optim`, `schedule`, `loss` and `guard`.
+"""How a batch changes the weights: `[trainer]` with `optim`, `schedule` and `guard`. Its `loss` is in `loss.py`."""
 
-A loss is three choices: how rewards become advantages, the loss of a token, and what the sum is divided by. A `type` is
-a published combination of them, a preset; `PRESETS` is the table, and `LossConfig.choices` reads it. Nothing else in
-slimrl knows what a preset consists of.
-"""
-
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from slimrl.config.base import Config
-
-LossType = Literal["aipo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "opo", "rloo", "reinforce"]
-Advantage = Literal["grpo", "dr_grpo", "rloo", "opo", "reinforce"]
-PolicyLoss = Literal["aipo", "clip", "gspo", "cispo", "reinforce"]
-Aggregation = Literal["token", "sequence", "constant"]
-
-
-@dataclass(frozen=True, slots=True)
-class LossChoices:
-    """A loss with nothing left to choose. A number that its advantage or policy does not use is 0.0."""
-
-    advantage: Advantage
-    policy: PolicyLoss
-    aggregation: Aggregation
-    delta: float
-    eps_low: float
-    eps_high: float
-    baseline: float
-
-
-PRESETS: dict[LossType, tuple[Advantage, PolicyLoss, Aggregation]] = {
-    "aipo": ("dr_grpo", "aipo", "token"),
-    "grpo": ("grpo", "clip", "sequence"),
-    "dr_grpo": ("dr_grpo", "clip", "constant"),
-    "dapo": ("grpo", "clip", "token"),
-    "gspo": ("grpo", "gspo", "sequence"),
-    "cispo": ("grpo", "cispo", "token"),
-    "opo": ("opo", "reinforce", "token"),
-    "rloo": ("rloo", "reinforce", "token"),
-    "reinforce": ("reinforce", "reinforce", "token"),
-}
-
-# (eps_low, eps_high) of the policies that clip the ratio to 1 - eps_low .. 1 + eps_high; cispo has no lower bound.
-CLIP_RANGES: dict[PolicyLoss, tuple[float, float]] = {"clip": (0.2, 0.2), "gspo": (3e-4, 4e-4), "cispo": (1.0, 5.0)}
-DAPO_EPS_HIGH = 0.28
-AIPO_DELTA = 8.0
-REINFORCE_BASELINE = 0.5
+from slimrl.config.loss import LossConfig
 
 
 class OptimConfig(Config):
@@ -83,58 +41,6 @@ class ScheduleConfig(Config):
 
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
     """What `linear` and `cosine` fall to, as a share of the peak."""
-
-
-class LossConfig(Config):
-    """What is minimised. `type` alone is enough; the other keys replace one part of it."""
-
-    type: LossType = "aipo"
-    """A published algorithm: `aipo` (importance weights with a one-sided cap, 2505.24034), `grpo` (2402.03300),
-    `dr_grpo` (2503.20783), `dapo` (2503.14476), `gspo` (ratio of the whole sequence, 2507.18071), `cispo`
-    (2506.13585), `opo` (length-weighted baseline, 2505.23585), `rloo` (leave-one-out, 2402.14740), `reinforce`
-    (constant baseline)."""
-
-    advantage: Literal["preset"] | Advantage = "preset"
-    """How the rewards of a group become advantages; `preset` leaves it to `type`."""
-
-    policy: Literal["preset"] | PolicyLoss = "preset"
-    """The loss of one token; `preset` leaves it to `type`."""
-
-    aggregation: Literal["preset"] | Aggregation = "preset"
-    """What the sum over tokens is divided by: `token` all trained tokens of the batch, `sequence` each rollout's own
-    tokens and then the rollouts, `constant` rollouts times `seq_len`; `preset` leaves it to `type`."""
-
-    delta: Literal["preset"] | Annotated[float, Field(gt=0)] = "preset"
-    """Cap of the importance weight in the policy loss `aipo`; `preset` is 8."""
-
-    eps_low: Literal["preset"] | Annotated[float, Field(ge=0, le=1)] = "preset"
-    """The policy losses `clip`, `gspo` and `cispo` clip the ratio below at 1 - eps_low; `preset` is the value of the
-    paper: 0.2 (`clip`), 0.0003 (`gspo`), 1 (`cispo`: no lower bound)."""
-
-    eps_high: Literal["preset"] | Annotated[float, Field(ge=0)] = "preset"
-    """They clip it above at 1 + eps_high; `preset` is 0.2 (`clip`), 0.28 (`dapo`), 0.0004 (`gspo`), 5 (`cispo`)."""
-
-    baseline: Literal["preset"] | float = "preset"
-    """The constant that the advantage `reinforce` subtracts from the reward; `preset` is 0.5."""
-
-    def choices(self) -> LossChoices:
-        """The preset with this section's replacements applied."""
-        advantage, policy, aggregation = PRESETS[self.type]
-        advantage = advantage if self.advantage == "preset" else self.advantage
-        policy = policy if self.policy == "preset" else self.policy
-        low, high = CLIP_RANGES.get(policy, (0.0, 0.0))
-        high = DAPO_EPS_HIGH if self.type == "dapo" and policy == "clip" else high
-        delta = AIPO_DELTA if policy == "aipo" else 0.0
-        baseline = REINFORCE_BASELINE if advantage == "reinforce" else 0.0
-        return LossChoices(
-            advantage=advantage,
-            policy=policy,
-            aggregation=aggregation if self.aggregation == "preset" else self.aggregation,
-            delta=delta if self.delta == "preset" else self.delta,
-            eps_low=low if self.eps_low == "preset" else self.eps_low,
-            eps_high=high if self.eps_high == "preset" else self.eps_high,
-            baseline=baseline if self.baseline == "preset" else self.baseline,
-        )
 
 
 class GuardConfig(Config):

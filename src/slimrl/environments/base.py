@@ -28,7 +28,8 @@ BUILTIN = {
 class Turn:
     """The environment's answer to one reply of the policy.
 
-    While `done` is false, `messages` are what the policy reads next. When it is true, `reward` is the episode's.
+    While `done` is false, `messages` are what the policy reads next. `reward` is what the reply earned: an environment
+    that judges episodes as a whole gives all of it when `done`. An episode's reward is the sum over its turns.
     A message with an `excerpt` (see `types.Message`) is cut to so many of the policy's tokens before it is read.
     `metrics` are named numbers so far; those of the last turn are averaged over rollouts (logged as `env/<name>`).
     """

@@ -62,6 +62,7 @@ class _Transcript:
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
     turns: int = 0
     truncated: bool = False
     unfinished: bool = False
@@ -90,14 +91,14 @@ async def run_episode(attempt: Attempt, player: Player) -> Rollout:
     """Play one episode to its end. Never raises for what the environment or the policy does: see `Rollout.failure`.
 
     Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context before the environment
-    says `done` gets reward 0 and the metric `unfinished` (and `context_full`, where that was why); it ends with the
-    policy's last token, as nobody reads on.
+    says `done` keeps what its turns earned, gets nothing for its end, and the metric `unfinished` (and `context_full`,
+    where that was why); it ends with the policy's last token, as nobody reads on.
     """
     transcript = _Transcript()
     try:
         turn = await _play(attempt, player, transcript)
     except RolloutError as error:
-        return _rollout(attempt.task, transcript, Turn(done=False, reward=math.nan), error)
+        return _rollout(attempt.task, transcript, Turn(done=False), error)
     return _rollout(attempt.task, transcript, turn, None)
 
 
@@ -126,15 +127,18 @@ async def _converse(
         reply = chat.text(list(completion.token_ids))
         transcript.wrote(completion, reply)
         turn = await bounded(_react(environment, reply), "environment", limits.timeout_s)
+        transcript.rewards.append(turn.reward)
         if turn.done:
             return turn
         messages = _fitted(turn.messages, chat)
         token_ids = chat.continuation(messages, transcript.token_ids[-1])
+        if not token_ids:
+            raise RolloutError("environment_error", "step() gave nothing to read, and the turn is not the last")
         transcript.context_full = len(transcript.token_ids) + len(token_ids) >= limits.seq_len
         if transcript.context_full or transcript.turns == limits.max_turns:
             transcript.truncated = transcript.truncated or transcript.context_full
             transcript.unfinished = True
-            return Turn(done=True, metrics=turn.metrics)
+            return turn
         transcript.read(token_ids, messages)
 
 
@@ -184,7 +188,8 @@ def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutErro
         loss_mask_T=tuple(transcript.mask),
         logprobs_T=tuple(transcript.logprobs),
         versions_T=tuple(transcript.versions),
-        reward=turn.reward,
+        reward=math.nan if error else sum(transcript.rewards),
+        turn_rewards=tuple(transcript.rewards),
         messages=tuple(transcript.messages),
         metrics={
             **turn.metrics,

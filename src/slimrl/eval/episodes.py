@@ -3,7 +3,7 @@
 A file of rollouts as in `monitor/rollouts.py`; every line also has the number of its environment, `env`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,11 +24,11 @@ class EpisodeFile:
         self._file = LineFile(path, keep=keep)
 
     def add(self, asked: HeldOutTask, rollout: Rollout) -> None:
-        self._file.append(self._line(asked, rollout))
+        self._file.append(self._line(asked.env, rollout))
 
-    def finish(self, tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) -> None:
-        """Put the file in the order of the tasks: the same evaluation writes the same file."""
-        lines = [self._line(asked, rollout) for asked, rollout in zip(tasks, rollouts, strict=True)]
+    def finish(self, episodes: Mapping[Place, Rollout]) -> None:
+        """Put the file in the order of these, which are all: the same evaluation writes the same file."""
+        lines = (self._line(env, rollout) for (env, _), rollout in episodes.items())
         replace_file(self._path, map(encode_line, lines))
 
     def __enter__(self) -> Self:
@@ -39,9 +39,9 @@ class EpisodeFile:
     ) -> None:
         self._file.close()
 
-    def _line(self, asked: HeldOutTask, rollout: Rollout) -> dict[str, Any]:
-        record = RolloutRecord(rollout, 0.0, self._text(list(rollout.token_ids_T)))
-        return {"env": asked.env, **rollout_to_json(record)}
+    def _line(self, env: int, rollout: Rollout) -> dict[str, Any]:
+        record = RolloutRecord(rollout, (), self._text(list(rollout.token_ids_T)))
+        return {"env": env, **rollout_to_json(record)}
 
 
 def read_episodes(path: Path) -> dict[Place, Rollout]:

@@ -16,10 +16,10 @@ from slimrl.types import Rollout
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """A rollout with what the loop knows about it: its advantage, and all of its tokens as text."""
+    """A rollout with what the loop knows about it: the advantage of each turn, and all of its tokens as text."""
 
     rollout: Rollout
-    advantage: float
+    advantages: tuple[float, ...]
     text: str
 
 
@@ -49,7 +49,8 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
     return {
         "task_id": rollout.task_id,
         "reward": _finite(rollout.reward),
-        "advantage": _finite(record.advantage),
+        "turn_rewards": rollout.turn_rewards,
+        "advantages": [_finite(advantage) for advantage in record.advantages],
         "failure": rollout.failure,
         "failure_detail": rollout.failure_detail,
         "metrics": {name: _finite(value) for name, value in rollout.metrics.items()},
@@ -71,12 +72,13 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         logprobs_T=_floats(line["logprobs"]),
         versions_T=tuple(line["versions"]),
         reward=_float(line["reward"]),
+        turn_rewards=tuple(line["turn_rewards"]),
         messages=tuple(line["messages"]),
         metrics={name: _float(value) for name, value in line["metrics"].items()},
         failure=line["failure"],
         failure_detail=line["failure_detail"],
     )
-    return RolloutRecord(rollout, _float(line["advantage"]), line["text"])
+    return RolloutRecord(rollout, _floats(line["advantages"]), line["text"])
 
 
 def _finite(value: float) -> float | None:

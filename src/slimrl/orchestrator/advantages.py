@@ -1,12 +1,17 @@
 """How a group's rewards become advantages. Pure functions of lists; formulas and sources in each docstring.
 
-Index suffix _G: the rollouts of one group, that is of one task. R = reward, l = number of sampled tokens.
+Index suffixes: _G the rollouts of one group, that is of one task; _K the turns of a rollout. R = reward, l = number of
+sampled tokens. An estimator turns values that are compared with each other into advantages; the credit says what is
+compared with what.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from itertools import groupby
 
-from slimrl.config.train import LossChoices
+from slimrl.config.loss import LossChoices
+from slimrl.types import Rollout
 
 # As in TRL: the sample standard deviation, with this added so that nearly equal rewards do not explode.
 STD_EPS = 1e-4
@@ -42,8 +47,8 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
 
 
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], choices: LossChoices) -> list[float]:
-    """The advantages of one group by the estimator that the loss names. Equal rewards give exactly 0, except with the
-    constant baseline of `reinforce`, which does not compare rollouts."""
+    """The advantages of values that are compared, by the estimator that the loss names. Equal ones give exactly 0,
+    except with the constant baseline of `reinforce`, which does not compare rollouts."""
     if choices.advantage == "reinforce":
         return reinforce(rewards_G, choices.baseline)
     if max(rewards_G) == min(rewards_G):
@@ -51,3 +56,68 @@ def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], choic
     if choices.advantage == "opo":
         return opo(rewards_G, lengths_G)
     return {"grpo": grpo, "dr_grpo": dr_grpo, "rloo": rloo}[choices.advantage](rewards_G)
+
+
+def turn_advantages(rollouts_G: Sequence[Rollout], choices: LossChoices) -> list[list[float]]:
+    """The advantage of every turn of every rollout, (G, K), by the credit that the loss names.
+
+    episode: the episode's, on all of its turns. turn: what a turn and those after it earned, compared with the group's
+    other rollouts at the same turn. state: the episode's, plus `state_weight` times that of the turn among all turns of
+    the group that faced the same messages (GiGPO, 2505.10978). gae: no advantages yet, but what each turn earned.
+    """
+    if choices.has_critic:
+        return [list(rollout.turn_rewards) for rollout in rollouts_G]
+    if choices.credit == "turn":
+        return _compared(rollouts_G, [list(range(len(r.turn_rewards))) for r in rollouts_G], choices)
+    rewards_G, lengths_G = [r.reward for r in rollouts_G], [r.num_sampled for r in rollouts_G]
+    episode_G = group_advantages(rewards_G, lengths_G, choices)
+    episode_GK = [[value] * len(r.turn_rewards) for value, r in zip(episode_G, rollouts_G, strict=True)]
+    if choices.credit == "episode":
+        return episode_GK
+    state_GK = _compared(rollouts_G, [states(r) for r in rollouts_G], choices)
+    return [
+        [a + choices.state_weight * b for a, b in zip(*pair, strict=True)]
+        for pair in zip(episode_GK, state_GK, strict=True)
+    ]
+
+
+def on_tokens(rollout: Rollout, advantages_K: Sequence[float], choices: LossChoices) -> tuple[float, ...]:
+    """The turns' advantages on their tokens, 0 elsewhere; for a critic what a turn earned, on its last token."""
+    advantages_T = [0.0] * len(rollout.token_ids_T)
+    for turn, advantage in zip(rollout.turns, advantages_K, strict=True):
+        for t in turn[-1:] if choices.has_critic else turn:
+            advantages_T[t] = advantage
+    return tuple(advantages_T)
+
+
+def returns(rewards_K: Sequence[float], gamma: float) -> list[float]:
+    """What each turn and those after it earned: sum over k' >= k of gamma^(k' - k) r_k'."""
+    values, later = list[float](), 0.0
+    for reward in reversed(rewards_K):
+        later = reward + gamma * later
+        values.append(later)
+    return values[::-1]
+
+
+def states(rollout: Rollout) -> list[Hashable]:
+    """What the policy faced at each turn: the messages since its last one. Equal ones are the same state."""
+    runs = groupby(rollout.messages, key=lambda message: message["role"] == "assistant")
+    faced = [tuple((message["role"], message["content"]) for message in run) for spoke, run in runs if not spoke]
+    return list(faced[: len(rollout.turn_rewards)])
+
+
+def _compared(
+    rollouts_G: Sequence[Rollout], keys_GK: Sequence[Sequence[Hashable]], choices: LossChoices
+) -> list[list[float]]:
+    """The advantages of the turns' returns, compared among those with the same key."""
+    turns: dict[Hashable, list[tuple[int, int, float, int]]] = defaultdict(list)
+    for g, (rollout, keys_K) in enumerate(zip(rollouts_G, keys_GK, strict=True)):
+        returns_K = returns(rollout.turn_rewards, choices.gamma)
+        for k, (key, value, turn) in enumerate(zip(keys_K, returns_K, rollout.turns, strict=True)):
+            turns[key].append((g, k, value, len(turn)))
+    advantages_GK = [[0.0] * len(keys_K) for keys_K in keys_GK]
+    for same in turns.values():
+        values = group_advantages([value for *_, value, _ in same], [length for *_, length in same], choices)
+        for (g, k, *_), advantage in zip(same, values, strict=True):
+            advantages_GK[g][k] = advantage
+    return advantages_GK

@@ -1,7 +1,8 @@
 """From tasks to a training batch: draw tasks, play a group of episodes on each, turn rewards into advantages.
 
 A group whose advantages are all 0, as when its rewards are equal, carries no signal: such groups are counted and
-replaced by fresh tasks up to a bound, never trained on. Every rollout started is accounted for: trained, or dropped
+replaced by fresh tasks up to a bound, never trained on (dynamic sampling, DAPO, 2503.14476). A value head does not
+compare the rollouts of a group and learns from all of them. Every rollout started is accounted for: trained, or dropped
 with a reason.
 """
 
@@ -12,13 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from slimrl.config.loss import LossChoices
 from slimrl.config.rollout import OrchestratorConfig
-from slimrl.config.train import LossChoices
 from slimrl.environments.base import Taskset
 from slimrl.environments.rollout import Attempt, Player, mean_metrics, run_attempts
 from slimrl.errors import UserError
 from slimrl.monitor.rollouts import RolloutRecord
-from slimrl.orchestrator.advantages import group_advantages
+from slimrl.orchestrator.advantages import on_tokens, turn_advantages
 from slimrl.orchestrator.curriculum import Curriculum, Draw
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
@@ -28,15 +29,12 @@ Record = Callable[[int, Sequence[RolloutRecord]], None]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rollouts of one task that did not fail, with their advantages."""
+    """The rollouts of one task that did not fail, with the advantages of their turns (G, K)."""
 
     position: int
     rollouts: tuple[Rollout, ...]
-    advantages: tuple[float, ...]
-
-    @property
-    def has_signal(self) -> bool:
-        return any(advantage != 0.0 for advantage in self.advantages)
+    advantages_GK: tuple[tuple[float, ...], ...]
+    has_signal: bool
 
 
 class Orchestrator:
@@ -77,7 +75,7 @@ class Orchestrator:
         if not groups:
             raise UserError(_nothing_left(played))
         metrics = _metrics(played, groups, num_drawn) | _speed(played, time.perf_counter() - began)
-        samples = tuple(sample for group in groups if group.has_signal for sample in _samples(group))
+        samples = tuple(sample for group in groups if group.has_signal for sample in _samples(group, self._choices))
         return Batch(samples, self._config.sampling.temperature, self.position, metrics)
 
     def _draw(self) -> Draw:
@@ -104,16 +102,18 @@ class Orchestrator:
         for number, draw in enumerate(draws):
             kept = tuple(r for r in rollouts[number * G : (number + 1) * G] if not r.failure)
             if kept:
-                rewards_G, lengths_G = [r.reward for r in kept], [r.num_sampled for r in kept]
-                advantages = tuple(group_advantages(rewards_G, lengths_G, self._choices))
-                groups.append(Group(draw.position, kept, advantages))
+                advantages_GK = tuple(tuple(values) for values in turn_advantages(kept, self._choices))
+                has_signal = self._choices.has_critic or any(
+                    value != 0.0 for values in advantages_GK for value in values
+                )
+                groups.append(Group(draw.position, kept, advantages_GK, has_signal))
         return groups
 
     def _records(self, groups: Sequence[Group], played: Sequence[Rollout]) -> list[RolloutRecord]:
-        graded = [pair for group in groups for pair in zip(group.rollouts, group.advantages, strict=True)]
-        failed = [(rollout, 0.0) for rollout in played if rollout.failure]
+        graded = [pair for group in groups for pair in zip(group.rollouts, group.advantages_GK, strict=True)]
+        failed = [(rollout, ()) for rollout in played if rollout.failure]
         text = self._player.chat.full_text
-        return [RolloutRecord(rollout, value, text(list(rollout.token_ids_T))) for rollout, value in graded + failed]
+        return [RolloutRecord(rollout, values, text(list(rollout.token_ids_T))) for rollout, values in graded + failed]
 
 
 def _nothing_left(played: Sequence[Rollout]) -> str:
@@ -125,18 +125,18 @@ def _nothing_left(played: Sequence[Rollout]) -> str:
     )
 
 
-def _samples(group: Group) -> list[Sample]:
-    """A group's rollouts as the trainer sees them. The advantage is the episode's, on every token."""
+def _samples(group: Group, choices: LossChoices) -> list[Sample]:
+    """A group's rollouts as the trainer sees them."""
     return [
         Sample(
             token_ids_T=rollout.token_ids_T,
             loss_mask_T=rollout.loss_mask_T,
             logprobs_T=rollout.logprobs_T,
-            advantages_T=(advantage,) * len(rollout.token_ids_T),
+            advantages_T=on_tokens(rollout, advantages_K, choices),
             version=min(v for v, mask in zip(rollout.versions_T, rollout.loss_mask_T, strict=True) if mask),
             group_id=group.position,
         )
-        for rollout, advantage in zip(group.rollouts, group.advantages, strict=True)
+        for rollout, advantages_K in zip(group.rollouts, group.advantages_GK, strict=True)
     ]
 
 

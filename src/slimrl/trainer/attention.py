@@ -61,10 +61,7 @@ class PackedPlan:
     @functools.cached_property
     def _rows(self) -> Tensor:
         """The stretches as the kernel reads them."""
-        stretches = self._pack.stretches
-        number = {stretch.start: place for place, stretch in enumerate(stretches)}
-        prefix = [number[s.prefix_start] if s.prefix_end > s.prefix_start else -1 for s in stretches]
-        rows = [(s.start, s.num_queries, before) for s, before in zip(stretches, prefix, strict=True)]
+        rows = [(s.start, s.num_queries, s.parent, s.position) for s in self._pack.stretches]
         return torch.tensor(rows, dtype=torch.int32)
 
     @functools.cached_property
@@ -95,7 +92,7 @@ class _Buckets:
     def __init__(self, pack: Pack) -> None:
         device = pack.token_ids_T.device
         self._num_tokens = len(pack.token_ids_T)
-        self._buckets = [_make_bucket(stretches, device) for stretches in _similar(pack.stretches)]
+        self._buckets = [_make_bucket(similar, pack.stretches, device) for similar in _similar(pack.stretches)]
         order = torch.cat([bucket.scatter for bucket in self._buckets])
         self._restore_T = torch.empty_like(order)
         self._restore_T[order] = torch.arange(self._num_tokens, device=device)
@@ -149,7 +146,7 @@ def _similar(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
     return buckets
 
 
-def _make_bucket(stretches: Sequence[Stretch], device: torch.device) -> _Bucket:
+def _make_bucket(stretches: Sequence[Stretch], row: Sequence[Stretch], device: torch.device) -> _Bucket:
     Lq, Lk = max(s.num_queries for s in stretches), max(s.num_keys for s in stretches)
 
     def tensor(values: Sequence[object]) -> Tensor:
@@ -157,15 +154,19 @@ def _make_bucket(stretches: Sequence[Stretch], device: torch.device) -> _Bucket:
 
     return _Bucket(
         query_index=tensor([_padded(range(s.start, s.end), Lq) for s in stretches]),
-        key_index=tensor(
-            [_padded([*range(s.prefix_start, s.prefix_end), *range(s.start, s.end)], Lk) for s in stretches]
-        ),
+        key_index=tensor([_padded(_keys(s, row), Lk) for s in stretches]),
         query_order=tensor([_padded(range(s.num_keys - s.num_queries, s.num_keys), Lq) for s in stretches]),
         key_order=tensor([_padded(range(s.num_keys), Lk) for s in stretches]),
         real_key=tensor([[k < s.num_keys for k in range(Lk)] for s in stretches]),
         scatter=tensor([t for s in stretches for t in range(s.start, s.end)]),
         gather=tensor([row * Lq + t for row, s in enumerate(stretches) for t in range(s.num_queries)]),
     )
+
+
+def _keys(stretch: Stretch, row: Sequence[Stretch]) -> list[int]:
+    """The places of all that the stretch sees, in order."""
+    own = list(range(stretch.start, stretch.end))
+    return own if stretch.parent < 0 else _keys(row[stretch.parent], row) + own
 
 
 def _padded(values: Sequence[int], length: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Policy losses and what divides their sum. Pure functions of tensors; no model, no device, no config file.
+"""Policy losses, the other terms, and what divides their sum. Pure functions of tensors; no model, no device.
 
 Notation, per trained token: `new` = log-probability under the weights being trained, `old` = under the sampler when the
 token was drawn, rho = exp(new - old), A = advantage (no gradient), sg = stop gradient. Index suffix _N: the trained
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slimrl.config.train import Aggregation, LossChoices, PolicyLoss
+from slimrl.config.loss import Aggregation, LossChoices
 
 MAX_LOG_RATIO = 20.0
 
@@ -30,7 +30,15 @@ class TokenBatch:
     sequence_N: Tensor
 
 
-PolicyLossFunction = Callable[[TokenBatch, LossChoices], tuple[Tensor, Tensor]]
+PolicyLoss = Callable[[TokenBatch, LossChoices], tuple[Tensor, Tensor]]
+
+POLICY_LOSSES: dict[str, PolicyLoss] = {}
+
+
+def policy_loss(function: PolicyLoss) -> PolicyLoss:
+    """Make a policy loss known by its name, under which `config/loss.py` lists the numbers that it uses."""
+    POLICY_LOSSES[function.__name__] = function
+    return function
 
 
 def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
@@ -38,6 +46,7 @@ def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
     return (new_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
+@policy_loss
 def aipo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     """L = -sg(min(rho, delta)) A new. One-sided cap on the importance weight (LlamaRL, 2505.24034)."""
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
@@ -45,11 +54,13 @@ def aipo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     return loss_N, rho_N > choices.delta
 
 
+@policy_loss
 def clip(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     """L = -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) (PPO, 1707.06347; GRPO, 2402.03300)."""
     return _clipped(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, choices)
 
 
+@policy_loss
 def gspo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     """As `clip`, with the ratio of the whole sequence, s = exp(mean(new - old)): each token's ratio is
     sg(s) exp(new - sg(new)), so that all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
@@ -61,6 +72,7 @@ def gspo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     return _clipped(rho_N, tokens.advantage_N, choices)
 
 
+@policy_loss
 def cispo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     """L = -sg(clip(rho, 1 - eps_low, 1 + eps_high)) A new: clipped tokens keep their gradient (MiniMax-M1,
     2506.13585)."""
@@ -69,24 +81,31 @@ def cispo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     return -weight_N * tokens.advantage_N * tokens.new_N, weight_N != rho_N
 
 
+@policy_loss
 def reinforce(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
-    """L = -A new (Williams 1992). On-policy only: it has no correction for stale data."""
-    return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
+    """L = -A new (Williams 1992). It knows nothing of stale data, unless `max_weight` = c gives it the truncated
+    importance weight sg(min(rho, c)) (Ionides 2008)."""
+    if not choices.max_weight:
+        return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
+    rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
+    return -rho_N.clamp_max(choices.max_weight) * tokens.advantage_N * tokens.new_N, rho_N > choices.max_weight
 
 
 def _clipped(rho_N: Tensor, advantage_N: Tensor, choices: LossChoices) -> tuple[Tensor, Tensor]:
     plain_N = rho_N * advantage_N
     clipped_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high) * advantage_N
-    return -torch.minimum(plain_N, clipped_N), clipped_N < plain_N
+    objective_N = torch.minimum(plain_N, clipped_N)
+    if choices.dual_clip:  # max(objective, c A) where A < 0 (1912.09729): the loss of a bad token is bounded too
+        bounded_N = torch.maximum(objective_N, choices.dual_clip * advantage_N)
+        objective_N = torch.where(advantage_N < 0, bounded_N, objective_N)
+    return -objective_N, objective_N != plain_N
 
 
-POLICY_LOSSES: dict[PolicyLoss, PolicyLossFunction] = {
-    "aipo": aipo,
-    "clip": clip,
-    "gspo": gspo,
-    "cispo": cispo,
-    "reinforce": reinforce,
-}
+def kl_to_reference(new_N: Tensor, reference_N: Tensor) -> Tensor:
+    """exp(ref - new) - (ref - new) - 1, the k3 estimate of KL(new || ref) at tokens drawn from `new` (2402.03300;
+    Schulman, "Approximating KL Divergence", 2020). Never negative."""
+    difference_N = log_ratio(reference_N, new_N)
+    return difference_N.expm1() - difference_N
 
 
 def token_weights(lengths_B: list[int], aggregation: Aggregation, max_tokens: int) -> list[float]:

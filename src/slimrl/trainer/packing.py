@@ -1,12 +1,16 @@
-"""Lays samples end to end in one row of tokens, without padding, and computes a group's common prompt once.
+"""Lays samples end to end in one row of tokens, without padding, and computes what they have in common once.
+
+Samples that begin with the same tokens share them, however many turns these are: the instructions of an environment,
+the prompt of a group, the calls and results that several of its rollouts began with. So the row is a tree of stretches,
+and its length is the number of unique tokens. A shared token may be trained, by each sample with its own advantage.
 
 A `Pack` is the input of one forward. The model's matrices see the flat row (T,); only attention needs to know that it
-is made of many sequences, and `PackedPlan` (`trainer/attention.py`) tells it: each stretch of queries attends to its
-own keys and, for a completion, to the shared prompt's. The gradient equals that of padded, separate sequences.
+is made of many sequences, and `PackedPlan` (`trainer/attention.py`) tells it: each stretch of queries attends to the
+stretches that it continues, and causally to itself. The gradient equals that of padded, separate sequences.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,12 +20,13 @@ from slimrl.types import Sample
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Queries `start..end` of the row, which see the `prefix` stretch of keys (all of it) and themselves (causally)."""
+    """The tokens `start..end` of the row. They continue the stretch with the number `parent` (-1: none), and so all
+    that it continues; `position` is that of the first."""
 
     start: int
     end: int
-    prefix_start: int
-    prefix_end: int
+    parent: int
+    position: int
 
     @property
     def num_queries(self) -> int:
@@ -29,7 +34,7 @@ class Stretch:
 
     @property
     def num_keys(self) -> int:
-        return self.num_queries + self.prefix_end - self.prefix_start
+        return self.position + self.num_queries
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class Pack:
     """One forward's worth of samples. _T row positions, _N trained tokens in the order of the samples.
 
     `source_N` is the row position whose hidden state predicts trained token n, `sample_N` the index of its sample in
-    the batch. A prompt shared by G samples stands once in the row; its last position then predicts G first tokens.
+    the batch. A position that G samples share may predict G tokens.
     """
 
     token_ids_T: Tensor
@@ -48,24 +53,41 @@ class Pack:
     sample_N: Tensor
 
 
-@dataclass(slots=True)
 class _Row:
-    """A pack in the making."""
+    """A pack in the making. `latest` are the tokens of the sample added last, `places` where they are in the row, and
+    `path` the stretches that they go through."""
 
-    token_ids: list[int]
-    positions: list[int]
-    stretches: list[Stretch]
-    source: list[int]
-    target: list[int]
-    sample: list[int]
+    def __init__(self) -> None:
+        self.token_ids, self.positions = list[int](), list[int]()
+        self.stretches: list[Stretch] = []
+        self.source, self.target, self.sample = list[int](), list[int](), list[int]()
+        self.latest: tuple[int, ...] = ()
+        self.places, self.path = list[int](), list[int]()
 
-    def add(self, token_ids: Sequence[int], first_position: int, prefix: tuple[int, int]) -> int:
-        """Append a stretch; returns where it starts in the row."""
-        start = len(self.token_ids)
-        self.token_ids.extend(token_ids)
-        self.positions.extend(range(first_position, first_position + len(token_ids)))
-        self.stretches.append(Stretch(start, len(self.token_ids), *prefix))
-        return start
+    def num_shared(self, token_ids: Sequence[int]) -> int:
+        """How many of the tokens are those with which the latest sample began."""
+        pairs = zip(token_ids, self.latest, strict=False)
+        different = (t for t, (ours, theirs) in enumerate(pairs) if ours != theirs)
+        return next(different, min(len(token_ids), len(self.latest)))
+
+    def add(self, sample: Sample, index: int) -> None:
+        """Append what the latest sample does not have. The last token feeds nothing: it is only predicted."""
+        fed = sample.token_ids_T[:-1]
+        shared = self.num_shared(fed)
+        self._cut(shared)
+        if shared < len(fed):
+            start, parent = len(self.token_ids), self.path[-1] if self.path else -1
+            self.token_ids.extend(fed[shared:])
+            self.positions.extend(range(shared, len(fed)))
+            self.path.append(len(self.stretches))
+            self.stretches.append(Stretch(start, len(self.token_ids), parent, shared))
+            self.places.extend(range(start, len(self.token_ids)))
+        self.latest = fed
+        for t, trained in enumerate(sample.loss_mask_T):
+            if trained:
+                self.source.append(self.places[t - 1])
+                self.target.append(sample.token_ids_T[t])
+                self.sample.append(index)
 
     def finish(self, device: torch.device) -> Pack:
         return Pack(
@@ -77,43 +99,36 @@ class _Row:
             sample_N=torch.tensor(self.sample, device=device),
         )
 
+    def _cut(self, length: int) -> None:
+        """Let the path end after `length` tokens; a stretch that goes on from there becomes two."""
+        del self.places[length:]
+        while self.path and self.stretches[self.path[-1]].position >= length:
+            self.path.pop()
+        if not self.path:
+            return
+        number = self.path[-1]
+        cut = self.stretches[number]
+        middle = cut.start + length - cut.position
+        if middle < cut.end:
+            rest = len(self.stretches)
+            self.stretches = [replace(s, parent=rest) if s.parent == number else s for s in self.stretches]
+            self.stretches[number] = replace(cut, end=middle)
+            self.stretches.append(Stretch(middle, cut.end, number, length))
+
 
 def pack_samples(samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
     """All samples in packs of at most `max_tokens` row tokens (a single longer sample gets a pack of its own).
 
-    Samples of one group that begin with the same untrained tokens share them if they fall into the same pack.
+    In the order of their tokens, so that those with the most in common are neighbours; nothing is shared by packs.
     """
     packs: list[Pack] = []
-    row, open_prompt = _Row([], [], [], [], [], []), None
-    order = sorted(range(len(samples)), key=lambda b: (samples[b].group_id, prompt_of(samples[b]), b))
-    for b in order:
-        prompt = prompt_of(samples[b])
-        rest = len(samples[b].token_ids_T) - len(prompt)
-        shared = open_prompt is not None and open_prompt[0] == (samples[b].group_id, prompt)
-        needed = rest if shared else rest + len(prompt)
-        if row.token_ids and len(row.token_ids) + needed > max_tokens:
+    row = _Row()
+    for b in sorted(range(len(samples)), key=lambda b: (samples[b].token_ids_T, b)):
+        fed = samples[b].token_ids_T[:-1]
+        if row.token_ids and len(row.token_ids) + len(fed) - row.num_shared(fed) > max_tokens:
             packs.append(row.finish(device))
-            row, shared = _Row([], [], [], [], [], []), False
-        if not shared:
-            open_prompt = ((samples[b].group_id, prompt), row.add(prompt, 0, (0, 0)))
-        assert open_prompt is not None
-        _add_completion(row, samples[b], b, open_prompt[1], len(prompt))
+            row = _Row()
+        row.add(samples[b], b)
     if row.token_ids:
         packs.append(row.finish(device))
     return packs
-
-
-def prompt_of(sample: Sample) -> tuple[int, ...]:
-    """The tokens before the first trained one."""
-    return sample.token_ids_T[: sample.loss_mask_T.index(True)]
-
-
-def _add_completion(row: _Row, sample: Sample, index: int, prompt_start: int, prompt_len: int) -> None:
-    """Append the sample's tokens after its prompt; the last one feeds nothing unless it is there to be fed."""
-    completion = sample.token_ids_T[prompt_len:-1]
-    start = row.add(completion, prompt_len, (prompt_start, prompt_start + prompt_len)) if completion else 0
-    for t in range(prompt_len, len(sample.token_ids_T)):
-        if sample.loss_mask_T[t]:
-            row.source.append(prompt_start + prompt_len - 1 if t == prompt_len else start + t - 1 - prompt_len)
-            row.target.append(sample.token_ids_T[t])
-            row.sample.append(index)

@@ -13,7 +13,7 @@ from slimrl.models.native import ops
 from tests.models.native.cases import HALF_STEP, NAN, random, threads
 
 pytestmark = pytest.mark.usefixtures("tiles")
-Rows = list[tuple[int, int, int]]  # stretches: first token, how many, number of the prefix
+Rows = list[tuple[int, int, int]]  # stretches: first token, how many, number of the one that is continued
 
 
 @dataclass
@@ -28,20 +28,28 @@ class Packed:
 
 
 def in_a_row(lengths: list[tuple[int, int]]) -> Rows:
-    """(length, prefix) of stretches that follow each other."""
+    """(length, parent) of stretches that follow each other."""
     firsts = torch.tensor([0, *(length for length, _ in lengths)]).cumsum(0).tolist()
-    return [(first, length, prefix) for (length, prefix), first in zip(lengths, firsts, strict=False)]
+    return [(first, length, parent) for (length, parent), first in zip(lengths, firsts, strict=False)]
+
+
+def ancestry(rows: Rows, number: int) -> list[int]:
+    """The stretch, and before it all that it continues, from the first."""
+    parent = rows[number][2]
+    return [number] if parent < 0 else [*ancestry(rows, parent), number]
 
 
 def random_rows(seed: int) -> Rows:
-    """Prompts, shared by several completions or one or none, and stretches without a prompt; lengths around the sizes
-    of tiles and blocks, 1 and 0 among them."""
+    """Trees: prompts, continued by several stretches or one or none, and these again; lengths around the sizes of tiles
+    and blocks, 1 and 0 among them."""
     rng = random_module.Random(seed)
     lengths: list[tuple[int, int]] = []
     for _ in range(4):
         lengths.append((rng.choice([0, 1, 5, 16, 31, 32, 33, 70]), -1))
         prompt = len(lengths) - 1
-        lengths += [(rng.choice([0, 1, 1, 2, 15, 17, 32, 33, 40]), prompt) for _ in range(rng.randrange(4))]
+        for _ in range(rng.randrange(6)):
+            parent = rng.choice([prompt, rng.randrange(prompt, len(lengths))])
+            lengths.append((rng.choice([0, 1, 1, 2, 15, 17, 32, 33, 40]), parent))
     return in_a_row([*lengths, (1, -1)])
 
 
@@ -59,7 +67,9 @@ class Case:
         self.scale = self.D**-0.5
 
     def kernel(self) -> Packed:
-        stretches = ops.Stretches(torch.tensor(self.rows, dtype=torch.int32), self.scale, self.window)
+        positions = [sum(self.rows[s][1] for s in ancestry(self.rows, number)[:-1]) for number in range(len(self.rows))]
+        rows = torch.tensor([(*row, position) for row, position in zip(self.rows, positions, strict=True)])
+        stretches = ops.Stretches(rows.to(torch.int32), self.scale, self.window)
         out, logsumexp = ops.packed_attend(*self.inputs, stretches)
         return Packed(out, logsumexp, *ops.packed_backward(self.inputs, out, logsumexp, self.grad, stretches))
 
@@ -76,14 +86,12 @@ class Case:
     def mask(self) -> Tensor:
         T = len(self.inputs[0])
         mask = torch.zeros(T, T, dtype=torch.bool)
-        for first, length, prefix in self.rows:
-            places = list(range(first, first + length))
-            before, num, _ = self.rows[prefix] if prefix >= 0 else (0, 0, 0)
-            seen = [*range(before, before + num), *places]
+        for number, (first, length, _) in enumerate(self.rows):
+            places = torch.arange(first, first + length)
+            whole = [self.rows[s] for s in ancestry(self.rows, number)]
+            seen = torch.cat([torch.arange(start, start + num) for start, num, _ in whole])
             positions = torch.arange(len(seen))
-            mask[torch.tensor(places, dtype=torch.long)[:, None], torch.tensor(seen, dtype=torch.long)] = visible(
-                positions[num:, None], positions, self.window
-            )
+            mask[places[:, None], seen] = visible(positions[len(seen) - length :, None], positions, self.window)
         return mask
 
 
@@ -112,7 +120,7 @@ def test_random_stretches_equal_dense_attention(seed, heads, D, window):
 
 @pytest.mark.parametrize("window", [0, 100, 600])
 def test_stretches_of_several_chunks_equal_dense_attention(window):
-    case = Case(in_a_row([(530, -1), (40, 0), (520, 0), (1, 0), (20, -1)]), (3, 1), window=window)
+    case = Case(in_a_row([(530, -1), (40, 0), (520, 0), (1, 2), (600, 3), (20, -1)]), (3, 1), window=window)
     assert_near(case.kernel(), case.dense())
 
 
@@ -123,15 +131,16 @@ def test_a_single_stretch_equals_dense_attention(length):
 
 
 def test_stretches_may_lie_and_be_numbered_in_any_order():
-    case = Case([(40, 7, 2), (0, 33, -1), (50, 20, -1), (47, 3, 2), (33, 7, 1)])
+    case = Case([(40, 7, 2), (0, 33, -1), (50, 20, -1), (47, 3, 0), (33, 7, 1)])
     assert_near(case.kernel(), case.dense())
 
 
 def test_random_stretches_have_every_awkward_shape():
     rows = [stretch for seed in range(3) for stretch in random_rows(seed)]
-    lengths = {(length, prefix >= 0) for _, length, prefix in rows}
+    lengths = {(length, parent >= 0) for _, length, parent in rows}
     assert {(0, False), (0, True), (1, False), (1, True)} <= lengths
     assert max(length for length, _ in lengths) > 32
+    assert max(len(ancestry(random_rows(seed), s)) for seed in range(3) for s in range(len(random_rows(seed)))) > 3
 
 
 @pytest.mark.parametrize("window", [0, 20])

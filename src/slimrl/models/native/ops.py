@@ -284,8 +284,9 @@ def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale
 
 @dataclass(frozen=True, slots=True)
 class Stretches:
-    """How a packed row of tokens is divided, for attention within it. `rows` (S, 3), int32: a stretch's first token,
-    how many there are, and which stretch is its prefix, all of which it sees before itself, or -1."""
+    """How a packed row of tokens is divided, for attention within it. `rows` (S, 4), int32: a stretch's first token,
+    how many there are, which stretch it continues, or -1, and the position of the first. It sees all of that one, of
+    what that one continues, and so on, before itself."""
 
     rows: Tensor
     scale: float

@@ -1,6 +1,6 @@
 // Attention within a packed row of tokens and its gradient, on the AMX unit.
 //
-// The row consists of stretches; a stretch's tokens see those of its prefix, another stretch, and then themselves,
+// The row consists of stretches, a tree of them; a stretch's tokens see those of its ancestors and themselves,
 // causally. The forward pass and the query's gradient go over blocks of queries and what they see; the gradients of
 // keys and values go over blocks of keys and what sees them: the same products with the sides exchanged. So every
 // number is added up by one thread in one order.
@@ -14,9 +14,9 @@
 #ifdef __AMX_BF16__
 namespace {
 
-// `prefix` is the number of another stretch, or -1.
+// `parent` is the number of the stretch that this one continues, or -1; `position` is that of its first token.
 struct Stretch {
-    int32_t start, length, prefix;
+    int32_t start, length, parent, position;
 };
 
 struct Shape {
@@ -88,41 +88,44 @@ struct Part {
     int64_t from[TILE], to[TILE];
 };
 
-// What the queries of an item see, in parts of at most CHUNK rows.
+// What the queries of an item see, in parts of at most CHUNK rows: from the item's own stretch up to the root.
 std::vector<Part> seen(const Item& item, const std::vector<Stretch>& stretches, const Shape& shape) {
     std::vector<Part> parts;
     const Stretch& own = stretches[item.stretch];
-    const int64_t before = own.prefix < 0 ? 0 : stretches[own.prefix].length;
-    const auto add = [&](int64_t stretch, int64_t length, int64_t order) {  // `order`: of its first token
+    for (int64_t stretch = item.stretch; stretch >= 0; stretch = stretches[stretch].parent) {
+        const int64_t length = stretches[stretch].length, after = own.position - stretches[stretch].position;
         for (int64_t begin = 0; begin < length; begin += CHUNK) {
             Part part{stretch, begin, std::min<int64_t>(CHUNK, length - begin), {}, {}};
             bool any = false;
             for (int64_t r = 0; r < item.rows; r++) {
-                const int64_t query = before + (item.begin + r) / shape.share() - order - begin;  // place in the part
+                const int64_t query = after + (item.begin + r) / shape.share() - begin;  // place in the part
                 part.from[r] = shape.window > 0 ? std::clamp<int64_t>(query - shape.window + 1, 0, part.rows) : 0;
                 part.to[r] = std::clamp<int64_t>(query + 1, part.from[r], part.rows);
                 any |= part.to[r] > part.from[r];
             }
             if (any) parts.push_back(part);
         }
-    };
-    if (own.prefix >= 0) add(own.prefix, before, 0);
-    add(item.stretch, own.length, before);
+    }
     return parts;
 }
 
-// What sees the keys of an item.
+// What sees the keys of an item: its own stretch and all that continue it.
 std::vector<Part> seers(const Item& item, const std::vector<Stretch>& stretches,
                         const std::vector<std::vector<int64_t>>& children, const Shape& shape) {
     std::vector<Part> parts;
-    const auto add = [&](int64_t stretch, int64_t order) {
+    std::vector<int64_t> waiting{item.stretch};
+    while (!waiting.empty()) {
+        const int64_t stretch = waiting.back();
+        const int64_t after = stretches[stretch].position - stretches[item.stretch].position;
+        waiting.pop_back();
+        waiting.insert(waiting.end(), children[stretch].begin(), children[stretch].end());
         const int64_t rows = stretches[stretch].length * shape.share();
         for (int64_t begin = 0; begin < rows; begin += CHUNK) {
             Part part{stretch, begin, std::min<int64_t>(CHUNK, rows - begin), {}, {}};
             bool any = false;
             for (int64_t r = 0; r < item.rows; r++) {
                 const int64_t first =
-                    (item.begin + r - order) * shape.share() - begin;  // the row of the key's own token
+                    (item.begin + r - after) * shape.share() - begin;  // the row of the key's own token
                 part.from[r] = std::clamp<int64_t>(first, 0, part.rows);
                 part.to[r] = part.rows;
                 if (shape.window > 0)
@@ -131,10 +134,7 @@ std::vector<Part> seers(const Item& item, const std::vector<Stretch>& stretches,
             }
             if (any) parts.push_back(part);
         }
-    };
-    const Stretch& own = stretches[item.stretch];
-    add(item.stretch, 0);
-    for (int64_t child : children[item.stretch]) add(child, own.length);
+    }
     return parts;
 }
 
@@ -196,8 +196,8 @@ std::vector<Stretch> read(const int32_t* numbers, int64_t count) {
 
 }  // namespace
 
-// out (T, H, D) = attention of query (T, H, D) to key and value (T, H_kv, D). A stretch is three numbers: its first
-// token, how many there are, and the number of its prefix, or -1. logsumexp (T, H) is that of the scaled scores.
+// out (T, H, D) = attention of query (T, H, D) to key and value (T, H_kv, D). A stretch is four numbers: its first
+// token, how many there are, the number of its parent, or -1, and the position of the first. logsumexp (T, H) is that of the scaled scores.
 extern "C" void packed_attend(const bf16* query, const bf16* key, const bf16* value, bf16* out, float* logsumexp,
                               const int32_t* numbers, int64_t count, int64_t T, int64_t H, int64_t H_kv, int64_t D,
                               float scale, int64_t window, int threads) {
@@ -249,7 +249,7 @@ extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* 
     const std::vector<Stretch> stretches = read(numbers, count);
     std::vector<std::vector<int64_t>> children(count);
     for (int64_t s = 0; s < count; s++)
-        if (stretches[s].prefix >= 0) children[stretches[s].prefix].push_back(s);
+        if (stretches[s].parent >= 0) children[stretches[s].parent].push_back(s);
     Side keys(stretches, 1, D), values(stretches, 1, D), queries(stretches, share, D), grads(stretches, share, D);
     keys.keys = placed(key, keys, stretches, shape, place_key);
     keys.values = placed(key, keys, stretches, shape, place_value);

@@ -1,0 +1,208 @@
+"""What is minimised: `[trainer.loss]`.
+
+A loss is four choices: how rewards become advantages (`ADVANTAGES`), what a reward is credited to (`CREDITS`), the loss
+of a token (`POLICIES`), and what the sum is divided by. A `type` is a published combination of them, a preset
+(`PRESETS`). Each table gives the numbers that a choice uses, with the values of its paper; nothing else in slimrl knows
+what a preset consists of. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from slimrl.config.base import Config
+
+Numbers = Mapping[str, float]
+
+ADVANTAGES: dict[str, Numbers] = {
+    "grpo": {},
+    "dr_grpo": {},
+    "rloo": {},
+    "opo": {},
+    "reinforce": {"baseline": 0.5},
+    "gae": {"gamma": 1.0, "gae_lambda": 0.95, "value_coef": 0.1, "value_lr": 1e-3},
+}
+
+CREDITS: dict[str, Numbers] = {
+    "episode": {},
+    "turn": {"gamma": 1.0},
+    "state": {"gamma": 0.95, "state_weight": 1.0},
+}
+
+# A new policy loss is a line here and a function of that name in `trainer/losses.py`.
+POLICIES: dict[str, Numbers] = {
+    "aipo": {"delta": 8.0},
+    "clip": {"eps_low": 0.2, "eps_high": 0.2, "dual_clip": 0.0},
+    "gspo": {"eps_low": 3e-4, "eps_high": 4e-4},
+    "cispo": {"eps_low": 1.0, "eps_high": 5.0},  # no lower bound
+    "reinforce": {"max_weight": 0.0},
+}
+
+Aggregation = Literal["token", "sequence", "constant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A published algorithm. `numbers` are those in which it differs from what its parts say of themselves."""
+
+    advantage: str
+    policy: str
+    aggregation: Aggregation
+    numbers: Numbers
+
+
+PRESETS: dict[str, Preset] = {
+    "aipo": Preset("dr_grpo", "aipo", "token", {}),
+    "grpo": Preset("grpo", "clip", "sequence", {}),
+    "dr_grpo": Preset("dr_grpo", "clip", "constant", {}),
+    "dapo": Preset("grpo", "clip", "token", {"eps_high": 0.28}),
+    "gspo": Preset("grpo", "gspo", "sequence", {}),
+    "cispo": Preset("grpo", "cispo", "token", {}),
+    "ppo": Preset("dr_grpo", "clip", "token", {}),
+    "opo": Preset("opo", "reinforce", "token", {}),
+    "rloo": Preset("rloo", "reinforce", "token", {}),
+    "reinforce": Preset("reinforce", "reinforce", "token", {}),
+}
+
+# With a teacher; without one the advantage counts whole and nothing else does.
+TAU_WITH_TEACHER = 0.5
+
+if TYPE_CHECKING:
+    LossType = str
+    Advantage = str
+    Credit = str
+    Policy = str
+else:  # the tables are the one list of names
+    LossType, Advantage = Literal[tuple(PRESETS)], Literal[tuple(ADVANTAGES)]
+    Credit, Policy = Literal[tuple(CREDITS)], Literal[tuple(POLICIES)]
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class LossChoices:
+    """A loss with nothing left to choose. A number that none of its parts uses is 0.0."""
+
+    advantage: str
+    credit: str
+    policy: str
+    aggregation: Aggregation
+    delta: float = 0.0
+    eps_low: float = 0.0
+    eps_high: float = 0.0
+    dual_clip: float = 0.0
+    max_weight: float = 0.0
+    baseline: float = 0.0
+    gamma: float = 0.0
+    gae_lambda: float = 0.0
+    value_coef: float = 0.0
+    value_lr: float = 0.0
+    state_weight: float = 0.0
+    kl_beta: float = 0.0
+    adv_tau: float = 1.0
+    teacher_tau: float = 0.0
+    student_tau: float = 0.0
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether a value head makes the advantages, token by token."""
+        return self.advantage == "gae"
+
+
+class LossConfig(Config):
+    """What is minimised. `type` alone is enough; the other keys replace one part of it."""
+
+    type: LossType = "aipo"
+    """A published algorithm: `aipo` (importance weights with a one-sided cap, 2505.24034), `grpo` (2402.03300),
+    `dr_grpo` (2503.20783), `dapo` (2503.14476), `gspo` (ratio of the whole sequence, 2507.18071), `cispo`
+    (2506.13585), `ppo` (clipped, 1707.06347; with `advantage = "gae"` it has a value head), `opo` (length-weighted
+    baseline, 2505.23585), `rloo` (leave-one-out, 2402.14740), `reinforce` (constant baseline)."""
+
+    advantage: Literal["preset"] | Advantage = "preset"
+    """How the rewards of a group become advantages. `gae` compares with a value head's expectation instead of the
+    group's mean (1506.02438). `preset` leaves it to `type`."""
+
+    credit: Credit = "episode"
+    """What a reward is credited to: `episode` gives all turns the episode's advantage; `turn` compares what each turn
+    and those after it earned with the same turn of the group's other rollouts; `state` adds to the episode's
+    advantage that of a turn among all turns of the group which faced the same messages (2505.10978)."""
+
+    policy: Literal["preset"] | Policy = "preset"
+    """The loss of one token; `preset` leaves it to `type`."""
+
+    aggregation: Literal["preset"] | Aggregation = "preset"
+    """What the sum over tokens is divided by: `token` all trained tokens of the batch, `sequence` each rollout's own
+    tokens and then the rollouts, `constant` rollouts times `seq_len`; `preset` leaves it to `type`."""
+
+    delta: Literal["preset"] | Positive = "preset"
+    """Cap of the importance weight in the policy loss `aipo`; `preset` is 8."""
+
+    eps_low: Literal["preset"] | Share = "preset"
+    """The policy losses `clip`, `gspo` and `cispo` clip the ratio below at 1 - eps_low; `preset` is the value of the
+    paper: 0.2 (`clip`), 0.0003 (`gspo`), 1 (`cispo`: no lower bound)."""
+
+    eps_high: Literal["preset"] | NotNegative = "preset"
+    """They clip it above at 1 + eps_high; `preset` is 0.2 (`clip`), 0.28 (`dapo`), 0.0004 (`gspo`), 5 (`cispo`)."""
+
+    dual_clip: Literal["preset"] | NotNegative = "preset"
+    """Bounds the loss `clip` of a bad token, whose ratio has no other bound, at this ratio above 1 (1912.09729 has 3);
+    `preset` is 0: none."""
+
+    max_weight: Literal["preset"] | NotNegative = "preset"
+    """The policy loss `reinforce` weighs stale tokens by their ratio, up to this (truncated importance sampling);
+    `preset` is 0: it does not weigh them."""
+
+    baseline: Literal["preset"] | float = "preset"
+    """The constant that the advantage `reinforce` subtracts from the reward; `preset` is 0.5."""
+
+    gamma: Literal["preset"] | Share = "preset"
+    """What a reward counts for the turn before (credits `turn` and `state`) or the token before (advantage `gae`), as
+    a share; `preset` is 1, and 0.95 for `state`."""
+
+    gae_lambda: Literal["preset"] | Share = "preset"
+    """The advantage `gae`: 1 looks at rewards alone, 0 one token ahead and then at the value head; `preset` is 0.95."""
+
+    value_coef: Literal["preset"] | NotNegative = "preset"
+    """The advantage `gae`: how much the value head's error counts beside the policy loss in the gradient of the model
+    that both share; `preset` is 0.1."""
+
+    value_lr: Literal["preset"] | Positive = "preset"
+    """The advantage `gae`: learning rate of the value head itself; `preset` is 0.001."""
+
+    state_weight: Literal["preset"] | NotNegative = "preset"
+    """The credit `state`: how much a turn's advantage counts beside the episode's; `preset` is 1."""
+
+    kl_beta: float = Field(default=0.0, ge=0)
+    """Weight of the KL divergence from the weights that RL began with (its k3 estimate, as in 2402.03300); 0 does
+    without, and without their copy in memory."""
+
+    adv_tau: Literal["preset"] | NotNegative = "preset"
+    """What the task's advantage counts; `preset` is 0.5 with a `[teacher]`, else 1."""
+
+    teacher_tau: Literal["preset"] | NotNegative = "preset"
+    """What the teacher's log-probability of a token counts; `preset` is 0.5 with a `[teacher]`."""
+
+    student_tau: Literal["preset"] | NotNegative = "preset"
+    """What the student's own log-probability counts against a token: as much as `teacher_tau` makes the two a reverse
+    KL divergence, alone it is an entropy bonus; `preset` is 0.5 with a `[teacher]`, else 0."""
+
+    def choices(self, has_teacher: bool = False) -> LossChoices:
+        """The preset with this section's replacements applied."""
+        preset = PRESETS[self.type]
+        advantage = preset.advantage if self.advantage == "preset" else self.advantage
+        policy = preset.policy if self.policy == "preset" else self.policy
+        numbers = {**ADVANTAGES[advantage], **CREDITS[self.credit], **POLICIES[policy]}
+        if policy == preset.policy:
+            numbers |= preset.numbers
+        if has_teacher:
+            numbers |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
+        aggregation = preset.aggregation if self.aggregation == "preset" else self.aggregation
+        return LossChoices(advantage, self.credit, policy, aggregation, **{**numbers, **self.numbers_set()})
+
+    def numbers_set(self) -> dict[str, float]:
+        """The numbers that are given and not left to a preset."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, float)}
