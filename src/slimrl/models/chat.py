@@ -4,17 +4,23 @@ Nothing that was sampled is ever tokenised again, and earlier turns are never re
 its next turn is exactly what it sampled, even where the chat template would rewrite history (strip `<think>` blocks,
 trim spaces). The pieces come from the tokenizer's own chat template, by rendering it around a marker. Knows nothing of
 models or environments.
+
+Control tokens, those that the tokenizer marks as special or that part turns from one another, come from the template
+and from the policy alone. Where a message or a tool's description spells one (a page that says `<|im_end|>`), its
+characters are encoded, and no turn is forged. Tokens that are pieces of text (`<think>` and `<tool_call>` of Qwen3)
+stay such tokens wherever they stand; and where a template parts turns by plain text, a message can still spell that.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
+from transformers.utils.chat_template_utils import encode_marked_chat, mark_control_tokens
 
 from slimrl.errors import UserError
 from slimrl.models.excerpt import shortened
-from slimrl.models.tool_calls import MARKER, OPEN, tool_trouble
+from slimrl.models.tool_calls import MARKER, OPEN, TEMPLATE_ERRORS, tool_trouble
 from slimrl.types import Message
 
 # `MARKER` stands for an assistant's reply, or (numbered) for any message, when the template is rendered only to see its
@@ -22,6 +28,8 @@ from slimrl.types import Message
 NOT_FOR_TEMPLATES = ("tools", "excerpt")
 QUESTION: Message = {"role": "user", "content": "question"}
 REPLY: Message = {"role": "assistant", "content": MARKER}
+NEXT = f"{MARKER}next"  # a message behind the reply
+MARK = cast(str, mark_control_tokens("x", re.compile("x")))[0]  # which transformers puts before a control token
 
 
 class ChatFormat:
@@ -45,7 +53,9 @@ class ChatFormat:
             )
         self._tokenizer = tokenizer
         self._known_roles: set[tuple[str, ...]] = set()
+        self._closed_before: set[tuple[str, ...]] = set()
         self._knows_tools = False
+        self._control = _pattern([])  # the messages that are rendered here spell none
         self._check_roles(("user", "assistant", "user"))
         eos: int | None = tokenizer.eos_token_id
         at_the_end = self._first_special(self._render([QUESTION, REPLY], generate=False).partition(MARKER)[2])
@@ -60,6 +70,11 @@ class ChatFormat:
         self.stop_ids = frozenset({end_of_turn, *more_stop_ids, *(() if eos is None else (eos,))})
         between = self._render([QUESTION, REPLY, QUESTION], generate=False).partition(MARKER)[2]
         self._template_closes = self._first_special(between) == end_of_turn
+        # Some tokenizers do not mark these as special.
+        added = tokenizer.added_tokens_decoder
+        parting = {token for token in self._encode(between) if token in added and not added[token].content.isspace()}
+        control = (token for number, token in added.items() if token.special or number in parting)
+        self._control = _pattern(token.content for token in control)
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of the conversation so far, up to where the assistant begins to speak.
@@ -76,12 +91,17 @@ class ChatFormat:
         """Token ids from behind the last sampled token, `after`, to where the assistant speaks again; mask 0 for all.
 
         First whatever closes the turn (all of it if the turn was cut off, the rest of it if `after` is the end-of-turn
-        token), then the new messages and the next generation prompt. Raises UserError as `opening` does.
+        token), then the new messages and the next generation prompt. Raises UserError as `opening` does, and if the
+        template closes a turn in another way before these messages than it does before a user's.
         """
-        self._check_roles(("user", "assistant", *(message["role"] for message in messages)))
+        roles = tuple(message["role"] for message in messages)
+        self._check_roles(("user", "assistant", *roles))
+        self._check_closed(roles)
         # The first marker is the reply's; a later message may quote it.
         token_ids = self._encode(self._render([QUESTION, REPLY, *messages], generate=True).partition(MARKER)[2])
         if self._template_closes and after == self.end_of_turn:
+            if after not in token_ids:
+                raise self._not_closed(roles)
             return token_ids[token_ids.index(after) + 1 :]
         return token_ids
 
@@ -118,7 +138,7 @@ class ChatFormat:
                 prompt = self.opening(messages[:turn])
             else:
                 prompt = self.continuation(messages[previous + 1 : turn], after=self.end_of_turn)
-            reply = [*self._encode(messages[turn]["content"]), self.end_of_turn]
+            reply = [*self._encode(self._marked(messages[turn]["content"])), self.end_of_turn]
             token_ids += prompt + reply
             mask += [False] * len(prompt) + [True] * len(reply)
         return token_ids, mask
@@ -128,7 +148,7 @@ class ChatFormat:
             return message
         excerpt, content, fitted = message["excerpt"], message["content"], message.copy()
         begin, end = excerpt["begin"], excerpt["end"]
-        text = shortened(content[begin:end], excerpt["max_tokens"], lambda text: len(self._encode(text)))
+        text = shortened(content[begin:end], excerpt["max_tokens"], lambda text: len(self._encode(self._marked(text))))
         fitted["content"] = f"{content[:begin]}{text}{content[end:]}"
         del fitted["excerpt"]
         return fitted
@@ -138,9 +158,9 @@ class ChatFormat:
         tools = messages[0].get("tools") if messages else None
         try:
             text = self._tokenizer.apply_chat_template(
-                plain, tools=cast(Any, tools), tokenize=False, add_generation_prompt=generate
+                self._marked(plain), tools=self._marked(tools), tokenize=False, add_generation_prompt=generate
             )
-        except TemplateError as error:
+        except TEMPLATE_ERRORS as error:
             raise UserError(
                 f"The chat template of {self._tokenizer.name_or_path} refuses a conversation with the roles "
                 f"{', '.join(message['role'] for message in messages) or '(none)'}: {error}. Let the environment send "
@@ -162,6 +182,26 @@ class ChatFormat:
             )
         self._known_roles.add(roles)
 
+    def _check_closed(self, roles: tuple[str, ...]) -> None:
+        """Render markers once, and see that the reply is closed before a message in the first of these roles: a later
+        closing would be taken for the reply's, and the message left out."""
+        if not self._template_closes or roles in self._closed_before:
+            return
+        messages = [QUESTION, REPLY, *({"role": role, "content": NEXT} for role in roles)]
+        text = self._render(cast(list[Message], messages), generate=True).partition(MARKER)[2].partition(NEXT)[0]
+        if self.end_of_turn not in self._encode(text):
+            raise self._not_closed(roles)
+        self._closed_before.add(roles)
+
+    def _not_closed(self, roles: tuple[str, ...]) -> UserError:
+        end = self._tokenizer.convert_ids_to_tokens(self.end_of_turn)
+        return UserError(
+            f"The chat template of {self._tokenizer.name_or_path} closes an assistant's turn with {end} before a "
+            f"user's message, and not before messages with the roles {', '.join(roles) or '(none)'}, so it is not "
+            "known how they follow a reply. Let the environment send them in the role of the user, or take a model "
+            "with another template."
+        )
+
     def _check_tools(self) -> None:
         trouble = "" if self._knows_tools else tool_trouble(self._tokenizer)
         if not trouble and OPEN not in self.text(self._encode(OPEN)):
@@ -178,6 +218,21 @@ class ChatFormat:
         special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}
         return next((token for token in self._encode(text) if token in special), None)
 
+    def _marked(self, content: Any) -> Any:
+        """A text, or whatever holds texts, with marks around the control tokens that they spell, for `_encode`. The
+        marks are two private-use characters, which are taken out of texts that have them."""
+        return mark_control_tokens(content, self._control)
+
     def _encode(self, text: str) -> list[int]:
-        # The template writes its own special tokens, the first one included.
-        return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
+        """The template writes its own control tokens, the first one included; what is marked is encoded as text."""
+        if MARK not in text:  # the rest goes through all added tokens, of which some tokenizers have thousands
+            return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
+        try:
+            return cast(list[int], encode_marked_chat(self._tokenizer, text))
+        except ValueError as error:
+            raise UserError(f"A message cannot be written for {self._tokenizer.name_or_path}: {error}.") from error
+
+
+def _pattern(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Any of these tokens, the longest first; nothing if there are none."""
+    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
