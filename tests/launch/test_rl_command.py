@@ -105,11 +105,25 @@ def test_a_second_run_in_the_same_directory_is_refused(finished, tiny_dir, capsy
     assert (finished / "metrics.jsonl").read_bytes() == before
 
 
-@pytest.mark.parametrize("left_nothing_but", ["metrics.jsonl", "held_out", "warmup", "checkpoints"])
+LEFT = ["metrics.jsonl", "held_out/base_greedy.jsonl", "warmup/metrics.jsonl", "checkpoints/step_1/progress.json"]
+
+
+@pytest.mark.parametrize("left_nothing_but", LEFT)
 def test_an_interrupted_run_is_never_taken_for_a_fresh_directory(tiny_dir, tmp_path, capsys, left_nothing_but):
-    (tmp_path / "run" / left_nothing_but).mkdir(parents=True)
+    file = tmp_path / "run" / left_nothing_but
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n")
     assert run(rl_flags(tiny_dir, tmp_path / "run")) == 2
     assert "--resume" in capsys.readouterr().err
+
+
+def test_what_was_refused_before_it_began_is_not_in_the_way(tiny_dir, tmp_path, capsys):
+    output_dir = tmp_path / "run"
+    assert run(rl_flags(tiny_dir, output_dir, "--orchestrator.env", '[{id="reverse-text", args={min_words=-1}}]')) == 2
+    assert (output_dir / "config.toml").exists() and "min_words" in capsys.readouterr().err
+    (output_dir / "held_out").mkdir()
+    (output_dir / "held_out" / "base_greedy.jsonl").touch()
+    assert run(rl_flags(tiny_dir, output_dir, "--warmup.max_steps", "0", "--max_steps", "1")) == 0
 
 
 def test_an_evaluation_does_not_replace_a_training_run(finished, capsys):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from slimrl.errors import UserError
 from slimrl.trainer.checkpoint import remove_leftovers
 
 METRICS = "metrics.jsonl"
-TRAINING = (METRICS, "checkpoints", "warmup")  # what a training run leaves, from its first seconds on
+TRAINING = (METRICS, "checkpoints", "warmup")  # what a training run leaves, once it has begun
 EVALUATION = "held_out"
 MAY_DIFFER = ("resume", "output_dir")
 # What an evaluation may be resumed with: these decide which episodes there are, and not what happens in one.
@@ -28,7 +29,7 @@ def open_training_dir(resolved: Resolved[C], output_dir: Path, resume: bool, not
     if resume:
         for change in _changes(resolved.config, output_dir / FILE_NAME, MAY_DIFFER):
             note(f"resuming with another setting: {change}")
-    elif any((output_dir / name).exists() for name in (*TRAINING, EVALUATION)):
+    elif _holds(output_dir, (*TRAINING, EVALUATION)):
         raise UserError(
             f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` another "
             "directory, or delete it."
@@ -45,9 +46,10 @@ def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -
     Raises UserError if it holds a training run, or if an evaluation is to go on with settings that its episodes so far
     were not played with.
     """
-    if any((output_dir / name).exists() for name in TRAINING):
+    if _holds(output_dir, TRAINING):
         raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
-    if resume and (changes := [*_changes(resolved.config, output_dir / FILE_NAME, EVALUATION_MAY_DIFFER)]):
+    goes_on = resume and _holds(output_dir, (EVALUATION,))
+    if goes_on and (changes := [*_changes(resolved.config, output_dir / FILE_NAME, EVALUATION_MAY_DIFFER)]):
         raise UserError(
             f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes cannot "
             "be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` another "
@@ -59,6 +61,12 @@ def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -
             path.unlink()
     write_config(resolved, output_dir)
     return output_dir
+
+
+def _holds(output_dir: Path, names: Collection[str]) -> bool:
+    """Whether anything was written under one of the names: what was refused at its start leaves empty files."""
+    found = chain.from_iterable([output_dir / name, *(output_dir / name).rglob("*")] for name in names)
+    return any(path.is_file() and path.stat().st_size for path in found)
 
 
 def _make_writable(output_dir: Path) -> None:
