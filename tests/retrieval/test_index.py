@@ -17,7 +17,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.retrieval.corpus import Corpus, build_corpus
-from slimrl.retrieval.index import ABOUT, UNFINISHED, VECTORS, WHOLE, TitleIndex, build_index
+from slimrl.retrieval.index import ABOUT, UNFINISHED, VECTORS, TitleIndex, build_index, whole_in
 from slimrl.retrieval.pages import Page
 from slimrl.retrieval.vectors import VectorFile
 
@@ -81,6 +81,12 @@ def numbered(directory: Path, num: int) -> Corpus:
     return corpus_of(directory, [f"Page {number}" for number in range(num)])
 
 
+def built(directory: Path) -> Path:
+    place = whole_in(directory / "chroma")
+    assert place is not None
+    return place
+
+
 def test_the_nearest_titles_come_first(tmp_path):
     corpus = corpus_of(tmp_path)
     assert build_index(tmp_path / "chroma", corpus, Letters(), Bars()) == len(TITLES)
@@ -105,7 +111,7 @@ def test_building_again_does_nothing(tmp_path):
     assert embedder.embedded == 2500
     assert bars.done == {"embedding titles": [0, 1000, 1000, 500], "indexing titles": [1000, 1000, 500]}
     assert build_index(tmp_path / "chroma", corpus, embedder, (again := Bars())) == 0 and embedder.embedded == 2500
-    assert again.done == {} and sorted(path.name for path in (tmp_path / "chroma").iterdir()) == [ABOUT, WHOLE]
+    assert again.done == {} and {*(tmp_path / "chroma").iterdir()} == {tmp_path / "chroma" / ABOUT, built(tmp_path)}
 
 
 @pytest.mark.parametrize(("parts", "embedded"), [(1, 0), (3, 2000), (5, 3500), (7, 3500)])
@@ -184,6 +190,26 @@ def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
         TitleIndex(directory, other, Letters("new"))
 
 
+def test_an_index_that_is_rebuilt_while_it_is_open_answers_anew(tmp_path):
+    directory, corpus = tmp_path / "chroma", corpus_of(tmp_path)
+    build_index(directory, corpus, Letters(), Bars())
+    old = TitleIndex(directory, corpus, Letters())
+    assert old.search("apollo", 1)[0][0] == "apollo_11"
+    other = corpus_of(tmp_path, [f"Apollo {number}" for number in range(20, 20 + len(TITLES))])
+    build_index(directory, other, Letters(), Bars(), rebuild=True)
+    new = TitleIndex(directory, other, Letters())
+    assert {page_id for page_id, _ in new.search("apollo", 10)} == {f"apollo_{n}" for n in range(20, 20 + len(TITLES))}
+    old.close()
+    assert new.search("apollo 21", 1)[0][0] == "apollo_21"
+
+
+def test_an_index_of_the_name_that_all_once_had_is_opened(tmp_path):
+    corpus = corpus_of(tmp_path)
+    build_index(tmp_path / "chroma", corpus, Letters(), Bars())
+    built(tmp_path).rename(tmp_path / "chroma" / "titles")
+    assert TitleIndex(tmp_path / "chroma", corpus, Letters()).search("apollo", 1)[0][0] == "apollo_11"
+
+
 def test_what_is_no_index_is_named(tmp_path):
     corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
     with pytest.raises(UserError, match="there is no index"):
@@ -197,7 +223,7 @@ def test_what_is_no_index_is_named(tmp_path):
 def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
     corpus, directory = numbered(tmp_path, 1000), tmp_path / "chroma"
     build_index(directory, corpus, Letters(), Bars())
-    (graph,) = (directory / WHOLE).glob("*/index_metadata.pickle")
+    (graph,) = built(tmp_path).glob("*/index_metadata.pickle")
     graph.write_bytes(graph.read_bytes()[:-100])  # as Chroma leaves it when it is killed
     with pytest.raises(UserError, match=r"is damaged .* --rebuild"):
         TitleIndex(directory, corpus, Letters())
@@ -208,7 +234,7 @@ def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
 def test_what_a_killed_rebuild_leaves_is_never_taken_for_whole(tmp_path):
     corpus, directory = corpus_of(tmp_path), tmp_path / "chroma"
     build_index(directory, corpus, Letters(), Bars())
-    (directory / WHOLE).rename(directory / UNFINISHED)
+    built(tmp_path).rename(directory / UNFINISHED)
     (directory / UNFINISHED / "chroma.sqlite3").unlink()
     with pytest.raises(UserError, match="is unfinished"):
         TitleIndex(directory, corpus, Letters())
@@ -221,7 +247,7 @@ def test_a_directory_that_cannot_be_written_to_is_named(tmp_path):
     with pytest.raises(UserError, match=r"cannot take the index: .* the same command goes on"):
         build_index(tmp_path / "file" / "chroma", corpus, Letters(), Bars())
     build_index(tmp_path / "chroma", corpus, Letters(), Bars())
-    (tmp_path / "chroma" / WHOLE).rename(tmp_path / "chroma" / "gone")
+    built(tmp_path).rename(tmp_path / "chroma" / "gone")
     (tmp_path / "chroma" / VECTORS).write_bytes(b"no database" * 1000)
     with pytest.raises(UserError, match="cannot take the index: file is not a database"):
         build_index(tmp_path / "chroma", corpus, Letters(), Bars())

@@ -3,10 +3,12 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+from slimrl.environments.wiki_search import directory_of
 from slimrl.errors import UserError
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
@@ -58,8 +60,16 @@ def test_pages_that_other_code_generated_are_stale(tmp_path, monkeypatch):
     prepare_corpus(tmp_path, SMALL, Bars())
     pages = list(SMALL.pages())
     monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
-    with pytest.raises(UserError, match=r"made from generated, 20 pages, seed 0, .* --rebuild`"):
+    with pytest.raises(UserError, match=r"made by an earlier version of slimrl, .* --rebuild`"):
         prepare_corpus(tmp_path, SMALL, Bars())
+
+
+def test_in_the_cache_other_code_has_another_directory(monkeypatch):
+    before = directory_of(SMALL, "")
+    pages = list(SMALL.pages())
+    assert before == directory_of(SMALL, "") and before.name.startswith("generated-20-0-")
+    monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
+    assert directory_of(SMALL, "") != before and directory_of(SMALL, "data") == Path("data")
 
 
 def test_a_changed_file_is_noticed_and_a_corpus_of_files_is_named(tmp_path):

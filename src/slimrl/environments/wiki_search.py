@@ -196,7 +196,8 @@ def directory_of(source: Source, data_dir: str) -> Path:
     if data_dir:
         return Path(data_dir).expanduser()
     if source.name == GENERATED:
-        return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}"
+        # With other code come other pages, and another directory.
+        return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}-{source.generator}"
     path = Path(source.name).expanduser()
     digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]
     return cache_root() / "wiki" / f"{path.stem}-{digest}"

@@ -3,8 +3,9 @@
 Building may be killed at any moment. Chroma's files may not: killed while it writes them, it leaves some that it cannot
 read, or reads wrongly. So the vectors, which take the time, go into a file that stands it, batch by batch
 (`retrieval/vectors.py`). When all are there the collection is made of them in one go, in a directory that gets its name
-when it is whole. What the vectors came from is written beside them, so that an index of another corpus, embedder or
-version of Chroma is noticed before it answers.
+when it is whole, another for every build: Chroma keeps what it has open by path, and would answer from what was there
+before. What the vectors came from is written beside them, so that an index of another corpus, embedder or version of
+Chroma is noticed before it answers.
 """
 
 import importlib.metadata
@@ -12,6 +13,7 @@ import json
 import shlex
 import shutil
 import sqlite3
+import uuid
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -54,9 +56,10 @@ class TitleIndex:
     def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
         command = _command(corpus, embedder)
         _check(directory, _origin(corpus, embedder), command)
-        if not is_whole(directory):
+        place = whole_in(directory)
+        if place is None:
             raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
-        self._client, self._collection = _opened(directory / WHOLE, len(corpus), command)
+        self._client, self._collection = _opened(place, len(corpus), command)
         self._embedder = embedder
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
@@ -72,9 +75,9 @@ class TitleIndex:
         return tuple(zip(found["ids"][0], found["documents"][0], strict=True))
 
 
-def is_whole(directory: Path) -> bool:
-    """Whether an index was built there to its end, of whatever corpus."""
-    return (directory / WHOLE).is_dir()
+def whole_in(directory: Path) -> Path | None:
+    """The index that was built there to its end, of whatever corpus, if one was."""
+    return next((path for path in sorted(directory.glob(f"{WHOLE}*")) if path.name != UNFINISHED), None)
 
 
 def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
@@ -91,7 +94,7 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
         else:
             directory.mkdir(parents=True, exist_ok=True)
             _write_about(directory, origin)
-        if is_whole(directory):
+        if whole_in(directory):
             return 0
         with closing(VectorFile(directory / VECTORS)) as vectors:
             added = _embed(corpus, embedder, vectors, progress)
@@ -131,14 +134,14 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
         raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
-    (directory / UNFINISHED).rename(directory / WHOLE)
+    (directory / UNFINISHED).rename(directory / f"{WHOLE}-{uuid.uuid4().hex[:12]}")
 
 
 def _discard(directory: Path) -> None:
     """Throw an index away, so that one half of it is never taken for the whole."""
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
-    if is_whole(directory):
-        (directory / WHOLE).rename(directory / UNFINISHED)
+    if place := whole_in(directory):
+        place.rename(directory / UNFINISHED)
         shutil.rmtree(directory / UNFINISHED)
     for name in (VECTORS, ABOUT):
         (directory / name).unlink(missing_ok=True)

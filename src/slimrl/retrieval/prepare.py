@@ -14,7 +14,7 @@ from slimrl.errors import UserError
 from slimrl.retrieval.corpus import SETUP, Corpus, build_corpus
 from slimrl.retrieval.embedding import Embedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
-from slimrl.retrieval.index import TitleIndex, build_index, is_whole
+from slimrl.retrieval.index import TitleIndex, build_index, whole_in
 from slimrl.retrieval.pages import Page
 from slimrl.retrieval.progress import Progress
 from slimrl.retrieval.sources import files_of, read_pages
@@ -32,12 +32,16 @@ class Source:
     seed: int = 0
 
     @property
+    def generator(self) -> str:
+        """Of a generated corpus, what changes with the code that makes its pages. The questions come from the present
+        code, so the pages have to come from the same."""
+        return _short_hash(repr(list(islice(self.pages(), NUM_STAMPED))))
+
+    @property
     def stamp(self) -> str:
         """What changes when the pages do, as far as can be told without reading them."""
         if self.name == GENERATED:
-            # The questions come from the present code, so the pages have to come from the same.
-            first = repr(list(islice(self.pages(), NUM_STAMPED)))
-            return f"generated, {self.num_pages} pages, seed {self.seed}, {_short_hash(first)}"
+            return f"{self._generated}, {self.generator}"
         path = Path(self.name).expanduser()
         if not path.exists():
             return f"the data set {self.name}"
@@ -52,6 +56,16 @@ class Source:
         generated = ["--num-pages", str(self.num_pages), "--seed", str(self.seed)]
         what = generated if self.name == GENERATED else ["--corpus", self.name]
         return f"{SETUP} {shlex.join([*what, '--data-dir', str(directory)])}"
+
+    def difference(self, stamp: str) -> str:
+        """What a corpus with another stamp was made from, and what it is to be made from, in words."""
+        if self.name == GENERATED and stamp.startswith(f"{self._generated}, "):
+            return "by an earlier version of slimrl, and this one writes other pages"
+        return f"from {stamp}, and now it is to be from {self.stamp}"
+
+    @property
+    def _generated(self) -> str:
+        return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}"
 
     def pages(self) -> Iterator[Page]:
         if self.name == GENERATED:
@@ -81,7 +95,7 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     corpus = Corpus(path, source.command(directory))
     if corpus.source != source.stamp:
         raise UserError(
-            f"the corpus in {directory} was made from {corpus.source}, and now it is to be from {source.stamp}: "
+            f"the corpus in {directory} was made {source.difference(corpus.source)}: "
             f"run `{corpus.command} --rebuild`, or name another directory."
         )
     return corpus
@@ -92,7 +106,7 @@ def prepare_index(
 ) -> TitleIndex:
     """The index in `directory`, which is built or finished now where it is not whole."""
     place = directory / "chroma"
-    if rebuild or not is_whole(place):
+    if rebuild or not whole_in(place):
         with _alone(directory, progress):
             build_index(place, corpus, embedder, progress, rebuild)
     return TitleIndex(place, corpus, embedder)
