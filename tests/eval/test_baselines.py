@@ -1,5 +1,6 @@
 """Scripts played through the interface of a model, under its limits."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from slimrl.environments.base import demonstration_of
 from slimrl.errors import UserError
 from slimrl.eval.baselines import SCRIPTS, scripted, turns_of
-from slimrl.eval.evaluate import held_out_tasks, play_tasks
-from slimrl.types import SamplingParams
+from slimrl.eval.evaluate import evaluation_of, held_out_tasks, play_tasks
+from slimrl.types import Message, SamplingParams, Task
 from tests.environments.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_player
 from tests.eval.episodes import Sums
 
@@ -37,6 +38,31 @@ def test_a_script_has_the_limits_of_a_model():
     assert all(rollout.metrics["unfinished"] for rollout in played("expert", max_turns=1))
     assert all(rollout.metrics["truncated"] for rollout in played("expert", max_tokens=1))
     assert {rollout.failure for rollout in played("expert", seq_len=10)} == {"prompt_too_long"}
+
+
+class Slow(Sums):
+    """Whose expert does not come to an end on every second task."""
+
+    def __init__(self, end: threading.Event) -> None:
+        super().__init__()
+        self._end = end
+
+    def demonstrate(self, task: Task) -> list[Message]:
+        if task.data["number"] % 2:
+            self._end.wait()
+        return super().demonstrate(task)
+
+
+def test_a_script_that_hangs_is_a_failed_rollout():
+    end = threading.Event()
+    player = make_player(ScriptedClient([[5]]))
+    player = replace(player, limits=replace(player.limits, timeout_s=0.3))
+    tasks = held_out_tasks([Slow(end)], "test", 6)
+    rollouts = play_tasks(tasks, scripted(SCRIPTS["expert"], player), SamplingParams(20), lambda asked, rollout: None)
+    end.set()
+    assert [rollout.failure for rollout in rollouts] == ["", "timeout"] * 3
+    assert "the script took longer than episode_timeout_s = 0.3 s" in rollouts[1].failure_detail
+    assert evaluation_of("scripted", rollouts).reward.num == 3
 
 
 def test_turns_are_those_that_supervised_training_sees():

@@ -98,6 +98,22 @@ def test_a_finished_one_is_extended_without_playing_again(finished: Path, tiny_d
     assert (output_dir / "held_out" / "vs_expert_scripted.jsonl").exists()
 
 
+def test_with_fewer_examples_those_that_are_asked_count_and_the_others_stay(tiny_dir: Path, tmp_path: Path, capsys):
+    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "9", "--temperatures", "[0.0]")) == 0
+    file = tmp_path / "held_out" / "eval_greedy.jsonl"
+    before, lines = read_episodes(file), file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:3], *lines[4:], ""]))  # so that one is to be played again
+    capsys.readouterr()
+    flags = ("--num_examples", "5", "--temperatures", "[0.0]", "--baselines", '["expert"]', "--resume")
+    assert run(eval_flags(tiny_dir, tmp_path, *flags)) == 0
+    assert "4 of 8 episodes in" in " ".join(capsys.readouterr().out.split())
+    assert list(read_episodes(file).items()) == list(before.items())
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["evaluations"][str(tiny_dir)]["greedy"]["scores"]["turns"]["num"] == 5
+    assert results["pairs"]["greedy"]["expert"][0]["difference"]["num"] == 5
+    assert "of 5 episodes failed" in (tmp_path / "failures.md").read_text()
+
+
 def test_another_model_is_a_baseline_in_every_way_of_decoding(tiny_dir: Path, tmp_path: Path):
     other = tiny_model_dir(tmp_path, "qwen3")
     flags = ("--num_examples", "4", "--baselines", json.dumps([str(other), "random"]))

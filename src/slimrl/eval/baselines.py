@@ -5,13 +5,18 @@ of a model: the same limits, the same environment and the same judge decide abou
 """
 
 import asyncio
+import math
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import groupby
 
 from slimrl.environments.base import Taskset, demonstration_of, random_conversation
+from slimrl.environments.boundary import bounded
 from slimrl.environments.rollout import Attempt, Player, run_episode
+from slimrl.errors import RolloutError
 from slimrl.eval.evaluate import Contestant
 from slimrl.inference.client import Completion
 from slimrl.inference.scheduler import FinishReason
@@ -44,15 +49,35 @@ def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
 
 
 def scripted(script: Script, player: Player) -> Contestant:
-    """Whoever plays what the script says. Of `player` the chat format and the limits count, and not its client."""
+    """Whoever plays what the script says. Of `player` the chat format and the limits count, and not its client. A
+    script that takes longer than a call into an environment may has a failed rollout."""
 
     async def play(attempt: Attempt) -> Rollout:
-        # In a thread: a script may use tools that have an event loop of their own.
-        conversation = await asyncio.to_thread(script, attempt.taskset, attempt.task, attempt.sampling.seed)
+        try:
+            conversation = await bounded(_told(script, attempt), "script", player.limits.timeout_s)
+        except RolloutError as error:
+            task_id, reason, detail = attempt.task.id, error.reason, error.detail
+            return Rollout(task_id, (), (), (), (), math.nan, failure=reason, failure_detail=detail)
         client = ReplayClient(turns_of(player.chat, conversation), player.chat.end_of_turn)
         return await run_episode(attempt, replace(player, client=client))
 
     return Contestant(play, player.num_concurrent, player.chat.full_text)
+
+
+async def _told(script: Script, attempt: Attempt) -> list[Message]:
+    """What the script says, from a thread: it may use tools that have an event loop of their own. One that never comes
+    to an end must not hold up that of the program, as a thread of asyncio's pool would."""
+    told: Future[list[Message]] = Future()
+
+    def work() -> None:
+        told.set_running_or_notify_cancel()
+        try:
+            told.set_result(script(attempt.taskset, attempt.task, attempt.sampling.seed))
+        except BaseException as error:  # for whoever waits
+            told.set_exception(error)
+
+    threading.Thread(target=work, name=f"script {attempt.task.id}", daemon=True).start()
+    return await asyncio.wrap_future(told)
 
 
 def _expert(taskset: Taskset, task: Task, seed: int) -> list[Message]:

@@ -70,11 +70,14 @@ class HeldOut:
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
-        """Every task once. `mode` is that of the temperature if it is not given."""
+        """Every task once. `mode` is that of the temperature if it is not given. Episodes of other tasks that an
+        earlier process played stay in the file, and do not count."""
         mode = mode or mode_of(sampling.temperature)
         path = self._directory / f"{slug}_{mode}.jsonl"
         past = past_episodes(path) if self._plan.keep else {}
         missing = [asked for asked in self.tasks if asked.place not in past]
+        if others := len(past) - len(self.tasks) + len(missing):
+            self._console.note(f"{others} of {len(past)} episodes in {path} are of tasks that are not asked: left out")
         rollouts = dict(past)
         if missing:
             contestant = self._contestant()
@@ -90,7 +93,7 @@ class HeldOut:
 
                 played = play_tasks(missing, contestant, sampling, on_done)
                 rollouts |= {asked.place: rollout for asked, rollout in zip(missing, played, strict=True)}
-                file.finish(self.tasks, [rollouts[asked.place] for asked in self.tasks])
+                file.finish({asked.place: rollouts[asked.place] for asked in self.tasks} | rollouts)
         evaluation = evaluation_of(mode, [rollouts[asked.place] for asked in self.tasks])
         for reason, count in evaluation.failures.items():
             self._console.note(f"{count} of {len(self.tasks)} episodes were left out: {reason}", style="yellow")
