@@ -69,11 +69,32 @@ def test_more_questions_than_there_are_is_told(few_pages, tiny_dir: Path):
         evaluate(["--model", str(tiny_dir), "--num_samples", "500"], few_pages)
 
 
+def test_the_corpus_that_was_set_up_with_another_seed_is_named(few_pages, tiny_dir: Path):
+    flags = ["--model", str(tiny_dir), "--max_new_tokens", "8", "--max_turns", "1", "--baselines", ""]
+    assert evaluate([*flags, "--corpus-seed", "3", "--model.dtype", "float32"], few_pages) == 0
+    with pytest.raises(UserError, match="made from generated, 10 pages, seed 3"):
+        evaluate(flags, few_pages)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--corpus", "pages.jsonl", "--questions", "q.jsonl", "--num-pages", "20"), "are of a generated corpus"),
+        (("--corpus", "pages.jsonl", "--questions", "q.jsonl", "--corpus-seed", "1"), "are of a generated corpus"),
+        (("--questions", "q.jsonl"), "`questions` belong to a `corpus` of one's own"),
+    ],
+)
+def test_a_flag_that_cannot_act_is_refused(few_pages, flags: tuple[str, ...], said: str):
+    for command in (train, evaluate):
+        with pytest.raises(UserError, match=said):
+            command([*flags], few_pages)
+
+
 def resolved(variables: Variables, *more: str) -> RLConfig:
     options = argparse.Namespace(
         **{"num_samples": 3, "num_epochs": 1, "num_rollouts": 2, "max_turns": 3, "lr": 1e-5, "max_new_tokens": 200},
         **{"model_name": "smollm2-135m", "judge_model": variables.judge_model, "data_dir": variables.data_dir},
-        **{"corpus": "generated", "questions": "", "num_pages": variables.num_pages},
+        **{"corpus": "generated", "questions": "", "num_pages": variables.num_pages, "corpus_seed": 0},
     )
     return load(RLConfig, [*train_flags(options, variables), *more], {}).config
 

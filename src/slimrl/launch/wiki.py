@@ -14,6 +14,7 @@ from typing import Any
 
 from slimrl.config.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig
+from slimrl.errors import UserError
 from slimrl.launch.evaluation import run_eval
 from slimrl.launch.local import run_rl
 from slimrl.launch.run_dir import METRICS
@@ -25,6 +26,7 @@ from slimrl.retrieval.prepare import GENERATED, Source
 
 OLLAMA = "http://localhost:11434/v1"
 FEW_PAGES = 10  # with DEV=1
+SEED = 0  # of a generated corpus
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
 NUM_HELD_OUT = 20
@@ -64,6 +66,9 @@ def add_source_flags(parser: argparse.ArgumentParser, variables: Variables) -> N
     parser.add_argument("--corpus", default=GENERATED, help="pages, as for setup_environment.py")
     parser.add_argument("--questions", default="", help="questions on a corpus of one's own: .jsonl, .parquet, Hub")
     parser.add_argument("--num-pages", type=int, default=variables.num_pages, help="of a generated corpus")
+    parser.add_argument(
+        "--corpus-seed", type=int, default=SEED, help="of a generated corpus and its questions; --seed is the run's"
+    )
     parser.add_argument(
         "--data-dir", default=variables.data_dir, help="where corpus and index lie; $DATA_DIR, or the cache"
     )
@@ -139,12 +144,19 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
-    """The section that describes `wiki-search` with these pages, questions and judge."""
+    """The section that describes `wiki-search` with these pages, questions and judge. Raises UserError for a flag that
+    cannot act."""
     args: dict[str, Any] = {"corpus": options.corpus}
-    if options.corpus == GENERATED:
-        args |= {"num_pages": options.num_pages, "num_train": num_train, "num_test": num_test}
-    else:
+    if options.questions:
         args |= {"questions": options.questions}
+    if options.corpus == GENERATED:
+        args |= {"num_pages": options.num_pages, "seed": options.corpus_seed}
+        args |= {"num_train": num_train, "num_test": num_test}
+    elif (options.num_pages, options.corpus_seed) != (variables.num_pages, SEED):
+        raise UserError(
+            f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
+            f"{options.corpus}: leave them away."
+        )
     if options.data_dir:
         args["data_dir"] = options.data_dir
     if options.judge_model:
@@ -178,7 +190,12 @@ def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
         "Whatever else is given goes to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume.",
     )
     parser.add_argument("--model", default="smollm2-135m", help="a Hub id, a directory such as RUN/weights/step_3")
-    parser.add_argument("--split", default="test", choices=("train", "validation", "test"))
+    parser.add_argument(
+        "--split",
+        default="test",
+        choices=("train", "validation", "test"),
+        help="which questions; training sees train's",
+    )
     num_samples = FEW_EVALUATED if variables.is_dev else NUM_EVALUATED
     parser.add_argument("--num_samples", type=int, default=num_samples, help="questions")
     parser.add_argument("--max_turns", type=int, default=10, help="replies of the model to a question")
