@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from slimrl.config.model import LoraConfig
 from slimrl.errors import UserError
 from slimrl.inference.cache import CachePlan, SlotCache, Span
 from slimrl.models.forward import Forward, ModuleForward
 from slimrl.models.fused import FusedForward
+from slimrl.models.lora import adapt, keep_merged, merged_parameters, refresh_merged
 from slimrl.models.native import ops
 from slimrl.models.sampling import sampling_forward
 from slimrl.models.tiled import TiledForward, can_tile
@@ -101,7 +103,26 @@ def test_it_is_taken_where_every_shape_fits() -> None:
     assert isinstance(sampling_forward(narrow), FusedForward)
 
 
-def test_an_adapted_layer_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("family", FAMILIES)
+def test_adapters_count_after_refresh(family: str) -> None:
+    module, merged = wide_policy(family), wide_policy(family)
+    adapt(module, LoraConfig(rank=4), "wide")
+    keep_merged(module)
+    forward = TiledForward(module)
+    before = logits(forward)
+    assert torch.equal(before, logits(TiledForward(merged)))
+    with torch.no_grad():
+        for place, parameter in enumerate(module.parameters()):
+            if parameter.requires_grad:
+                parameter.add_(random(*parameter.shape, seed=place), alpha=0.05)
+    refresh_merged(module)
+    forward.refresh()
+    merged.load_state_dict(merged_parameters(module), strict=False)  # the head may be tied
+    assert torch.equal(logits(forward), logits(TiledForward(merged)))
+    assert not torch.allclose(before, logits(forward), atol=1e-2)
+
+
+def test_a_layer_of_another_kind_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     module = wide_policy("llama")
     attention = module.get_decoder().layers[1].self_attn
     attention.q_proj = nn.Sequential(attention.q_proj)

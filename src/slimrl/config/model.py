@@ -7,12 +7,27 @@ from pydantic import Field
 from slimrl.config.base import Config
 
 
+class LoraConfig(Config):
+    """Trains two small matrices beside each large one, which stays as it is (docs/lora.md). Needs `uv sync --extra
+    lora`."""
+
+    rank: int = Field(default=0, ge=0)
+    """How many rows the one has and how many columns the other; 8 to 32 is usual. 0 trains all weights instead."""
+
+    alpha: float = Field(default=32.0, gt=0)
+    """What the small ones add is multiplied by alpha / rank. Best left at 32 whatever the rank."""
+
+    targets: list[Annotated[str, Field(min_length=1)]] = Field(default=["all-linear"], min_length=1)
+    """Which matrices: `["all-linear"]` is all of attention and MLP; or their names, such as `["q_proj", "v_proj"]`."""
+
+
 class ModelConfig(Config):
     """The language model that is trained or evaluated."""
 
     name: str = Field(default="smollm2-135m", min_length=1)
     """Which weights to load: the packaged model `smollm2-135m` (needs no network), a directory in Hugging Face format
-    such as `outputs/rl/weights/step_100`, a `.gguf` file, or the id of a model on the Hugging Face Hub."""
+    such as `outputs/rl/weights/step_100`, a `.gguf` file, or the id of a model on the Hugging Face Hub. A LoRA
+    adapter's directory, in PEFT's format, means the model that it names with the adapter merged into it."""
 
     device: str = Field(default="auto", min_length=1)
     """Where the model lives: `cpu`, `cuda`, `cuda:1`; `auto` takes the first GPU, or the CPU without one."""
@@ -24,3 +39,5 @@ class ModelConfig(Config):
     num_threads: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     """CPU threads for matrix products; `auto` means one for each physical core. Bit-for-bit equal runs need an equal
     number of threads."""
+
+    lora: LoraConfig = LoraConfig()

@@ -32,6 +32,7 @@ from slimrl.launch.pipeline import (
 )
 from slimrl.launch.run_dir import METRICS, open_training_dir
 from slimrl.models.load import Policy, load_policy
+from slimrl.models.lora import doubts
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, WandbSink
@@ -56,6 +57,9 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         parts = _rl_parts(config, output_dir, console)
         orchestrator = make_orchestrator(parts)
         warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
+        _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
+        if config.warmup.max_steps:
+            _note_doubts(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
         if config.resume:
             console.note(f"resuming at step {first} of {config.max_steps}")
         stages, before = _stages_before_rl(parts, warmup)
@@ -75,6 +79,7 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
     config, console = resolved.config, RunConsole()
     output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
     policy = open_policy(_settled(config.model, output_dir, config.resume), console)
+    _note_doubts(config.model, "optim.lr", config.optim.lr, console)
     conversations = load_demonstrations(config, policy.chat, console.note)
     state = start(policy, config.optim, output_dir, config.resume)
     first = state.progress.step
@@ -91,6 +96,7 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     config, console = resolved.config, RunConsole()
     output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
     policy = open_policy(_settled(config.model, output_dir, config.resume), console)
+    _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
     state = start(policy, config.trainer.optim, output_dir, config.resume)
     first = state.progress.step
     batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
@@ -153,6 +159,11 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
         + (f" (measured GFLOP/s: {measured})" if measured else "")
     )
     return policy
+
+
+def _note_doubts(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
+    for doubt in doubts(model.lora, key, lr):
+        console.note(doubt, "yellow")
 
 
 def player_of(policy: Policy, config: InferenceConfig, limits: EpisodeLimits) -> tuple[Engine, Player]:

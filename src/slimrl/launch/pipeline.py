@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slimrl.config.load import Resolved
+from slimrl.config.model import LoraConfig
 from slimrl.config.run import EvalRunConfig, ExpertDataConfig, RLConfig, SFTConfig
 from slimrl.config.write import config_toml
 from slimrl.environments.base import Resting, Taskset
@@ -162,7 +163,7 @@ def _write_eval_file(parts: Parts, weights: Path) -> Path:
     config = parts.config
     dtype = str(parts.policy.dtype).removeprefix("torch.")
     again = EvalRunConfig(
-        model=config.model.model_copy(update={"name": str(weights), "dtype": dtype}),
+        model=config.model.model_copy(update={"name": str(weights), "dtype": dtype, "lora": LoraConfig()}),
         env=config.orchestrator.env,
         num_examples=config.eval.num_examples,
         temperatures=config.eval.temperatures,

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from slimrl.models.attention import AttentionPlan, LayerInputs
+from slimrl.models.lora import Linear, base_of, is_linear, linear_of
 from slimrl.models.native import ops
 
 # The architectures whose layers are of that kind, by `config.model_type`. SmolLM and SmolLM2 are `llama`.
@@ -26,16 +27,16 @@ LINEARS = tuple(f"self_attn.{x}_proj" for x in "qkvo") + tuple(f"mlp.{x}_proj" f
 
 
 def can_fuse(module: nn.Module) -> bool:
-    """Whether the module is of a known architecture, with plain linear layers (not adapted, not quantised), on a CPU
-    for which there are kernels."""
+    """Whether the module is of a known architecture, with plain linear layers (not quantised; adapted, if so, by
+    `models/lora.py`), on a CPU for which there are kernels."""
     causal: Any = module
     if causal.config.model_type not in FUSED or causal.config.hidden_act != "silu":
         return False
     parts = [dict(layer.named_modules()) for layer in causal.get_decoder().layers]
-    linears: list[Any] = [part.get(name) for part in parts for name in LINEARS]
-    if any(type(linear) is not nn.Linear for linear in (*linears, causal.get_output_embeddings())):
+    linears = [part.get(name) for part in parts for name in LINEARS]
+    if type(causal.get_output_embeddings()) is not nn.Linear or not all(is_linear(linear) for linear in linears):
         return False
-    without_bias = [part[name] for part in parts for name in LINEARS[3:]]
+    without_bias = [base_of(part[name]) for part in parts for name in LINEARS[3:]]
     return all(linear.bias is None for linear in without_bias) and ops.available(next(module.parameters()))
 
 
@@ -70,7 +71,7 @@ class FusedForward(CopiedWeights):
     def __init__(self, module: nn.Module) -> None:
         causal: Any = module
         self._decoder = causal.get_decoder()
-        self._head = _Product([causal.get_output_embeddings()])
+        self._head = _Product([linear_of(causal.get_output_embeddings())])
         self._layers = [_Layer(layer, causal.config) for layer in self._decoder.layers]
         self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
 
@@ -100,10 +101,10 @@ class _Layer:
         self._window = window_of(config, self._index)
         self._before, self._after = layer.input_layernorm, layer.post_attention_layernorm
         self._head_norms = norms_of_heads(attention, config)
-        self._qkv = _Product([attention.q_proj, attention.k_proj, attention.v_proj])
-        self._out = _Product([attention.o_proj])
+        self._qkv = _Product([linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)])
+        self._out = _Product([linear_of(attention.o_proj)])
         self._gate, self._up, self._down = (
-            _Product([linear]) for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+            _Product([linear_of(part)]) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)
         )
         self.products = (self._qkv, self._out, self._gate, self._up, self._down)
 
@@ -153,7 +154,7 @@ class _Product:
     computes it, or oneDNN with the weights in an order of its own, into which PyTorch otherwise brings them anew on
     every call."""
 
-    def __init__(self, linears: Sequence[nn.Linear]) -> None:
+    def __init__(self, linears: Sequence[Linear]) -> None:
         self._linears = linears
         self._onednn = _has_onednn(linears[0].weight.dtype)
         self.refresh()
@@ -188,11 +189,11 @@ def _has_onednn(dtype: torch.dtype) -> bool:
     return dtype == torch.float32 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _joint_weight(linears: Sequence[nn.Linear]) -> Tensor:
+def _joint_weight(linears: Sequence[Linear]) -> Tensor:
     weights = [linear.weight.detach() for linear in linears]
     return torch.cat(weights) if len(weights) > 1 else weights[0]
 
 
-def _joint_bias(linears: Sequence[nn.Linear]) -> Tensor | None:
+def _joint_bias(linears: Sequence[Linear]) -> Tensor | None:
     biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
     return torch.cat(biases) if biases else None

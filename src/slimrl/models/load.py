@@ -16,11 +16,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
+from slimrl.models.adapter import adapted_model, merge, read_adapter
 from slimrl.models.allocator import keep_freed_memory
 from slimrl.models.attention import ATTENTION
 from slimrl.models.chat import ChatFormat
 from slimrl.models.check import check_forward
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
+from slimrl.models.fused import can_fuse
+from slimrl.models.lora import adapt, is_adapted, keep_merged, merged_parameters, save_adapter
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import resolve
 from slimrl.models.store import new_directory
@@ -50,11 +53,19 @@ def load_policy(config: ModelConfig) -> Policy:
     set_threads(config.num_threads)
     keep_freed_memory()
     device = choose_device(config.device)
-    directory = resolve(config.name)
+    base_name = _base_name(config)
+    directory = resolve(base_name)
     choice = choose_dtype(device) if config.dtype == "auto" else DtypeChoice(DTYPES[config.dtype])
     with _reading("tokenizer", directory):
         tokenizer = AutoTokenizer.from_pretrained(directory)
-    module = _load_module(directory, choice.dtype).to(device)
+    module = _load_module(directory, choice.dtype)
+    if base_name != config.name:
+        _merge_adapter(module, Path(config.name).expanduser())
+    if config.lora.rank > 0:
+        adapt(module, config.lora, config.name)
+    module.to(device)
+    if config.lora.rank > 0 and can_fuse(module):
+        keep_merged(module)
     check_forward(module)
     if len(tokenizer) > module.get_input_embeddings().num_embeddings:
         raise UserError(
@@ -68,12 +79,13 @@ def load_policy(config: ModelConfig) -> Policy:
 def save_policy(policy: Policy, directory: Path) -> None:
     """Write a directory that plain transformers loads: weights, config, generation config, tokenizer, chat template.
 
-    The tensors are the module's own, in the compute dtype: the very policy that was sampled and evaluated. The
-    directory appears in one rename and replaces what was there. Raises OSError when it cannot be written.
+    The tensors are the module's own, in the compute dtype: the very policy that was sampled and evaluated. If it is
+    adapted they are merged, and the adapter itself is in `adapter/`, in PEFT's format. The directory appears in one
+    rename and replaces what was there. Raises OSError when it cannot be written.
     """
     module: Any = policy.module
     # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
-    state = {name: parameter.detach() for name, parameter in module.named_parameters()}
+    state = merged_parameters(module)
     state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
     with new_directory(directory) as temporary, no_progress_bars():
         module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may empty what it is given
@@ -82,6 +94,8 @@ def save_policy(policy: Policy, directory: Path) -> None:
         config.dtype = policy.dtype
         config.save_pretrained(temporary)
         policy.tokenizer.save_pretrained(temporary)
+        if is_adapted(module):
+            save_adapter(module, temporary / "adapter")
 
 
 @contextlib.contextmanager
@@ -91,6 +105,25 @@ def _reading(what: str, directory: Path) -> Iterator[None]:
         yield
     except Exception as error:
         raise UserError(f"The {what} in {directory} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def _base_name(config: ModelConfig) -> str:
+    """The name of the model itself, where `config.name` is an adapter's directory."""
+    base_name = adapted_model(Path(config.name).expanduser())
+    if base_name is not None and config.lora.rank > 0:
+        raise UserError(
+            f"model.name = {config.name} is an adapter, and model.lora.rank = {config.lora.rank} asks for another one "
+            "on top, which would be of use only together with it. Train on weights with the adapter merged in, such as "
+            "a run's `weights/step_N`."
+        )
+    return base_name or config.name
+
+
+def _merge_adapter(module: nn.Module, directory: Path) -> None:
+    parameters = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, weight in merge(read_adapter(directory, module), parameters).items():
+            parameters[name].copy_(weight)
 
 
 def _load_module(directory: Path, dtype: torch.dtype) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from slimrl.models.attention import BlockPlan
 from slimrl.models.fused import LINEARS, CopiedWeights, can_fuse, norms_of_heads, rotary_factors, window_of
+from slimrl.models.lora import base_of, linear_of
 from slimrl.models.native import ops
 from slimrl.models.native.decoder import DecoderLayer, DecoderShape, decode
 
@@ -21,11 +22,11 @@ def can_tile(module: nn.Module) -> bool:
         return False
     causal: Any = module
     parts = [dict(layer.named_modules()) for layer in causal.get_decoder().layers]
-    linears = [part[name] for part in parts for name in LINEARS]
+    linears = [base_of(part[name]) for part in parts for name in LINEARS]
     if not all(ops.packable(linear.weight) for linear in (*linears, causal.get_output_embeddings())):
         return False
     attention = causal.get_decoder().layers[0].self_attn
-    return ops.blocks_fit(attention.o_proj.weight.view(-1, int(attention.head_dim)))
+    return ops.blocks_fit(base_of(attention.o_proj).weight.view(-1, int(attention.head_dim)))
 
 
 class TiledForward(CopiedWeights):
@@ -56,7 +57,8 @@ class TiledForward(CopiedWeights):
 
 def _layer(layer: Any, config: Any, quantized: bool) -> DecoderLayer:
     attention, mlp = layer.self_attn, layer.mlp
-    qkv = attention.q_proj, attention.k_proj, attention.v_proj
+    qkv = [linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    mix = [linear_of(part).weight.detach() for part in (mlp.gate_proj, mlp.up_proj)]
     biases = [linear.bias.detach() for linear in qkv if linear.bias is not None]
     query_norm, key_norm = [norm.weight for norm in norms_of_heads(attention, config)] or [None, None]
     return DecoderLayer(
@@ -65,9 +67,9 @@ def _layer(layer: Any, config: Any, quantized: bool) -> DecoderLayer:
         query_norm=query_norm,
         key_norm=key_norm,
         qkv=ops.Packed([linear.weight.detach() for linear in qkv], biases=biases, quantized=quantized),
-        out=ops.Packed([attention.o_proj.weight.detach()], quantized=quantized),
-        mix=ops.Packed([mlp.gate_proj.weight.detach(), mlp.up_proj.weight.detach()], halves=True, quantized=quantized),
-        down=ops.Packed([mlp.down_proj.weight.detach()], quantized=quantized),
+        out=ops.Packed([linear_of(attention.o_proj).weight.detach()], quantized=quantized),
+        mix=ops.Packed(mix, halves=True, quantized=quantized),
+        down=ops.Packed([linear_of(mlp.down_proj).weight.detach()], quantized=quantized),
         window=window_of(config, int(attention.layer_idx)),
     )
 

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from slimrl.config.train import OptimConfig, ScheduleConfig
+from slimrl.models.lora import refresh_merged
 from slimrl.models.native import ops
 from slimrl.types import Metrics
 
@@ -47,6 +48,7 @@ class MasterAdamW:
         size = PIECE if device.type == "cpu" else DEVICE_PIECE
         threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device)
         self._trained = {name: _Trained(parameter, threshold) for name, parameter in trained.items()}
+        self._module = module
         self._config = config
         self._updates = 0
 
@@ -64,6 +66,7 @@ class MasterAdamW:
             clip = min(1.0, config.max_grad_norm / (norm + 1e-6))
             for trained in self._trained.values():
                 trained.update(config, lr, clip, self._updates)
+            refresh_merged(self._module)
         self.discard()
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
@@ -92,6 +95,7 @@ class MasterAdamW:
             raise KeyError(f"the model has no {min(unknown)}")
         for name, trained in self._trained.items():
             trained.load(state["parameters"][name])
+        refresh_merged(self._module)
         self._updates = int(state["updates"])
 
 

@@ -13,11 +13,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.inference.server import admin
-from slimrl.inference.server.lora import read_adapter
 from slimrl.inference.server.weights import copy_weights
+from slimrl.models.adapter import read_adapter
+from slimrl.models.load import load_policy, save_policy
+from slimrl.models.lora import merged_parameters
 from tests.inference.naive import naive_greedy
 from tests.inference.server.conftest import serving
 from tests.tiny import tiny_module
@@ -104,6 +107,21 @@ def test_an_adapter_answers_as_peft_does_and_leaves_no_trace(tiny_dir: Path, tmp
         assert again["token_ids"] == base["token_ids"]
         assert again["logprobs"] == base["logprobs"]
         assert set(again["token_versions"]) == {7}
+
+
+def test_an_adapter_that_was_trained_here_is_served_as_it_was_sampled(tiny_dir: Path, tmp_path: Path) -> None:
+    lora = LoraConfig(rank=4, alpha=8.0)
+    policy = load_policy(ModelConfig(name=str(tiny_dir), dtype="float32", device="cpu", num_threads=1, lora=lora))
+    with torch.no_grad():
+        for parameter in policy.module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)), alpha=0.3)
+    save_policy(policy, tmp_path / "step_1")
+    with serving(tiny_dir) as server, httpx.Client(base_url=server.address, timeout=30) as http:
+        body = {"lora_name": "ada", "lora_path": str(tmp_path / "step_1" / "adapter")}
+        assert http.post("/load_lora_adapter", json=body).status_code == 200
+        assert_equal(dict(server.service.model.policy.module.named_parameters()), merged_parameters(policy.module))
+        assert len(answer(http, "ada")["token_ids"]) == 12
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.inference.server.bodies import LoadAdapterBody, UnloadAdapterBody, UpdateBody
 from slimrl.inference.server.errors import ApiError, bad_request
-from slimrl.inference.server.lora import Adapter, merge, read_adapter
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.weights import copy_weights, read_weights
+from slimrl.models.adapter import Adapter, merge, read_adapter
 
 
 class Administration:

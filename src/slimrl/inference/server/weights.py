@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
+from slimrl.models.adapter import read_tensors
 
 INDEX = "model.safetensors.index.json"
 
@@ -63,15 +63,6 @@ def weight_files(directory: Path) -> list[Path]:
     if not files:
         raise UserError(f"{directory} holds no .safetensors file.")
     return files
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of one file, mapped."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
 
 
 def _read_files(paths: list[Path]) -> dict[str, Tensor]:

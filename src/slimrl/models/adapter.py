@@ -1,7 +1,7 @@
-"""A LoRA adapter in PEFT's format, and the weights of a model that it is merged into.
+"""A LoRA adapter on disk in PEFT's format, and the weights of a model that it is merged into.
 
-Each adapted matrix becomes W + scale B A, added in float32 and rounded to the model's dtype. Changes nothing itself.
-Knows nothing of HTTP or engines. Raises UserError for what cannot be merged.
+Changes nothing itself. Knows nothing of training (`models/lora.py`), HTTP or engines. Raises UserError for what cannot
+be merged.
 """
 
 import json
@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
-from slimrl.inference.server.weights import read_tensors
+from slimrl.models.lora import merged_weight
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MOST = 1e9  # of rank and alpha; anything near it is a mistake
@@ -52,6 +53,16 @@ class Adapter:
     pairs: dict[str, tuple[Tensor, Tensor]]
 
 
+def adapted_model(directory: Path) -> str | None:
+    """The name of the model that an adapter was trained on; None if the directory holds no adapter."""
+    if not (directory / CONFIG).is_file() or (directory / "config.json").exists():
+        return None
+    name: Any = _read_config(directory).get("base_model_name_or_path")
+    if not isinstance(name, str) or not name:
+        raise UserError(f"{directory / CONFIG} does not say which model it adapts: set base_model_name_or_path in it.")
+    return name
+
+
 def read_adapter(directory: Path, module: nn.Module) -> Adapter:
     """Read an adapter and check that it fits the module."""
     config = _read_config(directory)
@@ -63,7 +74,7 @@ def read_adapter(directory: Path, module: nn.Module) -> Adapter:
         match = NAME.fullmatch(name)
         weight = f"{match['layer']}.weight" if match else ""
         if match is None or weight not in parameters:
-            raise UserError(f"{directory / WEIGHTS} has the tensor {name}, which adapts nothing of the served model.")
+            raise UserError(f"{directory / WEIGHTS} has the tensor {name}, which adapts nothing of the model.")
         parts.setdefault(weight, {})[match["part"]] = tensor
     if not parts:
         raise UserError(f"{directory / WEIGHTS} adapts nothing.")
@@ -76,12 +87,19 @@ def merge(adapter: Adapter, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the adapter makes of the base model's weights, which are given and returned by name."""
     merged = {}
     for name, (A, B) in adapter.pairs.items():
-        weight = base[name]
-        product = B.to(weight.device).float() @ A.to(weight.device).float()
-        merged[name] = (weight.float() + adapter.scale * product).to(weight.dtype)
+        merged[name] = merged_weight(base[name], A, B, adapter.scale)
         if not torch.isfinite(merged[name]).all():
             raise UserError(f"{name} with the adapter merged into it has numbers that are NaN or infinite.")
     return merged
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of one file, mapped."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
@@ -98,7 +116,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
     if config.get("init_lora_weights") not in PLAIN_INITS:
         raise UserError(
             f"{path} has init_lora_weights = {config['init_lora_weights']}, which changed the base model's weights "
-            "before training, and the served ones are as they were. Save the adapter as a plain one, with PEFT's "
+            "before training, and the model's are as they were. Save the adapter as a plain one, with PEFT's "
             "path_initial_model_for_weight_conversion."
         )
     return config

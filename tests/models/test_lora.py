@@ -1,0 +1,207 @@
+"""Adapted policies: what is trained, that the fast forwards agree with PEFT's, and that files are PEFT's own."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
+
+from slimrl.config.model import LoraConfig, ModelConfig
+from slimrl.errors import UserError
+from slimrl.models.forward import ModuleForward, hidden_states
+from slimrl.models.fused import FusedForward, can_fuse
+from slimrl.models.load import Policy, load_policy, save_policy
+from slimrl.models.lora import doubts, linear_of, merged_parameters, merged_weight, refresh_merged
+from slimrl.models.sampling import sampling_forward
+from slimrl.models.training import training_hidden
+from tests.models.test_fused import logits
+from tests.models.test_training import computed
+from tests.tiny import FAMILIES, tiny_model_dir
+
+LINEARS = 2 * 7  # of a tiny model
+
+
+def adapted_policy(directory: Path, dtype: str = "float32", **settings: Any) -> Policy:
+    config = {"name": str(directory), "dtype": dtype, "device": "cpu", "lora": {"rank": 4, "alpha": 8.0} | settings}
+    return load_policy(ModelConfig.model_validate(config))
+
+
+def move(module: nn.Module, size: float = 0.3) -> nn.Module:
+    """What training does: pairs that add something."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=size)
+    refresh_merged(module)
+    return module
+
+
+def plain_logits(module: nn.Module) -> Tensor:
+    with torch.inference_mode():
+        return module(input_ids=torch.arange(3, 40)[None]).logits[0].float()
+
+
+def test_only_the_pairs_are_trained_and_they_are_float32(tiny_dir: Path) -> None:
+    module = adapted_policy(tiny_dir, "bfloat16").module
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    assert len(trained) == 2 * LINEARS
+    assert all(".lora_" in name and parameter.dtype == torch.float32 for name, parameter in trained.items())
+    assert {p.dtype for p in module.parameters() if not p.requires_grad} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_fresh_adapter_changes_nothing_and_is_the_same_every_time(tmp_path: Path, family: str) -> None:
+    directory = tiny_model_dir(tmp_path, family)
+    module = adapted_policy(directory, "bfloat16").module
+    torch.rand(3)  # somebody else's draws do not matter
+    again = adapted_policy(directory, "bfloat16").module
+    assert all(map(torch.equal, module.parameters(), again.parameters()))
+    plain = load_policy(ModelConfig(name=str(directory), dtype="bfloat16", device="cpu")).module
+    merged, own = merged_parameters(module), dict(plain.named_parameters())
+    assert merged.keys() == own.keys()
+    assert all(torch.equal(tensor, own[name]) for name, tensor in merged.items())
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_the_fast_forwards_are_pefts(tmp_path: Path, family: str) -> None:
+    module = move(adapted_policy(tiny_model_dir(tmp_path, family)).module)
+    assert can_fuse(module) and isinstance(sampling_forward(module), FusedForward)
+    torch.testing.assert_close(logits(FusedForward(module)), logits(ModuleForward(module)), rtol=0, atol=1e-4)
+    ours, our_gradients = computed(training_hidden, module)
+    theirs, their_gradients = computed(hidden_states, module)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+    assert our_gradients.keys() == their_gradients.keys() and len(our_gradients) == 2 * LINEARS
+    for name, expected in their_gradients.items():
+        torch.testing.assert_close(
+            our_gradients[name], expected, rtol=0, atol=1e-4 * float(expected.abs().max()), msg=name
+        )
+
+
+def test_some_matrices_alone_can_be_adapted(tiny_dir: Path) -> None:
+    module = move(adapted_policy(tiny_dir, targets=["v_proj", "mlp.down_proj"]).module)
+    _, ours = computed(training_hidden, module)
+    _, theirs = computed(hidden_states, module)
+    assert ours.keys() == theirs.keys() and len(ours) == 2 * 2 * 2
+    for name, expected in theirs.items():
+        torch.testing.assert_close(ours[name], expected, rtol=0, atol=1e-4 * float(expected.abs().max()), msg=name)
+
+
+def test_in_bfloat16_sampler_and_trainer_read_one_matrix(tiny_dir: Path) -> None:
+    module = move(adapted_policy(tiny_dir, "bfloat16").module, 0.05)
+    query = module.get_decoder().layers[0].self_attn.q_proj
+    assert linear_of(query).weight.dtype == torch.bfloat16
+    sampler = FusedForward(module)
+    before = logits(sampler)
+    move(module)
+    sampler.refresh()
+    fresh = logits(FusedForward(module))
+    assert torch.equal(logits(sampler), fresh) and not torch.allclose(before, fresh, atol=1e-2)
+    trained, _ = computed(training_hidden, module)
+    merged = load_merged(module, tiny_dir)
+    torch.testing.assert_close(trained, computed(training_hidden, merged)[0], rtol=0, atol=0)
+
+
+def load_merged(module: nn.Module, directory: Path) -> nn.Module:
+    plain = load_policy(ModelConfig(name=str(directory), dtype="bfloat16", device="cpu")).module
+    plain.load_state_dict(merged_parameters(module))
+    return plain
+
+
+def test_what_is_too_small_for_bfloat16_still_counts_on_average() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(256, 512, generator=generator).to(torch.bfloat16)
+    A, B = torch.full((1, 512), 0.01), torch.full((256, 1), 0.01)
+    assert torch.equal(merged_weight(weight, A, torch.zeros(256, 1), 2.0), weight)
+    change = merged_weight(weight, A, B, 2.0).float() - weight.float()
+    assert (change == 0).float().mean() > 0.8
+    assert change.mean().item() == pytest.approx(2e-4, rel=0.1)
+    step = weight.float().abs() * 2**-7  # of bfloat16, at most
+    assert ((change - 2e-4).abs() <= step.clamp_min(2e-4)).all()
+    exact = merged_weight(weight.float(), A, B, 2.0)
+    torch.testing.assert_close(exact, weight.float() + 2e-4, rtol=0, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of transformers, by PEFT
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_is_saved_loads_in_plain_peft_and_in_plain_transformers(tmp_path: Path, family: str, dtype: str) -> None:
+    base = tiny_model_dir(tmp_path, family)
+    policy = adapted_policy(base, dtype)
+    move(policy.module, 0.05)
+    save_policy(policy, tmp_path / "step_1")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "step_1", dtype="auto")
+    theirs = peft.PeftModel.from_pretrained(
+        AutoModelForCausalLM.from_pretrained(base, dtype=policy.dtype), tmp_path / "step_1" / "adapter"
+    )
+    unmerged = plain_logits(theirs)
+    near = 1e-4 if dtype == "float32" else 0.05
+    for module in (policy.module, merged):
+        found = plain_logits(module)
+        assert (found - unmerged).norm() < near * unmerged.norm()
+    assert sum(parameter.numel() for parameter in policy.module.parameters() if parameter.requires_grad) == sum(
+        tensor.numel() for tensor in load_file(tmp_path / "step_1" / "adapter" / "adapter_model.safetensors").values()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_adapters_directory_is_a_model(tmp_path: Path, tiny_dir: Path, dtype: str) -> None:
+    policy = adapted_policy(tiny_dir, dtype)
+    move(policy.module)
+    save_policy(policy, tmp_path / "step_1")
+    adapter = tmp_path / "step_1" / "adapter"
+    by_adapter, by_weights = (
+        load_policy(ModelConfig(name=str(name), dtype=dtype, device="cpu")) for name in (adapter, tmp_path / "step_1")
+    )
+    assert all(map(torch.equal, by_adapter.module.parameters(), by_weights.module.parameters()))
+    with pytest.raises(UserError, match=r"is an adapter, and model\.lora\.rank = 4"):
+        adapted_policy(adapter)
+    settings = json.loads((adapter / "adapter_config.json").read_text())
+    assert (settings["r"], settings["lora_alpha"], settings["inference_mode"]) == (4, 8.0, True)
+    (adapter / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": None}))
+    with pytest.raises(UserError, match="does not say which model it adapts"):
+        load_policy(ModelConfig(name=str(adapter), device="cpu"))
+
+
+@pytest.mark.parametrize("target", ["q_prj", "lm_head", "mlp"])
+def test_targets_that_the_model_lacks_are_named(tiny_dir: Path, target: str) -> None:
+    with pytest.raises(UserError, match=rf"model\.lora\.targets names {target}.*Known: down_proj, gate_proj"):
+        adapted_policy(tiny_dir, targets=["q_proj", target])
+
+
+def test_without_peft_the_extra_is_named(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(UserError, match=r"uv sync --extra lora"):
+        adapted_policy(tiny_dir)
+
+
+@pytest.mark.parametrize(
+    ("rank", "alpha", "lr", "complaints"),
+    [
+        (0, 1e6, 1e-5, []),
+        (8, 32.0, 2e-4, []),
+        (1, 32.0, 1e-3, []),
+        (8, 32.0, 1e-5, ["optim.lr = 1e-05"]),
+        (8, 32.0, 0.1, ["optim.lr = 0.1"]),
+        (8, 1024.0, 2e-4, ["model.lora.alpha / model.lora.rank = 128"]),
+        (64, 1.0, 1e-5, ["optim.lr", "model.lora.alpha"]),
+    ],
+)
+def test_unusual_settings_are_pointed_out(rank: int, alpha: float, lr: float, complaints: list[str]) -> None:
+    found = doubts(LoraConfig(rank=rank, alpha=alpha), "optim.lr", lr)
+    assert [text.startswith(start) for text, start in zip(found, complaints, strict=True)] == [True] * len(complaints)
+
+
+def test_the_gradient_of_a_large_matrix_is_never_made(tiny_dir: Path) -> None:
+    module = move(adapted_policy(tiny_dir).module)
+    _, gradients = computed(training_hidden, module)
+    assert all(".lora_" in name for name in gradients)
+    assert max(gradient.numel() for gradient in gradients.values()) == 4 * 64
+    assert all(math.isfinite(float(gradient.norm())) and gradient.any() for gradient in gradients.values())
