@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from slimrl.environments.judge import LLMJudge
 from slimrl.environments.judge_server import JudgeServer
 from slimrl.errors import UserError
 from slimrl.servers import llamacpp, process, vllm
-from slimrl.servers.process import Program, Running, began, stop
+from slimrl.servers.family import began
+from slimrl.servers.install import DONE, home_of
+from slimrl.servers.process import Program, Running, stop
 from slimrl.servers.settings import JudgeSettings
 
 ROOT = Path(__file__).parents[2]
@@ -114,6 +117,96 @@ def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_p
         llamacpp.main(["--program", program])
     thread.join()
     assert not began(pids[0]) and not record(port, tmp_path).exists()
+
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(100)"
+
+
+@pytest.fixture
+def with_a_child(program: str, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """A program that starts another which does not end by SIGTERM, then becomes the stand-in; and where the number of
+    that other will stand."""
+    number, wrapper = tmp_path / "child.pid", tmp_path / "bin" / "wrapper"
+    child = f'"{sys.executable}" -c "{STUBBORN}"'
+    wrapper.write_text(f'#!/bin/sh\n{child} > "{tmp_path}/said" & echo $! > "{number}"\nexec "{program}" "$@"\n')
+    wrapper.chmod(0o755)
+    yield str(wrapper), number
+    if number.exists() and began(int(number.read_text())):
+        os.kill(int(number.read_text()), signal.SIGKILL)
+
+
+def heeds_no_signal_by_now(tmp_path: Path) -> None:
+    while not (tmp_path / "said").read_text():
+        time.sleep(0.02)
+
+
+def test_what_it_has_started_is_killed_where_it_does_not_end_and_told(
+    with_a_child, port, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(process, "STOP_S", 0.3)
+    program, number = with_a_child
+    assert llamacpp.main(["--program", program]) == 0
+    heeds_no_signal_by_now(tmp_path)
+    assert llamacpp.main(["--stop"]) == 0
+    child = int(number.read_text())
+    assert not began(child) and not record(port, tmp_path).exists()
+    assert f"; killed, as they did not end when asked to: {child}\n" in capsys.readouterr().err
+
+
+def test_what_it_has_left_behind_is_named_and_can_be_stopped(with_a_child, port, tmp_path, monkeypatch):
+    monkeypatch.setattr(process, "STOP_S", 0.3)
+    program, number = with_a_child
+    assert llamacpp.main(["--program", program]) == 0
+    heeds_no_signal_by_now(tmp_path)
+    leader, child = json.loads(record(port, tmp_path).read_text())["pid"], int(number.read_text())
+    os.kill(leader, signal.SIGKILL)
+    os.waitpid(leader, 0)
+    with pytest.raises(UserError, match=rf"has ended, but processes that it had started run still: {child}\. .*--stop"):
+        llamacpp.main(["--program", program])
+    assert llamacpp.main(["--stop"]) == 0
+    assert not began(child) and llamacpp.main(["--stop"]) == 1
+
+
+def test_of_two_starts_at_once_the_second_waits_for_the_first(program, port, tmp_path, capsys):
+    status: list[int] = []
+    starts = [threading.Thread(target=lambda: status.append(llamacpp.main(["--program", program]))) for _ in range(2)]
+    for one in starts:
+        one.start()
+    for one in starts:
+        one.join()
+    said = capsys.readouterr().err
+    assert status == [0, 0] and said.count("starting llama.cpp") == 1 and said.count("already runs") == 1
+    assert verdict(port) is True
+
+
+def test_one_that_is_not_ready_yet_is_waited_for(program, port, tmp_path):
+    late = tmp_path / "bin" / "late"
+    late.write_text(f'#!/bin/sh\nsleep 1\nexec "{program}" "$@"\n')
+    late.chmod(0o755)
+    script = [sys.executable, str(ROOT / "scripts" / "run_llamacpp.py"), "--program", str(late)]
+    with subprocess.Popen(script, stderr=subprocess.DEVNULL) as first:
+        while not record(port, tmp_path).exists():
+            time.sleep(0.02)
+        first.kill()
+    assert llamacpp.main(["--program", str(late)]) == 0
+    assert verdict(port) is True
+
+
+def test_in_the_foreground_a_second_interrupt_ends_what_heeds_none(program, port, tmp_path):
+    deaf = tmp_path / "bin" / "deaf"
+    deaf.write_text(f'#!/bin/sh\ntrap \'\' INT\nexec "{program}" "$@"\n')
+    deaf.chmod(0o755)
+    script = [sys.executable, str(ROOT / "scripts" / "run_llamacpp.py"), "-f", "--program", str(deaf)]
+    with subprocess.Popen(script, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None and shown.stdout.readline().startswith("arguments:")
+        pid = json.loads(record(port, tmp_path).read_text())["pid"]
+        shown.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert shown.poll() is None and began(pid)
+        shown.send_signal(signal.SIGINT)
+        said = shown.communicate(timeout=50)[1]
+    assert shown.returncode == 1 and "interrupted: nothing was left running" in said
+    assert not began(pid) and not record(port, tmp_path).exists()
 
 
 def test_a_taken_port_is_refused(program, port):
@@ -253,13 +346,26 @@ def test_the_script_is_a_door(script: str, tmp_path: Path):
     assert done.returncode == 1 and done.stderr.startswith("error: JUDGE_BASE_URL is http://elsewhere")
 
 
+# Both as the user has them: when this is read, the tests have no cache of their own yet.
+PACKAGE = home_of(llamacpp.REQUIREMENT)
 LLAMA = os.environ.get("SLIMRL_LLAMA_SERVER", "") or shutil.which("llama-server") or ""
 
 
 @pytest.mark.skipif(not LLAMA, reason="there is no llama-server: set SLIMRL_LLAMA_SERVER to one")
 def test_llamacpp_itself_serves_the_packaged_model(port, monkeypatch):
+    serves_the_packaged_model(port, monkeypatch, "--program", LLAMA)
+
+
+@pytest.mark.skipif(not (PACKAGE / DONE).is_file(), reason="scripts/run_llamacpp.py has installed no llama.cpp here")
+def test_llamacpp_as_the_script_installs_it_serves_the_packaged_model(port, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(llamacpp, "installed", lambda requirement, why: PACKAGE)
+    serves_the_packaged_model(port, monkeypatch)
+
+
+def serves_the_packaged_model(port: int, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setenv("JUDGE_MODEL", "smollm2-135m")
-    assert llamacpp.main(["--program", LLAMA, "--parallel", "2", "--ctx-size", "2048"]) == 0
+    assert llamacpp.main([*arguments, "--parallel", "2", "--ctx-size", "2048"]) == 0
     settings = JudgeServer(f"http://127.0.0.1:{port}/v1", "smollm2-135m", max_tokens=8)
     judge = LLMJudge(settings, Path(":memory:"))
     try:

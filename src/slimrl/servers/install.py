@@ -27,14 +27,19 @@ def on_path(given: str, name: str) -> Path | None:
     return Path(found) if found else None
 
 
+def home_of(requirement: str) -> Path:
+    """Where the environment of a package is, or will be."""
+    return cache_root() / "programs" / requirement.replace("==", "-")
+
+
 def installed(requirement: str, why: str) -> Path:
     """The environment that holds a package. Installs it if it is not there, and says before what that takes; when
     interrupted, the next call begins again, with what pip has kept. Raises UserError."""
-    home = cache_root() / "programs" / requirement.replace("==", "-")
+    home = home_of(requirement)
     if (home / DONE).is_file():
         return home
     home.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(home.with_suffix(".lock")):
+    with FileLock(home.with_name(f"{home.name}.lock")):
         if (home / DONE).is_file():
             return home
         say(f"installing {requirement} into {home}, once: {why}")

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slimrl.servers.command import obey, parser_of
 from slimrl.servers.gguf_file import gguf_file
 from slimrl.servers.install import installed, on_path
-from slimrl.servers.process import Program, run, start, stop
+from slimrl.servers.process import Program
 from slimrl.servers.settings import JudgeSettings, judge_settings
 
 NAME = "llama-server"
@@ -44,13 +45,8 @@ def main(argv: Sequence[str]) -> int:
     """Returns the exit status. Raises UserError."""
     arguments = _parser().parse_args(argv)
     settings = judge_settings()
-    if arguments.stop:
-        return 0 if stop(NAME, settings.port) else 1
-    program = program_of(settings, Options(arguments.parallel, arguments.ctx_size, arguments.program))
-    if arguments.foreground:
-        return run(program)
-    start(program)
-    return 0
+    options = Options(arguments.parallel, arguments.ctx_size, arguments.program)
+    return obey(arguments, NAME, settings.port, lambda: program_of(settings, options))
 
 
 def program_of(settings: JudgeSettings, options: Options) -> Program:
@@ -75,11 +71,7 @@ def _launcher(given: str) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="run_llamacpp.py", description=ABOUT, epilog=EXAMPLES, formatter_class=raw)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--stop", action="store_true", help="end the server that this script started")
-    what.add_argument("-f", "--foreground", action="store_true", help="stay, and show what the server says")
+    parser = parser_of("run_llamacpp.py", ABOUT, EXAMPLES)
     parser.add_argument("--parallel", type=int, default=4, help="requests answered at once (default 4)")
     parser.add_argument(
         "--ctx-size", type=int, default=8192, help="tokens of context, shared by all of them (default 8192)"

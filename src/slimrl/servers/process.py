@@ -1,23 +1,26 @@
 """A program that goes on in the background: started once, found again, and ended by whoever started it and nobody else.
 
-What runs is remembered in a file beside its log, with the moment at which the process began: a number alone might by
-now be another's. Knows nothing of what is served.
+What runs is remembered in a file beside its log. Knows nothing of what is served.
 """
 
+import http.client
 import json
 import os
-import signal
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
 from slimrl.models.store import cache_root, say
+from slimrl.servers.family import began, end, family
 
 STOP_S = 20.0
 POLL_S = 0.25
@@ -54,103 +57,101 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process as it was started."""
+    """A process as it was started, and whom else it had started when it was ready: they may outlive it."""
 
     pid: int
     began: str
     about: str
+    others: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def known(self) -> dict[int, str]:
+        return {**self.others, self.pid: self.began}
 
 
 def start(program: Program) -> None:
-    """Start it in the background and wait until it is ready. Does nothing, and says so, if it runs already. Raises
+    """Start it in the background and wait until it is ready; if it runs already, wait for that, and say so. Raises
     UserError if something else runs there, or it ends before it is ready."""
-    if _is_there(program):
-        return
-    program.log.parent.mkdir(parents=True, exist_ok=True)
-    say(f"starting {program.about}; log: {program.log}")
-    with program.log.open("wb") as log:
-        process = _spawn(program, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    moment = began(process.pid)
-    try:
-        _remember(program, Running(process.pid, moment, program.about))
-        _wait_until_ready(program, process)
-    except BaseException:  # Ctrl-C and a full disk too: what is not ready, or cannot be stopped, is of no use
-        _end(process.pid, moment)
-        process.wait()
-        program.record.unlink(missing_ok=True)
-        raise
+    with _alone(program):
+        running = _found(program)
+        if running is not None:
+            if not _gets_ready(program, running):
+                raise _ended_too_soon(program, "")
+            place = f"{program.url}{program.path}, process {running.pid}; log: {program.log}"
+            say(f"already runs: {running.about} at {place}")
+            return
+        say(f"starting {program.about}; log: {program.log}")
+        with program.log.open("wb") as log:
+            process = _spawn(program, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        running = Running(process.pid, began(process.pid), program.about)
+        try:
+            _remember(program, running)
+            if not _gets_ready(program, running):
+                _end(running)  # what it has left behind; before `wait` gives its number away
+                raise _ended_too_soon(program, f" with status {process.wait()}")
+            _remember(program, replace(running, others=family(running.known)))
+        except BaseException:  # Ctrl-C and a full disk too: what is not ready, or cannot be stopped, is of no use
+            _discard(program, process, running)
+            raise
     process.returncode = 0  # it is not ours to wait for any more: it goes on when we end
     say(f"ready at {program.url}{program.path}, process {process.pid}; to stop it: the same script with --stop")
 
 
 def run(program: Program) -> int:
     """Run it in the foreground until it ends or Ctrl-C; its exit status. `stop` works from elsewhere."""
-    if _is_there(program):
-        return 0
-    say(f"starting {program.about} at {program.url}{program.path}; Ctrl-C ends it")
-    process = _spawn(program)
+    with _alone(program):
+        running = _found(program)
+        if running is not None:
+            say(f"already runs: {running.about} at {program.url}{program.path}, process {running.pid}")
+            return 0
+        say(f"starting {program.about} at {program.url}{program.path}; Ctrl-C ends it")
+        process = _spawn(program)
+        running = Running(process.pid, began(process.pid), program.about)
+        try:
+            _remember(program, running)
+        except BaseException:  # what is not remembered cannot be stopped from elsewhere
+            _discard(program, process, running)
+            raise
     try:
-        _remember(program, Running(process.pid, began(process.pid), program.about))
-        return process.wait()
-    except KeyboardInterrupt:  # which the program gets too
-        return process.wait()
-    except OSError:  # what is not remembered cannot be stopped from elsewhere
-        process.terminate()
-        process.wait()
-        raise
+        return _waited_for(process)
     finally:
-        program.record.unlink(missing_ok=True)
+        _discard(program, process, running)  # if it is still there: Ctrl-C a second time
 
 
 def stop(name: str, port: int) -> bool:
-    """End the one that was started under that name and port; False, and says so, if there is none."""
+    """End the one that was started under that name and port, with all that it has started; False, and says so, if there
+    is none. Raises UserError if it cannot be ended."""
     program = Program(name, port, (), "")
-    running = running_of(program)
-    if running is None:
+    running = _remembered(program)
+    if running is None or not family(running.known):
         program.record.unlink(missing_ok=True)
         say(f"no {name} that was started here runs on port {port}")
         return False
-    _end(running.pid, running.began)
+    killed = _end(running)
     program.record.unlink(missing_ok=True)
-    say(f"stopped {running.about}, process {running.pid}")
+    how = f"; killed, as they did not end when asked to: {killed}" if killed else ""
+    say(f"stopped {running.about}, process {running.pid}{how}")
     return True
 
 
-def running_of(program: Program) -> Running | None:
-    """The process that was started under this name and port, if it is still that one."""
-    try:
-        running = Running(**json.loads(program.record.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        return None
-    return running if running.began and began(running.pid) == running.began else None
-
-
-def began(pid: int) -> str:
-    """When a process began, to the precision that the system has; empty if there is none, or it is dead already."""
-    try:
-        # The fields after the name, which may have brackets and spaces in it: the 1st is the state, the 20th the start.
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else fields[19]
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return ""
-    shown = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, moment = shown.stdout.strip().partition(" ")
-    return "" if state.startswith("Z") else moment.strip()
-
-
-def _is_there(program: Program) -> bool:
-    running = running_of(program)
-    if running is None:
+def _found(program: Program) -> Running | None:
+    """The one that runs already. Raises UserError if it is another, or the port is taken."""
+    running = _remembered(program)
+    if running is None or not family(running.known):
         _refuse_taken(program)
-        return False
+        return None
+    if began(running.pid) != running.began:
+        left = ", ".join(map(str, sorted(family(running.known))))
+        raise UserError(
+            f"{running.about} has ended, but processes that it had started run still: {left}. End them first, by the "
+            "same script with --stop."
+        )
     if running.about != program.about:
         raise UserError(
             f"process {running.pid} already runs there: {running.about}. That is not what was asked for: "
             f"{program.about}. End it first, by the same script with --stop, or give {program.setting} another port."
         )
-    say(f"already runs: {running.about} at {program.url}{program.path}, process {running.pid}; log: {program.log}")
-    return True
+    return running
 
 
 def _refuse_taken(program: Program) -> None:
@@ -172,30 +173,68 @@ def _spawn(program: Program, **how: object) -> "subprocess.Popen[bytes]":
         raise UserError(f"{program.command[0]} cannot be run: {error.strerror}.") from error
 
 
-def _remember(program: Program, running: Running) -> None:
+@contextmanager
+def _alone(program: Program) -> Iterator[None]:
+    """Of several starts at once one goes first, and the others find what it has started."""
     program.record.parent.mkdir(parents=True, exist_ok=True)
-    program.record.write_text(json.dumps(asdict(running)), encoding="utf-8")
+    lock = FileLock(program.record.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say("it is being started at this moment; waiting for that")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
-def _wait_until_ready(program: Program, process: "subprocess.Popen[bytes]") -> None:
+def _remember(program: Program, running: Running) -> None:
+    new = program.record.with_suffix(".new")  # so that `stop` never reads half of it
+    new.write_text(json.dumps(asdict(running)), encoding="utf-8")
+    new.replace(program.record)
+
+
+def _remembered(program: Program) -> Running | None:
+    try:
+        running = Running(**json.loads(program.record.read_text(encoding="utf-8")))
+        others = {int(pid): moment for pid, moment in running.others.items()}  # JSON has texts for keys
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return replace(running, others=others) if running.began else None
+
+
+def _gets_ready(program: Program, running: Running) -> bool:
+    """Waits until it is, or has ended."""
     since = said = time.monotonic()
     while not _is_healthy(program.url):
-        if process.poll() is not None:
-            raise UserError(
-                f"{program.about} ended with status {process.returncode} before it was ready. The end of its log, "
-                f"{program.log}:\n{_tail(program.log)}"
-            )
+        if began(running.pid) != running.began:
+            return False
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
             say(f"  {said - since:.0f} s, not ready yet: {_tail(program.log, 1):.100}")
         time.sleep(POLL_S)
+    return True
+
+
+def _ended_too_soon(program: Program, how: str) -> UserError:
+    return UserError(
+        f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n{_tail(program.log)}"
+    )
+
+
+def _waited_for(process: "subprocess.Popen[bytes]") -> int:
+    try:
+        return process.wait()
+    except KeyboardInterrupt:  # which the program gets too
+        return process.wait()
 
 
 def _is_healthy(url: str) -> bool:
     try:
         with DIRECTLY.open(f"{url}/health", timeout=5.0) as reply:
             return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError):  # not there yet, or 503 while it loads
+    except (urllib.error.URLError, OSError, http.client.HTTPException):  # not there yet, or 503 while it loads
         return False
 
 
@@ -203,26 +242,21 @@ def _tail(path: Path, lines: int = LOG_LINES) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
-def _end(pid: int, moment: str) -> None:
-    """SIGTERM to the process that began at the `moment`, and to what it started; after a while SIGKILL, if it is still
-    there."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if not moment or began(pid) != moment:  # it has ended, whoever may have its number now
-            return
-        _signal(pid, number)
-        deadline = time.monotonic() + STOP_S
-        while began(pid) == moment and time.monotonic() < deadline:
-            time.sleep(0.05)
+def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Running) -> None:
+    _end(running)
+    process.wait()
+    program.record.unlink(missing_ok=True)
 
 
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        if os.getpgid(pid) == pid:  # in the background it leads a group of its own
-            os.killpg(pid, number)
-        else:
-            os.kill(pid, number)
-    except ProcessLookupError:
-        pass
+def _end(running: Running) -> str:
+    """Who had to be killed, in words; empty if nobody. Raises UserError if even that was in vain."""
+    killed, left = end(running.known, STOP_S)
+    if left:
+        raise UserError(
+            f"process {', '.join(map(str, left))} of {running.about} does not end, even when it is killed: it waits "
+            "for a device or a disk, or is another user's. Try again later."
+        )
+    return ", ".join(map(str, killed))
 
 
 def _directory() -> Path:

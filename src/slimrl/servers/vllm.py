@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slimrl.errors import UserError
+from slimrl.servers.command import obey, parser_of
 from slimrl.servers.install import installed, on_path
-from slimrl.servers.process import Program, run, start, stop
+from slimrl.servers.process import Program
 from slimrl.servers.settings import KNOWN, JudgeSettings, judge_settings
 
 NAME = "vllm"
@@ -45,14 +46,8 @@ def main(argv: Sequence[str]) -> int:
     """Returns the exit status. Raises UserError."""
     arguments = _parser().parse_args(argv)
     settings = judge_settings()
-    if arguments.stop:
-        return 0 if stop(NAME, settings.port) else 1
     options = Options(arguments.gpu_memory, arguments.ctx_size, arguments.sleep, arguments.program)
-    program = program_of(settings, options)
-    if arguments.foreground:
-        return run(program)
-    start(program)
-    return 0
+    return obey(arguments, NAME, settings.port, lambda: program_of(settings, options))
 
 
 def program_of(settings: JudgeSettings, options: Options) -> Program:
@@ -84,11 +79,7 @@ def program_of(settings: JudgeSettings, options: Options) -> Program:
 
 
 def _parser() -> argparse.ArgumentParser:
-    raw = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="run_vllm.py", description=ABOUT, epilog=EXAMPLES, formatter_class=raw)
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--stop", action="store_true", help="end the server that this script started")
-    what.add_argument("-f", "--foreground", action="store_true", help="stay, and show what the server says")
+    parser = parser_of("run_vllm.py", ABOUT, EXAMPLES)
     parser.add_argument(
         "--gpu-memory", type=float, default=0.5, help="share of the GPU's memory that it may take (default 0.5)"
     )
