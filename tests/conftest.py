@@ -1,10 +1,15 @@
-"""Fixtures for every part: no network, one thread, and one tiny model directory for the whole session."""
+"""How the tests run, and fixtures for every part: no network, a process for each core and one thread in each, one tiny
+model directory for a whole process."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+# Before torch is first imported. Tiny models gain nothing from threads, results must not depend on the machine's number
+# of cores, and the other cores belong to the other processes. The commands that tests start inherit it.
+os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
 os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")  # likewise, and out of the user's cache
 
@@ -16,19 +21,46 @@ from slimrl.retrieval.embedding import Embedder
 from slimrl.retrieval.index import TitleIndex
 from tests.tiny import tiny_model_dir
 
+WORKER = "PYTEST_XDIST_WORKER"  # is in the environment of the processes that the tests are shared out to
+MAX_WORKERS = 4  # each holds PyTorch and starts servers of its own, and so takes a gigabyte and more
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Share the tests out to a process for each core, if whole directories are asked for and nobody said `-n`.
+
+    Not by `addopts`: files and single tests start faster without workers, and `-p no:xdist` would not know `-n`.
+    """
+    if WORKER in os.environ or not config.pluginmanager.hasplugin("xdist"):
+        return
+    option = config.option
+    is_watched = option.usepdb or option.trace or option.capture == "no"  # workers have no terminal
+    if option.numprocesses is None and not option.tx and not is_watched and names_a_directory(config):
+        num_cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+        option.numprocesses = min(num_cores, MAX_WORKERS) if num_cores > 1 else 0
+    if option.numprocesses and option.dist == "no":
+        option.dist = "worksteal"  # keeps neighbours together, for the sake of fixtures, and no worker idle at the end
+
+
+def names_a_directory(config: pytest.Config) -> bool:
+    """`testpaths` count as named if nothing is."""
+    return any((config.invocation_params.dir / name).is_dir() for name in config.args)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """Tiny models gain nothing from threads, and results must not depend on the machine's number of cores."""
+    """Here too, whatever else the environment says of threads."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep out of the user's cache. Shared by the session, commands in other processes included: the packaged model
-    is converted by the first test that needs it, and only once."""
+    """Keep out of the user's cache. Shared by all processes of the session, the workers and the commands that tests
+    start: the packaged model is converted by the first test that needs it, and only once."""
+    base = tmp_path_factory.getbasetemp()
+    cache = (base.parent if WORKER in os.environ else base) / "cache"
+    cache.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
-        cache = tmp_path_factory.mktemp("cache")
         patch.setenv("SLIMRL_CACHE", str(cache))
         yield cache
 
