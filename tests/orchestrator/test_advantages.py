@@ -6,7 +6,8 @@ import random
 import pytest
 
 from slimrl.config.loss import PRESETS, LossConfig
-from slimrl.orchestrator.advantages import group_advantages
+from slimrl.orchestrator.advantages import group_advantages, on_tokens, returns, states, turn_advantages
+from slimrl.types import Rollout
 
 ESTIMATORS = ("grpo", "dr_grpo", "rloo", "opo", "reinforce")
 
@@ -74,3 +75,86 @@ def test_a_preset_names_its_estimator():
     for preset, parts in PRESETS.items():
         choices = LossConfig(type=preset).choices()
         assert group_advantages(rewards, lengths, choices) == advantages(parts.advantage, rewards, lengths), preset
+
+
+def played(turn_rewards, observations=None, lengths=None):
+    """A rollout of turns of so many tokens, each with what it earned, and what the policy read before it."""
+    lengths = lengths or [1] * len(turn_rewards)
+    observations = observations or [f"message {k}" for k in range(len(turn_rewards))]
+    token_ids, mask, messages = [], [], []
+    for length, observation in zip(lengths, observations, strict=True):
+        token_ids += [1] + [2] * length
+        mask += [False] + [True] * length
+        messages += [{"role": "user", "content": observation}, {"role": "assistant", "content": "reply"}]
+    zeros = (0.0,) * len(mask)
+    return Rollout(
+        "t",
+        tuple(token_ids),
+        tuple(mask),
+        zeros,
+        (0,) * len(mask),
+        sum(turn_rewards),
+        tuple(turn_rewards),
+        tuple(messages),
+    )
+
+
+def by_turn(rollouts, **loss):
+    return turn_advantages(rollouts, LossConfig(**loss).choices())
+
+
+def test_returns_are_discounted_sums_of_what_follows():
+    assert returns([1.0, 0.0, 2.0], 0.5) == [1.5, 1.0, 2.0]
+    assert returns([1.0, 0.0, 2.0], 1.0) == [3.0, 2.0, 2.0]
+
+
+def test_an_episodes_credit_is_on_all_of_its_turns():
+    group = [played([0.0, 1.0]), played([0.0])]
+    assert by_turn(group) == [[0.5, 0.5], [-0.5]]
+
+
+def test_a_turn_is_compared_with_the_same_turn_of_the_others():
+    group = [played([1.0, 0.0, 5.0]), played([0.0, 1.0])]
+    # returns: 6, 5, 5 and 1, 1; the third turn has nothing to be compared with
+    assert by_turn(group, credit="turn") == [[2.5, 2.0, 0.0], [-2.5, -2.0]]
+    # with gamma 0: each turn's own reward
+    assert by_turn(group, credit="turn", gamma=0.0) == [[0.5, -0.5, 0.0], [-0.5, 0.5]]
+
+
+def test_a_turn_is_compared_with_all_that_faced_the_same_messages():
+    group = [
+        played([0.0, 0.0, 1.0], ["task", "menu", "menu"]),
+        played([0.0, 0.0], ["task", "menu"]),
+        played([0.0, 0.0], ["task", "door"]),
+    ]
+    # at "menu" with gamma 0.5: returns 0.5, 1 and 0 (mean 0.5); at "task": 0.25, 0, 0; "door" stands alone
+    episode = [2 / 3, -1 / 3, -1 / 3]
+    found = by_turn(group, credit="state", gamma=0.5, state_weight=2.0)
+    expected = [[0.25 - 1 / 12, 0.0, 0.5], [-1 / 12, -0.5], [-1 / 12, 0.0]]
+    for advantages_K, own, states_K in zip(found, episode, expected, strict=True):
+        assert advantages_K == pytest.approx([own + 2 * value for value in states_K])
+
+
+def test_states_tell_roles_and_runs_of_messages_apart():
+    group = [played([0.0, 1.0], ["task", "x"]), played([1.0, 0.0], ["task", "y"])]
+    assert states(group[0])[0] == states(group[1])[0] != states(group[0])[1]
+    assert len(states(group[0])) == 2
+
+
+@pytest.mark.parametrize("credit", ["episode", "turn", "state"])
+def test_equal_episodes_carry_no_signal_under_any_credit(credit):
+    group = [played([0.5, 0.25]) for _ in range(4)]
+    assert by_turn(group, credit=credit) == [[0.0, 0.0]] * 4
+
+
+def test_the_lengths_of_turns_count_for_a_turns_opo():
+    group = [played([1.0], lengths=[1]), played([0.0], lengths=[3])]
+    assert by_turn(group, type="opo", credit="turn") == [[0.75], [-0.25]]
+
+
+def test_advantages_are_on_the_turns_tokens_and_a_critics_rewards_on_their_last():
+    rollout = played([0.0, 1.0], lengths=[2, 3])
+    assert on_tokens(rollout, [0.5, -0.5], LossConfig().choices()) == (0, 0.5, 0.5, 0, -0.5, -0.5, -0.5)
+    critic = LossConfig(type="ppo", advantage="gae").choices()
+    assert turn_advantages([rollout], critic) == [[0.0, 1.0]]
+    assert on_tokens(rollout, [0.25, 1.0], critic) == (0, 0, 0.25, 0, 0, 0, 1.0)

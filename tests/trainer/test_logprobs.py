@@ -26,7 +26,7 @@ def test_chunking_changes_neither_values_nor_gradients(monkeypatch):
     module, pack = policy_module("llama"), one_pack()
 
     def computed():
-        logprob_N, entropy_N = target_logprobs(module, pack, temperature=0.7)
+        logprob_N, entropy_N, _ = target_logprobs(module, pack, temperature=0.7)
         logprob_N.square().sum().backward()
         return logprob_N.detach(), entropy_N, gradients(module)
 
@@ -44,7 +44,7 @@ def test_chunking_changes_neither_values_nor_gradients(monkeypatch):
 def test_temperature_divides_the_logits(temperature):
     samples = random_samples(1)
     (pack,) = pack_samples(samples, 10_000, CPU)
-    logprob_N, _ = target_logprobs(policy_module("qwen3"), pack, temperature)
+    logprob_N, *_ = target_logprobs(policy_module("qwen3"), pack, temperature)
     expected = reference_logprobs(reference_module("qwen3"), samples, temperature)
     torch.testing.assert_close(
         logprob_N, torch.cat([expected[b] for b in dict.fromkeys(pack.sample_N.tolist())]), rtol=0, atol=5e-5
@@ -55,12 +55,12 @@ def test_entropy_is_that_of_the_whole_distribution_and_carries_no_gradient():
     module, pack = policy_module("llama"), one_pack()
     with torch.no_grad():
         module.get_output_embeddings().weight.zero_()
-    _, entropy_N = target_logprobs(module, pack, temperature=1.0)
+    _, entropy_N, _ = target_logprobs(module, pack, temperature=1.0)
     torch.testing.assert_close(entropy_N, torch.full_like(entropy_N, 300.0).log())
     assert not entropy_N.requires_grad
 
 
 def test_logprobs_are_float32_in_a_bfloat16_module():
     module = policy_module("llama").to(torch.bfloat16)
-    logprob_N, _ = target_logprobs(module, one_pack(), temperature=1.0)
+    logprob_N, *_ = target_logprobs(module, one_pack(), temperature=1.0)
     assert logprob_N.dtype == torch.float32

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from slimrl.config.loss import PRESETS, LossConfig
-from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights
+from slimrl.config.loss import POLICIES, PRESETS, LossConfig
+from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, token_weights
 
 
-def loss_of(type_, new, rho, advantage, sequence=None):
-    """(losses, gradients with respect to `new`, capped) as lists, with the preset's own numbers."""
-    choices = LossConfig(type=type_).choices()
+def loss_of(type_, new, rho, advantage, sequence=None, **numbers):
+    """(losses, gradients with respect to `new`, capped) as lists, with the preset's own numbers but for these."""
+    choices = LossConfig(type=type_, **numbers).choices()
     new_N = torch.tensor(new, dtype=torch.float64, requires_grad=True)
     old_N = torch.tensor([n - math.log(r) for n, r in zip(new, rho, strict=True)], dtype=torch.float64)
     sequence_N = torch.tensor(sequence if sequence is not None else [0] * len(new))
@@ -73,6 +73,41 @@ def test_reinforce_ignores_the_ratio(type_):
     assert loss == pytest.approx([0.5, -4])
     assert gradient == pytest.approx([-0.5, 2])
     assert capped == [False, False]
+
+
+def test_reinforce_weighs_stale_tokens_up_to_its_cap_if_asked():
+    loss, gradient, capped = loss_of("rloo", [-1] * 4, [0.5, 1, 2, 16], advantage=[1, 1, 1, -1], max_weight=2.0)
+    assert loss == pytest.approx([0.5, 1, 2, -2])
+    assert gradient == pytest.approx([-0.5, -1, -2, 2])
+    assert capped == [False, False, False, True]
+
+
+def test_dual_clip_bounds_the_loss_of_bad_tokens_alone():
+    numbers = {"rho": [2, 5, 5, 0.5], "advantage": [-1, -1, 1, -1]}
+    loss, gradient, capped = loss_of("ppo", [-1] * 4, **numbers, dual_clip=3.0)
+    assert loss == pytest.approx([2, 3, -1.2, 0.8])
+    assert gradient == pytest.approx([2, 0, 0, 0])
+    assert capped == [False, True, True, True]
+    assert loss_of("ppo", [-1] * 4, **numbers)[0] == pytest.approx([2, 5, -1.2, 0.8])
+
+
+def test_kl_to_a_reference_is_k3():
+    new_N = torch.tensor([-1.0, -2.0, -3.0], requires_grad=True)
+    kl_N = kl_to_reference(new_N, torch.tensor([-1.0, -1.5, -4.0]))
+    assert kl_N.tolist() == pytest.approx([0, math.exp(0.5) - 1.5, math.exp(-1)])
+    kl_N.sum().backward()
+    assert new_N.grad.tolist() == pytest.approx([0, 1 - math.exp(0.5), 1 - math.exp(-1)])  # 1 - e^(ref - new)
+
+
+def test_kl_to_a_reference_overflows_nowhere():
+    new_N = torch.tensor([-1.0, -1e4], requires_grad=True)
+    kl_N = kl_to_reference(new_N, torch.tensor([-1e4, -1.0]))
+    kl_N.sum().backward()
+    assert kl_N.isfinite().all() and new_N.grad.isfinite().all()
+
+
+def test_the_table_of_numbers_and_the_functions_name_the_same_losses():
+    assert POLICY_LOSSES.keys() == POLICIES.keys()
 
 
 @pytest.mark.parametrize("type_", PRESETS)

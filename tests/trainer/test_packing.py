@@ -31,7 +31,7 @@ def packed_logprobs(module, samples: list[Sample], max_tokens: int) -> list[torc
     """The trained tokens' log-probabilities, by sample."""
     by_sample: list[torch.Tensor] = [torch.empty(0)] * len(samples)
     for pack in pack_samples(samples, max_tokens, CPU):
-        logprob_N, _ = target_logprobs(module, pack, temperature=1.0)
+        logprob_N, *_ = target_logprobs(module, pack, temperature=1.0)
         for b in set(pack.sample_N.tolist()):
             by_sample[b] = logprob_N[pack.sample_N == b]
     return by_sample

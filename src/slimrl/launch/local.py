@@ -25,6 +25,7 @@ from slimrl.launch.pipeline import (
     WarmUp,
     make_orchestrator,
     prepare_warm_up,
+    reference_module,
     report,
     train_rl,
     warm_up,
@@ -42,6 +43,7 @@ from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.sft.train import train as train_sft
 from slimrl.trainer.state import start, weights_directory
+from slimrl.trainer.terms import terms_of
 from slimrl.types import Metrics, SamplingParams
 
 
@@ -63,7 +65,8 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         if config.resume:
             console.note(f"resuming at step {first} of {config.max_steps}")
         stages, before = _stages_before_rl(parts, warmup)
-        state = start(parts.policy, config.trainer.optim, output_dir, config.resume)
+        terms = terms_of(config.trainer.loss.choices(), parts.policy.module, lambda: reference_module(parts))
+        state = start(parts.policy, config.trainer.optim, output_dir, config.resume, terms)
         for sink in (console.steps(config.max_steps, first), *more_sinks):
             monitor.add(sink)
         train_rl(parts, orchestrator, state, monitor, before)
@@ -97,7 +100,8 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
     policy = open_policy(_settled(config.model, output_dir, config.resume), console)
     _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
-    state = start(policy, config.trainer.optim, output_dir, config.resume)
+    terms = terms_of(config.trainer.loss.choices(), policy.module, lambda: load_policy(config.model).module)
+    state = start(policy, config.trainer.optim, output_dir, config.resume, terms)
     first = state.progress.step
     batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
     sinks = _sinks(resolved, output_dir, config.wandb, console, first)

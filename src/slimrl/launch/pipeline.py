@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import nn
+
 from slimrl.config.load import Resolved
 from slimrl.config.model import LoraConfig
 from slimrl.config.run import EvalRunConfig, ExpertDataConfig, RLConfig, SFTConfig
@@ -15,7 +17,7 @@ from slimrl.inference.engine import Engine
 from slimrl.launch.demonstrations import from_experts
 from slimrl.launch.held_out import HeldOut
 from slimrl.launch.run_dir import METRICS
-from slimrl.models.load import Policy
+from slimrl.models.load import Policy, load_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.files import replace_file
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
@@ -93,6 +95,15 @@ def warm_up(parts: Parts, warmup: WarmUp) -> None:
             train_sft(state, sft, warmup.conversations, monitor)
     state.optimizer.release()
     parts.engine.publish(0)
+
+
+def reference_module(parts: Parts) -> nn.Module:
+    """A second copy of the weights that RL begins with: what the warm-up left, or the base model."""
+    config, warmup_steps = parts.config.model, parts.config.warmup.max_steps
+    warmed = weights_directory(warmup_directory(parts.output_dir), warmup_steps)
+    dtype = str(parts.policy.dtype).removeprefix("torch.")
+    changes = {"name": str(warmed) if warmup_steps else config.name, "dtype": dtype, "lora": LoraConfig()}
+    return load_policy(config.model_copy(update=changes)).module
 
 
 def make_room(parts: Parts) -> None:

@@ -23,8 +23,9 @@ CHUNK = 512
 BLOCK = 1 << 20
 
 
-def target_logprobs(module: nn.Module, pack: Pack, temperature: float) -> tuple[Tensor, Tensor]:
-    """(logprob_N, entropy_N) of the pack's targets under softmax(logits / temperature), float32.
+def target_logprobs(module: nn.Module, pack: Pack, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+    """(logprob_N, entropy_N, hidden_ND) of the pack's targets under softmax(logits / temperature), float32; `hidden` is
+    what they were predicted from, in the module's dtype.
 
     The entropy is that of the whole distribution, in nats, and carries no gradient.
     """
@@ -33,7 +34,7 @@ def target_logprobs(module: nn.Module, pack: Pack, temperature: float) -> tuple[
     chunks = zip(hidden_ND.split(CHUNK), pack.target_N.split(CHUNK), strict=True)
     results = [_ChunkLogprobs.apply(hidden, target, module, temperature) for hidden, target in chunks]
     logprobs, entropies = zip(*results, strict=True)
-    return torch.cat(logprobs), torch.cat(entropies)
+    return torch.cat(logprobs), torch.cat(entropies), hidden_ND
 
 
 class _ChunkLogprobs(torch.autograd.Function):

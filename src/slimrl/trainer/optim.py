@@ -11,7 +11,8 @@ of that once, in pieces that stay in the processor's cache.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,16 +39,27 @@ def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
     return config.min_lr_ratio + (1 - config.min_lr_ratio) * shape
 
 
-class MasterAdamW:
-    """The module's parameters as float32 masters with their AdamW state. Call `step` after the backward passes."""
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A module that is trained beside the policy, with a learning rate of its own."""
 
-    def __init__(self, module: nn.Module, config: OptimConfig) -> None:
-        trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    module: nn.Module
+    lr: float
+
+
+class MasterAdamW:
+    """The module's parameters as float32 masters with their AdamW state, and those of `heads`, by name. Call `step`
+    after the backward passes."""
+
+    def __init__(self, module: nn.Module, config: OptimConfig, heads: Mapping[str, Head] | None = None) -> None:
+        trained = {name: (p, 1.0) for name, p in module.named_parameters() if p.requires_grad}
+        for name, head in (heads or {}).items():
+            trained |= {f"{name}.{part}": (p, head.lr / config.lr) for part, p in head.module.named_parameters()}
         generator = torch.Generator().manual_seed(0)  # the same thresholds in every run, so that runs repeat exactly
         device = next(module.parameters()).device
         size = PIECE if device.type == "cpu" else DEVICE_PIECE
         threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device)
-        self._trained = {name: _Trained(parameter, threshold) for name, parameter in trained.items()}
+        self._trained = {name: _Trained(parameter, threshold, lr) for name, (parameter, lr) in trained.items()}
         self._module = module
         self._config = config
         self._updates = 0
@@ -107,11 +119,12 @@ class _Trained:
     write to the weight.
     """
 
-    def __init__(self, parameter: nn.Parameter, threshold: Tensor) -> None:
+    def __init__(self, parameter: nn.Parameter, threshold: Tensor, lr_ratio: float) -> None:
         assert parameter.dtype in (torch.bfloat16, torch.float32), f"no master for {parameter.dtype}"
         self._weight = parameter.detach().view(-1)
         self._shape = parameter.shape
         self._threshold = threshold
+        self._lr_ratio = lr_ratio
         rounded = parameter.dtype != torch.float32
         self._low = torch.empty_like(self._weight, dtype=torch.int16) if rounded else None
         self._mean, self._square = (torch.zeros_like(self._weight, dtype=torch.float32) for _ in range(2))
@@ -124,6 +137,7 @@ class _Trained:
         """The t-th AdamW update (1711.05101), with the gradient times `clip`; decay for matrices alone."""
         if self.gradient is None:
             return
+        lr *= self._lr_ratio
         decay = config.weight_decay if len(self._shape) >= 2 else 0.0
         if ops.available(self._weight):
             left = 1 - config.beta1**t, 1 - config.beta2**t

@@ -2,6 +2,7 @@
 
 import resource
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,15 +21,18 @@ from slimrl.trainer.checkpoint import (
     step_directories,
 )
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.terms import Term
 
 
 @dataclass(slots=True)
 class TrainState:
-    """All that a checkpoint holds: the policy, its optimizer, and how far the run is."""
+    """All that a checkpoint holds: the policy, its optimizer, and how far the run is; and what stands beside its loss,
+    whose trained parts the optimizer has."""
 
     policy: Policy
     optimizer: MasterAdamW
     progress: Progress
+    terms: Sequence[Term] = ()
 
     def advance(self, data_position: int, seconds: float) -> None:
         """One more step is done."""
@@ -40,13 +44,15 @@ class TrainState:
         )
 
 
-def start(policy: Policy, optim: OptimConfig, output_dir: Path, resume: bool) -> TrainState:
+def start(
+    policy: Policy, optim: OptimConfig, output_dir: Path, resume: bool, terms: Sequence[Term] = ()
+) -> TrainState:
     """A fresh state, or with `resume` the newest checkpoint's if there is one."""
-    optimizer = MasterAdamW(policy.module, optim)
+    optimizer = MasterAdamW(policy.module, optim, {name: head for term in terms for name, head in term.heads.items()})
     progress = fresh_progress(policy.dtype)
     if resume:
         progress = load_checkpoint(output_dir, optimizer) or progress
-    return TrainState(policy, optimizer, progress)
+    return TrainState(policy, optimizer, progress, terms)
 
 
 def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptConfig) -> None:

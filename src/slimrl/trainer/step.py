@@ -17,6 +17,7 @@ from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_weights
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.packing import Pack, pack_samples
+from slimrl.trainer.terms import Seen, Term
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 
@@ -61,12 +62,20 @@ class _Totals:
 class TrainStep:
     """Applies batches to one module."""
 
-    def __init__(self, module: nn.Module, optimizer: MasterAdamW, config: TrainerConfig, seq_len: int) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: MasterAdamW,
+        config: TrainerConfig,
+        seq_len: int,
+        terms: Sequence[Term] = (),
+    ) -> None:
         self._module = module
         self._optimizer = optimizer
         self._config = config
         self._choices = config.loss.choices()
         self._seq_len = seq_len
+        self._terms = terms
         self._device = next(module.parameters()).device
 
     def __call__(self, batch: Batch, lr_factor: float, version: int) -> Metrics:
@@ -82,6 +91,8 @@ class TrainStep:
         for pack in packs:
             self._backward(pack, tensors, batch.temperature, totals)
         metrics = _metrics(totals, row_tokens=sum(len(pack.token_ids_T) for pack in packs), samples=batch.samples)
+        for term in self._terms:
+            metrics |= term.metrics()
         try:
             check_finite(metrics)
             if all(sample.version == version for sample in batch.samples):
@@ -103,20 +114,25 @@ class TrainStep:
 
     def _backward(self, pack: Pack, tensors: _SampleTensors, temperature: float, totals: _Totals) -> None:
         """Accumulate the gradient of one pack. A token whose log-probability is not finite is masked and counted."""
-        new_N, entropy_N = target_logprobs(self._module, pack, temperature)
+        new_N, entropy_N, hidden_ND = target_logprobs(self._module, pack, temperature)
         index_N = _token_index(pack, tensors.offset_B)
         old_N = tensors.old[index_N]
         finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
         new_N, old_N = torch.where(finite_N, new_N, 0.0), torch.where(finite_N, old_N, 0.0)
         tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], _sequence_numbers(pack))
-        loss_N, capped_N = POLICY_LOSSES[self._choices.policy](tokens, self._choices)
+        beside = torch.zeros_like(old_N)
+        for term in self._terms:
+            tokens, term_N = term(Seen(pack, hidden_ND, temperature), tokens)
+            beside = beside + term_N
+        policy_N, capped_N = POLICY_LOSSES[self._choices.policy](tokens, self._choices)
+        loss_N = policy_N + beside
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
             # In float64, because near 0 the terms of rho - log rho - 1 cancel.
             log_rho_N = log_ratio(tokens.new_N, tokens.old_N).cpu().double()
-            totals.loss += loss.item()
+            totals.loss += torch.where(finite_N, policy_N * tensors.weight[index_N], 0.0).sum().item()
             totals.entropy += entropy_N[finite_N].sum().item()
             totals.capped += capped_N.sum().item()
             totals.nonfinite += int((~finite_N).sum())

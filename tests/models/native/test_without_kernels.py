@@ -30,7 +30,7 @@ def sampled_and_trained(family: str) -> tuple[list[list[int]], list[float], dict
     optimizer = MasterAdamW(module, OptimConfig(lr=1e-3))
     for _ in range(3):
         for pack in pack_samples(random_samples(0), 100, CPU):
-            logprob_N, _ = target_logprobs(module, pack, temperature=0.9)
+            logprob_N, *_ = target_logprobs(module, pack, temperature=0.9)
             (-logprob_N.sum() / 100).backward()
         optimizer.step(1.0)
     logprobs = [logprob for request in requests for logprob in request.logprobs]

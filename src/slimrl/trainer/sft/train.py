@@ -55,7 +55,7 @@ def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
     num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
     total = 0.0
     for pack in pack_samples(samples, config.micro_batch_tokens, state.policy.device):
-        logprob_N, _ = target_logprobs(state.policy.module, pack, temperature=1.0)
+        logprob_N, *_ = target_logprobs(state.policy.module, pack, temperature=1.0)
         loss = -logprob_N.sum()
         (loss / num_tokens).backward()
         total += loss.item()

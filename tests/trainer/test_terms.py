@@ -1,0 +1,149 @@
+"""What stands beside the policy loss, in whole steps on a tiny model."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from slimrl.config.loss import LossConfig
+from slimrl.config.train import OptimConfig, TrainerConfig
+from slimrl.monitor.metrics import lookup
+from slimrl.trainer.critic import gae, value_loss
+from slimrl.trainer.losses import kl_to_reference
+from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.step import TrainStep
+from slimrl.trainer.terms import terms_of
+from slimrl.transport.base import Batch
+from tests.trainer.samples import (
+    assert_gradients_equal,
+    gradients,
+    policy_module,
+    random_samples,
+    reference_logprobs,
+    reference_module,
+)
+
+SEQ_LEN = 100
+
+
+class Takes:
+    """In the optimizer's place: keeps the gradients and changes nothing."""
+
+    def __init__(self, *modules):
+        self._modules = modules
+        self.taken = []
+
+    def step(self, lr_factor):
+        self.taken = [gradients(module) for module in self._modules]
+        return {}
+
+
+def step_of(samples, loss, reference=None, micro_batch_tokens=10_000, **critic):
+    """(gradients of the policy and of the terms' heads, metrics); `critic` overwrites a value head's weights."""
+    module = policy_module("llama")
+    terms = terms_of(loss.choices(), module, lambda: reference or policy_module("llama"))
+    heads = [head.module for term in terms for head in term.heads.values()]
+    for head in heads:
+        for name, value in critic.items():
+            getattr(head.linear, name).data.copy_(value)
+    optimizer = Takes(module, *heads)
+    config = TrainerConfig(loss=loss, micro_batch_tokens=micro_batch_tokens)
+    metrics = TrainStep(module, optimizer, config, SEQ_LEN, terms)(Batch(tuple(samples), 1.0, 0), 1.0, version=0)
+    for name in metrics:
+        lookup(name)
+    return optimizer.taken, metrics
+
+
+def test_no_divergence_and_no_gradient_from_the_weights_themselves():
+    samples = [replace(sample, advantages_T=(0.0,) * len(sample.token_ids_T)) for sample in random_samples(0)]
+    (gradient,), metrics = step_of(samples, LossConfig(kl_beta=0.5))
+    assert metrics["loss/kl_reference"] == pytest.approx(0.0, abs=1e-9)
+    assert all(float(part.abs().max()) < 1e-6 for part in gradient.values())
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [10_000, 60, 1])
+def test_the_divergence_pulls_towards_the_reference(micro_batch_tokens):
+    samples = [replace(sample, advantages_T=(0.0,) * len(sample.token_ids_T)) for sample in random_samples(1)]
+    reference = policy_module("llama", seed=1)
+    loss = LossConfig(kl_beta=0.3)
+    (gradient,), metrics = step_of(samples, loss, reference, micro_batch_tokens)
+    module = reference_module("llama")
+    new_N = torch.cat(reference_logprobs(module, samples))
+    with torch.no_grad():
+        reference_N = torch.cat(reference_logprobs(reference_module("llama", seed=1), samples))
+    kl_N = kl_to_reference(new_N, reference_N)
+    (0.3 * kl_N.mean()).backward()
+    assert_gradients_equal(gradient, gradients(module), rtol=2e-4)
+    assert metrics["loss/kl_reference"] == pytest.approx(float(kl_N.detach().mean()), rel=1e-4)
+    assert all(parameter.grad is None for parameter in reference.parameters())
+
+
+def earned(samples):
+    """The samples as they are for a value head: each token's reward, here 1 for the last one of every second."""
+    changed = []
+    for number, sample in enumerate(samples):
+        last = max(t for t, mask in enumerate(sample.loss_mask_T) if mask)
+        rewards = [0.0] * len(sample.token_ids_T)
+        rewards[last] = float(number % 2)
+        changed.append(replace(sample, advantages_T=tuple(rewards)))
+    return changed
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [10_000, 60, 1])
+def test_a_critic_gives_advantages_by_gae_and_learns_the_returns(micro_batch_tokens):
+    samples, loss = earned(random_samples(2)), LossConfig(type="ppo", advantage="gae", gamma=0.99)
+    weight = torch.randn(1, 32, generator=torch.Generator().manual_seed(0))
+    module = reference_module("llama")
+    size = module.config.hidden_size
+    weight = torch.randn(1, size, generator=torch.Generator().manual_seed(0))
+    found, metrics = step_of(samples, loss, micro_batch_tokens=micro_batch_tokens, weight=weight)
+
+    head = torch.nn.Linear(size, 1)
+    head.weight.data.copy_(weight)
+    head.bias.data.zero_()
+    logprobs, values, advantages, returns = reference_logprobs(module, samples), [], [], []
+    for sample in samples:
+        hidden = module.model(input_ids=torch.tensor([sample.token_ids_T]), use_cache=False).last_hidden_state[0]
+        trained = [t for t, mask in enumerate(sample.loss_mask_T) if mask]
+        value = head(hidden[[t - 1 for t in trained]])[:, 0]
+        reward = torch.tensor([sample.advantages_T[t] for t in trained])
+        advantage, target = gae(reward, value.detach(), torch.zeros(len(trained), dtype=torch.long), 0.99, 0.95)
+        values.append(value)
+        advantages.append(advantage)
+        returns.append(target)
+    old = torch.cat([torch.tensor([s.logprobs_T[t] for t, m in enumerate(s.loss_mask_T) if m]) for s in samples])
+    rho, A = (torch.cat(logprobs) - old).exp(), torch.cat(advantages)
+    policy = -torch.minimum(rho * A, rho.clamp(0.8, 1.2) * A).mean()
+    error = value_loss(torch.cat(values), torch.cat(returns)).mean()
+    (policy + 0.1 * error).backward()
+    expected = gradients(module), gradients(head)
+    assert_gradients_equal(found[0], expected[0], rtol=5e-4)
+    assert_gradients_equal({k.removeprefix("linear."): v for k, v in found[1].items()}, expected[1], rtol=5e-4)
+    assert metrics["loss/value"] == pytest.approx(float(error.detach()), rel=1e-4)
+    assert metrics["loss/policy"] == pytest.approx(float(policy.detach()), rel=1e-3)
+    R = torch.cat(returns)
+    explained = 1 - 2 * float(error.detach()) / float(R.var(unbiased=False))
+    assert metrics["loss/value_explained"] == pytest.approx(explained, rel=1e-3)
+
+
+def test_a_heads_learning_rate_is_its_own_and_its_state_comes_back():
+    module = policy_module("llama")
+    choices = LossConfig(type="ppo", advantage="gae", value_lr=0.05).choices()
+    (term,) = terms_of(choices, module, lambda: module)
+    optimizer = MasterAdamW(module, OptimConfig(lr=1e-6), term.heads)
+    before = copy.deepcopy(module.state_dict())
+    config = TrainerConfig(loss=LossConfig(type="ppo", advantage="gae", value_lr=0.05), optim=OptimConfig(lr=1e-6))
+    TrainStep(module, optimizer, config, SEQ_LEN, [term])(Batch(tuple(earned(random_samples(0))), 1.0, 0), 1.0, 0)
+    moved = term.heads["value_head"].module.linear.weight.detach().abs().max()
+    assert float(moved) == pytest.approx(0.05, rel=0.01)  # AdamW's first update is the learning rate
+    assert max(float((p - before[name]).abs().max()) for name, p in module.state_dict().items()) < 2e-6
+
+    (other,) = terms_of(choices, module, lambda: module)
+    again = MasterAdamW(policy_module("llama"), OptimConfig(lr=1e-6), other.heads)
+    again.load_state_dict(optimizer.state_dict())
+    assert torch.equal(other.head.linear.weight, term.head.linear.weight)
+
+
+def test_a_loss_without_either_has_no_terms():
+    assert terms_of(LossConfig().choices(), policy_module("llama"), lambda: pytest.fail("loaded")) == ()
