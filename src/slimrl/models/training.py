@@ -177,7 +177,7 @@ class _GatedMLP(torch.autograd.Function):
 
 
 def _parts(linears: Sequence[Linear]) -> tuple[Tensor | None, ...]:
-    """The layers' tensors as arguments of a function that autograd calls, which must stand alone: `_linears` back."""
+    """The layers' tensors one by one, as autograd takes the arguments of a function; `_linears` is the inverse."""
     return tuple(part for linear in linears for part in (linear.weight, linear.A, linear.B))
 
 
