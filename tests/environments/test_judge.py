@@ -252,7 +252,7 @@ def test_a_server_that_is_away_is_waited_for(tmp_path):
         (completion(["yes"]), "judge_error", "a completion without text: ['yes']"),
         (completion("", finish_reason="length"), "judge_error", "cut off at `max_tokens` = 512"),
         (Answer(200, b" " * 2_000_000), "judge_error", "gave a reply of more than 1,048,576 bytes"),
-        (Answer(200, b"gz", {"Content-Encoding": "gzip"}), "judge_unreachable", "decompress"),
+        (Answer(200, b"gz", {"Content-Encoding": "gzip"}), "judge_error", "gave a reply that cannot be unpacked"),
     ],
 )
 def test_what_is_no_verdict_is_a_failure_with_a_reason(answer: Answer, reason: str, detail: str, tmp_path: Path):
