@@ -1,0 +1,61 @@
+"""An index that lies where nothing can be written, as in a container: Chroma opens none whose database it cannot write.
+
+So the database alone is copied, without the pages in it that are free: 0.6 KB a title, of the 2.6 KB that it takes and
+the 4.3 KB of the whole index. The vectors are only read, and stay where they are. Knows nothing of what is searched.
+"""
+
+import atexit
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.retrieval.index import ABOUT, whole_in
+
+DATABASE = "chroma.sqlite3"
+ROOM_BYTES = 64 * 2**20  # left over for Chroma's journal and for the files of programs
+
+
+def writable(index: Path) -> Path:
+    """The index, or if it cannot be written to, one that can, until this process ends. Raises UserError, before it
+    writes anything, if there is no room."""
+    place = whole_in(index)
+    if place is None or os.access(place, os.W_OK):
+        return index
+    copy = Path(tempfile.mkdtemp(prefix="slimrl-index-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    try:
+        _copy(index, place, copy)
+    except (OSError, sqlite3.Error) as error:
+        raise UserError(
+            f"the index in {index} cannot be copied to {copy}: {error}. Is it whole, and may this user read all of it?"
+        ) from error
+    return copy
+
+
+def _copy(index: Path, place: Path, copy: Path) -> None:
+    titles = copy / place.name
+    titles.mkdir()
+    shutil.copy(index / ABOUT, copy / ABOUT)
+    for vectors in place.iterdir():
+        if vectors.is_dir():
+            (titles / vectors.name).symlink_to(vectors.resolve())
+    uri = f"{(place / DATABASE).resolve().as_uri()}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True)) as database:
+        names = ("page_count", "freelist_count", "page_size")
+        num_pages, num_free, page_bytes = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
+        _check_room(index, copy, (num_pages - num_free) * page_bytes + ROOM_BYTES)
+        database.execute("VACUUM INTO ?", (str(titles / DATABASE),))
+
+
+def _check_room(index: Path, copy: Path, num_bytes: int) -> None:
+    there = shutil.disk_usage(copy).free
+    if there < num_bytes:
+        raise UserError(
+            f"the index in {index} cannot be written to, as Chroma wants, and a copy in {copy.parent} needs "
+            f"{num_bytes // 2**20} MB, of which {there // 2**20} are free. In the container raise DOCKER_TMP_LIMIT (it "
+            "counts towards DOCKER_MEMORY_LIMIT); elsewhere set TMPDIR to a larger disk, or let this user write there."
+        )
