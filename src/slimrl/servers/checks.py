@@ -10,10 +10,10 @@ from rich import box
 from rich.table import Table
 
 from slimrl.monitor.console import RunConsole
-from slimrl.sandbox.base import Execution
+from slimrl.sandbox.base import Execution, Sandbox
 from slimrl.sandbox.client import HttpSandbox
+from slimrl.servers.attempts import BROKEN, Attempt, attempts
 
-BROKEN = "BROKEN OUT"
 TOOLS = ("search_pages", "view_sections", "read_section")
 QUERIES = ("river", "a city", "who", "the", "1874", "Ångström ☃ \u05d0")
 
@@ -25,15 +25,6 @@ class Check:
     name: str
     passed: bool
     found: str
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Code that prints `BROKEN` if it gets where it must not. `ends_with` must be in what the execution ends with."""
-
-    name: str
-    code: str
-    ends_with: str = ""
 
 
 def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[list[Check]]], token: str) -> int:
@@ -118,79 +109,28 @@ async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     ]
 
 
-def attempts(port: int) -> list[Attempt]:
-    """Ways out that a program may try. `port` is the server's own."""
-    reach = "import socket\nsocket.create_connection({}, 2)\nprint({!r})"
-    read = "print(open({!r}, 'rb').read(9))\nprint({!r})"
-    spawned = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\nprint('parent')"
-    link = "import os\nos.symlink('/etc', 'out')\nprint(os.listdir('out'))\n"
-    signals = (
-        "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, lambda *_: None)\n"
-        "    except (OSError, ValueError): pass\nwhile True:\n    try:\n        while True: pass\n"
-        "    except BaseException: pass"
-    )
-    kill = (
-        "import os, signal\nfor pid in range(2, 5000):\n    if pid != os.getpid():\n"
-        f"        try: os.kill(pid, signal.SIGKILL); print({BROKEN!r})\n        except OSError: pass\nprint('nobody')"
-    )
-    environment = (
-        f"import os\nif any('TOKEN' in name or 'KEY' in name for name in os.environ): print({BROKEN!r})\nprint('clean')"
-    )
-    privileges = "import ctypes\nif ctypes.CDLL(None).mount(b'x', b'/tmp', b'tmpfs', 0, 0) == 0: print({!r})"
-    return [
-        Attempt("TCP to the server itself", reach.format(("127.0.0.1", port), BROKEN), "Error"),
-        Attempt("TCP to the internet", reach.format(("1.1.1.1", 53), BROKEN), "Error"),
-        Attempt(
-            "names of the internet", f"import socket\nsocket.getaddrinfo('example.com', 80)\nprint({BROKEN!r})", "error"
-        ),
-        Attempt("reading /etc/passwd", read.format("/etc/passwd", BROKEN), "Error"),
-        Attempt("reading the first process's environment", _foreign("/proc/1/environ"), ""),
-        Attempt("secrets in the environment", environment),
-        Attempt("writing to /usr", f"open('/usr/x', 'w')\nprint({BROKEN!r})", "Error"),
-        Attempt(
-            "a link out of the working directory", link + f"print({BROKEN!r} if 'passwd' in os.listdir('out') else '')"
-        ),
-        Attempt("mounting", privileges.format(BROKEN)),
-        Attempt("killing every process", kill),
-        Attempt("a fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", "timeout_s"),
-        Attempt("a memory bomb", "x = []\nwhile True: x.append(bytearray(10**7))", "Memory"),
-        Attempt("endless output", "while True: print('x' * 1000)", "printed more than"),
-        Attempt("an endless loop that catches signals", signals, ""),
-        Attempt("a process that stays behind", spawned),
-        Attempt("filling the disk", "while True: open(str(id(object())), 'ab').write(bytes(10**6))", "Error"),
-        Attempt(
-            "a system call of the tracer",
-            f"import ctypes\nif ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0: print({BROKEN!r})",
-        ),
-        Attempt("a tool with an endless argument", "search_pages('x' * 10**8)", ""),
-    ]
-
-
-def _foreign(path: str) -> str:
-    return (
-        f"try: text = open({path!r}).read()\nexcept OSError: text = ''\n"
-        f"if 'TOKEN' in text or 'HOME=/root' in text: print({BROKEN!r})"
-    )
-
-
-def isolation_checks(port: int, timeout_s: float = 5.0) -> Callable[[HttpSandbox], Awaitable[list[Check]]]:
+def isolation_checks(port: int, timeout_s: float = 5.0) -> Callable[[Sandbox], Awaitable[list[Check]]]:
     """Every attempt, each followed by an ordinary program, which must run as ever."""
 
-    async def checks(sandbox: HttpSandbox) -> list[Check]:
-        return [await _tried(sandbox, attempt, timeout_s) for attempt in attempts(port)]
+    async def checks(sandbox: Sandbox) -> list[Check]:
+        return [await tried(sandbox, attempt, timeout_s) for attempt in attempts(port)]
 
     return checks
 
 
-async def _tried(sandbox: HttpSandbox, attempt: Attempt, timeout_s: float) -> Check:
+async def tried(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> Check:
+    """Whether the attempt failed, as it should."""
     execution = await sandbox.run(attempt.code, timeout_s=timeout_s)
+    printed = execution.stdout
+    if attempt.later:
+        printed += (await sandbox.run(attempt.later, timeout_s=timeout_s)).stdout
     after = await sandbox.run("print(6 * 7)", timeout_s=timeout_s)
-    held = BROKEN not in execution.stdout and attempt.ends_with in execution.error
+    held = BROKEN not in printed and attempt.ends_with in execution.error
     if after.stdout != "42\n":
         return Check(attempt.name, False, f"afterwards the server was not itself: {_seen(after)}")
     return Check(attempt.name, held, f"{_seen(execution)}, {execution.duration_s:.1f} s")
 
 
 def _seen(execution: Execution) -> str:
-    ending = execution.error.strip().splitlines()[-1:] or [execution.stdout.strip()[-80:]]
+    ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or [""]
     return f"{ending[0]:.100}"
