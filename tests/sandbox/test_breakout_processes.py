@@ -197,12 +197,12 @@ def test_a_daemon_does_not_live_on(run: Run, pipes: str) -> None:
 def test_a_child_that_holds_the_pipes_holds_up_nobody(run: Run) -> None:
     code = "import os, time\nif os.fork() == 0:\n    time.sleep(60)\nprint('parent')"
     execution = run(code)
-    assert execution.stdout == "parent\n" and execution.duration_s < 3
+    assert execution.stdout == "parent\n" and execution.duration_s < 30
 
 
 def test_a_child_that_only_sleeps_after_the_parent_exits(run: Run) -> None:
     execution = run(NAMESPACE + "import time\nif os.fork() == 0:\n    time.sleep(60)\nos._exit(0)")
-    assert "ended its process itself, with status 0" in execution.error and execution.duration_s < 3
+    assert "ended its process itself, with status 0" in execution.error and execution.duration_s < 30
     assert nothing_is_left(execution)
 
 

@@ -107,7 +107,7 @@ def test_a_result_that_is_too_large_is_told(run: Run) -> None:
 
 def test_a_tool_that_hangs_ends_with_the_time(run: Run) -> None:
     execution = run("hang('')", tools={"hang": lambda _: time.sleep(1.5)}, timeout_s=0.3)
-    assert "timeout_s = 0.3" in execution.error and execution.duration_s < 1
+    assert "timeout_s = 0.3" in execution.error and execution.duration_s < 1.5
 
 
 def test_a_tool_that_cannot_be_called_is_refused() -> None:
@@ -207,7 +207,7 @@ def test_time_out(run: Run) -> None:
     execution = run("print('before')\nwhile True: pass", timeout_s=0.5)
     assert execution.stdout == "before\n"
     assert execution.error == "the code took longer than timeout_s = 0.5 s, and was ended"
-    assert 0.5 <= execution.duration_s < 2
+    assert 0.5 <= execution.duration_s < 10
 
 
 def test_the_sandbox_s_own_limit_of_time_holds(run: Run) -> None:
