@@ -137,3 +137,18 @@ def test_only_what_was_built_is_deleted(script: Script, tmp_path: Path) -> None:
     for directory in (tmp_path / "mine", tmp_path / "own"):
         retrieval.delete_what_was_built(directory, [1000])
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine", tmp_path / "mine" / "notes.md"]
+
+
+def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(script: Script, tmp_path: Path) -> None:
+    seeds = script("seeds")
+    (tmp_path / "held_out").mkdir()
+    for stage, mean in (("base", 0.0), ("start", 0.5), ("final", 0.7)):
+        estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.05}
+        held_out = {"greedy": estimate, "sampled": estimate | {"low": mean - 0.16}}
+        metrics = {"held_out/turns_greedy": 2.0 + mean, "held_out/turns_sampled": 3.0}
+        (tmp_path / "held_out" / f"{stage}.json").write_text(json.dumps({"held_out": held_out, "metrics": metrics}))
+    (tmp_path / "summary.json").write_text('{"duration_s": 90}')
+    found = seeds.outcome(tmp_path, ["turns"])
+    assert found["minutes"] == 1.5
+    assert (found["greedy"]["intervals_apart"], found["sampled"]["intervals_apart"]) == (True, False)
+    assert found["greedy"]["turns"] == [2.0, 2.5, 2.7]

@@ -104,23 +104,18 @@ def draw_training(series: Mapping[str, Series], title: str) -> Figure:
     return figure
 
 
-def plot_runs(paths: Sequence[Path], output: Path, title: str) -> None:
-    """Several seeds of one recipe on one axes: each run faint, their mean, and the range from lowest to highest.
+def plot_runs(paths: Sequence[Path], output: Path, title: str, more: Sequence[str] = ()) -> None:
+    """Several seeds of one recipe: the reward, and below it `more` metrics, one small picture each. Every run is faint,
+    with their mean, and the range from lowest to highest.
 
     `paths` are run directories. Held-out points are means over the runs, their bars again the range. Only steps that
     every run has are averaged.
     """
     runs = [load_series(path) for path in paths]
-    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
-    axes = figure.add_subplot()
-    smoothed = [(run["reward/mean"][0], smooth(run["reward/mean"][1])) for run in runs if "reward/mean" in run]
-    if smoothed:
-        steps, values_RS = common_steps(smoothed)
-        for row in values_RS:
-            axes.plot(steps, row, color=BLUE, linewidth=0.8, alpha=0.45)
-        label = f"training: mean and range of {len(smoothed)} seeds"
-        axes.plot(steps, values_RS.mean(axis=0), color=BLUE, linewidth=2.0, label=label)
-        axes.fill_between(steps, values_RS.min(axis=0), values_RS.max(axis=0), color=BLUE, alpha=0.15, linewidth=0)
+    figure = Figure(figsize=(7.2, 6.2 if more else 4.2), layout="constrained")
+    grid = figure.add_gridspec(2 if more else 1, max(1, len(more)), height_ratios=(2, 1) if more else None)
+    axes = figure.add_subplot(grid[0, :])
+    _draw_seeds(axes, runs, "reward/mean", f"training: mean and range of {len(runs)} seeds")
     for name, look in _held_out_looks(runs[0]).items():
         if all(name in run for run in runs):
             steps, values_RS = common_steps([run[name] for run in runs])
@@ -130,7 +125,24 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str) -> None:
     axes.set_ylabel("reward", color=INK)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
     _legend_below(axes)
+    for column, name in enumerate(more):
+        small = figure.add_subplot(grid[1, column])
+        _draw_seeds(small, runs, name, "")
+        _style(small)
+        small.xaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
+        small.set_title(name.partition("/")[2].replace("_", " "), loc="left", fontsize=9.5, color=INK)
     _save(figure, output)
+
+
+def _draw_seeds(axes: Axes, runs: Sequence[Mapping[str, Series]], name: str, label: str) -> None:
+    smoothed = [(run[name][0], smooth(run[name][1])) for run in runs if name in run]
+    if not smoothed:
+        return
+    steps, values_RS = common_steps(smoothed)
+    for row in values_RS:
+        axes.plot(steps, row, color=BLUE, linewidth=0.8, alpha=0.45)
+    axes.plot(steps, values_RS.mean(axis=0), color=BLUE, linewidth=2.0, label=label)
+    axes.fill_between(steps, values_RS.min(axis=0), values_RS.max(axis=0), color=BLUE, alpha=0.15, linewidth=0)
 
 
 def smooth(values: np.ndarray) -> np.ndarray:

@@ -1,0 +1,99 @@
+"""What the learning benchmarks share: one recipe on several seeds, with held-out evaluation and intervals.
+
+Trains the seeds one after the other through the public command (finished ones are not run again), and copies what the
+claim rests on to `benchmarks/results/`.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slimrl.monitor.plots import plot_runs
+
+ROOT = Path(__file__).parents[1]
+STAGES = ("base", "start", "final")
+KEPT = ("metrics.jsonl", "summary.json", *(f"held_out/{stage}.json" for stage in STAGES))
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A recipe, below `examples/`; `metrics` are held-out ones to report at every stage, and `curves` training metrics
+    to draw below the reward."""
+
+    config: str
+    name: str
+    title: str
+    metrics: Sequence[str]
+    curves: Sequence[str] = ()
+
+    @property
+    def results(self) -> Path:
+        return ROOT / "benchmarks" / "results" / self.name
+
+
+def run_seeds(recipe: Recipe, arguments: argparse.Namespace) -> dict[int, Path]:
+    """The runs, all of them finished; their outcome is in `outcome.json`, their curves in `docs/NAME.png`."""
+    runs = {seed: arguments.runs / f"seed_{seed}" for seed in arguments.seeds}
+    for seed, run in runs.items():
+        if not (run / "summary.json").exists():
+            config = str(ROOT / "examples" / recipe.config)
+            command = [sys.executable, "-m", "slimrl", "rl", "@", config, "--seed", str(seed), "--output-dir", str(run)]
+            subprocess.run([*command, *arguments.flags], check=True)
+        keep(run, recipe.results / run.name)
+    table = {run.name: outcome(run, recipe.metrics) for run in runs.values()}
+    (recipe.results / "outcome.json").write_text(json.dumps(table, indent=1) + "\n")
+    kept = [recipe.results / run.name for run in runs.values()]
+    plot_runs(kept, ROOT / "docs" / f"{recipe.name}.png", f"{recipe.title}, {len(runs)} seeds", recipe.curves)
+    for name, result in table.items():
+        _show(name, result)
+    return runs
+
+
+def parser(description: str, runs: str) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    made.add_argument("--runs", type=Path, default=Path(runs), help="where the runs go")
+    made.add_argument("--flags", nargs=argparse.REMAINDER, default=[], help="more of the command's own, to the end")
+    return made
+
+
+def outcome(run: Path, metrics: Sequence[str]) -> dict[str, Any]:
+    """Held-out reward and metrics at every stage, and whether the 95% intervals before and after RL are apart."""
+    stages = {stage: json.loads((run / "held_out" / f"{stage}.json").read_text()) for stage in STAGES}
+    result: dict[str, Any] = {"minutes": json.loads((run / "summary.json").read_text())["duration_s"] / 60}
+    for mode in ("greedy", "sampled"):
+        before, after = (stages[stage]["held_out"][mode] for stage in ("start", "final"))
+        result[mode] = {
+            "base": stages["base"]["held_out"][mode],
+            "after_warmup": before,
+            "after_rl": after,
+            "rise": after["mean"] - before["mean"],
+            "intervals_apart": after["low"] > before["high"],
+        }
+        for metric in metrics:
+            values = [stages[stage]["metrics"][f"held_out/{metric}_{mode}"] for stage in STAGES]
+            result[mode][metric] = [round(value, 4) for value in values]
+    return result
+
+
+def keep(run: Path, target: Path) -> None:
+    """Copy what the claim rests on, without this machine's paths."""
+    for name in KEPT:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(run / name, target / name)
+    summary = target / "summary.json"
+    summary.write_text(summary.read_text().replace(f"{run.parent}/", "outputs/").replace(f"{ROOT}/", ""))
+
+
+def _show(name: str, result: dict[str, Any]) -> None:
+    for mode in ("greedy", "sampled"):
+        row = result[mode]
+        means = " -> ".join(f"{row[stage]['mean']:.3f}" for stage in ("base", "after_warmup", "after_rl"))
+        apart = "intervals apart" if row["intervals_apart"] else "intervals overlap"
+        print(f"{name} {mode:>7}: {means}  rise by RL {row['rise']:.3f}, {apart}  {result['minutes']:.1f} min")
