@@ -5,12 +5,15 @@
 seed, the first and not the best, to `benchmarks/results/wiki_search/rollouts.md`.
 """
 
+import tomllib
 from pathlib import Path
 
 from seeds import Recipe, parser, run_seeds
+from slimrl.environments.base import load_taskset
 from slimrl.monitor.rollouts import read_rollouts
 
 METRICS = ("tool_calls", "right_page_first", "right_page", "right_section", "invalid_calls", "unfinished", "tokens")
+WIDTH = 110  # of a line of a conversation; longer ones are cut
 CURVES = ("env/tool_calls", "env/right_page_first", "env/right_section", "env/invalid_calls")
 RECIPE = Recipe(
     config="wiki_search/cpu.toml",
@@ -22,20 +25,24 @@ RECIPE = Recipe(
 
 
 def transcript(run: Path, num: int) -> str:
-    """The first held-out episodes, sampled at temperature 1 after RL, without the instructions that all begin with."""
-    parts = []
+    """The first held-out episodes, sampled at temperature 1 after RL: the question with the reference, and line by line
+    what the policy wrote and what it was told."""
+    config = tomllib.loads((run / "config.toml").read_text())["orchestrator"]["env"][0]
+    answers = {task.id: task.data["answer"] for task in load_taskset(config["id"], config["args"]).tasks("test")}
+    lines = [f"The first {num} held-out episodes of seed 0 after RL, at temperature 1."]
     for record in read_rollouts(run / "held_out" / "final_sampled.jsonl")[:num]:
         rollout = record.rollout
-        parts.append(f"## {rollout.task_id}: reward {rollout.reward:g}\n")
         question, *rest = [message for message in rollout.messages if message["role"] != "system"]
-        parts.append(f"**question** {question['content'].strip().splitlines()[-1]}\n")
-        parts += [f"**{message['role']}** `{_short(message['content'])}`\n" for message in rest]
-    return "\n".join(parts)
+        asked = question["content"].strip().splitlines()[-1]
+        lines += ["", f"**{asked}** ({answers[rollout.task_id]}): reward {rollout.reward:g}", "", "```text"]
+        lines += [f"{'' if m['role'] == 'assistant' else '    '}{_short(m['content'])}" for m in rest]
+        lines.append("```")
+    return "\n".join(lines) + "\n"
 
 
-def _short(text: str, most: int = 400) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[:most]} ..."
+def _short(text: str) -> str:
+    line = " ".join(text.replace("<result>", "").replace("</result>", "").split())
+    return line if len(line) <= WIDTH else f"{line[:WIDTH]} ..."
 
 
 def main() -> None:
