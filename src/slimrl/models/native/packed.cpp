@@ -197,7 +197,8 @@ std::vector<Stretch> read(const int32_t* numbers, int64_t count) {
 }  // namespace
 
 // out (T, H, D) = attention of query (T, H, D) to key and value (T, H_kv, D). A stretch is four numbers: its first
-// token, how many there are, the number of its parent, or -1, and the position of the first. logsumexp (T, H) is that of the scaled scores.
+// token, how many there are, the number of its parent, or -1, and the position of the first. logsumexp (T, H) is that
+// of the scaled scores.
 extern "C" void packed_attend(const bf16* query, const bf16* key, const bf16* value, bf16* out, float* logsumexp,
                               const int32_t* numbers, int64_t count, int64_t T, int64_t H, int64_t H_kv, int64_t D,
                               float scale, int64_t window, int threads) {
