@@ -202,7 +202,18 @@ def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Res
         from slimrl.config.write import config_toml
 
         return _show(config_toml(resolved))
+    _check_ranks(config_class.command)
     return start(resolved)
+
+
+def _check_ranks(command: str) -> None:
+    """Under torchrun each process would do all of the work, and write to the same directory."""
+    num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
+    if num != "1" and command != "trainer":
+        raise UserError(
+            f"torchrun started {num} processes, and `{command}` is one process in this version: only `trainer` can "
+            f"share its work. Start it as `slimrl {command} ...`."
+        )
 
 
 def _interrupted(argv: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -86,6 +87,18 @@ def reference_logprobs(module: nn.Module, samples: Sequence[Sample], temperature
         all_T = logits[:-1].log_softmax(-1).gather(-1, token_ids[0, 1:, None])[:, 0]
         logprobs.append(all_T[torch.tensor(sample.loss_mask_T[1:])])
     return logprobs
+
+
+def near_policy(samples: list[Sample], module: nn.Module, spread: float) -> list[Sample]:
+    """The samples with log-probabilities near the module's own, so that clips and caps act on some tokens only."""
+    generator = torch.Generator().manual_seed(0)
+    moved = []
+    for sample, logprob_N in zip(samples, reference_logprobs(module, samples), strict=True):
+        values = iter((logprob_N.detach() + spread * torch.randn(len(logprob_N), generator=generator)).tolist())
+        moved.append(
+            replace(sample, logprobs_T=tuple(next(values) if trained else 0.0 for trained in sample.loss_mask_T))
+        )
+    return moved
 
 
 def gradients(module: nn.Module) -> dict[str, Tensor]:

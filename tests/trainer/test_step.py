@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from slimrl.config.loss import PRESETS, LossConfig
+from slimrl.config.loss import POLICIES, PRESETS, LossConfig
 from slimrl.config.train import GuardConfig, OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
@@ -25,6 +25,7 @@ from tests.tiny import FAMILIES, tiny_tokenizer
 from tests.trainer.samples import (
     assert_gradients_equal,
     gradients,
+    near_policy,
     policy_module,
     random_samples,
     reference_logprobs,
@@ -48,18 +49,6 @@ class TakesGradients:
 
 def batch_of(samples: list[Sample], temperature: float = 1.0) -> Batch:
     return Batch(tuple(samples), temperature, data_position=0)
-
-
-def near_policy(samples: list[Sample], module: nn.Module, spread: float) -> list[Sample]:
-    """The samples with log-probabilities near the module's own, so that clips and caps act on some tokens only."""
-    generator = torch.Generator().manual_seed(0)
-    moved = []
-    for sample, logprob_N in zip(samples, reference_logprobs(module, samples), strict=True):
-        values = iter((logprob_N.detach() + spread * torch.randn(len(logprob_N), generator=generator)).tolist())
-        moved.append(
-            replace(sample, logprobs_T=tuple(next(values) if trained else 0.0 for trained in sample.loss_mask_T))
-        )
-    return moved
 
 
 def gradient_of(samples: list[Sample], loss: LossConfig, micro_batch_tokens: int):
@@ -91,10 +80,11 @@ def reference_gradient(samples: list[Sample], loss: LossConfig) -> dict[str, tor
     return gradients(module)
 
 
-@pytest.mark.parametrize("type_", PRESETS)
-def test_the_gradient_is_the_formulas_however_the_batch_is_split(type_):
-    loss = LossConfig(type=type_)
-    samples = near_policy(random_samples(3), reference_module("llama"), spread=0.0004 if type_ == "gspo" else 0.5)
+@pytest.mark.parametrize("aggregation", ["token", "sequence", "constant"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_gradient_is_the_formulas_however_the_batch_is_split(policy, aggregation):
+    loss = LossConfig(policy=policy, aggregation=aggregation)
+    samples = near_policy(random_samples(3), reference_module("llama"), spread=0.0004 if policy == "gspo" else 0.5)
     expected = reference_gradient(samples, loss)
     totals = []
     for micro_batch_tokens in (10_000, 60, 1):
@@ -103,6 +93,18 @@ def test_the_gradient_is_the_formulas_however_the_batch_is_split(type_):
         totals.append([metrics[name] for name in ("loss/policy", "loss/clipped", "loss/entropy", "guard/mismatch_kl")])
     assert totals[1] == pytest.approx(totals[0], rel=1e-3, abs=1e-5)
     assert totals[2] == pytest.approx(totals[0], rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_fresh_and_stale_samples_share_a_batch(policy):
+    """Their ratios are far apart, and the guard, which judges fresh tokens, has nothing to say about the others."""
+    loss, reference = LossConfig(policy=policy), reference_module("llama")
+    fresh, stale = near_policy(random_samples(0), reference, 0.0), near_policy(random_samples(1), reference, 3.0)
+    samples = [*(replace(sample, version=0) for sample in fresh), *(replace(sample, version=-8) for sample in stale)]
+    expected = reference_gradient(samples, loss)
+    gradient, metrics = gradient_of(samples, loss, micro_batch_tokens=60)
+    assert_gradients_equal(gradient, expected, rtol=2e-4)
+    assert metrics["guard/max_logprob_gap"] > 5 and all(math.isfinite(value) for value in metrics.values())
 
 
 @pytest.mark.parametrize("type_", PRESETS)

@@ -3,6 +3,8 @@
 The engine samples from the trainer's own module, so the two take turns and publishing weights costs nothing.
 """
 
+import io
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +33,7 @@ from slimrl.launch.pipeline import (
     warm_up,
     warmup_directory,
 )
+from slimrl.launch.ranks import agreed, by_the_first, joined
 from slimrl.launch.run_dir import METRICS, open_training_dir
 from slimrl.models.load import Policy, load_policy
 from slimrl.models.lora import doubts
@@ -40,6 +43,7 @@ from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, WandbSink
 from slimrl.monitor.summary import Stage
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fake import FakeBatches
+from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.sft.train import train as train_sft
 from slimrl.trainer.state import start, weights_directory
@@ -95,16 +99,22 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
 
 
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
-    """The `trainer` command: the RL trainer alone, on made-up batches."""
-    config, console = resolved.config, RunConsole()
-    output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
-    policy = open_policy(_settled(config.model, output_dir, config.resume), console)
+    """The `trainer` command: the RL trainer alone, on made-up batches; under torchrun, processes share each of them."""
+    with joined(os.environ) as ranks:
+        return _train_alone(resolved, ranks, RunConsole() if ranks.leads else RunConsole(io.StringIO()))
+
+
+def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, console: RunConsole) -> int:
+    config, output_dir = resolved.config, Path(resolved.config.output_dir)
+    by_the_first(ranks, lambda: open_training_dir(resolved, output_dir, config.resume, console.note))
+    model = agreed(_settled(config.model, output_dir, config.resume), ranks)
+    policy = open_policy(model, console)
     _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
-    terms = terms_of(config.trainer.loss.choices(), policy.module, lambda: load_policy(config.model).module)
-    state = start(policy, config.trainer.optim, output_dir, config.resume, terms)
+    terms = terms_of(config.trainer.loss.choices(), policy.module, lambda: load_policy(model).module)
+    state = start(policy, config.trainer.optim, output_dir, config.resume, terms, ranks)
     first = state.progress.step
     batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
-    sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+    sinks = _sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
     with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
         train(state, config, batches.receive, lambda version: None, monitor)
     console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")

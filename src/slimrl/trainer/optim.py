@@ -22,6 +22,7 @@ from torch.optim.adamw import adamw
 from slimrl.config.train import OptimConfig, ScheduleConfig
 from slimrl.models.lora import refresh_merged
 from slimrl.models.native import ops
+from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
 
 # Numbers worked on at a time: 1 MiB in float32 on a CPU; elsewhere calls are dearer and there is no such cache.
@@ -49,9 +50,11 @@ class Head:
 
 class MasterAdamW:
     """The module's parameters as float32 masters with their AdamW state, and those of `heads`, by name. Call `step`
-    after the backward passes."""
+    after the backward passes; the update is that of the gradients' sum over `ranks`."""
 
-    def __init__(self, module: nn.Module, config: OptimConfig, heads: Mapping[str, Head] | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, config: OptimConfig, heads: Mapping[str, Head] | None = None, ranks: Ranks = ALONE
+    ) -> None:
         trained = {name: (p, 1.0) for name, p in module.named_parameters() if p.requires_grad}
         for name, head in (heads or {}).items():
             trained |= {f"{name}.{part}": (p, head.lr / config.lr) for part, p in head.module.named_parameters()}
@@ -62,6 +65,7 @@ class MasterAdamW:
         self._trained = {name: _Trained(parameter, threshold, lr) for name, (parameter, lr) in trained.items()}
         self._module = module
         self._config = config
+        self._ranks = ranks
         self._updates = 0
 
     @torch.no_grad()
@@ -69,6 +73,7 @@ class MasterAdamW:
         """Clip, update masters and module, clear gradients. Returns the `optim/...` metrics: the gradient's norm is
         that before clipping, and when it is not finite the update is skipped."""
         lr, config = self._config.lr * lr_factor, self._config
+        self._sum_over_ranks()
         gradients = [trained.gradient for trained in self._trained.values() if trained.gradient is not None]
         norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
         norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
@@ -81,6 +86,15 @@ class MasterAdamW:
             refresh_merged(self._module)
         self.discard()
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
+
+    def _sum_over_ranks(self) -> None:
+        """Replace each gradient by its sum over all processes. One that had no part of the batch has no gradients."""
+        if self._ranks.num == 1:
+            return
+        found = self._ranks.sums([float(trained.gradient is not None) for trained in self._trained.values()])
+        for trained, count in zip(self._trained.values(), found, strict=True):
+            if count:
+                self._ranks.add(trained.float_gradient())
 
     def discard(self) -> None:
         """Forget the gradients of backward passes since the last step."""
@@ -164,6 +178,13 @@ class _Trained:
                 maximize=False,
             )
             self._write(piece, master)
+
+    def float_gradient(self) -> Tensor:
+        """The gradient in float32, zeros where there is none, to be changed in place."""
+        if self.gradient is None:
+            self.gradient = torch.zeros_like(self._weight, dtype=torch.float32)
+        self.gradient = self.gradient.float()
+        return self.gradient
 
     def state(self) -> dict[str, Tensor]:
         """The master and the moments, in the parameter's shape."""

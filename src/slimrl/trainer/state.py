@@ -21,18 +21,20 @@ from slimrl.trainer.checkpoint import (
     step_directories,
 )
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.terms import Term
 
 
 @dataclass(slots=True)
 class TrainState:
     """All that a checkpoint holds: the policy, its optimizer, and how far the run is; and what stands beside its loss,
-    whose trained parts the optimizer has."""
+    whose trained parts the optimizer has. `ranks` are the processes that all hold the same."""
 
     policy: Policy
     optimizer: MasterAdamW
     progress: Progress
     terms: Sequence[Term] = ()
+    ranks: Ranks = ALONE
 
     def advance(self, data_position: int, seconds: float) -> None:
         """One more step is done."""
@@ -45,19 +47,28 @@ class TrainState:
 
 
 def start(
-    policy: Policy, optim: OptimConfig, output_dir: Path, resume: bool, terms: Sequence[Term] = ()
+    policy: Policy,
+    optim: OptimConfig,
+    output_dir: Path,
+    resume: bool,
+    terms: Sequence[Term] = (),
+    ranks: Ranks = ALONE,
 ) -> TrainState:
     """A fresh state, or with `resume` the newest checkpoint's if there is one."""
-    optimizer = MasterAdamW(policy.module, optim, {name: head for term in terms for name, head in term.heads.items()})
+    heads = {name: head for term in terms for name, head in term.heads.items()}
+    optimizer = MasterAdamW(policy.module, optim, heads, ranks)
     progress = fresh_progress(policy.dtype)
     if resume:
         progress = load_checkpoint(output_dir, optimizer) or progress
-    return TrainState(policy, optimizer, progress, terms)
+    return TrainState(policy, optimizer, progress, terms, ranks)
 
 
 def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptConfig) -> None:
-    """At the interval and after the last step: a checkpoint to resume from, and the weights for everyone else."""
+    """At the interval and after the last step: a checkpoint to resume from, and the weights for everyone else. Of
+    several processes, which hold the same, one saves."""
     step = state.progress.step
+    if not state.ranks.leads:
+        return
     if step == max_steps or (ckpt.interval_steps > 0 and step % ckpt.interval_steps == 0):
         weights = weights_directory(output_dir, step)
         with saving(weights):

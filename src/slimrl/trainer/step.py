@@ -6,7 +6,7 @@ does when tokens have no finite log-probability: these are masked, so a policy o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,8 @@ from slimrl.errors import UserError
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_weights
 from slimrl.trainer.optim import MasterAdamW
-from slimrl.trainer.packing import Pack, pack_samples
+from slimrl.trainer.packing import Pack
+from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.terms import Seen, Term
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
@@ -51,16 +52,25 @@ class _Totals:
     loss: float = 0.0
     entropy: float = 0.0
     capped: float = 0.0
-    nonfinite: int = 0
+    nonfinite: float = 0.0
     gap_sum: float = 0.0
     gap_max: float = 0.0
     mismatch_kl: float = 0.0
     ratio_max: float = 0.0
-    tokens: int = 0
+    tokens: float = 0.0
+    row_tokens: float = 0.0
+
+    def over(self, ranks: Ranks) -> "_Totals":
+        """Those of all processes together, so that they log, refuse and update alike."""
+        mine = asdict(self)
+        highest = {name: mine.pop(name) for name in ("gap_max", "ratio_max")}
+        sums = zip(mine, ranks.sums([*mine.values()]), strict=True)
+        maxima = zip(highest, ranks.maxima([*highest.values()]), strict=True)
+        return _Totals(**dict(sums), **dict(maxima))
 
 
 class TrainStep:
-    """Applies batches to one module."""
+    """Applies batches to one module, alone or with others of `ranks` that are given the same batches."""
 
     def __init__(
         self,
@@ -69,6 +79,7 @@ class TrainStep:
         config: TrainerConfig,
         seq_len: int,
         terms: Sequence[Term] = (),
+        ranks: Ranks = ALONE,
     ) -> None:
         self._module = module
         self._optimizer = optimizer
@@ -76,6 +87,7 @@ class TrainStep:
         self._choices = config.loss.choices()
         self._seq_len = seq_len
         self._terms = terms
+        self._ranks = ranks
         self._device = next(module.parameters()).device
 
     def __call__(self, batch: Batch, lr_factor: float, version: int) -> Metrics:
@@ -86,13 +98,12 @@ class TrainStep:
         if not batch.samples:
             return {}
         tensors = self._tensors(batch.samples)
-        packs = pack_samples(batch.samples, self._config.micro_batch_tokens, self._device)
         totals = _Totals()
-        for pack in packs:
+        for pack in self._ranks.packs(batch.samples, self._config.micro_batch_tokens, self._device):
             self._backward(pack, tensors, batch.temperature, totals)
-        metrics = _metrics(totals, row_tokens=sum(len(pack.token_ids_T) for pack in packs), samples=batch.samples)
+        metrics = _metrics(totals.over(self._ranks), batch.samples)
         for term in self._terms:
-            metrics |= term.metrics()
+            metrics |= term.metrics(self._ranks)
         try:
             check_finite(metrics)
             if all(sample.version == version for sample in batch.samples):
@@ -135,12 +146,13 @@ class TrainStep:
             totals.loss += torch.where(finite_N, policy_N * tensors.weight[index_N], 0.0).sum().item()
             totals.entropy += entropy_N[finite_N].sum().item()
             totals.capped += capped_N.sum().item()
-            totals.nonfinite += int((~finite_N).sum())
+            totals.nonfinite += (~finite_N).sum().item()
             totals.gap_sum += gap_N.sum().item()
             totals.gap_max = max(totals.gap_max, gap_N.max().item())
             totals.mismatch_kl += (log_rho_N.expm1() - log_rho_N).sum().item()
             totals.ratio_max = max(totals.ratio_max, log_rho_N.exp().max().item())
             totals.tokens += len(new_N)
+            totals.row_tokens += len(pack.token_ids_T)
 
 
 def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
@@ -158,18 +170,18 @@ def _sequence_numbers(pack: Pack) -> Tensor:
     return numbers
 
 
-def _metrics(totals: _Totals, row_tokens: int, samples: Sequence[Sample]) -> Metrics:
+def _metrics(totals: _Totals, samples: Sequence[Sample]) -> Metrics:
     return {
         "loss/policy": totals.loss,
         "loss/entropy": totals.entropy / max(1, totals.tokens - totals.nonfinite),
         "loss/clipped": totals.capped / totals.tokens,
         "loss/ratio_max": totals.ratio_max,
-        "loss/nonfinite_tokens": float(totals.nonfinite),
-        "loss/tokens": float(totals.tokens),
+        "loss/nonfinite_tokens": totals.nonfinite,
+        "loss/tokens": totals.tokens,
         "guard/max_logprob_gap": totals.gap_max,
         "guard/mean_logprob_gap": totals.gap_sum / totals.tokens,
         "guard/mismatch_kl": totals.mismatch_kl / totals.tokens,
-        "perf/unique_token_share": row_tokens / sum(len(sample.token_ids_T) for sample in samples),
+        "perf/unique_token_share": totals.row_tokens / sum(len(sample.token_ids_T) for sample in samples),
     }
 
 

@@ -17,6 +17,7 @@ from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import TokenBatch, kl_to_reference
 from slimrl.trainer.optim import Head
 from slimrl.trainer.packing import Pack
+from slimrl.trainer.parallel import Ranks
 from slimrl.types import Metrics
 
 
@@ -37,8 +38,8 @@ class Term(Protocol):
     def __call__(self, seen: Seen, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
         """The tokens as the policy loss is to see them, and this term's own loss of each (N,)."""
 
-    def metrics(self) -> Metrics:
-        """Of the micro-batches since the last call."""
+    def metrics(self, ranks: Ranks) -> Metrics:
+        """Of all processes' micro-batches since the last call."""
 
 
 @dataclass(slots=True)
@@ -52,10 +53,10 @@ class _Mean:
         self.total += float(values_N.detach().double().sum())
         self.count += len(values_N)
 
-    def take(self) -> float:
-        mean = self.total / max(1, self.count)
+    def take(self, ranks: Ranks) -> float:
+        total, count = ranks.sums([self.total, self.count])
         self.total, self.count = 0.0, 0
-        return mean
+        return total / max(1.0, count)
 
 
 class ReferenceKL:
@@ -75,8 +76,8 @@ class ReferenceKL:
         self._kl.add(kl_N)
         return tokens, self._beta * kl_N
 
-    def metrics(self) -> Metrics:
-        return {"loss/kl_reference": self._kl.take()}
+    def metrics(self, ranks: Ranks) -> Metrics:
+        return {"loss/kl_reference": self._kl.take(ranks)}
 
 
 @dataclass(slots=True)
@@ -108,11 +109,11 @@ class Critic:
             mean.add(values_N)
         return replace(tokens, advantage_N=advantage_N), self.choices.value_coef * loss_N
 
-    def metrics(self) -> Metrics:
-        error, returned = self._error.take(), self._return.take()
-        variance = self._spread.take() - returned**2
+    def metrics(self, ranks: Ranks) -> Metrics:
+        error, returned = self._error.take(ranks), self._return.take(ranks)
+        variance = self._spread.take(ranks) - returned**2
         explained = 1 - 2 * error / variance if variance > 1e-12 else 0.0
-        return {"loss/value": error, "loss/value_mean": self._value.take(), "loss/value_explained": explained}
+        return {"loss/value": error, "loss/value_mean": self._value.take(ranks), "loss/value_explained": explained}
 
 
 def terms_of(choices: LossChoices, module: nn.Module, load_reference: Callable[[], nn.Module]) -> tuple[Term, ...]:

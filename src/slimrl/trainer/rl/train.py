@@ -20,7 +20,9 @@ def train(
     state: TrainState, config: RLConfig | TrainerOnlyConfig, receive: Receive, publish: Publish, monitor: Monitor
 ) -> None:
     """Train from where `state` stands to `max_steps`. Step n is made from weight version n and logged as n."""
-    train_step = TrainStep(state.policy.module, state.optimizer, config.trainer, config.seq_len, state.terms)
+    train_step = TrainStep(
+        state.policy.module, state.optimizer, config.trainer, config.seq_len, state.terms, state.ranks
+    )
     publish(state.progress.step)
 
     for step in range(state.progress.step, config.max_steps):

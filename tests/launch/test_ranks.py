@@ -1,0 +1,54 @@
+"""What processes that torchrun started agree on, and what they refuse."""
+
+import pytest
+import torch
+
+from slimrl import cli
+from slimrl.config.model import ModelConfig
+from slimrl.errors import UserError
+from slimrl.launch import ranks as launch_ranks
+from slimrl.launch.ranks import agreed, by_the_first, joined
+from slimrl.trainer.parallel import ALONE, Ranks
+
+
+@pytest.mark.parametrize("environment", [{}, {"WORLD_SIZE": "8"}, {"WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x"}])
+def test_a_process_that_torchrun_did_not_start_with_others_is_alone(environment: dict[str, str]) -> None:
+    with joined(environment) as ranks:
+        assert ranks == ALONE
+
+
+def test_alone_nothing_has_to_be_agreed_on() -> None:
+    assert agreed(ModelConfig(), ALONE) == ModelConfig()
+
+
+def test_several_processes_refuse_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_ranks, "choose_device", lambda name: torch.device("cuda:0"))
+    with pytest.raises(UserError, match=r"2 processes .* cuda:0 here.*--model\.device cpu"):
+        agreed(ModelConfig(), Ranks(0, 2))
+
+
+def test_what_is_done_once_is_done_by_the_first_and_its_error_is_kept() -> None:
+    done = []
+    by_the_first(ALONE, lambda: done.append(1))
+    assert done == [1]
+
+    def fail() -> None:
+        raise UserError("no room")
+
+    with pytest.raises(UserError, match="no room"):
+        by_the_first(ALONE, fail)
+
+
+@pytest.mark.parametrize("command", ["rl", "sft", "eval"])
+def test_other_commands_do_not_run_several_times_over(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    flags = {
+        "rl": ["--orchestrator.env", '[{id="reverse-text"}]'],
+        "sft": ["--data.type", "expert", "--data.env.id", "reverse-text"],
+        "eval": ["--env.0.id", "reverse-text"],
+    }
+    assert cli.run([command, *flags[command]]) == 2
+    assert f"torchrun started 2 processes, and `{command}` is one process" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""One step of every loss, alone or as one of several processes. No test: `test_parallel.py` runs it.
+
+python -m tests.trainer.rank_steps RANK NUM STORE_FILE OUTPUT_FILE
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import torch
+from torch import Tensor, distributed
+
+from slimrl.config.loss import POLICIES, Aggregation, LossConfig
+from slimrl.config.train import OptimConfig, TrainerConfig
+from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.parallel import Ranks
+from slimrl.trainer.step import TrainStep
+from slimrl.trainer.terms import terms_of
+from slimrl.transport.base import Batch
+from slimrl.types import Metrics, Sample
+from tests.trainer.samples import near_policy, policy_module, random_samples, reference_module
+
+SEQ_LEN, MICRO_BATCH_TOKENS = 100, 60
+OPTIM = OptimConfig(lr=1e-3, max_grad_norm=1e9)  # nothing is clipped, so the first moment is the gradient's tenth
+
+LOSSES = {
+    f"{policy}/{aggregation}": LossConfig(policy=policy, aggregation=aggregation)
+    for policy in POLICIES
+    for aggregation in get_args(Aggregation)
+} | {
+    "kl": LossConfig(kl_beta=0.3),
+    "gae": LossConfig(type="ppo", advantage="gae", gamma=0.99),
+    "gae and kl of one sample": LossConfig(type="ppo", advantage="gae", kl_beta=0.3),
+}
+Found = dict[str, tuple[dict[str, Tensor], Metrics]]  # of each loss: gradients by name, metrics
+
+
+def steps(ranks: Ranks) -> Found:
+    """What one step of each loss gives on the same samples."""
+    reference = reference_module("llama")
+    close, far = (near_policy(random_samples(3), reference, spread) for spread in (0.0004, 0.5))
+    return {
+        name: step(loss, close if loss.policy == "gspo" else far[:1] if "one sample" in name else far, ranks)
+        for name, loss in LOSSES.items()
+    }
+
+
+def step(loss: LossConfig, samples: list[Sample], ranks: Ranks) -> tuple[dict[str, Tensor], Metrics]:
+    module = policy_module("llama")
+    terms = terms_of(loss.choices(), module, lambda: policy_module("llama", seed=1))
+    heads = {name: head for term in terms for name, head in term.heads.items()}
+    optimizer = MasterAdamW(module, OPTIM, heads, ranks)
+    config = TrainerConfig(loss=loss, optim=OPTIM, micro_batch_tokens=MICRO_BATCH_TOKENS)
+    old = tuple(replace(sample, version=-1) for sample in samples)
+    metrics = TrainStep(module, optimizer, config, SEQ_LEN, terms, ranks)(Batch(old, 1.0, 0), 1.0, version=0)
+    state = optimizer.state_dict()["parameters"]
+    return {name: part["mean"] / (1 - OPTIM.beta1) for name, part in state.items()}, metrics
+
+
+def main() -> None:
+    rank, num, store, output = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=store.as_uri(), rank=rank, world_size=num)
+    torch.save(steps(Ranks(rank, num)), output)
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

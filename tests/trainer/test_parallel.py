@@ -1,0 +1,94 @@
+"""Two real processes that share every batch do what one does with all of it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from slimrl.monitor.sinks import read_metrics
+from slimrl.trainer.parallel import ALONE, Ranks, divide
+from tests.trainer.rank_steps import LOSSES, Found, steps
+from tests.trainer.samples import CPU, assert_gradients_equal, random_samples
+
+ROOT = Path(__file__).parents[2]
+DEBUG = str(ROOT / "configs" / "debug" / "rl" / "train.toml")
+# Processes of one machine meet at its loopback interface, also where its name leads nowhere.
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
+
+
+def run_all(commands: Sequence[Sequence[str]]) -> None:
+    """The commands at the same time, each to its end."""
+    environment = {**os.environ, **LOOPBACK}
+    options = {"cwd": ROOT, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    processes = [subprocess.Popen([sys.executable, *command], **options) for command in commands]
+    try:
+        outputs = [process.communicate(timeout=600)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, output in zip(processes, outputs, strict=True):
+        assert process.returncode == 0, output
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Found, Found]:
+    """What one process finds, and what each of two."""
+    directory = tmp_path_factory.mktemp("ranks")
+    outputs = [directory / f"{rank}.pt" for rank in range(2)]
+    worker = ["-m", "tests.trainer.rank_steps"]
+    run_all([[*worker, str(rank), "2", str(directory / "store"), str(path)] for rank, path in enumerate(outputs)])
+    first, second = (torch.load(path, weights_only=True) for path in outputs)
+    return steps(ALONE), first, second
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_two_processes_find_the_gradient_and_the_metrics_of_one(loss: str, found: tuple[Found, Found, Found]) -> None:
+    (gradient, metrics), *shared = (part[loss] for part in found)
+    for gradient_of_two, metrics_of_two in shared:
+        assert_gradients_equal(gradient_of_two, gradient, rtol=2e-4)
+        assert metrics_of_two == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_both_processes_make_the_same_update_to_the_last_bit(loss: str, found: tuple[Found, Found, Found]) -> None:
+    (gradient, metrics), (other, other_metrics) = (part[loss] for part in found[1:])
+    assert metrics == other_metrics
+    assert all(torch.equal(gradient[name], other[name]) for name in gradient)
+
+
+def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_dir: Path) -> None:
+    lr = 1e-3
+    flags = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--model.device", "cpu", "--max_steps", "3"]
+    command = ["-m", "slimrl", "trainer", "@", DEBUG, *flags, "--trainer.optim.lr", str(lr), "--output_dir"]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    run_all([[*command, str(tmp_path / "one")], [*torchrun, *command, str(tmp_path / "two")]])
+    one, two = (load_file(tmp_path / name / "weights" / "step_3" / "model.safetensors") for name in ("one", "two"))
+    for name, weight in one.items():
+        torch.testing.assert_close(two[name], weight, rtol=0, atol=0.1 * lr, msg=name)
+    lines, lines_of_two = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
+    assert [step for step, _ in lines_of_two] == [0, 1, 2]
+    for name in ("loss/policy", "loss/tokens", "optim/grad_norm", "guard/mean_logprob_gap"):
+        expected = [metrics[name] for _, metrics in lines]
+        assert [metrics[name] for _, metrics in lines_of_two] == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 60, 10_000])
+@pytest.mark.parametrize("num", [1, 2, 3])
+def test_every_sample_is_in_one_process_and_none_stands_idle(num: int, max_tokens: int) -> None:
+    samples = random_samples(4)
+    shares = [Ranks(rank, num).packs(samples, max_tokens, CPU) for rank in range(num)]
+    assert all(shares)
+    owners = [sorted({int(b) for pack in share for b in pack.sample_N}) for share in shares]
+    assert sorted(b for mine in owners for b in mine) == list(range(len(samples)))
+
+
+def test_shares_have_about_the_same_size() -> None:
+    sizes = [5, 1, 4, 2, 3]
+    assert [sum(sizes[index] for index in part) for part in divide(sizes, 2)] == [8, 7]
+    assert divide(sizes, 1) == [[0, 1, 2, 3, 4]]
+    assert divide([7], 3) == [[0], [], []]
