@@ -23,6 +23,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl rl         train by reinforcement learning: sample, score, update, repeat
   slimrl sft        train on given conversations (supervised fine-tuning)
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
+  slimrl probe      find out what distillation from a teacher could gain
   slimrl compare    compare two such measurements, task by task
   slimrl trainer    run the trainer alone, on made-up samples
   slimrl inference  serve a model over HTTP, in OpenAI's protocol
@@ -106,6 +107,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
         "sft": _sft,
         "trainer": _trainer,
         "eval": _eval,
+        "probe": _probe,
         "compare": _compare,
         "inference": _inference,
         "judge": _judge,
@@ -159,6 +161,17 @@ def _eval(argv: Sequence[str]) -> int:
         return run_eval(resolved)
 
     return _command(EvalRunConfig, argv, start)
+
+
+def _probe(argv: Sequence[str]) -> int:
+    from slimrl.config.run import ProbeConfig
+
+    def start(resolved: "Resolved[ProbeConfig]") -> int:
+        from slimrl.launch.probe import run_probe
+
+        return run_probe(resolved)
+
+    return _command(ProbeConfig, argv, start)
 
 
 def _compare(argv: Sequence[str]) -> int:
@@ -221,7 +234,7 @@ def _interrupted(argv: Sequence[str]) -> str:
     again = f"slimrl {shlex.join(argv)}"
     if argv[0] == "inference":
         return f"Interrupted. To serve again: {again}"
-    if argv[0] == "judge":
+    if argv[0] in ("judge", "probe"):
         return f"Interrupted. To start over: {again}"
     left = "with the episodes that are left" if argv[0] == "eval" else "from the last checkpoint"
     return f"Interrupted. To continue {left}: {again}{'' if '--resume' in argv else ' --resume'}"

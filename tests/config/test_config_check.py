@@ -5,10 +5,11 @@ import pytest
 from slimrl.config.base import CommandConfig
 from slimrl.config.load import load
 from slimrl.config.loss import PRESETS, LossConfig
-from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.errors import UserError
 
 ENV = ["--orchestrator.env.0.id", "reverse-text"]
+SERVER = ["--teacher.type", "server", "--teacher.base_url", "http://localhost:8000/v1", "--teacher.model", "m"]
 FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
 
 
@@ -34,6 +35,26 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
             ["--trainer.loss.type", "dapo", "--trainer.loss.policy", "aipo", "--trainer.loss.eps_high", "0.3"],
             "trainer.loss.policy: --trainer.loss.policy",
         ),
+        (RLConfig, ["--trainer.loss.adv_tau", "0.5"], "adv_tau cannot act without a teacher"),
+        (RLConfig, ["--trainer.loss.teacher_tau", "0.5"], "teacher_tau cannot act without a teacher"),
+        (RLConfig, ["--trainer.loss.student_tau", "0.1", "--trainer.loss.advantage", "gae"], "student_tau does not go"),
+        (RLConfig, ["--teacher.type", "policy"], "the same weights read the same"),
+        (RLConfig, ["--teacher.type", "model", "--trainer.loss.advantage", "gae"], "teacher.type does not go with"),
+        (RLConfig, ["--teacher.type", "model", "--trainer.loss.teacher_tau", "0"], "asks the teacher in vain"),
+        (RLConfig, ["--teacher.type", "model", "--teacher.device", "gpu"], 'teacher.device = "gpu" is no device'),
+        (RLConfig, ["--teacher.type", "model", "--teacher_gpu_ids", "[0, 1]"], "has one GPU in this version"),
+        (RLConfig, ["--teacher_gpu_ids", "[0]"], 'cannot act with teacher.type = "none"'),
+        (
+            RLConfig,
+            ["--teacher.type", "model", "--teacher.device", "cpu", "--teacher_gpu_ids", "[0]"],
+            "say the same thing twice",
+        ),
+        (RLConfig, [*SERVER, "--orchestrator.sampling.temperature", "0.7"], "at temperature 1 alone"),
+        (ProbeConfig, [], "nothing to probe"),
+        (ProbeConfig, ["--teacher.type", "model", "--warmup.max_steps", "3"], "the probe trains nothing"),
+        (ProbeConfig, ["--teacher.type", "model", "--resume"], "nothing to continue"),
+        (TrainerOnlyConfig, ["--trainer.loss.teacher_tau", "1"], "cannot act without a teacher"),
+        (TrainerOnlyConfig, ["--trainer.loss.student_tau", "1"], "made-up samples have made-up advantages"),
         (TrainerOnlyConfig, ["--seq_len", "31"], "data.prompt_len + data.completion_len = 32 tokens do not fit"),
         (TrainerOnlyConfig, ["--data.batch_size", "6"], "Set batch_size to 4 or 8."),
         (SFTConfig, [*FILE, "--seq_len", "8192"], "micro_batch_tokens = 4096 cannot hold"),
@@ -45,7 +66,7 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
 )
 def test_contradiction_is_refused(config_class: type[CommandConfig], argv: list[str], message: str) -> None:
     with pytest.raises(UserError) as caught:
-        load(config_class, [*(ENV if config_class is RLConfig else []), *argv], {})
+        load(config_class, [*(ENV if issubclass(config_class, RLConfig) else []), *argv], {})
     assert message in str(caught.value)
 
 
@@ -75,6 +96,11 @@ def test_contradiction_says_where_each_side_was_set() -> None:
         ["--trainer.schedule.type", "cosine", "--trainer.schedule.min_lr_ratio", "0.1"],
         ["--trainer.loss.policy", "clip", "--trainer.loss.eps_high", "0.3"],
         ["--trainer.loss.advantage", "reinforce", "--trainer.loss.baseline", "0"],
+        ["--trainer.loss.student_tau", "0.01"],
+        SERVER,
+        ["--teacher.type", "policy", "--teacher.env_args", "{style = 'word'}"],
+        ["--teacher.type", "model", "--trainer.loss.adv_tau", "0", "--orchestrator.rollouts_per_example", "1"],
+        ["--teacher.type", "model", "--teacher_gpu_ids", "[1]"],
     ],
 )
 def test_what_acts_is_accepted(argv: list[str]) -> None:

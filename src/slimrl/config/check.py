@@ -10,9 +10,18 @@ import re
 from slimrl.config.base import CommandConfig
 from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.run import EvalRunConfig, FileDataConfig, HubDataConfig, RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.run import (
+    EvalRunConfig,
+    FileDataConfig,
+    HubDataConfig,
+    ProbeConfig,
+    RLConfig,
+    SFTConfig,
+    TrainerOnlyConfig,
+)
 from slimrl.config.schema import Path
 from slimrl.config.serve import ServeConfig
+from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig
 from slimrl.config.train import ScheduleConfig
 from slimrl.errors import UserError
 
@@ -32,6 +41,9 @@ def check(config: CommandConfig) -> None:
         Contradiction: the first rule that is broken.
     """
     match config:
+        case ProbeConfig():
+            check_rl(config)
+            check_probe(config)
         case RLConfig():
             check_rl(config)
         case TrainerOnlyConfig():
@@ -49,7 +61,8 @@ def check_rl(config: RLConfig) -> None:
     check_async(config.max_async_level)
     group = config.orchestrator.rollouts_per_example
     check_groups(config.orchestrator.batch_size, group, "orchestrator")
-    check_loss(config.trainer.loss, group, "orchestrator.rollouts_per_example")
+    check_loss(config.trainer.loss, group, "orchestrator.rollouts_per_example", config.has_teacher)
+    check_teacher(config)
     check_schedule(config.trainer.schedule, "trainer.schedule")
     check_schedule(config.warmup.schedule, "warmup.schedule")
     check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
@@ -61,6 +74,12 @@ def check_trainer(config: TrainerOnlyConfig) -> None:
     check_model(config.model)
     check_groups(config.data.batch_size, config.data.rollouts_per_example, "data")
     check_loss(config.trainer.loss, config.data.rollouts_per_example, "data.rollouts_per_example")
+    check_taus(config.trainer.loss, teacher=False)
+    if config.trainer.loss.numbers_set().get("student_tau", 0.0) > 0:
+        raise Contradiction(
+            "trainer.loss.student_tau cannot act: made-up samples have made-up advantages. Remove it.",
+            "trainer.loss.student_tau",
+        )
     check_schedule(config.trainer.schedule, "trainer.schedule")
     check_micro_batch(config.trainer.micro_batch_tokens, config.seq_len, "trainer.micro_batch_tokens")
     length = config.data.prompt_len + config.data.completion_len
@@ -168,9 +187,9 @@ def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> No
         )
 
 
-def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str) -> None:
+def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> None:
     """A number that no part of the loss uses, parts that do not go together, or a group too small for its baseline."""
-    choices = loss.choices()
+    choices = loss.choices(teacher)
     parts = (
         ("advantage", choices.advantage, ADVANTAGES),
         ("policy", choices.policy, POLICIES),
@@ -200,12 +219,113 @@ def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str) -> N
             "their ratio, which begins at 1. Set it above 1, such as 3, or to 0 for none.",
             "trainer.loss.dual_clip",
         )
-    if choices.advantage not in ("reinforce", "gae") and rollouts_per_example < 2:
+    if choices.advantage not in ("reinforce", "gae") and rollouts_per_example < 2 and choices.adv_tau > 0:
         raise Contradiction(
             f'trainer.loss.type = "{loss.type}" compares the rollouts of a group, and a group of 1 has nothing to be '
             f'compared with: every advantage would be 0. Set {group_key} to 2 or more, or use type "reinforce".',
             "trainer.loss.type",
             group_key,
+        )
+
+
+def check_teacher(config: RLConfig) -> None:
+    """A teacher that has nothing to say, or that cannot be heard."""
+    check_taus(config.trainer.loss, config.has_teacher)
+    if config.teacher_gpu_ids:
+        check_teacher_gpu(config)
+    match config.teacher:
+        case ModelTeacherConfig(device=device) if not re.fullmatch(r"policy|cpu|cuda(:\d+)?", device):
+            raise Contradiction(
+                f'teacher.device = "{device}" is no device, expected policy, cpu, cuda or cuda:NUMBER.',
+                "teacher.device",
+            )
+        case PolicyTeacherConfig(env_args=more):
+            if all({**env.args, **more} == env.args for env in config.orchestrator.env):
+                raise Contradiction(
+                    'teacher.type = "policy" has nothing to teach: the same weights read the same, because '
+                    "teacher.env_args change no args of the environment. Give it more context there, or another model "
+                    'with type "model" or "server".',
+                    "teacher.type",
+                    "teacher.env_args",
+                )
+        case ServerTeacherConfig() if config.orchestrator.sampling.temperature != 1.0:
+            raise Contradiction(
+                f"orchestrator.sampling.temperature = {config.orchestrator.sampling.temperature:g} does not go with "
+                'teacher.type = "server": servers give the log-probabilities of a prompt at temperature 1 alone, and '
+                "the two must be of the same one. Set it to 1.",
+                "orchestrator.sampling.temperature",
+                "teacher.type",
+            )
+
+
+def check_probe(config: ProbeConfig) -> None:
+    if not config.has_teacher:
+        raise Contradiction(
+            'teacher.type = "none" leaves nothing to probe: the probe compares the policy with its teacher. Name one '
+            "in [teacher].",
+            "teacher.type",
+        )
+    if config.warmup.max_steps:
+        raise Contradiction(
+            f"warmup.max_steps = {config.warmup.max_steps}: the probe trains nothing. For the base model set it to 0; "
+            "for the weights that RL would begin with, also set model.name to a run's warmup/weights/step_"
+            f"{config.warmup.max_steps}.",
+            "warmup.max_steps",
+        )
+    if config.resume:
+        raise Contradiction("resume cannot act: the probe has nothing to continue. Remove it.", "resume")
+
+
+def check_teacher_gpu(config: RLConfig) -> None:
+    ids = config.teacher_gpu_ids
+    if len(ids) > 1:
+        raise Contradiction(
+            f"teacher_gpu_ids = {ids}: a teacher in this process has one GPU in this version. For a larger one start "
+            'a server on these GPUs, and use teacher.type = "server".',
+            "teacher_gpu_ids",
+        )
+    if not isinstance(config.teacher, ModelTeacherConfig):
+        raise Contradiction(
+            f'teacher_gpu_ids = {ids} cannot act with teacher.type = "{config.teacher.type}": only a teacher of type '
+            '"model" is put somewhere. Remove it.',
+            "teacher_gpu_ids",
+            "teacher.type",
+        )
+    if config.teacher.device != "policy":
+        raise Contradiction(
+            f'teacher_gpu_ids = {ids} and teacher.device = "{config.teacher.device}" say the same thing twice. Remove '
+            "one of the two.",
+            "teacher_gpu_ids",
+            "teacher.device",
+        )
+
+
+def check_taus(loss: LossConfig, teacher: bool) -> None:
+    """Weights of distillation that weigh nothing."""
+    given, choices = loss.numbers_set(), loss.choices(teacher)
+    if not teacher:
+        for name in ("adv_tau", "teacher_tau"):
+            if name in given:
+                raise Contradiction(
+                    f'trainer.loss.{name} cannot act without a teacher. Remove it, or set teacher.type to "policy", '
+                    '"model" or "server".',
+                    f"trainer.loss.{name}",
+                    "teacher.type",
+                )
+    if teacher and choices.teacher_tau == 0:
+        raise Contradiction(
+            "trainer.loss.teacher_tau = 0 asks the teacher in vain: nothing of what it says would count. Raise it, or "
+            'set teacher.type to "none".',
+            "trainer.loss.teacher_tau",
+            "teacher.type",
+        )
+    if choices.has_critic and (teacher or choices.student_tau > 0):
+        name = "teacher.type" if teacher else "trainer.loss.student_tau"
+        raise Contradiction(
+            f'{name} does not go with trainer.loss.advantage "gae": a value head makes the advantages of tokens from '
+            "what they earned, and there is nothing to add a log-probability to. Take another advantage.",
+            name,
+            "trainer.loss.advantage",
         )
 
 

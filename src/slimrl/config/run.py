@@ -1,4 +1,4 @@
-"""The top level of each command: `RLConfig`, `SFTConfig`, `TrainerOnlyConfig`, `EvalRunConfig`.
+"""The top level of each command: `RLConfig`, `ProbeConfig`, `SFTConfig`, `TrainerOnlyConfig`, `EvalRunConfig`.
 
 That of `inference` is in `serve.py`.
 """
@@ -11,6 +11,7 @@ from slimrl.config.base import CommandConfig, Config
 from slimrl.config.model import ModelConfig
 from slimrl.config.rollout import EnvConfig, InferenceConfig, OrchestratorConfig
 from slimrl.config.serve import ServeConfig
+from slimrl.config.teacher import AnyTeacherConfig, NoTeacherConfig
 from slimrl.config.train import OptimConfig, ScheduleConfig, TrainerConfig
 
 Temperatures = Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
@@ -102,14 +103,34 @@ class RLConfig(CommandConfig):
     resume: bool = False
     """Continue from the newest checkpoint in `output_dir`."""
 
+    teacher_gpu_ids: list[Annotated[int, Field(ge=0)]] = Field(default=[])
+    """The GPU that a teacher of type `model` has to itself, as in `[1]`; the same as `teacher.device = "cuda:1"`."""
+
     model: ModelConfig = ModelConfig()
     orchestrator: OrchestratorConfig
     inference: InferenceConfig = InferenceConfig()
     trainer: TrainerConfig = TrainerConfig()
+    teacher: AnyTeacherConfig = Field(default=NoTeacherConfig(), discriminator="type")
     warmup: WarmupConfig = WarmupConfig()
     eval: EvalConfig = EvalConfig()
     ckpt: CkptConfig = CkptConfig()
     wandb: WandbConfig = WandbConfig()
+
+    @property
+    def has_teacher(self) -> bool:
+        """Whether the run distils."""
+        return not isinstance(self.teacher, NoTeacherConfig)
+
+
+class ProbeConfig(RLConfig):
+    """What distillation could gain, before any training: the held-out reward of the policy, that of its teacher, who
+    reads more, and how far the two are apart on the policy's own rollouts. Reads the file that `rl` reads."""
+
+    command: ClassVar[str] = "probe"
+    examples: ClassVar[tuple[str, ...]] = (
+        "slimrl probe @ experiments/context_distill/rl.toml",
+        "slimrl probe @ experiments/context_distill/rl.toml --eval.num_examples 50 --output_dir outputs/probe",
+    )
 
 
 class FakeDataConfig(Config):
@@ -320,6 +341,7 @@ class EvalRunConfig(CommandConfig):
 
 COMMANDS: dict[str, type[CommandConfig]] = {
     "rl": RLConfig,
+    "probe": ProbeConfig,
     "sft": SFTConfig,
     "trainer": TrainerOnlyConfig,
     "eval": EvalRunConfig,

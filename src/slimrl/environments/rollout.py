@@ -6,7 +6,8 @@ Nothing is ever tokenised again. A bad episode is data, not a crash: its `Rollou
 
 import asyncio
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -102,21 +103,38 @@ async def run_episode(attempt: Attempt, player: Player) -> Rollout:
     return _rollout(attempt.task, transcript, turn, None)
 
 
+async def read_opening(attempt: Attempt, player: Player) -> list[int]:
+    """What the policy would read first: the episode is begun and given up. Raises RolloutError if it does not begin."""
+    async with _environment(attempt, player) as environment:
+        return player.chat.opening(await _opening(environment, player))
+
+
 async def _play(attempt: Attempt, player: Player, transcript: _Transcript) -> Turn:
-    timeout_s = player.limits.timeout_s
-    environment = await bounded(_environment(attempt), "environment", timeout_s)
-    try:
+    async with _environment(attempt, player) as environment:
         return await _converse(environment, attempt.sampling, player, transcript)
+
+
+@asynccontextmanager
+async def _environment(attempt: Attempt, player: Player) -> AsyncIterator[Environment]:
+    """A fresh environment on the attempt's task, closed however its use ends."""
+    timeout_s = player.limits.timeout_s
+    environment = await bounded(_make(attempt), "environment", timeout_s)
+    try:
+        yield environment
     finally:
         if isinstance(environment, Closing):
             await bounded(_close(environment), "environment", timeout_s)
+
+
+async def _opening(environment: Environment, player: Player) -> list[Message]:
+    return _fitted(await bounded(_open(environment), "environment", player.limits.timeout_s), player.chat)
 
 
 async def _converse(
     environment: Environment, sampling: SamplingParams, player: Player, transcript: _Transcript
 ) -> Turn:
     limits, chat = player.limits, player.chat
-    opening = _fitted(await bounded(_open(environment), "environment", limits.timeout_s), chat)
+    opening = await _opening(environment, player)
     transcript.read(chat.opening(opening), opening)
     if len(transcript.token_ids) >= limits.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
@@ -142,7 +160,7 @@ async def _converse(
         transcript.read(token_ids, messages)
 
 
-async def _environment(attempt: Attempt) -> Environment:
+async def _make(attempt: Attempt) -> Environment:
     return attempt.taskset.environment(attempt.task)
 
 

@@ -7,6 +7,7 @@ import io
 import os
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -35,6 +36,7 @@ from slimrl.launch.pipeline import (
 )
 from slimrl.launch.ranks import agreed, by_the_first, joined
 from slimrl.launch.run_dir import METRICS, open_training_dir
+from slimrl.launch.teacher import make_lesson
 from slimrl.models.load import Policy, load_policy
 from slimrl.models.lora import doubts
 from slimrl.monitor.console import RunConsole
@@ -60,8 +62,10 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
     sinks = _sinks(resolved, output_dir, config.wandb, console, first)
     with Monitor(sinks) as monitor:
-        parts = _rl_parts(config, output_dir, console)
+        parts = rl_parts(config, output_dir, console)
         orchestrator = make_orchestrator(parts)
+        reference = cache(lambda: reference_module(parts))
+        orchestrator.lesson = make_lesson(parts, reference)
         warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
         _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
         if config.warmup.max_steps:
@@ -69,7 +73,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         if config.resume:
             console.note(f"resuming at step {first} of {config.max_steps}")
         stages, before = _stages_before_rl(parts, warmup)
-        terms = terms_of(config.trainer.loss.choices(), parts.policy.module, lambda: reference_module(parts))
+        terms = terms_of(config.trainer.loss.choices(), parts.policy.module, reference)
         state = start(parts.policy, config.trainer.optim, output_dir, config.resume, terms)
         for sink in (console.steps(config.max_steps, first), *more_sinks):
             monitor.add(sink)
@@ -134,7 +138,7 @@ def _stages_before_rl(parts: Parts, warmup: WarmUp | None) -> tuple[list[Stage],
     return [*stages, stage], metrics
 
 
-def _rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
+def rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     tasksets = tasksets_of(config.orchestrator.env)
     policy = open_policy(_settled(config.model, output_dir, config.resume), console)
     rollout = config.orchestrator

@@ -98,12 +98,17 @@ def warm_up(parts: Parts, warmup: WarmUp) -> None:
 
 
 def reference_module(parts: Parts) -> nn.Module:
-    """A second copy of the weights that RL begins with: what the warm-up left, or the base model."""
-    config, warmup_steps = parts.config.model, parts.config.warmup.max_steps
-    warmed = weights_directory(warmup_directory(parts.output_dir), warmup_steps)
+    """A second copy of the weights that RL begins with."""
     dtype = str(parts.policy.dtype).removeprefix("torch.")
-    changes = {"name": str(warmed) if warmup_steps else config.name, "dtype": dtype, "lora": LoraConfig()}
-    return load_policy(config.model_copy(update=changes)).module
+    changes = {"name": starting_name(parts), "dtype": dtype, "lora": LoraConfig()}
+    return load_policy(parts.config.model.model_copy(update=changes)).module
+
+
+def starting_name(parts: Parts) -> str:
+    """Which weights RL begins with: those that the warm-up leaves, or the base model's."""
+    warmup_steps = parts.config.warmup.max_steps
+    warmed = weights_directory(warmup_directory(parts.output_dir), warmup_steps)
+    return str(warmed) if warmup_steps else parts.config.model.name
 
 
 def make_room(parts: Parts) -> None:
@@ -121,7 +126,7 @@ def make_orchestrator(parts: Parts) -> Orchestrator:
         write_rollouts(rollout_file(parts.output_dir, step), records)
 
     config = parts.config
-    choices = config.trainer.loss.choices()
+    choices = config.trainer.loss.choices(config.has_teacher)
     return Orchestrator(parts.tasksets, parts.player, config.orchestrator, choices, config.seed, record)
 
 

@@ -31,9 +31,10 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One task drawn, at its position in the order."""
+    """One task drawn, at its position in the order; `env` is the number of its taskset."""
 
     position: int
+    env: int
     taskset: Taskset
     task: Task
 
@@ -52,4 +53,4 @@ class Curriculum:
         """The task at a 0-based position of the order."""
         round_number, number = divmod(position, len(self._tasksets))
         taskset, tasks = self._tasksets[number]
-        return Draw(position, taskset, tasks[self._shuffles[number].at(round_number)])
+        return Draw(position, number, taskset, tasks[self._shuffles[number].at(round_number)])

@@ -2,8 +2,8 @@
 
 A group whose advantages are all 0, as when its rewards are equal, carries no signal: such groups are counted and
 replaced by fresh tasks up to a bound, never trained on (dynamic sampling, DAPO, 2503.14476). A value head does not
-compare the rollouts of a group and learns from all of them. Every rollout started is accounted for: trained, or dropped
-with a reason.
+compare the rollouts of a group and learns from all of them, and so does distillation. Every rollout started is
+accounted for: trained, or dropped with a reason.
 """
 
 import asyncio
@@ -17,10 +17,11 @@ from slimrl.config.loss import LossChoices
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.environments.base import Taskset
 from slimrl.environments.rollout import Attempt, Player, mean_metrics, run_attempts
-from slimrl.errors import UserError
+from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import on_tokens, turn_advantages
 from slimrl.orchestrator.curriculum import Curriculum, Draw
+from slimrl.orchestrator.distill import Lesson, Opening, with_entropy_bonus
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 
@@ -29,16 +30,19 @@ Record = Callable[[int, Sequence[RolloutRecord]], None]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rollouts of one task that did not fail, with the advantages of their turns (G, K)."""
+    """The rollouts of one task that did not fail, with the advantages of their turns (G, K), and what a teacher reads
+    in place of their opening."""
 
     position: int
     rollouts: tuple[Rollout, ...]
     advantages_GK: tuple[tuple[float, ...], ...]
     has_signal: bool
+    opening: Opening = None
 
 
 class Orchestrator:
-    """Collects batches. `position` counts the tasks drawn so far; set it to continue a run."""
+    """Collects batches. `position` counts the tasks drawn so far; set it to continue a run. Set `lesson`, before the
+    first batch, to have a teacher's scores count."""
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class Orchestrator:
         self._seed = seed
         self._record = record
         self.position = 0
+        self.lesson: Lesson | None = None
 
     def collect(self, step: int) -> Batch:
         """Play until the batch is full of groups with a signal, or the resampling bound is reached."""
@@ -68,27 +73,33 @@ class Orchestrator:
         while (missing := wanted - sum(group.has_signal for group in groups)) > 0 and num_drawn < bound:
             draws = [self._draw() for _ in range(min(missing, bound - num_drawn))]
             num_drawn += len(draws)
-            rollouts = self._play(draws)
+            rollouts, openings = self._play(draws)
             played += rollouts
-            groups += self._grade(draws, rollouts)
+            groups += self._grade(draws, rollouts, openings)
         self._record(step, self._records(groups, played))
         if not groups:
             raise UserError(_nothing_left(played))
         metrics = _metrics(played, groups, num_drawn) | _speed(played, time.perf_counter() - began)
-        samples = tuple(sample for group in groups if group.has_signal for sample in _samples(group, self._choices))
-        return Batch(samples, self._config.sampling.temperature, self.position, metrics)
+        samples, more = self._samples([group for group in groups if group.has_signal])
+        return Batch(samples, self._config.sampling.temperature, self.position, metrics | more)
 
     def _draw(self) -> Draw:
         self.position += 1
         return self._curriculum.draw(self.position - 1)
 
-    def _play(self, draws: Sequence[Draw]) -> list[Rollout]:
+    def _play(self, draws: Sequence[Draw]) -> tuple[list[Rollout], list[Opening]]:
+        """The rollouts, `rollouts_per_example` of each draw, and the opening that a teacher reads for each draw."""
         attempts = [
             Attempt(draw.taskset, draw.task, self._sampling(draw.position, attempt))
             for draw in draws
             for attempt in range(self._config.rollouts_per_example)
         ]
-        return asyncio.run(run_attempts(attempts, self._player))
+        rollouts = asyncio.run(run_attempts(attempts, self._player))
+        if not self.lesson:
+            return rollouts, [None] * len(draws)
+        G, openings = self._config.rollouts_per_example, self.lesson.openings(draws)
+        rollouts = [self.lesson.readable(rollout, openings[number // G]) for number, rollout in enumerate(rollouts)]
+        return rollouts, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
     def _sampling(self, position: int, attempt: int) -> SamplingParams:
         digest = hashlib.sha256(f"{self._seed}/{position}/{attempt}".encode()).digest()
@@ -96,24 +107,39 @@ class Orchestrator:
         seed = int.from_bytes(digest[:6], "big")
         return SamplingParams(settings.max_tokens, settings.temperature, stop=tuple(settings.stop), seed=seed)
 
-    def _grade(self, draws: Sequence[Draw], rollouts: Sequence[Rollout]) -> list[Group]:
+    def _grade(self, draws: Sequence[Draw], rollouts: Sequence[Rollout], openings: Sequence[Opening]) -> list[Group]:
         G = self._config.rollouts_per_example
         groups = []
         for number, draw in enumerate(draws):
             kept = tuple(r for r in rollouts[number * G : (number + 1) * G] if not r.failure)
             if kept:
                 advantages_GK = tuple(tuple(values) for values in turn_advantages(kept, self._choices))
-                has_signal = self._choices.has_critic or any(
+                has_signal = has_signal_of_its_own(self._choices) or any(
                     value != 0.0 for values in advantages_GK for value in values
                 )
-                groups.append(Group(draw.position, kept, advantages_GK, has_signal))
+                groups.append(Group(draw.position, kept, advantages_GK, has_signal, openings[number]))
         return groups
+
+    def _samples(self, groups: Sequence[Group]) -> tuple[tuple[Sample, ...], Metrics]:
+        """What is trained on, with the teacher's part if there is one, and what there is to tell of that."""
+        samples = [sample for group in groups for sample in _samples(group, self._choices)]
+        if not self.lesson:
+            return tuple(with_entropy_bonus(sample, self._choices) for sample in samples), {}
+        began = time.perf_counter()
+        openings = [group.opening for group in groups for _ in group.rollouts]
+        taught, metrics = self.lesson.taught(samples, openings, self._choices, self._config.sampling.temperature)
+        return taught, metrics | {"time/teacher_s": time.perf_counter() - began}
 
     def _records(self, groups: Sequence[Group], played: Sequence[Rollout]) -> list[RolloutRecord]:
         graded = [pair for group in groups for pair in zip(group.rollouts, group.advantages_GK, strict=True)]
         failed = [(rollout, ()) for rollout in played if rollout.failure]
         text = self._player.chat.full_text
         return [RolloutRecord(rollout, values, text(list(rollout.token_ids_T))) for rollout, values in graded + failed]
+
+
+def has_signal_of_its_own(choices: LossChoices) -> bool:
+    """Whether every rollout teaches something, whatever the others of its group earned."""
+    return choices.has_critic or choices.teacher_tau > 0 or choices.student_tau > 0
 
 
 def _nothing_left(played: Sequence[Rollout]) -> str:

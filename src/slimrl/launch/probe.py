@@ -1,0 +1,154 @@
+"""The `probe` command: what distillation could gain, before any training.
+
+Three measurements with the file that `rl` reads: the policy's held-out reward, that of the teacher, who reads more, on
+the same tasks, and how far the two are apart on a batch of the policy's own rollouts. Trains nothing.
+"""
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from slimrl.config.load import Resolved
+from slimrl.config.run import ProbeConfig
+from slimrl.config.teacher import ModelTeacherConfig, ServerTeacherConfig, TeacherConfig
+from slimrl.environments.rollout import Player
+from slimrl.errors import UserError
+from slimrl.eval.evaluate import Evaluation, contestant_of, mode_of
+from slimrl.eval.report import Cells, as_markdown, for_terminal
+from slimrl.launch.held_out import HeldOut, HeldOutPlan
+from slimrl.launch.local import player_of, rl_parts
+from slimrl.launch.pipeline import Parts, make_orchestrator, make_room, reference_module
+from slimrl.launch.run_dir import open_evaluation_dir
+from slimrl.launch.teacher import load_teacher, make_lesson, teacher_tasksets
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.files import replace_file
+from slimrl.monitor.stats import Estimate, paired_difference
+from slimrl.types import Metrics, SamplingParams
+
+DIRECTORY = "probe"
+STUDENT, TEACHER = "student", "teacher"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The held-out rewards in one way of decoding, and the teacher's less the student's, task by task."""
+
+    student: Estimate
+    teacher: Estimate
+    gap: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What was found. `distance` are the `distill/` metrics of `num_rollouts` rollouts of the student; there are no
+    `gaps` where the teacher cannot be played."""
+
+    gaps: dict[str, Gap]
+    distance: Metrics
+    num_rollouts: int
+
+
+def run_probe(resolved: Resolved[ProbeConfig]) -> int:
+    """The `probe` command. What it finds lies in `output_dir/probe`: `probe.json`, `probe.md`, every rollout."""
+    config, console, began = resolved.config, RunConsole(), time.monotonic()
+    output_dir = open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, resume=False)
+    parts = rl_parts(config, output_dir, console)
+    probe = measure(parts)
+    table = as_cells(probe)
+    console.show(for_terminal(table, console.is_live))
+    replace_file(output_dir / "probe.json", [json.dumps(_plain(asdict(probe)), indent=1, allow_nan=False).encode()])
+    replace_file(output_dir / "probe.md", [as_markdown(table).encode()])
+    if not probe.gaps:
+        console.note("a teacher behind HTTP is not played here: evaluate it where it runs, with teacher.env_args")
+    console.note(f"{time.monotonic() - began:.0f} s; probe.json, probe.md and every rollout: {output_dir}")
+    return 0
+
+
+def measure(parts: Parts) -> Probe:
+    """Everything that the command finds. The policy is as it was afterwards."""
+    orchestrator = make_orchestrator(parts)
+    orchestrator.lesson = make_lesson(parts, cache(lambda: reference_module(parts)))
+    student = _evaluations(parts, parts.held_out, STUDENT)
+    distance = orchestrator.collect(0).metrics
+    make_room(parts)
+    gaps: dict[str, Gap] = {}
+    if not isinstance(parts.config.teacher, ServerTeacherConfig):
+        teacher = _evaluations(parts, _teacher_held_out(parts), TEACHER)
+        gaps = {mode: _gap(student[mode], teacher[mode]) for mode in student}
+    return Probe(
+        gaps,
+        {name: value for name, value in distance.items() if name.startswith("distill/")},
+        int(distance["rollout/num_trained"]),
+    )
+
+
+def as_cells(probe: Probe) -> Cells:
+    """The table of the command."""
+    rows: list[tuple[str, ...]] = [("", "student", "teacher", "gap")]
+    for mode, gap in probe.gaps.items():
+        rows.append((f"reward, {mode}", *map(_estimate, (gap.student, gap.teacher, gap.gap))))
+    student, teacher = (probe.distance.get(f"distill/{who}_logprob", math.nan) for who in (STUDENT, TEACHER))
+    kl = probe.distance.get("distill/reverse_kl", math.nan)
+    rows.append(("log-probability of a token", f"{student:.3f}", f"{teacher:.3f}", f"{kl:.3f} (reverse KL)"))
+    title = f"what the teacher knows more; log-probabilities on {probe.num_rollouts} rollouts of the student"
+    return Cells(title, tuple(rows))
+
+
+def _teacher_held_out(parts: Parts) -> HeldOut:
+    """As the student's, but played by the teacher on what it reads."""
+    config, teacher = parts.config, parts.config.teacher
+    assert isinstance(teacher, TeacherConfig)
+    plan = HeldOutPlan(teacher_tasksets(parts) or parts.tasksets, "test", config.eval.num_examples, _samplings(parts))
+
+    @cache
+    def player() -> Player:
+        policy = load_teacher(parts) if isinstance(teacher, ModelTeacherConfig) else parts.policy
+        limits = replace(parts.player.limits, seq_len=teacher.seq_len)
+        return player_of(policy, config.inference, limits)[1]
+
+    return HeldOut(plan, lambda: contestant_of(player()), parts.output_dir, parts.console)
+
+
+def _samplings(parts: Parts) -> list[SamplingParams]:
+    settings, config = parts.config.orchestrator.sampling, parts.config
+    return [
+        SamplingParams(settings.max_tokens, temperature, stop=tuple(settings.stop), seed=config.seed)
+        for temperature in config.eval.temperatures
+    ]
+
+
+def _evaluations(parts: Parts, held_out: HeldOut, name: str) -> dict[str, Evaluation]:
+    evaluations = {mode_of(s.temperature): held_out.play(name, name, s) for s in _samplings(parts)}
+    held_out.record(name, name, list(evaluations.values()))
+    return evaluations
+
+
+def _gap(student: Evaluation, teacher: Evaluation) -> Gap:
+    """Over the tasks that both finished. Raises UserError if there are none."""
+    both = [
+        (theirs.reward, ours.reward)
+        for ours, theirs in zip(student.rollouts, teacher.rollouts, strict=True)  # of the same tasks, in their order
+        if not ours.failure and not theirs.failure
+    ]
+    if not both:
+        raise UserError("student and teacher finished no task both, so there is no gap to speak of; see the rollouts.")
+    gap = paired_difference([theirs for theirs, _ in both], [ours for _, ours in both])
+    return Gap(student.reward, teacher.reward, gap)
+
+
+def _estimate(estimate: Estimate) -> str:
+    return f"{estimate.mean:.3f} ({estimate.interval})"
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no nan: null stands for it."""
+    match value:
+        case float() if math.isnan(value):
+            return None
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+    return value

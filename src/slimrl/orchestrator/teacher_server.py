@@ -1,0 +1,143 @@
+"""A teacher behind HTTP: any server whose `/v1/completions` echoes a prompt of token ids with its log-probabilities.
+
+vLLM does, and `slimrl inference`. One request a rollout, which samples a token because servers want to and throws it
+away. Tokens go as ids, and where the server tells ids they must be the same: text is never compared, nor tokenised.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from slimrl.config.teacher import ServerTeacherConfig
+from slimrl.environments.judge_server import BUSY, PASSING, backoff_s, is_this_machine
+from slimrl.errors import UserError
+from slimrl.types import Sample
+
+AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
+ID = "token_id:"
+
+
+class ServerTeacher:
+    """Asks about the samples of a step, `num_concurrent` at once."""
+
+    def __init__(self, config: ServerTeacherConfig) -> None:
+        self._config, self._httpx = config, _httpx()
+        self._url = f"{config.base_url.rstrip('/')}/completions"
+        self._headers = _headers(config.api_key_variable)
+
+    def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
+        """See `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
+        return asyncio.run(self._score_all(samples))
+
+    async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
+        places = asyncio.Semaphore(self._config.num_concurrent)
+        async with self._client() as client:
+
+            async def score(sample: Sample) -> list[float]:
+                async with places:
+                    return await self._score(client, sample)
+
+            return list(await asyncio.gather(*map(score, samples)))
+
+    def _client(self) -> Any:
+        """A new one each time: a connection belongs to the event loop that it was opened in."""
+        host = urlsplit(self._config.base_url).hostname or ""
+        try:
+            return self._httpx.AsyncClient(timeout=None, headers=self._headers, trust_env=not is_this_machine(host))
+        except (self._httpx.InvalidURL, ValueError, ImportError, OSError) as error:
+            raise UserError(
+                f"the teacher at {self._config.base_url} cannot be asked with the variables of the environment: "
+                f"{error}. Mend HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE."
+            ) from error
+
+    async def _score(self, client: Any, sample: Sample) -> list[float]:
+        token_ids = list(sample.token_ids_T)
+        body = {
+            "model": self._config.model,
+            "prompt": token_ids,
+            "max_tokens": 1,
+            "echo": True,
+            "logprobs": 1,
+            "temperature": 1.0,
+            "return_tokens_as_token_ids": True,
+        }
+        logprobs = self._logprobs(await self._ask(client, body, len(token_ids)), token_ids)
+        return [logprobs[t] for t, trained in enumerate(sample.loss_mask_T) if trained]
+
+    async def _ask(self, client: Any, body: dict[str, Any], length: int) -> bytes:
+        """The body of a good reply; a server that is away or busy is asked again until the time is over."""
+        trouble, tries = "it is still at it", 0
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                while True:
+                    status, data = await self._post(client, body)
+                    if status == 200:
+                        return data
+                    trouble = f"status {status}: {data[:300].decode('utf-8', 'replace')}" if status else data.decode()
+                    if status and status not in BUSY | PASSING:
+                        raise UserError(self._refused(trouble, status, length))
+                    tries += 1
+                    await asyncio.sleep(backoff_s(tries, 1.0))
+        except TimeoutError as error:
+            raise UserError(
+                f"the teacher at {self._url} did not score a rollout of {length} tokens within teacher.timeout_s = "
+                f"{self._config.timeout_s:g} s ({trouble}). {AGAIN}"
+            ) from error
+
+    async def _post(self, client: Any, body: dict[str, Any]) -> tuple[int, bytes]:
+        """Status and body; status 0 and the reason where there was no reply."""
+        try:
+            response = await client.post(self._url, json=body)
+        except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
+            return 0, f"{type(error).__name__}: {error}".encode()
+        return response.status_code, response.content
+
+    def _refused(self, trouble: str, status: int, length: int) -> str:
+        hint = {
+            401: f"Set the variable {self._config.api_key_variable}.",
+            403: f"Set the variable {self._config.api_key_variable}.",
+            404: "See to teacher.base_url, which ends in /v1, and to teacher.model.",
+        }.get(status, "If it is too long for it, raise the server's limit, or lower teacher.seq_len.")
+        return f"the teacher at {self._url} refuses a rollout of {length} tokens: {trouble}. {hint} {AGAIN}"
+
+    def _logprobs(self, data: bytes, token_ids: Sequence[int]) -> list[float]:
+        """Those of the prompt's tokens; the first has none, and counts as 0. Raises UserError for any other shape."""
+        try:
+            found = json.loads(data)["choices"][0]["logprobs"]
+            names, logprobs = found["tokens"], found["token_logprobs"]
+            of_prompt = [0.0, *(float(value) for value in logprobs[1 : len(token_ids)])]
+            ids = [int(name.removeprefix(ID)) for name in names[: len(token_ids)] if name.startswith(ID)]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(
+                f"the teacher at {self._url} gave no log-probabilities of its prompt, but {data[:200]!r}. It needs "
+                f"`echo` with `logprobs` in /v1/completions, as vLLM and `slimrl inference` have. {AGAIN}"
+            ) from error
+        if len(of_prompt) != len(token_ids):
+            raise UserError(
+                f"the teacher at {self._url} gave {len(of_prompt)} log-probabilities for {len(token_ids)} tokens, so "
+                f"they cannot be matched: does it know `echo`? {AGAIN}"
+            )
+        if ids and ids != list(token_ids):
+            raise UserError(
+                f"the teacher at {self._url} scored other tokens than it was sent: token ids are changed on the way. "
+                f"{AGAIN}"
+            )
+        return of_prompt
+
+
+def _headers(variable: str) -> dict[str, str]:
+    key = os.environ.get(variable, "").strip()  # files of secrets end with a newline
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"the key in the variable {variable} has characters that no key has.")
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def _httpx() -> Any:
+    try:
+        import httpx  # an extra: only here
+    except ImportError as error:
+        raise UserError(f"a teacher behind HTTP needs httpx: `uv sync --extra judge` ({error}).") from error
+    return httpx

@@ -1,0 +1,363 @@
+"""Teachers of every kind on a tiny model: what they score, how a run goes on without them, and a probe of the gap."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from slimrl.cli import run
+from slimrl.config.load import load
+from slimrl.config.run import RLConfig
+from slimrl.config.teacher import ServerTeacherConfig
+from slimrl.errors import UserError
+from slimrl.launch.local import rl_parts
+from slimrl.launch.pipeline import Parts, make_orchestrator, make_room
+from slimrl.launch.teacher import ModuleTeacher, make_lesson
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.metrics import is_reproducible
+from slimrl.monitor.sinks import read_metrics
+from slimrl.orchestrator.distill import Lesson, as_read
+from slimrl.orchestrator.teacher_server import ServerTeacher
+from slimrl.types import Sample
+from tests.inference.server.conftest import serving
+from tests.tiny import tiny_model_dir
+
+ENVIRONMENT = """
+from slimrl.environments.base import Turn
+from slimrl.types import Task
+
+class Hints:
+    def __init__(self, hint=""):
+        self.hint = hint
+    def tasks(self, split):
+        return [Task(f"{split}/{n}", {"n": n}) for n in range(8)]
+    def environment(self, task):
+        return Episode(self.hint, task.data["n"])
+
+class Episode:
+    def __init__(self, hint, n):
+        self.hint, self.n, self.turns = hint, n, 0
+    async def start(self):
+        return [{"role": "user", "content": f"{self.hint}task {self.n}"}]
+    async def step(self, reply):
+        self.turns += 1
+        if self.turns == 1:
+            return Turn(done=False, messages=[{"role": "user", "content": "and?"}])
+        return Turn(done=True, reward=float(len(reply)) / 10)
+"""
+PURE = ["--trainer.loss.adv_tau", "0", "--trainer.loss.teacher_tau", "1", "--trainer.loss.student_tau", "1"]
+HINT = ["--teacher.env_args", '{hint = "the answer is known to be short. "}']
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("environment") / "hints.py"
+    path.write_text(ENVIRONMENT)
+    return f"{path}:Hints"
+
+
+def flags(model: Path, environment: str, output_dir: Path, *more: str) -> list[str]:
+    settings = {
+        "max_steps": 4,
+        "seq_len": 200,
+        "output_dir": output_dir,
+        "model.name": model,
+        "model.dtype": "float32",
+        "model.device": "cpu",
+        "model.num_threads": 1,
+        "orchestrator.env": f'[{{id="{environment}"}}]',
+        "orchestrator.batch_size": 8,
+        "orchestrator.rollouts_per_example": 4,
+        "orchestrator.sampling.max_tokens": 4,
+        "trainer.optim.lr": 0.003,
+        "eval.num_examples": 4,
+        "ckpt.interval_steps": 1,
+    }
+    return [text for key, value in settings.items() for text in (f"--{key}", str(value))] + list(more)
+
+
+def parts_of(argv: list[str], output_dir: Path) -> Parts:
+    return rl_parts(load(RLConfig, argv, {}).config, output_dir, RunConsole())
+
+
+def reproducible(output_dir: Path) -> list[tuple[int, dict[str, float]]]:
+    lines = read_metrics(output_dir / "metrics.jsonl")
+    return [(step, {k: v for k, v in metrics.items() if is_reproducible(k)}) for step, metrics in lines]
+
+
+def a_sample(token_ids: list[int], trained: list[int]) -> Sample:
+    nothing = (0.0,) * len(token_ids)
+    return Sample(tuple(token_ids), tuple(t in trained for t in range(len(token_ids))), nothing, nothing, 0, 0)
+
+
+SAMPLES = [
+    a_sample([5, 6, 7, 8, 9, 10, 11, 12], [3, 4, 6, 7]),
+    a_sample([5, 6, 7, 8, 20, 10, 11, 13, 14], [3, 4, 6, 7]),
+    a_sample([30, 31], [1]),
+]
+
+
+def naive_scores(model: Path, temperature: float) -> list[list[float]]:
+    module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    scores = []
+    for sample in SAMPLES:
+        with torch.no_grad():
+            logits = module(torch.tensor([sample.token_ids_T])).logits[0] / temperature
+        logprobs = logits.log_softmax(-1)
+        trained = [t for t, mask in enumerate(sample.loss_mask_T) if mask]
+        scores.append([float(logprobs[t - 1, sample.token_ids_T[t]]) for t in trained])
+    return scores
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_weights_of_this_process_score_as_transformers_does(tiny_dir, environment, tmp_path, temperature):
+    parts = parts_of(flags(tiny_dir, environment, tmp_path), tmp_path)
+    for micro_batch_tokens in (4096, 8):
+        teacher = ModuleTeacher(lambda: parts.policy.module, micro_batch_tokens, partial(make_room, parts))
+        for ours, theirs in zip(teacher.score(SAMPLES, temperature), naive_scores(tiny_dir, temperature), strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_a_server_scores_as_the_weights_of_this_process_do(tiny_dir):
+    with serving(tiny_dir) as server:
+        config = ServerTeacherConfig(base_url=f"{server.address}/v1", model="tiny", timeout_s=60.0)
+        scores = ServerTeacher(config).score(SAMPLES, 1.0)
+    for ours, theirs in zip(scores, naive_scores(tiny_dir, 1.0), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_the_same_weights_with_the_same_context_give_no_signal(tiny_dir, environment, tmp_path):
+    parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *PURE), tmp_path)
+    orchestrator = make_orchestrator(parts)
+    orchestrator.lesson = Lesson(
+        ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts)), (), parts.player, 400
+    )
+    batch = orchestrator.collect(0)
+    assert len(batch.samples) == 8
+    assert max(abs(value) for sample in batch.samples for value in sample.advantages_T) < 1e-5
+    assert abs(batch.metrics["distill/reverse_kl"]) < 1e-5
+
+
+def test_the_expected_signal_is_minus_the_kl_of_student_from_teacher(tiny_dir, environment, tmp_path):
+    """By all tokens of the vocabulary, one after the other, in the place of a single sampled token."""
+    parts = parts_of(flags(tiny_dir, environment, tmp_path), tmp_path)
+    teacher = ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts))
+    prompt, opening = (5, 6, 7), (40, 41, 42, 43, 5, 6, 7)
+    samples = [a_sample([*prompt, token], [3]) for token in range(300)]
+    student = torch.tensor(teacher.score(samples, 1.0), dtype=torch.float64)[:, 0]
+    theirs = torch.tensor(teacher.score([as_read(s, opening) for s in samples], 1.0), dtype=torch.float64)[:, 0]
+    expected = float((student.exp() * (theirs - student)).sum())
+    module = AutoModelForCausalLM.from_pretrained(tiny_dir, dtype=torch.float32)
+    with torch.no_grad():
+        log_s, log_t = (module(torch.tensor([ids])).logits[0, -1].log_softmax(-1) for ids in (prompt, opening))
+    assert expected == pytest.approx(-float((log_s.exp() * (log_s - log_t)).sum()), abs=1e-4)
+    assert expected < -0.01
+
+
+@pytest.mark.parametrize("kind", ["policy", "model"])
+def test_a_run_distils_and_resumes_to_the_last_bit(tiny_dir, environment, tmp_path, kind):
+    teacher = ["--teacher.type", kind, *HINT, *PURE]
+    assert run(["rl", *flags(tiny_dir, environment, tmp_path / "whole", *teacher)]) == 0
+    lines = read_metrics(tmp_path / "whole" / "metrics.jsonl")[:4]
+    assert all(metrics["distill/reverse_kl"] != 0 and metrics["rollout/num_trained"] == 8 for _, metrics in lines)
+    (tmp_path / "broken").mkdir()
+    halves = flags(tiny_dir, environment, tmp_path / "broken", *teacher)
+    with crashing_after(tmp_path / "broken", 2):
+        assert run(["rl", *halves]) == 2
+    assert run(["rl", *halves, "--resume"]) == 0
+    assert reproducible(tmp_path / "broken") == reproducible(tmp_path / "whole")
+
+
+@contextmanager
+def crashing_after(output_dir: Path, steps: int) -> Iterator[None]:
+    """Has the teacher fail at that step of the run."""
+    score = ModuleTeacher.score
+
+    def until(self: ModuleTeacher, samples: list[Sample], temperature: float) -> list[list[float]]:
+        if (output_dir / "checkpoints" / f"step_{steps}").exists():
+            raise UserError("the teacher is ill")
+        return score(self, samples, temperature)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ModuleTeacher, "score", until)
+        yield
+
+
+def test_the_teacher_of_a_frozen_start_is_the_warmed_up_model(tiny_dir, tmp_path, environment):
+    env = ["--orchestrator.env", '[{id="reverse-text"}]', "--warmup.max_steps", "2", "--warmup.optim.lr", "0.01"]
+    argv = flags(tiny_dir, environment, tmp_path, *env, "--teacher.type", "model", *PURE, "--max_steps", "1")
+    assert run(["rl", *argv]) == 0
+    metrics = read_metrics(tmp_path / "metrics.jsonl")[0][1]
+    assert abs(metrics["distill/reverse_kl"]) < 1e-5  # of the policy at the first step, which it is a copy of
+
+
+def test_a_teacher_with_another_vocabulary_is_refused(tiny_dir, environment, tmp_path):
+    other = tiny_model_dir(tmp_path, "qwen3", vocab_size=290)
+    parts = parts_of(
+        flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", "--teacher.name", str(other)), tmp_path
+    )
+    with pytest.raises(UserError, match="another vocabulary"):
+        make_lesson(parts, lambda: parts.policy.module)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+@pytest.mark.parametrize(
+    "argv", [["--teacher_gpu_ids", "[0]"], ["--teacher.device", "cuda:1"], ["--teacher.device", "cuda"]]
+)
+def test_a_gpu_that_is_not_there_is_told_by_its_key(tiny_dir, environment, tmp_path, argv):
+    parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *argv), tmp_path)
+    with pytest.raises(UserError, match=rf"{argv[0].lstrip('-')} asks for cuda.*0 CUDA devices"):
+        make_lesson(parts, lambda: parts.policy.module)
+
+
+Answer = Callable[[dict], tuple[int, object]]
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[str]:
+    """A server on this machine that answers every POST so; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, content = answer(body)
+            data = json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def echoed(body: dict, names: Callable[[int], str] = "token_id:{}".format) -> dict:
+    """A right reply: every token of the prompt has log-probability -0.5, and a sampled one follows."""
+    tokens = [*body["prompt"], 7]
+    logprobs = {"tokens": [names(token) for token in tokens], "token_logprobs": [None, *[-0.5] * (len(tokens) - 1)]}
+    return {"choices": [{"logprobs": logprobs}]}
+
+
+def score_at(url: str, timeout_s: float = 5.0) -> list[list[float]]:
+    return ServerTeacher(ServerTeacherConfig(base_url=url, model="m", timeout_s=timeout_s)).score(SAMPLES[:1], 1.0)
+
+
+def test_a_server_is_asked_for_the_log_probabilities_of_token_ids(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # this machine is never asked through one
+    asked = []
+
+    def answer(body):
+        asked.append(body)
+        return 200, echoed(body)
+
+    with answering(answer) as url:
+        assert score_at(url) == [[-0.5] * 4]
+    (body,) = asked
+    assert body["prompt"] == list(SAMPLES[0].token_ids_T)
+    assert (body["echo"], body["max_tokens"], body["model"]) == (True, 1, "m")
+
+
+def test_names_that_are_no_ids_are_not_compared():
+    with answering(lambda body: (200, echoed(body, lambda token: "the same text"))) as url:
+        assert score_at(url) == [[-0.5] * 4]
+
+
+def without_echo(body: dict) -> dict:
+    return {"choices": [{"logprobs": {"tokens": ["token_id:7"], "token_logprobs": [-0.5]}}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (lambda body: (200, {"choices": []}), "gave no log-probabilities"),
+        (lambda body: (200, {"choices": [{"logprobs": None}]}), "gave no log-probabilities"),
+        (lambda body: (200, ["what"]), "gave no log-probabilities"),
+        (lambda body: (200, without_echo(body)), "1 log-probabilities for 8 tokens"),
+        (lambda body: (200, echoed(body | {"prompt": body["prompt"][::-1]})), "other tokens than it was sent"),
+        (lambda body: (404, {"error": "no model m"}), r"no model m.*teacher\.model"),
+        (lambda body: (401, {"error": "who are you"}), "TEACHER_API_KEY"),
+        (lambda body: (400, {"error": "maximum context length is 4"}), r"maximum context.*teacher\.seq_len"),
+    ],
+)
+def test_a_server_that_answers_otherwise_stops_the_run(answer, complaint):
+    with answering(answer) as url, pytest.raises(UserError, match=complaint) as caught:
+        score_at(url)
+    assert "--resume" in str(caught.value)
+
+
+def test_a_busy_server_is_asked_again():
+    tries = []
+
+    def answer(body):
+        tries.append(1)
+        return (503, {}) if len(tries) < 3 else (200, echoed(body))
+
+    with answering(answer) as url:
+        assert score_at(url) == [[-0.5] * 4]
+
+
+def test_a_server_that_is_away_or_slow_is_told_by_the_key_of_the_time():
+    with pytest.raises(UserError, match=r"teacher\.timeout_s = 0\.5 s \(ConnectError.*--resume"):
+        score_at("http://127.0.0.1:9/v1", timeout_s=0.5)
+    released = threading.Event()
+    with answering(lambda body: (released.wait(5), (200, {}))[1]) as url:
+        with pytest.raises(UserError, match=r"teacher\.timeout_s = 0\.3 s"):
+            score_at(url, timeout_s=0.3)
+        released.set()
+
+
+def test_a_run_whose_teacher_dies_goes_on_when_it_is_back(tiny_dir, environment, tmp_path, capsys):
+    def teacher(url: str) -> list[str]:
+        more = ["--teacher.type", "server", "--teacher.base_url", url, "--teacher.model", "tiny"]
+        return [*more, "--teacher.timeout_s", "30", *HINT, *PURE]
+
+    checkpoint, asked_in_vain = tmp_path / "broken" / "checkpoints" / "step_2", []
+
+    def answer(body: dict) -> tuple[int, object]:
+        if checkpoint.exists() and not asked_in_vain:
+            asked_in_vain.append(body)
+            return 404, {"error": "gone"}
+        return 200, echoed(body)
+
+    with answering(answer) as url:
+        assert run(["rl", *flags(tiny_dir, environment, tmp_path / "whole", *teacher(url))]) == 0
+        broken = flags(tiny_dir, environment, tmp_path / "broken", *teacher(url))
+        assert run(["rl", *broken]) == 2
+        assert "--resume" in capsys.readouterr().err and asked_in_vain
+        assert run(["rl", *broken, "--resume"]) == 0
+    assert reproducible(tmp_path / "broken") == reproducible(tmp_path / "whole")
+
+
+def test_the_probe_measures_student_teacher_and_their_distance(tiny_dir, environment, tmp_path):
+    argv = flags(tiny_dir, environment, tmp_path, "--teacher.type", "policy", *HINT)
+    assert run(["probe", *argv]) == 0
+    probe = json.loads((tmp_path / "probe" / "probe.json").read_text())
+    assert set(probe["gaps"]) == {"greedy", "sampled"}
+    gap = probe["gaps"]["greedy"]
+    assert gap["gap"]["mean"] == pytest.approx(gap["teacher"]["mean"] - gap["student"]["mean"])
+    assert gap["gap"]["num"] == 4 and probe["num_rollouts"] == 8
+    assert probe["distance"]["distill/reverse_kl"] != 0
+    assert "gap" in (tmp_path / "probe" / "probe.md").read_text()
+    assert run(["rl", *argv, "--max_steps", "1"]) == 0  # in the same directory, which holds no run yet
+
+
+def test_a_probe_without_a_teacher_is_refused(tiny_dir, environment, tmp_path, capsys):
+    assert run(["probe", *flags(tiny_dir, environment, tmp_path)]) == 2
+    assert "nothing to probe" in capsys.readouterr().err

@@ -1,0 +1,231 @@
+"""Distillation: the formula, the teacher's view of a rollout, and batches with a teacher that is told what to say."""
+
+import math
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from slimrl.config.loss import LossConfig
+from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
+from slimrl.environments.base import Turn
+from slimrl.errors import RolloutError, UserError
+from slimrl.monitor.metrics import lookup
+from slimrl.orchestrator.curriculum import Draw
+from slimrl.orchestrator.distill import (
+    LOWEST_LOGPROB,
+    Lesson,
+    as_read,
+    checked_scores,
+    distilled,
+    distilled_advantage,
+    with_entropy_bonus,
+    with_opening,
+)
+from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.types import Sample, Task
+from tests.environments.scripted import CHAT, LOGPROB, DigitClient, OneTask, Quiz, ScriptedClient, make_player, user
+
+PURE = LossConfig(adv_tau=0.0, teacher_tau=1.0, student_tau=1.0).choices(has_teacher=True)
+# The two-turn rollout of `types.Rollout`.
+TWO_TURNS = Sample(
+    token_ids_T=(5, 6, 7, 8, 9, 5, 10, 7, 11, 9),
+    loss_mask_T=(False,) * 3 + (True,) * 2 + (False,) * 3 + (True,) * 2,
+    logprobs_T=(0.0, 0.0, 0.0, -0.5, -1.0, 0.0, 0.0, 0.0, -1.5, -2.0),
+    advantages_T=(0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, -1.0, -1.0),
+    version=0,
+    group_id=4,
+)
+
+
+@dataclass
+class FixedTeacher:
+    """Gives every token the same score; remembers what it was shown."""
+
+    score_of_each: float = -0.25
+    seen: list[Sample] = field(default_factory=list)
+    temperatures: list[float] = field(default_factory=list)
+
+    def score(self, samples, temperature):
+        self.seen += samples
+        self.temperatures.append(temperature)
+        return [[self.score_of_each] * sum(sample.loss_mask_T) for sample in samples]
+
+
+def test_defaults_are_a_half_with_a_teacher_and_the_reward_alone_without():
+    with_one, without = LossConfig().choices(has_teacher=True), LossConfig().choices()
+    assert (with_one.adv_tau, with_one.teacher_tau, with_one.student_tau) == (0.5, 0.5, 0.5)
+    assert (without.adv_tau, without.teacher_tau, without.student_tau) == (1.0, 0.0, 0.0)
+
+
+def test_every_token_gets_the_formulas_value():
+    choices = LossConfig(adv_tau=2.0, teacher_tau=0.5, student_tau=0.25).choices(has_teacher=True)
+    taught = distilled(TWO_TURNS, [-0.1, -0.2, -0.3, -0.4], choices)
+    expected = [2 - 0.05 + 0.125, 2 - 0.1 + 0.25, -2 - 0.15 + 0.375, -2 - 0.2 + 0.5]
+    assert [taught.advantages_T[t] for t in (3, 4, 8, 9)] == pytest.approx(expected)
+    assert {taught.advantages_T[t] for t in (0, 1, 2, 5, 6, 7)} == {0.0}
+    assert replace(taught, advantages_T=TWO_TURNS.advantages_T) == TWO_TURNS
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.5, 0.3])
+def test_a_teacher_that_agrees_gives_exactly_no_signal(tau):
+    choices = LossConfig(adv_tau=0.0, teacher_tau=tau, student_tau=tau).choices(has_teacher=True)
+    taught = distilled(TWO_TURNS, [-0.5, -1.0, -1.5, -2.0], choices)
+    assert set(taught.advantages_T) == {0.0}
+
+
+def test_expectation_under_the_student_is_minus_the_reverse_kl():
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = (torch.randn(7, generator=generator, dtype=torch.float64).log_softmax(0) for _ in range(2))
+    signal = [distilled_advantage(3.0, float(t), float(s), PURE) for s, t in zip(student, teacher, strict=True)]
+    kl = float((student.exp() * (student - teacher)).sum())
+    assert math.fsum(p * a for p, a in zip(student.exp().tolist(), signal, strict=True)) == pytest.approx(-kl)
+
+
+def test_the_policy_gradient_of_the_signal_is_that_of_minus_the_reverse_kl():
+    generator = torch.Generator().manual_seed(1)
+    logits, other = (torch.randn(7, generator=generator, dtype=torch.float64) for _ in range(2))
+    logits.requires_grad_()
+    student, teacher = logits.log_softmax(0), other.log_softmax(0)
+    (kl,) = torch.autograd.grad((student.exp() * (student - teacher)).sum(), logits, retain_graph=True)
+    pairs = zip(student.tolist(), teacher.tolist(), strict=True)
+    signal = torch.tensor([distilled_advantage(0.0, t, s, PURE) for s, t in pairs], dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((student.exp().detach() * signal * student).sum(), logits)
+    torch.testing.assert_close(gradient, -kl)
+
+
+def test_student_tau_alone_is_an_entropy_bonus():
+    choices = LossConfig(student_tau=0.1).choices()
+    advantages = with_entropy_bonus(TWO_TURNS, choices).advantages_T
+    assert [advantages[t] for t in (3, 4, 8, 9)] == pytest.approx([1.05, 1.1, -0.85, -0.8])
+    assert with_entropy_bonus(TWO_TURNS, LossConfig().choices()) is TWO_TURNS
+
+
+@pytest.mark.parametrize("opening", [(70,), (5, 6, 7), (70, 71, 72, 73, 74)])
+def test_the_teacher_reads_the_sampled_tokens_behind_its_own_opening(opening):
+    read = as_read(TWO_TURNS, opening)
+    assert read.token_ids_T == (*opening, 8, 9, 5, 10, 7, 11, 9)
+    trained = [t for t, mask in enumerate(read.loss_mask_T) if mask]
+    assert trained == [len(opening) + n for n in (0, 1, 5, 6)]
+    assert [read.token_ids_T[t] for t in trained] == [8, 9, 11, 9]
+    assert read.group_id == TWO_TURNS.group_id
+
+
+def test_without_a_context_of_its_own_it_reads_what_the_student_read():
+    assert with_opening(TWO_TURNS.token_ids_T, TWO_TURNS.loss_mask_T, None) == (
+        TWO_TURNS.token_ids_T,
+        TWO_TURNS.loss_mask_T,
+    )
+
+
+@pytest.mark.parametrize(
+    ("scores", "complaint"),
+    [
+        ([-0.1] * 3, "3 scores for a rollout of 4"),
+        ([-0.1] * 5, "5 scores for a rollout of 4"),
+        ([-0.1, math.nan, -0.1, -0.1], "gave nan for a log-probability"),
+        ([-0.1, 0.5, -0.1, -0.1], "gave 0.5 for a log-probability"),
+    ],
+)
+def test_scores_that_cannot_be_are_refused(scores, complaint):
+    with pytest.raises(UserError, match=complaint):
+        checked_scores([scores], [TWO_TURNS])
+
+
+def test_a_token_that_the_teacher_forbids_has_a_finite_score():
+    assert checked_scores([[-math.inf, -1.0, 0.0, -2.0]], [TWO_TURNS]) == [[LOWEST_LOGPROB, -1.0, 0.0, -2.0]]
+
+
+class Digits:
+    """Reward 0.3 whatever is said; `hint` is read before the question."""
+
+    def __init__(self, hint: str = "", fails: bool = False) -> None:
+        self._hint, self._fails = hint, fails
+
+    async def start(self):
+        if self._fails:
+            raise KeyError("no such document")
+        return [user(f"{self._hint}say a digit")]
+
+    async def step(self, reply):
+        return Turn(done=True, reward=0.3)
+
+
+def collected(teacher, loss, hint="read this first: ", fails=(), seq_len=400, hinted=True):
+    """A batch of rollouts that all earn the same, with a teacher whose environments have the hint."""
+    config = OrchestratorConfig(
+        env=[EnvConfig(id="digits")],
+        batch_size=12,
+        rollouts_per_example=4,
+        sampling=SamplingConfig(max_tokens=8, temperature=0.9),
+    )
+    player, records = make_player(DigitClient()), []
+    tasksets = [OneTask(lambda task: Digits(), num_tasks=9)]
+    orchestrator = Orchestrator(tasksets, player, config, loss, 0, lambda step, found: records.extend(found))
+    theirs = OneTask(lambda task: Digits(hint, task.data["number"] in fails), num_tasks=9)
+    orchestrator.lesson = Lesson(teacher, [theirs] if hinted else (), player, seq_len)
+    return orchestrator.collect(0), records
+
+
+def test_with_a_teacher_equal_rewards_are_a_signal():
+    teacher = FixedTeacher(-0.25)
+    batch, _ = collected(teacher, LossConfig().choices(has_teacher=True))
+    assert len(batch.samples) == 12
+    assert batch.metrics["reward/zero_signal_groups"] == 0.0
+    for sample in batch.samples:
+        values = {a for a, mask in zip(sample.advantages_T, sample.loss_mask_T, strict=True) if mask}
+        assert values == {0.5 * -0.25 - 0.5 * LOGPROB}
+    assert batch.metrics["distill/teacher_logprob"] == -0.25
+    assert batch.metrics["distill/student_logprob"] == LOGPROB
+    assert batch.metrics["distill/reverse_kl"] == LOGPROB + 0.25
+    assert teacher.temperatures == [0.9]  # that of the sampling
+    for name in batch.metrics:
+        lookup(name)
+
+
+def test_the_teacher_is_shown_its_own_opening_and_the_same_tokens():
+    teacher = FixedTeacher()
+    batch, _ = collected(teacher, PURE)
+    opening = CHAT.opening([user("read this first: say a digit")])
+    for read, sample in zip(teacher.seen, batch.samples, strict=True):
+        assert read.token_ids_T == (*opening, *sample.token_ids_T[-2:])
+        assert read.group_id == sample.group_id
+
+
+def test_a_teacher_without_context_of_its_own_is_shown_the_rollouts():
+    teacher = FixedTeacher()
+    batch, _ = collected(teacher, PURE, hinted=False)
+    assert [read.token_ids_T for read in teacher.seen] == [sample.token_ids_T for sample in batch.samples]
+
+
+def test_where_nothing_but_the_reward_counts_equal_rewards_are_dropped():
+    teacher = FixedTeacher()
+    choices = LossConfig(adv_tau=1.0, teacher_tau=0.0, student_tau=0.0).choices(has_teacher=True)
+    batch, _ = collected(teacher, choices)
+    assert batch.samples == () and teacher.seen == []
+    assert batch.metrics["drop/zero_signal"] == batch.metrics["rollout/num"]
+
+
+def test_rollouts_that_the_teacher_cannot_begin_are_dropped_and_replaced():
+    batch, records = collected(FixedTeacher(), PURE, fails=(0, 1, 2, 3))
+    assert len(batch.samples) == 12
+    dropped = batch.metrics["drop/environment_error"]
+    assert dropped > 0
+    assert batch.metrics["rollout/num"] == batch.metrics["rollout/num_trained"] + dropped
+    failed = [record.rollout for record in records if record.rollout.failure]
+    assert {rollout.failure_detail for rollout in failed} == {"the teacher's environment: KeyError: 'no such document'"}
+
+
+def test_a_context_that_is_too_long_is_told_by_its_key():
+    with pytest.raises(UserError, match=r"teacher_prompt_too_long.*tokens.*teacher\.seq_len is 30"):
+        collected(FixedTeacher(), PURE, hint="x" * 100, seq_len=30)
+
+
+def test_several_turns_and_environments_keep_their_own_openings():
+    player = make_player(ScriptedClient([[40], [41]]))
+    tasksets = [OneTask(lambda task: Digits("a")), OneTask(lambda task: Digits("bb", fails=True)), OneTask(Quiz)]
+    draws = [Draw(n, env, tasksets[env], Task("t", {})) for n, env in enumerate((2, 0, 1, 0))]
+    first, second, third, fourth = Lesson(FixedTeacher(), tasksets, player, 400).openings(draws)
+    assert first == tuple(CHAT.opening([user("q")]))
+    assert second == fourth == tuple(CHAT.opening([user("asay a digit")]))
+    assert isinstance(third, RolloutError) and third.reason == "environment_error"
