@@ -65,9 +65,10 @@ def gspo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     """As `clip`, with the ratio of the whole sequence, s = exp(mean(new - old)): each token's ratio is
     sg(s) exp(new - sg(new)), so that all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
     num_sequences = int(tokens.sequence_N.max()) + 1 if tokens.sequence_N.numel() else 0
-    sums = tokens.new_N.new_zeros(num_sequences).index_add(0, tokens.sequence_N, (tokens.new_N - tokens.old_N).detach())
+    difference_N = (tokens.new_N - tokens.old_N).detach().double()  # tens of thousands are added one after the other
+    sums = difference_N.new_zeros(num_sequences).index_add(0, tokens.sequence_N, difference_N)
     counts = tokens.sequence_N.bincount(minlength=num_sequences).clamp_min(1)
-    mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)[tokens.sequence_N]
+    mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).to(tokens.new_N.dtype)[tokens.sequence_N]
     rho_N = mean_N.exp() * (tokens.new_N - tokens.new_N.detach()).exp()
     return _clipped(rho_N, tokens.advantage_N, choices)
 
