@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import algorithms
 import decode
+import losses_vs_trl
 import multi_turn
 import prefill
 import retrieval
 import rl_step
 import scaling
 import server
+import staleness
 import train_step
 from harness import HERE, RESULTS
 
@@ -34,6 +37,9 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "retrieval.json": retrieval.table,
     "scaling.json": lambda content: f"{scaling.table(content)}\n\n![Cost of a step](results/scaling.png)",
     "server.json": server.table,
+    "losses_vs_trl.json": losses_vs_trl.table,
+    "algorithms.json": algorithms.table,
+    "staleness.json": staleness.table,
 }
 PLACE = re.compile(r"<!-- (\w+\.json) -->\n.*?<!-- end -->", re.DOTALL)
 

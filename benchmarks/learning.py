@@ -1,0 +1,283 @@
+"""What the comparisons of algorithms share: one task, one starting point, equal sampling, and what came of each run.
+
+Every run is reinforcement learning on reverse_text from the same weights, made once by a short supervised warm-up. Each
+step samples the same number of rollouts: groups without a signal are not replaced (`orchestrator.resample_factor = 1`),
+so an algorithm that can use fewer of them learns from fewer. Learning rate and schedule are the same for all.
+"""
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from harness import markdown_table, median
+from lora import flags, warm_up
+from slimrl.config.load import load
+from slimrl.config.run import RLConfig
+from slimrl.config.write import FILE_NAME
+from slimrl.monitor.plots import smooth
+from slimrl.monitor.rollouts import read_rollouts
+from slimrl.monitor.sinks import read_metrics
+from slimrl.monitor.stats import estimate_mean
+
+ROOT = Path(__file__).parents[1]
+RECIPE = str(ROOT / "examples" / "reverse_text" / "rl.toml")
+MODES = ("greedy", "sampled")
+WINDOW = 5  # training steps whose mean reward has to reach the threshold
+STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}  # two-sided 95%
+TABLE_HEAD = (
+    "",
+    "held-out reward, greedy (95%: questions; seeds)",
+    "sampled (95%: questions; seeds)",
+    "steps to {threshold:g}",
+    "trained tokens",
+    "mismatch KL",
+    "train s a step",
+    "minutes",
+)
+BLUE, FAINT = "#0072B2", "#BBBBBB"
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """A name for the table, and the settings that make it."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def slug(self) -> str:
+        return self.name.replace(" ", "_").replace(",", "")
+
+
+def common_arguments(description: str, output: Path) -> argparse.ArgumentParser:
+    """The options of both comparisons."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m", help="model, as slimrl's model.name")
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--weights", type=Path, help="where all runs begin; made by a warm-up if it is not given")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=25, help="training steps of each run")
+    parser.add_argument("--lr", type=float, default=2e-5, help="of every run; the recipe's by default")
+    parser.add_argument("--examples", type=int, default=200, help="held-out questions")
+    parser.add_argument("--threshold", type=float, default=0.7, help="training reward that is to be reached")
+    parser.add_argument("--runs", type=Path, default=Path("outputs/algorithms"), help="where the runs go")
+    parser.add_argument("--output", type=Path, default=output)
+    parser.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="flags for every run, to the end")
+    return parser
+
+
+def starting_weights(arguments: argparse.Namespace) -> Path:
+    """The weights that every run begins from."""
+    weights: Path = arguments.weights or warm_up(arguments)
+    return weights
+
+
+def run_settings(algorithm: Algorithm, weights: Path, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a run sets beyond the recipe."""
+    return {
+        "seed": seed,
+        "max_steps": arguments.steps,
+        "model.name": weights,
+        "model.dtype": arguments.dtype,
+        "warmup.max_steps": 0,
+        "orchestrator.resample_factor": 1,
+        "trainer.optim.lr": arguments.lr,
+        "eval.num_examples": arguments.examples,
+        "ckpt.interval_steps": 0,
+        "ckpt.keep": 1,
+        **algorithm.settings,
+    }
+
+
+def train(algorithm: Algorithm, weights: Path, seed: int, arguments: argparse.Namespace) -> Path:
+    """One run of the `rl` command, to its end."""
+    run: Path = arguments.runs / f"{algorithm.slug}_seed_{seed}"
+    settings = {"output_dir": run} | run_settings(algorithm, weights, seed, arguments)
+    finish(run, [sys.executable, "-m", "slimrl", "rl"], ["@", RECIPE, *flags(settings), *arguments.more])
+    return run
+
+
+def finish(run: Path, command: Sequence[str], argv: Sequence[str]) -> None:
+    """Have the directory hold a finished run of these settings: one that does is left as it is, another begins anew.
+    Of dozens of runs nobody needs 2 GB of weights each; what they scored is kept."""
+    if (run / "summary.json").exists():
+        made, asked = (load(RLConfig, words, {}).config for words in (["@", str(run / FILE_NAME)], argv))
+        if made.model_copy(update={"output_dir": asked.output_dir}) != asked:
+            sys.exit(f"{run} was made with other settings. Delete it, or give `--runs` another directory.")
+        return
+    shutil.rmtree(run, ignore_errors=True)
+    subprocess.run([*command, *argv], check=True)
+    for name in ("weights", "checkpoints"):
+        shutil.rmtree(run / name, ignore_errors=True)
+
+
+def outcome(run: Path, seed: int, threshold: float) -> dict[str, Any]:
+    """What a finished run led to, and what it cost."""
+    stages = {stage: json.loads((run / "held_out" / f"{stage}.json").read_text()) for stage in ("start", "final")}
+    summary = json.loads((run / "summary.json").read_text())
+    lines = [line for _, line in read_metrics(run / "metrics.jsonl") if "reward/mean" in line]
+    curve = [round(line["reward/mean"], 4) for line in lines]
+    trained = [line for line in lines if "loss/tokens" in line]  # a step without any signal changes nothing
+    return {
+        "seed": seed,
+        **{f"{stage}_{mode}": found["held_out"][mode] for stage, found in stages.items() for mode in MODES},
+        "curve": curve,
+        "steps_to_threshold": steps_to(curve, threshold),
+        "tokens_sampled": int(sum(line["rollout/tokens_sampled"] for line in lines)),
+        "tokens_trained": int(sum(line["loss/tokens"] for line in trained)),
+        "mismatch_kl": median((line["guard/mismatch_kl"] for line in trained), digits=5),
+        "clipped": median((line["loss/clipped"] for line in trained), digits=4),
+        "train_s": median(line["time/train_s"] for line in trained),
+        "step_s": median(line["time/step_s"] for line in lines),
+        "minutes": round(summary["duration_s"] / 60, 2),
+    }
+
+
+def steps_to(curve: Sequence[float], threshold: float) -> int | None:
+    """Steps after which the mean reward of the last `WINDOW` is at the threshold for the first time; None if never."""
+    for end in range(WINDOW, len(curve) + 1):
+        if statistics.fmean(curve[end - WINDOW : end]) >= threshold:
+            return end
+    return None
+
+
+def summarised(runs: Mapping[int, Path], threshold: float) -> dict[str, Any]:
+    """The seeds of one algorithm together."""
+    outcomes = [outcome(run, seed, threshold) for seed, run in runs.items()]
+    return {
+        **{mode: held_out(outcomes, [*runs.values()], mode) for mode in MODES},
+        "steps_to_threshold": [found["steps_to_threshold"] for found in outcomes],
+        **{
+            key: median((found[key] for found in outcomes), digits=5)
+            for key in ("tokens_sampled", "tokens_trained", "mismatch_kl", "clipped", "train_s", "step_s", "minutes")
+        },
+        "runs": outcomes,
+    }
+
+
+def held_out(outcomes: Sequence[Mapping[str, Any]], runs: Sequence[Path], mode: str) -> dict[str, float | None]:
+    """The mean of all seeds' final rewards. Over the questions: the interval for other questions, with these seeds.
+    Over the seeds: the interval for other seeds, with these questions (Student's t)."""
+    means = [found[f"final_{mode}"]["mean"] for found in outcomes]
+    rewards_SQ = [
+        {record.rollout.task_id: record.rollout.reward for record in read_rollouts(run / "held_out" / name)}
+        for run in runs
+        for name in (f"final_{mode}.jsonl",)
+    ]
+    questions = [statistics.fmean(rewards[task] for rewards in rewards_SQ) for task in rewards_SQ[0]]
+    over_questions = estimate_mean(questions)
+    seeds_low, seeds_high = student_interval(means)
+    return {
+        "mean": statistics.fmean(means),
+        "questions_low": _known(over_questions.low),
+        "questions_high": _known(over_questions.high),
+        "seeds_low": _known(seeds_low),
+        "seeds_high": _known(seeds_high),
+    }
+
+
+def student_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95% for the mean of a few independent values that are about normal; nan for one value or more than ten."""
+    if len(values) - 1 not in STUDENT_T:
+        return math.nan, math.nan
+    half = STUDENT_T[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
+    mean = statistics.fmean(values)
+    return mean - half, mean + half
+
+
+def _known(value: float) -> float | None:
+    """JSON has no nan."""
+    return None if math.isnan(value) else round(value, 4)
+
+
+def table(content: Mapping[str, Any]) -> str:
+    """A line for each algorithm, best sampled reward first."""
+    summary: Mapping[str, Any] = content["summary"]
+    head = [text.format(threshold=content["recipe"]["threshold"]) for text in TABLE_HEAD]
+    rows = [
+        (
+            name,
+            *(_reward(row[mode]) for mode in MODES),
+            _steps(row["steps_to_threshold"]),
+            f"{row['tokens_trained']:,.0f}",
+            f"{row['mismatch_kl']:.2g}",
+            f"{row['train_s']:.2f}",
+            f"{row['minutes']:.1f}",
+        )
+        for name, row in sorted(summary.items(), key=lambda item: -item[1]["sampled"]["mean"])
+    ]
+    start = content["recipe"]["start"]
+    begins = ", ".join(f"{start[mode]['mean']:.3f} {mode}" for mode in MODES)
+    return f"All begin at {begins}.\n\n{markdown_table(head, rows)}"
+
+
+def _reward(row: Mapping[str, Any]) -> str:
+    return f"{row['mean']:.3f} ({_interval(row, 'questions')}; {_interval(row, 'seeds')})"
+
+
+def _interval(row: Mapping[str, Any], over: str) -> str:
+    low, high = row[f"{over}_low"], row[f"{over}_high"]
+    return "none" if low is None else f"{low:.3f} to {high:.3f}"
+
+
+def _steps(found: Sequence[int | None]) -> str:
+    return ", ".join("never" if steps is None else str(steps) for steps in found)
+
+
+def recipe(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What all runs have in common, and where they began."""
+    first = next(iter(summary.values()))["runs"][0]
+    return {
+        "file": str(Path(RECIPE).relative_to(ROOT)),
+        **{key: vars(arguments)[key] for key in ("model", "dtype", "seeds", "steps", "lr", "examples", "threshold")},
+        "more": arguments.more,
+        "start": {mode: first[f"start_{mode}"] for mode in MODES},
+    }
+
+
+def draw(summary: Mapping[str, Any], path: Path, title: str) -> None:
+    """A small picture for each algorithm: its training reward, mean and range of the seeds, on the means of all."""
+    columns = 4
+    rows = math.ceil(len(summary) / columns)
+    figure = Figure(figsize=(3.0 * columns, 2.2 * rows + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    curves = {name: _curves(row) for name, row in summary.items()}
+    cells = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
+    for axes, (name, curves_SR) in zip(cells, curves.items(), strict=False):
+        _draw_one(axes, name, curves_SR, list(curves.values()))
+    for unused in cells[len(curves) :]:
+        unused.set_axis_off()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def _draw_one(axes: Axes, name: str, curves_SR: np.ndarray, everyone: Sequence[np.ndarray]) -> None:
+    for other in everyone:
+        axes.plot(other.mean(axis=0), color=FAINT, linewidth=0.7)
+    steps = np.arange(curves_SR.shape[1])
+    axes.fill_between(steps, curves_SR.min(axis=0), curves_SR.max(axis=0), color=BLUE, alpha=0.2, linewidth=0)
+    axes.plot(steps, curves_SR.mean(axis=0), color=BLUE, linewidth=1.8)
+    axes.set_title(name, loc="left", fontsize=9.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=7.5)
+    axes.set_xlabel("step", fontsize=8)
+
+
+def _curves(row: Mapping[str, Any]) -> np.ndarray:
+    """The seeds' training rewards, smoothed, (S, R); cut to the shortest."""
+    curves = [smooth(np.array(run["curve"])) for run in row["runs"]]
+    return np.array([curve[: min(map(len, curves))] for curve in curves])

@@ -1,0 +1,160 @@
+"""Which losses survive stale data: rollouts sampled from weights that are 0, 2 or 8 versions behind those they train.
+
+    python benchmarks/staleness.py
+
+As `algorithms.py`, with the same weights to begin from, rollouts, seeds and table. slimrl itself trains on what the
+present weights sampled; here, copies of past weights are put into the module while a batch is collected and the present
+ones are put back before the step (`Stale`). The first steps cannot be that far behind, and are as far as they can be.
+Runs that are 0 behind are those of `algorithms.py`, and are taken from its directory if they are there.
+"""
+
+import argparse
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from harness import RESULTS, machine_facts, write_result
+from learning import (
+    RECIPE,
+    Algorithm,
+    common_arguments,
+    finish,
+    recipe,
+    run_settings,
+    starting_weights,
+    summarised,
+    table,
+    train,
+)
+from lora import flags
+from slimrl.config.load import Resolved, load
+from slimrl.config.run import RLConfig
+from slimrl.launch.local import rl_parts
+from slimrl.launch.pipeline import make_orchestrator, report, train_rl
+from slimrl.launch.run_dir import METRICS, open_training_dir
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.sinks import JsonlSink, Monitor
+from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.trainer.state import start
+from slimrl.transport.base import Batch
+
+BEHIND = (0, 2, 8)
+LOSSES = (
+    *(Algorithm(name, {"trainer.loss.type": name}) for name in ("aipo", "grpo", "dapo", "gspo", "cispo", "rloo")),
+    Algorithm("rloo weighed", {"trainer.loss.type": "rloo", "trainer.loss.max_weight": 2.0}),
+)
+Weights = dict[str, Tensor]
+
+
+class PastWeights:
+    """Copies of a module's weights: those of the present version and of up to `behind` before it."""
+
+    def __init__(self, module: nn.Module, behind: int) -> None:
+        self._module = module
+        self._copies: deque[tuple[int, Weights]] = deque(maxlen=behind + 1)
+
+    def remember(self, version: int) -> None:
+        """The module's weights are this version."""
+        copies = {name: parameter.detach().clone() for name, parameter in self._module.named_parameters()}
+        self._copies.append((version, copies))
+
+    def put_oldest(self) -> int:
+        """Give the module the oldest weights that are kept; returns their version."""
+        return self._put(0)
+
+    def put_newest(self) -> int:
+        """Give it back those of the present, to the last bit: with half of the optimizer's masters in them."""
+        return self._put(-1)
+
+    @torch.no_grad()
+    def _put(self, index: int) -> int:
+        version, copies = self._copies[index]
+        for name, parameter in self._module.named_parameters():
+            parameter.copy_(copies[name])
+        return version
+
+
+class Stale:
+    """In an orchestrator's place: collects each batch with weights from `behind` versions ago."""
+
+    def __init__(
+        self, orchestrator: Orchestrator, module: nn.Module, publish: Callable[[int], None], behind: int
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._past = PastWeights(module, behind)
+        self._publish = publish
+
+    @property
+    def position(self) -> int:
+        return self._orchestrator.position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._orchestrator.position = position
+
+    def collect(self, step: int) -> Batch:
+        """The batch of this step, sampled from older weights than those that are there before and after."""
+        self._past.remember(step)
+        self._publish(self._past.put_oldest())
+        try:
+            return self._orchestrator.collect(step)
+        finally:
+            self._publish(self._past.put_newest())
+
+
+def run_stale(resolved: Resolved[RLConfig], behind: int) -> None:
+    """The `rl` command without warm-up and resuming, on stale rollouts."""
+    began, config, console = time.monotonic(), resolved.config, RunConsole()
+    output_dir = open_training_dir(resolved, Path(config.output_dir), False, console.note)
+    parts = rl_parts(config, output_dir, console)
+    orchestrator: Any = Stale(make_orchestrator(parts), parts.policy.module, parts.engine.publish, behind)
+    first, before = parts.held_out.measure("start", "before RL")
+    state = start(parts.policy, config.trainer.optim, output_dir, False)
+    with Monitor([JsonlSink(output_dir / METRICS), console.steps(config.max_steps)]) as monitor:
+        train_rl(parts, orchestrator, state, monitor, before)
+        last, metrics = parts.held_out.measure("final", "after RL")
+        monitor.log(config.max_steps, metrics)
+    report(parts, [first, last], time.monotonic() - began)
+
+
+def train_stale(algorithm: Algorithm, behind: int, weights: Path, seed: int, arguments: argparse.Namespace) -> Path:
+    """One run, in a process of its own."""
+    if not behind:
+        return train(algorithm, weights, seed, arguments)
+    run: Path = arguments.runs / f"{algorithm.slug}_behind_{behind}_seed_{seed}"
+    settings = {"output_dir": run} | run_settings(algorithm, weights, seed, arguments)
+    argv = ["@", RECIPE, *flags(settings), *arguments.more]
+    finish(run, [sys.executable, __file__, "--one", str(behind)], argv)
+    return run
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--one"]:  # a run, for the process below
+        run_stale(load(RLConfig, sys.argv[3:], {}), int(sys.argv[2]))
+        return
+    parser = common_arguments(__doc__ or "", RESULTS / "staleness.json")
+    parser.add_argument("--behind", type=int, nargs="+", default=BEHIND, help="versions")
+    arguments = parser.parse_args()
+    facts = machine_facts()
+    weights = starting_weights(arguments)
+    runs: dict[str, dict[int, Path]] = {}
+    for seed in arguments.seeds:
+        for behind in arguments.behind:
+            for algorithm in LOSSES:
+                run = train_stale(algorithm, behind, weights, seed, arguments)
+                runs.setdefault(f"{algorithm.name}, {behind} behind", {})[seed] = run
+    summary = {name: summarised(found, arguments.threshold) for name, found in runs.items()}
+    content = {"recipe": recipe(arguments, summary), "summary": summary}
+    print(f"\n{table(content)}")
+    private = {str(arguments.runs): "outputs/algorithms", str(arguments.weights): "WEIGHTS"}
+    write_result(arguments.output, facts, content, private)
+
+
+if __name__ == "__main__":
+    main()
