@@ -341,7 +341,6 @@ class EvalRunConfig(CommandConfig):
 
 COMMANDS: dict[str, type[CommandConfig]] = {
     "rl": RLConfig,
-    "probe": ProbeConfig,
     "sft": SFTConfig,
     "trainer": TrainerOnlyConfig,
     "eval": EvalRunConfig,

@@ -27,7 +27,7 @@ class NoTeacherConfig(Config):
     """No teacher: the reward alone."""
 
     type: Literal["none"] = "none"
-    """The reward alone."""
+    """`none`, the default: the reward alone."""
 
 
 class PolicyTeacherConfig(TeacherConfig):

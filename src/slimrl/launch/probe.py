@@ -27,6 +27,7 @@ from slimrl.launch.teacher import load_teacher, make_lesson, teacher_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.files import replace_file
 from slimrl.monitor.stats import Estimate, paired_difference
+from slimrl.orchestrator.teacher_server import ServerTeacher
 from slimrl.types import Metrics, SamplingParams
 
 DIRECTORY = "probe"
@@ -44,8 +45,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was found. `distance` are the `distill/` metrics of `num_rollouts` rollouts of the student; there are no
-    `gaps` where the teacher cannot be played."""
+    """What was found. `distance` are the `distill/` metrics of `num_rollouts` rollouts of the student."""
 
     gaps: dict[str, Gap]
     distance: Metrics
@@ -62,8 +62,6 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
     console.show(for_terminal(table, console.is_live))
     replace_file(output_dir / "probe.json", [json.dumps(_plain(asdict(probe)), indent=1, allow_nan=False).encode()])
     replace_file(output_dir / "probe.md", [as_markdown(table).encode()])
-    if not probe.gaps:
-        console.note("a teacher behind HTTP is not played here: evaluate it where it runs, with teacher.env_args")
     console.note(f"{time.monotonic() - began:.0f} s; probe.json, probe.md and every rollout: {output_dir}")
     return 0
 
@@ -75,12 +73,9 @@ def measure(parts: Parts) -> Probe:
     student = _evaluations(parts, parts.held_out, STUDENT)
     distance = orchestrator.collect(0).metrics
     make_room(parts)
-    gaps: dict[str, Gap] = {}
-    if not isinstance(parts.config.teacher, ServerTeacherConfig):
-        teacher = _evaluations(parts, _teacher_held_out(parts), TEACHER)
-        gaps = {mode: _gap(student[mode], teacher[mode]) for mode in student}
+    teacher = _evaluations(parts, _teacher_held_out(parts), TEACHER)
     return Probe(
-        gaps,
+        {mode: _gap(student[mode], teacher[mode]) for mode in student},
         {name: value for name, value in distance.items() if name.startswith("distill/")},
         int(distance["rollout/num_trained"]),
     )
@@ -106,8 +101,10 @@ def _teacher_held_out(parts: Parts) -> HeldOut:
 
     @cache
     def player() -> Player:
-        policy = load_teacher(parts) if isinstance(teacher, ModelTeacherConfig) else parts.policy
         limits = replace(parts.player.limits, seq_len=teacher.seq_len)
+        if isinstance(teacher, ServerTeacherConfig):
+            return Player(ServerTeacher(teacher), parts.player.chat, limits, teacher.num_concurrent)
+        policy = load_teacher(parts) if isinstance(teacher, ModelTeacherConfig) else parts.policy
         return player_of(policy, config.inference, limits)[1]
 
     return HeldOut(plan, lambda: contestant_of(player()), parts.output_dir, parts.console)

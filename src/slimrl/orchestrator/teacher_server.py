@@ -14,14 +14,16 @@ from urllib.parse import urlsplit
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.environments.judge_server import BUSY, PASSING, backoff_s, is_this_machine
 from slimrl.errors import UserError
-from slimrl.types import Sample
+from slimrl.inference.client import Completion
+from slimrl.inference.scheduler import FinishReason
+from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
 ID = "token_id:"
 
 
 class ServerTeacher:
-    """Asks about the samples of a step, `num_concurrent` at once."""
+    """Asks about the samples of a step, `num_concurrent` at once; `sample` lets the teacher play, for the probe."""
 
     def __init__(self, config: ServerTeacherConfig) -> None:
         self._config, self._httpx = config, _httpx()
@@ -66,6 +68,31 @@ class ServerTeacher:
         }
         logprobs = self._logprobs(await self._ask(client, body, len(token_ids)), token_ids)
         return [logprobs[t] for t, trained in enumerate(sample.loss_mask_T) if trained]
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        """See `inference.client.Client`: what the teacher itself says. Its log-probabilities are nobody's business."""
+        body = {
+            "model": self._config.model,
+            "prompt": prompt,
+            "max_tokens": params.max_tokens,
+            "temperature": params.temperature,
+            "seed": params.seed,
+            "stop": list(params.stop),
+            "include_stop_str_in_output": True,
+            "return_token_ids": True,
+        }
+        async with self._client() as client:
+            data = await self._ask(client, body, len(prompt))
+        try:
+            choice = json.loads(data)["choices"][0]
+            token_ids, reason = tuple(map(int, choice["token_ids"])), choice["finish_reason"]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(
+                f"the teacher at {self._url} does not tell the ids of its tokens, but {data[:200]!r}. It needs "
+                "`return_token_ids` in /v1/completions, as vLLM and `slimrl inference` have."
+            ) from error
+        finish: FinishReason = "length" if reason == "length" else "stop"
+        return Completion(token_ids, (0.0,) * len(token_ids), (0,) * len(token_ids), finish)
 
     async def _ask(self, client: Any, body: dict[str, Any], length: int) -> bytes:
         """The body of a good reply; a server that is away or busy is asked again until the time is over."""
