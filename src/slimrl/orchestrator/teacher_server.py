@@ -86,6 +86,8 @@ class ServerTeacher:
         try:
             choice = json.loads(data)["choices"][0]
             token_ids, reason = tuple(map(int, choice["token_ids"])), choice["finish_reason"]
+            if not token_ids:
+                raise LookupError("a turn has at least the token that ends it")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"the teacher at {self._url} does not tell the ids of its tokens, but {data[:200]!r}. It needs "
