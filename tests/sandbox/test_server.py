@@ -22,7 +22,7 @@ from slimrl.sandbox.__main__ import main
 from slimrl.sandbox.base import Call, Execution, Limits
 from slimrl.sandbox.client import HttpSandbox
 from slimrl.sandbox.local import BubblewrapSandbox
-from slimrl.sandbox.server import MAX_BODY_BYTES, make_app, serve
+from slimrl.sandbox.server import KEEP_ALIVE_S, MAX_BODY_BYTES, make_app, serve
 from tests.sandbox.conftest import TOOLS
 
 TOKEN = "a-token"
@@ -228,3 +228,8 @@ def test_the_command_serves_until_it_is_stopped(isolated: None, tmp_path: Path) 
 def test_tools_that_are_not_there_are_told(tools: str) -> None:
     with pytest.raises(UserError, match=r"Give package\.module:name"):
         main(["--tools", tools])
+
+
+def test_connections_are_given_up_by_clients_first() -> None:
+    kept_s = httpx.Limits().keepalive_expiry
+    assert kept_s is not None and kept_s < KEEP_ALIVE_S / 2

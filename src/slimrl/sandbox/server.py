@@ -30,6 +30,9 @@ except ModuleNotFoundError as error:
     ) from None
 
 MAX_BODY_BYTES = 2**20
+# Longer than clients keep a connection that they do not use (httpx: 5 s, as uvicorn would by itself): where both ends
+# give one up at the same moment, the request that is just being sent is lost.
+KEEP_ALIVE_S = 60
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -113,7 +116,8 @@ def serve(app: FastAPI, host: str, port: int, token: str) -> None:
             ) from None
         port = listening.getsockname()[1]
         print(f"sandbox server on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-        uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listening])
+        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def _refusal(request: Request, token: str) -> Response | None:
