@@ -1,7 +1,8 @@
 """An index that lies where nothing can be written, as in a container: Chroma opens none whose database it cannot write.
 
 So the database alone is copied, without the pages in it that are free: 0.6 KB a title, of the 2.6 KB that it takes and
-the 4.3 KB of the whole index. The vectors are only read, and stay where they are. Knows nothing of what is searched.
+the 4.3 KB of the whole index. The vectors stay where they are: Chroma opens their files for writing too, but goes on if
+it may not. Knows nothing of what is searched.
 """
 
 import atexit
