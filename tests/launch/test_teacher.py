@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -88,9 +89,13 @@ def parts_of(argv: list[str], output_dir: Path) -> Parts:
     return rl_parts(load(RLConfig, argv, {}).config, output_dir, RunConsole())
 
 
-def reproducible(output_dir: Path) -> list[tuple[int, dict[str, float]]]:
+def reproducible(output_dir: Path) -> list[tuple[int, dict[str, float | None]]]:
+    """All that must be equal; an interval that does not exist, nan, as None."""
     lines = read_metrics(output_dir / "metrics.jsonl")
-    return [(step, {k: v for k, v in metrics.items() if is_reproducible(k)}) for step, metrics in lines]
+    return [
+        (step, {k: None if math.isnan(v) else v for k, v in metrics.items() if is_reproducible(k)})
+        for step, metrics in lines
+    ]
 
 
 def a_sample(token_ids: list[int], trained: list[int]) -> Sample:
