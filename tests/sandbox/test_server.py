@@ -212,15 +212,18 @@ def test_the_command_serves_until_it_is_stopped(isolated: None, tmp_path: Path) 
     command = [sys.executable, "-m", "slimrl.sandbox", "--port", "0", "--tools", f"{__name__}:example_tools"]
     environment = {**os.environ, "SANDBOX_TOKEN": TOKEN, "DATA_DIR": "/some/data", "TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        assert process.stdout
-        address = re.search(r"http://\S+", process.stdout.readline())
-        assert address
-        with httpx.Client(base_url=address[0], headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30) as http:
-            assert http.post("/execute", json={"code": "print(where(''))"}).json()["stdout"] == "/some/data\n"
-        process.terminate()
-        started = time.perf_counter()
-        process.wait(10)
-        assert time.perf_counter() - started < 5
+        try:
+            assert process.stdout
+            address = re.search(r"http://\S+", process.stdout.readline())
+            assert address
+            with httpx.Client(base_url=address[0], headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30) as http:
+                assert http.post("/execute", json={"code": "print(where(''))"}).json()["stdout"] == "/some/data\n"
+            process.terminate()
+            started = time.perf_counter()
+            process.wait(10)
+            assert time.perf_counter() - started < 5
+        finally:
+            process.kill()  # if it was not stopped: `with` would wait for it for ever
     assert os.listdir(tmp_path) == []
 
 

@@ -115,6 +115,7 @@ def serve(app: FastAPI, host: str, port: int, token: str) -> None:
                 f"cannot listen on {host}:{port}: {error.strerror}. Set another --port, or SANDBOX_PORT."
             ) from None
         port = listening.getsockname()[1]
+        listening.listen()  # before anybody is told the address: whoever comes at once waits until the server is up
         print(f"sandbox server on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
         uvicorn.Server(config).run(sockets=[listening])
