@@ -21,6 +21,7 @@ import multi_turn
 import prefill
 import retrieval
 import rl_step
+import sandbox
 import scaling
 import server
 import staleness
@@ -37,6 +38,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "retrieval.json": retrieval.table,
     "scaling.json": lambda content: f"{scaling.table(content)}\n\n![Cost of a step](results/scaling.png)",
     "server.json": server.table,
+    "sandbox.json": sandbox.table,
     "losses_vs_trl.json": losses_vs_trl.table,
     "algorithms.json": algorithms.table,
     "staleness.json": staleness.table,
