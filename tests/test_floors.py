@@ -22,6 +22,7 @@ FLOORS = {
     "slimrl.errors": 0,
     "slimrl.rows": 1,
     "slimrl.config": 1,
+    "slimrl.games": 2,
     "slimrl.models": 2,
     "slimrl.monitor": 2,
     "slimrl.retrieval": 2,
