@@ -8,23 +8,23 @@ run stops. Verdicts are kept on disk, so that nothing is asked twice. `docs/judg
 import asyncio
 import hashlib
 import json
-import random
 import re
 import time
 import unicodedata
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, get_type_hints
-
-from pydantic import TypeAdapter, ValidationError
+from typing import Any, Protocol
 
 from slimrl.environments.background import LoopThread
-from slimrl.environments.judge_server import ChatConnection, JudgeServer, TryAgain, backoff_s
+from slimrl.environments.chat_asker import Asker
+from slimrl.environments.chat_server import Reply, TryAgain
+from slimrl.environments.judge_server import JudgeServer
 from slimrl.environments.match import MIN_F1, matches
+from slimrl.environments.settings import read_settings
 from slimrl.environments.verdicts import VerdictCache
-from slimrl.errors import RolloutError, UserError, nearest
+from slimrl.errors import RolloutError, UserError
 from slimrl.models.store import cache_root
 from slimrl.types import Metrics
 
@@ -97,33 +97,17 @@ class MatchJudge:
 def judge_of(settings: Mapping[str, Any]) -> Judge:
     """The judge that a config's `judge` describes: with a `base_url` a server, by the fields of `JudgeServer`, which
     must answer now; otherwise the one that compares words, by those of `MatchJudge`."""
-    kind = JudgeServer if {"base_url", "model"} & set(settings) else MatchJudge
-    known = [one.name for one in fields(kind)]
-    for name in settings:
-        if name not in known:
-            raise UserError(f"the judge has no setting `{name}`.{nearest(name, known)}")
-    _refuse_other_types(kind, settings)
-    if kind is MatchJudge:
-        return MatchJudge(**settings)
-    missing = [name for name in ("base_url", "model") if name not in settings]
-    if missing:
+    if not {"base_url", "model"} & set(settings):
+        return read_settings(MatchJudge, settings, "judge")
+    if missing := [name for name in ("base_url", "model") if name not in settings]:
         raise UserError(f"a judge needs `{'` and `'.join(missing)}`, or leave `judge` away to compare words.")
-    judge = LLMJudge(JudgeServer(**settings), cache_root() / "judge" / "verdicts.sqlite")
+    judge = LLMJudge(read_settings(JudgeServer, settings, "judge"), cache_root() / "judge" / "verdicts.sqlite")
     try:
         judge.check()
     except BaseException:
         judge.close()
         raise
     return judge
-
-
-def _refuse_other_types(kind: type[JudgeServer] | type[MatchJudge], settings: Mapping[str, Any]) -> None:
-    types = get_type_hints(kind)
-    for name, value in settings.items():
-        try:
-            TypeAdapter(types[name]).validate_python(value, strict=True)
-        except ValidationError as error:
-            raise UserError(f"judge: `{name}` cannot be {value!r:.100}: {error.errors()[0]['msg']}.") from error
 
 
 class LLMJudge:
@@ -134,14 +118,11 @@ class LLMJudge:
 
     def __init__(self, server: JudgeServer, cache: Path) -> None:
         self._server = server
-        self._connection = ChatConnection(server)
+        self._asker = Asker(server)
         self._cache = VerdictCache(cache)
         self._thread = LoopThread("judge")
-        self._thread.keep(self._connection.close)
-        self._places = asyncio.Semaphore(server.num_concurrent)
+        self._thread.keep(self._asker.connection.close)
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-        self._failures: list[str] = []  # since the last verdict
-        self._rng = random.Random(0)
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
         """Raises RolloutError where there is no verdict, UserError after too many of those. An empty response is wrong
@@ -154,15 +135,15 @@ class LLMJudge:
         response = TAG.sub("[", response)  # nothing is taken out: what stands around it might be a tag then
         prompt = PROMPT.format(question=question, references="\n".join(references), response=response)
         prompt = prompt.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be sent
-        return await self._thread.run(self._judge(self._server.body(prompt)))
+        return await self._thread.run(self._judge(self._body(prompt)))
 
     def check(self) -> None:
         """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
-        self._thread.wait(self._check())
+        self._thread.wait(self._asker.check({**self._body("Reply with one word: yes"), **GREEDY}))
 
     def rest(self) -> None:
         """With `sleeps`, has the server free its memory until the next question. Raises UserError if it cannot."""
-        self._thread.wait(self._connection.sleep())
+        self._thread.wait(self._asker.connection.sleep())
 
     def close(self) -> None:
         """Gives up open questions and connections."""
@@ -170,106 +151,30 @@ class LLMJudge:
         self._cache.close()
 
     async def _judge(self, body: dict[str, Any]) -> Verdict:
-        self._give_up_if_hopeless()
         began, key = time.perf_counter(), self._key(body)
-        troubles: list[RolloutError] = []
-        try:
-            async with asyncio.timeout(self._server.timeout_s) as limit:
-                async with self._asking.setdefault(key, asyncio.Lock()):
-                    found = self._cache.get(key)
-                    if found is not None:
-                        return Verdict(found, {"judge_cached": 1.0})
-                    async with self._places:
-                        correct = await self._ask(body, limit, troubles)
-                    self._cache.put(key, correct)
-        except TimeoutError as error:
-            failure = self._too_late(troubles)
-            self._failed(str(failure))
-            raise failure from error
-        except RolloutError as error:
-            self._failed(str(error))
-            raise
-        except asyncio.CancelledError:
-            self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
-            raise
-        self._failures.clear()
+        async with self._asker.patience() as patience, self._asking.setdefault(key, asyncio.Lock()):
+            found = self._cache.get(key)
+            if found is not None:
+                return Verdict(found, {"judge_cached": 1.0})
+            # The first reply is greedy; the same again would not help, so later ones are drawn.
+            correct = await self._asker.ask(
+                lambda tries: body | ({"temperature": 0.7, "seed": tries} if tries else GREEDY), _read, patience
+            )
+            self._cache.put(key, correct)
         return Verdict(correct, {"judge_cached": 0.0, "judge_s": time.perf_counter() - began})
 
-    async def _ask(self, body: dict[str, Any], limit: asyncio.Timeout, troubles: list[RolloutError]) -> bool:
-        """Tries until there is a verdict. The first reply is greedy; the same again would not help, so later ones are
-        drawn. What went wrong so far is left in `troubles`."""
-        num_counted = 0
-        while True:
-            try:
-                drawn = {"temperature": 0.7, "seed": num_counted} if num_counted else GREEDY
-                reply = await self._connection.reply({**body, **drawn})
-                verdict = verdict_of(reply)
-                if verdict is not None:
-                    return verdict
-                raise TryAgain(RolloutError("judge_verdict", f"neither yes nor no, but {reply!r:.200}"), counts=True)
-            except TryAgain as again:
-                troubles.append(again.failure)
-                num_counted += again.counts
-                if num_counted >= self._server.max_tries:
-                    raise _after(troubles, f"{len(troubles)} tries") from again
-                wait_s = 0.0 if again.failure.reason == "judge_verdict" else self._wait_s(again, len(troubles))
-                if asyncio.get_running_loop().time() + wait_s > (limit.when() or 0.0):
-                    raise _after(troubles, f"`timeout_s` = {self._server.timeout_s:g} leaves no other try") from again
-            await asyncio.sleep(wait_s)
+    def _body(self, prompt: str) -> dict[str, Any]:
+        return self._server.body([{"role": "user", "content": prompt}])
 
     def _key(self, body: Mapping[str, Any]) -> str:
         """A digest of all that a verdict depends on. Under the same name another server may have another model."""
         asked = [self._server.base_url.rstrip("/"), {**body, **GREEDY}]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
-    def _wait_s(self, again: TryAgain, tries: int) -> float:
-        return again.wait_s or backoff_s(tries, self._rng.random())
 
-    def _too_late(self, troubles: Sequence[RolloutError]) -> RolloutError:
-        within = f"no verdict within `timeout_s` = {self._server.timeout_s:g} s"
-        if troubles:
-            return _after(troubles, within)
-        return RolloutError("judge_timeout", f"{within}, the wait for one of `num_concurrent` places included")
-
-    def _failed(self, detail: str) -> None:
-        self._failures.append(detail)
-        self._give_up_if_hopeless()
-
-    def _give_up_if_hopeless(self) -> None:
-        if len(self._failures) >= self._server.max_failures:
-            server = self._server
-            raise UserError(
-                f"the judge {server.model} at {server.base_url} gave no verdict {len(self._failures)} times in a row, "
-                f"the last time: {self._failures[-1]}. Mend it, and continue with `--resume`; `slimrl judge calibrate` "
-                "tries it out."
-            )
-
-    async def _check(self) -> None:
-        """A rehearsal: whoever cannot say anything within the time for a verdict is no judge."""
-        server, body = self._server, {**self._server.body("Reply with one word: yes"), **GREEDY}
-        why = f"no reply within `timeout_s` = {server.timeout_s:g} s"
-        try:
-            async with asyncio.timeout(server.timeout_s):
-                while busy := await self._busy(body):  # as it is while it loads
-                    why = f"{busy} (`timeout_s` = {server.timeout_s:g})"
-                    await asyncio.sleep(self._wait_s(busy, 1))
-        except (RolloutError, TimeoutError) as error:
-            raise UserError(
-                f"the judge {server.model} at {server.base_url} cannot be asked: {str(error) or why}. Start it (`uv "
-                "run python scripts/run_llamacpp.py` or `scripts/run_vllm.py`, `ollama serve`), or mend the settings "
-                f"of `judge`; a key goes into the variable {server.api_key_variable}."
-            ) from error
-
-    async def _busy(self, body: Mapping[str, Any]) -> TryAgain | None:
-        """None if it replies. Raises RolloutError if it can neither do so nor promise to."""
-        try:
-            await self._connection.reply(body)
-        except TryAgain as again:
-            if again.failure.reason != "judge_busy":
-                raise again.failure from again
-            return again
-        return None
-
-
-def _after(troubles: Sequence[RolloutError], when: str) -> RolloutError:
-    return RolloutError(troubles[-1].reason, f"{troubles[-1].detail} ({when})")
+def _read(reply: Reply) -> bool:
+    verdict = verdict_of(reply.text)
+    if verdict is None:
+        neither = RolloutError("judge_verdict", f"neither yes nor no, but {reply.text!r:.200}")
+        raise TryAgain(neither, counts=True, at_once=True)
+    return verdict

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from slimrl.config.teacher import ServerTeacherConfig
-from slimrl.environments.judge_server import BUSY, PASSING, backoff_s, is_this_machine
+from slimrl.environments.chat_server import BUSY, PASSING, backoff_s, is_this_machine
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.inference.scheduler import FinishReason
