@@ -21,6 +21,7 @@ from slimrl.types import Message, Rollout, Split, Task
 BUILTIN = {
     "reverse-text": "slimrl.environments.reverse_text:ReverseText",
     "wiki-search": "slimrl.environments.wiki_search:WikiSearch",
+    "wordle": "slimrl.environments.wordle:Wordle",
 }
 
 
@@ -91,6 +92,18 @@ class Explainer(Protocol):
 
     def what_went_wrong(self, rollout: Rollout) -> str:
         """A kind of failure, in a few words that name no detail, of a finished episode with a low reward."""
+
+
+@runtime_checkable
+class Seated(Protocol):
+    """A taskset whose tasks the policy can play against itself, in all roles at once; see `environments/seats.py`."""
+
+    @property
+    def roles(self) -> Sequence[str]:
+        """Their names; none if its tasks are played by one alone, as `environment` gives them."""
+
+    def table(self, task: Task) -> Sequence[Environment]:
+        """Fresh episodes on the task, one for each role in that order, that wait for one another."""
 
 
 @runtime_checkable

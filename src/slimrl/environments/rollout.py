@@ -47,11 +47,13 @@ class Player:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One episode to play: a task of a taskset, and how to sample it."""
+    """One episode to play: a task of a taskset, and how to sample it; `role` is whom the policy plays, if it plays
+    against itself."""
 
     taskset: Taskset
     task: Task
     sampling: SamplingParams
+    role: str = ""
 
 
 @dataclass(slots=True)
@@ -232,10 +234,24 @@ def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
 
 async def run_attempts(attempts: Sequence[Attempt], player: Player) -> list[Rollout]:
     """Play all attempts, started in order; the rollouts come in that order too."""
-    places = asyncio.Semaphore(player.num_concurrent)
+    return [rollout for (rollout,) in await run_tables([[attempt] for attempt in attempts], player)]
+
+
+async def run_tables(tables: Sequence[Sequence[Attempt]], player: Player) -> list[list[Rollout]]:
+    """The same for attempts that wait for one another (see `environments/seats.py`): a table's start together."""
+    places = asyncio.Semaphore(max(player.num_concurrent, *map(len, tables), 1))
+    sitting_down = asyncio.Lock()  # of two tables that sit down at once each might wait for the other's last place
 
     async def play(attempt: Attempt) -> Rollout:
-        async with places:
+        try:
             return await run_episode(attempt, player)
+        finally:
+            places.release()
 
-    return list(await asyncio.gather(*(play(attempt) for attempt in attempts)))
+    async def play_all(attempts: Sequence[Attempt]) -> list[Rollout]:
+        async with sitting_down:
+            for _ in attempts:
+                await places.acquire()
+        return await asyncio.gather(*map(play, attempts))
+
+    return await asyncio.gather(*map(play_all, tables))
