@@ -1,0 +1,193 @@
+"""`wordle`: find a five-letter word in six guesses, each in <guess> tags, from the marks of the letters.
+
+Models read tokens, not letters, so marks are shown letter by letter; `spelled` has guesses written so too. The rules
+and the words are in `games/wordle.py` and `games/wordle_words.py`. What stands in the first tags of a reply, outside of
+thoughts, is the guess, and the rest is not read. A reply without one, or with one that cannot be played, costs a guess.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slimrl.environments.base import Turn
+from slimrl.environments.judge import THOUGHTS
+from slimrl.errors import UserError
+from slimrl.games.wordle import GREEN, NUM_TRIES, Game, Try, fits, known_from
+from slimrl.games.wordle_solver import Solver
+from slimrl.games.wordle_words import is_held_out, word_list
+from slimrl.types import Message, Rollout, Split, Task
+
+GUESS = re.compile(r"<guess>(.*?)</guess>", re.DOTALL)
+RULES = """Find the secret word, an English word of five letters, in six guesses. Answer with a guess in tags: {example}
+After it you read a mark for each letter:
+G: the letter is right, and in its place
+Y: the letter is in the word, in another place
+X: the letter is not in the word, or not that often
+A reply without a guess in tags, a guess that is no word of five letters, and one made before cost a guess too."""
+BEST_LOSS = 0.8  # the closeness of a wrong guess is at most this
+MIN_ANSWERS = 20
+
+
+@dataclass
+class Wordle:
+    """The `num_answers` commonest words; a fifth of them, by their hash, is held out. `hints` sums up all marks after
+    each guess; `spelled` has guesses written as ` c r a n e`. Its fields are the `args` of its config section.
+
+    After n tries, v of them guesses that could be played, the reward is
+
+        win [won] + speed [won] (6 - n) / 5 + closeness best + format v / n
+
+    where best is that of the best guess: 1/5 for each letter in its place, 1/10 for each that is elsewhere. Each turn
+    earns by how much it changes that. The four weights add up to 1, and every win is worth more than any loss.
+    """
+
+    num_answers: int = 2000
+    hints: bool = False
+    spelled: bool = False
+    win: float = 0.5
+    speed: float = 0.1
+    closeness: float = 0.3
+    format: float = 0.1
+
+    def __post_init__(self) -> None:
+        weights = (self.win, self.speed, self.closeness, self.format)
+        if min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
+            raise UserError(
+                "wordle: the weights `win`, `speed`, `closeness` and `format` must be 0 or more and add up to 1, not "
+                f"{' + '.join(f'{weight:g}' for weight in weights)} = {sum(weights):g}."
+            )
+        if self.win + self.closeness + self.format / NUM_TRIES <= BEST_LOSS * self.closeness + self.format:
+            raise UserError(
+                f"wordle: with `win` = {self.win:g} and `format` = {self.format:g} a loss with six good guesses can be "
+                "worth as much as a win after five bad ones; raise `win`."
+            )
+        words = word_list()
+        if not MIN_ANSWERS <= self.num_answers <= len(words.answers):
+            raise UserError(
+                f"wordle: `num_answers` must be {MIN_ANSWERS} to {len(words.answers)}, not {self.num_answers}."
+            )
+        self._answers, self._allowed = words.answers[: self.num_answers], words.allowed
+        self._solver = Solver(self._answers)
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Every answer of the split, in an order that does not depend on how common it is. None for `validation`."""
+        if split == "validation":
+            return []
+        mine = [word for word in self._answers if is_held_out(word) == (split == "test")]
+        mine.sort(key=lambda word: hashlib.sha256(word.encode()).digest())
+        return [Task(f"{split}/{word}", {"answer": word}) for word in mine]
+
+    def environment(self, task: Task) -> "WordleEpisode":
+        return WordleEpisode(self, Game(task.data["answer"], self._allowed))
+
+    def demonstrate(self, task: Task) -> list[Message]:
+        """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
+        return self._played(task, self._solver.guess)
+
+    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+        """Different words at random, all of them possible answers at first."""
+        words = iter(random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES))
+        return self._played(task, lambda tries: next(words))
+
+    def what_went_wrong(self, rollout: Rollout) -> str:
+        return kind_of_failure(rollout.metrics)
+
+    def written(self, word: str) -> str:
+        """A guess as a reply has it. Spelt out, with a space before each letter: its tokens are those of the marks."""
+        return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
+
+    def worth(self, game: Game) -> float:
+        """The reward so far: the formula above."""
+        num = len(game.tries)
+        best = max((one.closeness for one in game.marked), default=0.0)
+        won = self.win + self.speed * (NUM_TRIES - num) / (NUM_TRIES - 1) if game.is_won else 0.0
+        return won + self.closeness * best + (self.format * len(game.marked) / num if num else 0.0)
+
+    def _played(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
+        episode = self.environment(task)
+        messages = episode.opening()
+        while True:
+            reply = self.written(choose(episode.game.tries))
+            messages.append({"role": "assistant", "content": reply})
+            turn = episode.react(reply)
+            if turn.done:
+                return messages
+            messages += turn.messages
+
+
+class WordleEpisode:
+    """One word, until it is found or six tries are spent."""
+
+    def __init__(self, rules: Wordle, game: Game) -> None:
+        self.game = game
+        self._rules = rules
+        self._untagged = 0
+
+    async def start(self) -> list[Message]:
+        return self.opening()
+
+    async def step(self, reply: str) -> Turn:
+        return self.react(reply)
+
+    def opening(self) -> list[Message]:
+        rules = RULES.format(example=self._rules.written("crane"))
+        return [{"role": "system", "content": rules}, {"role": "user", "content": self._next()}]
+
+    def react(self, reply: str) -> Turn:
+        game, before = self.game, self._rules.worth(self.game)
+        guess = GUESS.search(THOUGHTS.sub("", reply))
+        self._untagged += guess is None
+        last = game.play(guess[1]) if guess else game.forfeit("there is no guess in <guess> tags.")
+        said = f"Error: {last.mistake}" if last.mistake else self._shown(last)
+        return Turn(
+            done=game.is_over,
+            messages=[{"role": "user", "content": f"{said}\n{self._next()}"}],
+            reward=self._rules.worth(game) - before,
+            metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.tries)},
+        )
+
+    def _shown(self, last: Try) -> str:
+        shown = f"word: {' '.join(last.word)}\nmark: {' '.join(last.marks)}"
+        if not self._rules.hints:
+            return shown
+        known = known_from(self.game.tries)
+        lines = {"place": known.placed, "also": known.elsewhere, "none": known.absent}
+        return "\n".join([shown, *(f"{name}: {' '.join(letters) or '-'}" for name, letters in lines.items())])
+
+    def _next(self) -> str:
+        """What is to be done; when the game is over, for people alone."""
+        if self.game.is_over:
+            return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
+        return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."
+
+
+def metrics_of(game: Game) -> dict[str, float]:
+    """Those so far. `consistent` is the share of the guesses after the first that could have been the answer after all
+    marks before; without any it is left out."""
+    marked, num = game.marked, len(game.tries)
+    metrics = {
+        "won": float(game.is_won),
+        "guesses": float(num),
+        "valid": len(marked) / num,
+        "best_greens": float(max((one.marks.count(GREEN) for one in marked), default=0)),
+        "repeated": float(sum(one.is_repeated for one in game.tries)),
+    }
+    if marked[1:]:
+        consistent = sum(fits(one.word, marked[:place]) for place, one in enumerate(marked) if place)
+        metrics["consistent"] = consistent / len(marked[1:])
+    return metrics
+
+
+def kind_of_failure(metrics: Mapping[str, float]) -> str:
+    """In what way an episode earned less than everything, from its metrics; empty where its end says it all."""
+    if metrics["won"]:
+        return "won, but not with the first guess"
+    if not metrics["valid"]:
+        return "no guess that could be played" if metrics["tagged"] else "no guess in tags"
+    if metrics["unfinished"]:
+        return ""
+    if metrics["valid"] < 0.5:
+        return "lost, most guesses could not be played"
+    return f"lost, most guesses {'against' if metrics.get('consistent', 1.0) < 0.5 else 'by'} the marks"

@@ -1,0 +1,50 @@
+"""A scripted player of Wordle: always guesses a word that could be the answer, the one whose marks would tell most.
+
+Knows the list of all answers, as any player may, and nothing of the one that is sought.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+
+from slimrl.errors import UserError
+from slimrl.games.wordle import Try, fits, marks_of
+
+# Only so many of the words that could be the answer are weighed, those of the commonest letters: a move is to be quick.
+NUM_WEIGHED = 30
+
+
+class Solver:
+    """`answers` is the list; the order decides between words that are as good."""
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self._answers = tuple(answers)
+
+    def guess(self, tries: Sequence[Try]) -> str:
+        """The next guess: a pure function of the answers and the marked tries. Raises UserError when no answer fits."""
+        marked = [one for one in tries if one.marks]
+        if not marked:
+            return self._opener
+        candidates = [word for word in self._answers if fits(word, marked)]
+        if not candidates:
+            raise UserError("wordle: no answer in the list fits these marks.")
+        return most_telling(candidates)
+
+    @cached_property
+    def _opener(self) -> str:
+        return most_telling(self._answers)
+
+
+def most_telling(candidates: Sequence[str]) -> str:
+    """Of words that could be the answer, the one whose marks have the highest entropy, over all that could."""
+    if len(candidates) <= 2:
+        return candidates[0]
+    num_with = Counter(letter for word in candidates for letter in set(word))
+    weighed = sorted(candidates, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:NUM_WEIGHED]
+    return max(weighed, key=lambda word: _entropy(word, candidates))
+
+
+def _entropy(word: str, candidates: Sequence[str]) -> float:
+    counts = Counter(marks_of(word, answer) for answer in candidates).values()
+    return -sum(count * math.log(count) for count in counts) / len(candidates)

@@ -1,0 +1,49 @@
+"""The words of Wordle, from two packages of the extra `wordle`, whose versions are exact: the same on every machine.
+
+Answers are words of a dictionary (Webster's of 1934, from `english-words`: without most plurals and other forms) that
+are no names, the commonest first by `pyspellchecker`'s counts in subtitles. Whatever either has may be guessed.
+"""
+
+import functools
+import hashlib
+import re
+from dataclasses import dataclass
+
+from slimrl.errors import UserError
+
+WORD = re.compile(r"[a-z]{5}")
+NAME = re.compile(r"[A-Z][a-z]{4}")
+# One answer in five is held out.
+TEST_SHARE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WordList:
+    """`answers`, the commonest first; `allowed` are all words that may be guessed, the answers among them."""
+
+    answers: tuple[str, ...]
+    allowed: frozenset[str]
+
+
+@functools.cache
+def word_list() -> WordList:
+    """Raises UserError if the packages are not installed."""
+    try:
+        from english_words import get_english_words_set  # an extra: only here
+        from spellchecker import SpellChecker
+    except ImportError as error:
+        raise UserError(
+            f"wordle needs the package {error.name}, which is not installed. Install the extra: "
+            "`uv sync --extra wordle`, or `pip install 'slimrl[wordle]'`."
+        ) from error
+    said = SpellChecker(language="en", distance=1).word_frequency.dictionary
+    dictionary = get_english_words_set(["web2"], alpha=True)
+    words = {word for word in dictionary if WORD.fullmatch(word)}
+    names = {word.lower() for word in dictionary if NAME.fullmatch(word)}
+    answers = sorted((words & said.keys()) - names, key=lambda word: (-said[word], word))
+    return WordList(tuple(answers), frozenset(words.union(word for word in said if WORD.fullmatch(word))))
+
+
+def is_held_out(word: str) -> bool:
+    """Whether an answer belongs to the test split: a pure function of the word."""
+    return hashlib.sha256(f"wordle/{word}".encode()).digest()[0] % TEST_SHARE == 0
