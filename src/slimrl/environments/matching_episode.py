@@ -1,0 +1,65 @@
+"""An episode of the matching game, as the one of its two players who is the policy sees it. Knows nothing of who sits
+opposite (`environments/matching_others.py`), nor of where games come from (`environments/matching_game.py`).
+"""
+
+from slimrl.environments.base import Turn
+from slimrl.environments.judge import THOUGHTS
+from slimrl.environments.matching_others import Other, heard_since
+from slimrl.environments.matching_record import Record
+from slimrl.errors import RolloutError
+from slimrl.games.matching.game import IllegalAct, MatchingGame
+from slimrl.games.matching.protocol import play_text
+from slimrl.games.matching.words import LAST_MESSAGE, MUST_ANSWER, rules
+from slimrl.types import Message
+
+GO_ON = "It is still your turn: write [message] or [propose]."
+
+
+class MatchingEpisode:
+    """One game, as the one of its players who is the policy sees it."""
+
+    def __init__(self, game: MatchingGame, player: int, other: Other, last_turn_rule: bool) -> None:
+        self._game, self._player, self._other = game, player, other
+        self._last_turn_rule = last_turn_rule
+        self._record = Record(game, player)
+        self._num_heard = 0
+
+    async def start(self) -> list[Message]:
+        """The rules, and the player's table with what the partner has said if it began."""
+        await self._other.answer()
+        if self._game.is_over:
+            raise RolloutError("partner_left", "the game was over before this player's first turn")
+        deal = self._game.deal
+        read = [deal.table_text(self._player), *self._news()]
+        return [
+            {"role": "system", "content": rules(deal, self._game.max_turns)},
+            {"role": "user", "content": "\n\n".join(read)},
+        ]
+
+    async def step(self, reply: str) -> Turn:
+        said, error = THOUGHTS.sub("", reply), ""
+        self._record.attempted(said)
+        try:
+            play_text(self._game, self._player, said)
+        except IllegalAct as illegal:
+            error = str(illegal)
+        await self._other.answer()
+        metrics = {**self._record.metrics(), **self._other.metrics()}
+        if self._game.is_over:
+            return Turn(done=True, reward=self._game.reward, metrics=metrics)
+        text = error or "\n\n".join(self._news()) or GO_ON
+        return Turn(done=False, messages=[{"role": "user", "content": text}], metrics=metrics)
+
+    async def close(self) -> None:
+        self._other.leave()
+
+    def _news(self) -> list[str]:
+        """What the other player has done since, and what that asks of this one."""
+        heard = heard_since(self._game, self._num_heard, 1 - self._player)
+        self._num_heard = len(self._game.history)
+        notes = [heard] if heard else []
+        if self._game.proposal is not None:
+            notes.append(MUST_ANSWER)
+        elif self._last_turn_rule and self._game.messages_left <= 2:
+            notes.append(LAST_MESSAGE)
+        return notes
