@@ -25,6 +25,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
   slimrl probe      find out what distillation from a teacher could gain
   slimrl compare    compare two such measurements, task by task
+  slimrl play       play an environment yourself, in the terminal
   slimrl trainer    run the trainer alone, on made-up samples
   slimrl inference  serve a model over HTTP, in OpenAI's protocol
   slimrl judge      find out how far a judge of answers agrees with labelled ones
@@ -109,6 +110,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
         "eval": _eval,
         "probe": _probe,
         "compare": _compare,
+        "play": _play,
         "inference": _inference,
         "judge": _judge,
     }
@@ -184,6 +186,22 @@ def _compare(argv: Sequence[str]) -> int:
     return run_compare(Path(argv[0]), Path(argv[1]))
 
 
+def _play(argv: Sequence[str]) -> int:
+    from slimrl.config.play import PlayConfig
+
+    def start(resolved: "Resolved[PlayConfig]") -> int:
+        from slimrl.launch.play import run_play
+
+        if not resolved.config.model.name:  # then PyTorch is not needed, and the game begins at once
+            return run_play(resolved)
+        from slimrl.launch.opponent import seat_model
+
+        return run_play(resolved, seat_model)
+
+    named = argv[:1] and not argv[0].startswith(("-", "@"))
+    return _command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
+
+
 def _inference(argv: Sequence[str]) -> int:
     from slimrl.config.serve import ServeConfig
 
@@ -234,6 +252,8 @@ def _interrupted(argv: Sequence[str]) -> str:
     again = f"slimrl {shlex.join(argv)}"
     if argv[0] == "inference":
         return f"Interrupted. To serve again: {again}"
+    if argv[0] == "play":
+        return f"Interrupted. To play again: {again}"
     if argv[0] in ("judge", "probe"):
         return f"Interrupted. To start over: {again}"
     left = "with the episodes that are left" if argv[0] == "eval" else "from the last checkpoint"

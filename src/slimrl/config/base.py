@@ -32,3 +32,5 @@ class CommandConfig(Config):
 
     command: ClassVar[str]
     examples: ClassVar[tuple[str, ...]]
+    operand: ClassVar[str] = ""
+    """The setting that the first word stands for if it has no flag, as in `slimrl play reverse-text`; mostly none."""

@@ -10,6 +10,7 @@ import re
 from slimrl.config.base import CommandConfig
 from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossConfig
 from slimrl.config.model import ModelConfig
+from slimrl.config.play import PlayConfig
 from slimrl.config.run import (
     EvalRunConfig,
     FileDataConfig,
@@ -54,6 +55,8 @@ def check(config: CommandConfig) -> None:
             check_eval(config)
         case ServeConfig():
             check_serve(config)
+        case PlayConfig():
+            check_play(config)
 
 
 def check_rl(config: RLConfig) -> None:
@@ -138,6 +141,23 @@ def check_serve(config: ServeConfig) -> None:
             "the server and replace its weights. Set the variable SLIMRL_API_KEY, or leave host at 127.0.0.1.",
             "host",
             "api_key",
+        )
+
+
+def check_play(config: PlayConfig) -> None:
+    """Settings of a model where none is named."""
+    if config.model.name:
+        check_model(config.model)
+        check_nothing_trained(config.model)
+        check_fits(config.sampling.max_tokens, config.seq_len, "sampling.max_tokens")
+        return
+    defaults = PlayConfig.model_fields
+    given = [key for key in ("model", "sampling", "seq_len") if vars(config)[key] != defaults[key].default]
+    if given:
+        raise Contradiction(
+            f"{' and '.join(given)} cannot act, because no model plays. Name one with model.name to seat it at the "
+            "other side, or remove it.",
+            *given,
         )
 
 

@@ -27,7 +27,7 @@ element is reached by its number: --orchestrator.env.0.id reverse-text. Other va
 
 def help_text(config_class: type[CommandConfig]) -> str:
     """Every setting of a command: grouped by section, with type, default and meaning; examples at the end."""
-    command = config_class.command
+    command = " ".join([config_class.command, *([config_class.operand.upper()] if config_class.operand else [])])
     variables = "\n".join(f"  {name:<24} {meaning}" for name, meaning in OTHER_VARIABLES.items())
     parts = [
         f"usage: slimrl {command} [@ FILE ...] [--key VALUE ...]",

@@ -1,0 +1,63 @@
+"""The top level of `slimrl play`: a person plays an environment in the terminal."""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.model import ModelConfig
+from slimrl.config.rollout import SamplingConfig
+
+
+class SeatConfig(ModelConfig):
+    """The model at the other side, in an environment that a policy can play against itself. Without one, the
+    environment's own partner plays."""
+
+    name: str = Field(default="")
+    """Which weights play the other side, as in `eval`: `smollm2-135m`, a run's `weights/step_N`, a `.gguf` file or an
+    id on the Hub. Empty leaves the place to the environment's own partner. For matching-game set `--args.partner
+    self` as well; `--args.role` says which side is yours."""
+
+
+class PlayConfig(CommandConfig):
+    """You play an environment in the terminal, in the place of the policy: read what it would read, type what it would
+    write, and see the reward. While you play, `/help` says what can be typed, and `/expert` shows how a scripted expert
+    does it."""
+
+    command: ClassVar[str] = "play"
+    operand: ClassVar[str] = "id"
+    examples: ClassVar[tuple[str, ...]] = (
+        "slimrl play reverse-text",
+        "slimrl play reverse-text --args.style word --split test --task 3",
+        "slimrl play wiki-search --args.num_pages 100",
+        "slimrl play matching-game --args.n 3 --args.role 2",
+        "slimrl play matching-game --args.n 3 --args.partner self --model.name outputs/matching_game/weights/step_45",
+    )
+
+    id: str = Field(min_length=1)
+    """The environment, also as the first word without a flag: a built-in one, or one of your own as
+    `path/to/file.py:ClassName` or `package.module:ClassName`."""
+
+    args: dict[str, Any] = Field(default={})
+    """Keyword arguments for the environment's constructor, one by one as in `--args.n 3`; its own documentation names
+    them."""
+
+    split: Literal["train", "validation", "test"] = "train"
+    """Where the tasks come from. What you have seen of `test` can no longer surprise you when you judge a run by it."""
+
+    task: str = ""
+    """The task to begin with: its id, or its number in the split, from 0. Empty takes the first of the order that
+    `seed` decides."""
+
+    seed: int = Field(default=0, ge=0)
+    """Decides the order of the tasks, and every token that the model samples."""
+
+    episode_timeout_s: float = Field(default=300.0, gt=0)
+    """Longest to wait for the environment's answer, in seconds; a model at the other side thinks within it. You may
+    take as long as you like."""
+
+    model: SeatConfig = SeatConfig()
+    sampling: SamplingConfig = SamplingConfig()
+
+    seq_len: int = Field(default=2048, ge=2)
+    """Longest conversation that the model reads, in tokens; where it is longer, the game is over."""

@@ -1,0 +1,95 @@
+"""A model at the other side of an environment that a person plays: `slimrl play matching-game --model.name ...`.
+
+The two sides are episodes of one table (`environments/seats.py`). The model's is played by the ordinary agent loop, in
+the event loop that runs while the person waits for an answer.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from slimrl.config.play import PlayConfig
+from slimrl.config.rollout import InferenceConfig
+from slimrl.environments.base import Closing, Environment, Seated, Taskset, Turn
+from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
+from slimrl.environments.seats import seats_of
+from slimrl.errors import RolloutError, UserError
+from slimrl.launch.local import open_policy, player_of
+from slimrl.monitor.console import RunConsole
+from slimrl.types import Message, Rollout, SamplingParams, Task
+
+T = TypeVar("T")
+NEVER = 10**6  # turns: the game has rules of its own for when it is over
+DAY_S = 86_400.0  # the model's side waits for a person
+LAST_WORDS_S = 5.0
+
+
+def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
+    """Loads the model, and makes the person's episodes against it. Raises UserError where there is no other side."""
+    mine = own_place(taskset, config)
+    policy = open_policy(config.model, RunConsole())
+    limits = EpisodeLimits(NEVER, config.seq_len, DAY_S)
+    player = player_of(policy, InferenceConfig(), limits)[1]
+    settings = config.sampling
+    sampling = SamplingParams(settings.max_tokens, settings.temperature, stop=tuple(settings.stop), seed=config.seed)
+    return lambda task: Opposed(seats_of(Attempt(taskset, task, sampling)), mine, player)
+
+
+def own_place(taskset: Taskset, config: PlayConfig) -> int:
+    """Which of the roles is the person's: the number in `args.role`, as environments of two sides have it."""
+    roles = taskset.roles if isinstance(taskset, Seated) else ()
+    if len(roles) < 2:
+        raise UserError(
+            f"model.name = {config.model.name} cannot sit down: `{config.id}` has no other side with these `args`. For "
+            "matching-game set `--args.partner self`; to watch a model play alone, use `slimrl eval`."
+        )
+    role = config.args.get("role", 1)
+    if not isinstance(role, int) or not 1 <= role <= len(roles):
+        raise UserError(f"args.role = {role!r} is none of 1 to {len(roles)} ({', '.join(roles)}).")
+    return role - 1
+
+
+class Opposed:
+    """The person's episode at a table where the model has all other places."""
+
+    def __init__(self, seats: Sequence[Attempt], mine: int, player: Player) -> None:
+        self._player = player
+        self._others = [seat for place, seat in enumerate(seats) if place != mine]
+        self._episode = seats[mine].taskset.environment(seats[mine].task)
+        self._playing: list[asyncio.Task[Rollout]] = []
+
+    async def start(self) -> list[Message]:
+        self._playing = [asyncio.create_task(run_episode(seat, self._player)) for seat in self._others]
+        return await self._explained(self._episode.start())
+
+    async def step(self, reply: str) -> Turn:
+        return await self._explained(self._episode.step(reply))
+
+    async def close(self) -> None:
+        for playing in self._playing:
+            playing.cancel()
+        await asyncio.gather(*self._playing, return_exceptions=True)
+        if isinstance(self._episode, Closing):
+            await self._episode.close()
+
+    async def _explained(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the person's episode says, or if the model has left, why."""
+        try:
+            return await work
+        except RolloutError as error:
+            if self._playing:
+                await asyncio.wait(self._playing, timeout=LAST_WORDS_S)
+            ended = [playing.result() for playing in self._playing if playing.done() and not playing.cancelled()]
+            for rollout in ended:
+                if why := reason_of(rollout, self._player.limits.seq_len):
+                    raise RolloutError(error.reason, f"{error.detail}; the model {why}") from error
+            raise
+
+
+def reason_of(rollout: Rollout, seq_len: int) -> str:
+    """Why the model's episode ended before the game; empty if it did not."""
+    if rollout.failure:
+        return f"failed: {rollout.failure}: {rollout.failure_detail}"
+    if rollout.metrics["context_full"]:
+        return f"could read no further: the conversation has reached seq_len = {seq_len} tokens"
+    return ""

@@ -1,0 +1,217 @@
+"""The `play` command: a person in the place of the policy, on any environment, in the terminal.
+
+Loads no model and no PyTorch of its own, so that a game begins at once; whoever seats a model at the other side hands
+over `seat`. It is no agent loop: nothing is sampled here, and nothing kept. What an environment does wrong ends the
+episode as it does in training, with the reason.
+"""
+
+import asyncio
+import inspect
+import math
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from slimrl.config.load import Resolved
+from slimrl.config.play import PlayConfig
+from slimrl.environments.base import (
+    Closing,
+    Environment,
+    Explainer,
+    Taskset,
+    Turn,
+    demonstration_of,
+    is_message,
+    load_taskset,
+    tasks_of,
+)
+from slimrl.environments.boundary import bounded
+from slimrl.errors import RolloutError, UserError
+from slimrl.models.excerpt import shortened
+from slimrl.monitor.terminal import HELP, QUIT, Terminal
+from slimrl.types import Message, Rollout, Split, Task
+
+T = TypeVar("T")
+EXPERT, AGAIN = "/expert", "/again"
+CHARACTERS = 4  # of a token, about: an excerpt is measured in tokens, and there may be no tokenizer here
+HELP_TEXT = f"""\
+Type what the policy would write, with its tags. An empty line ends your reply, and so does Ctrl-D.
+  {AGAIN}   show what you are to answer once more
+  {EXPERT}  show how a scripted expert does this task, from its beginning
+  {HELP}    show this
+  {QUIT}    leave; so does Ctrl-D where you have typed nothing, and Ctrl-C
+A reply that is to begin with a slash begins with two."""
+
+
+class Seating(Protocol):
+    """Makes the environments of a person who plays against somebody seated elsewhere."""
+
+    def __call__(self, taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]: ...
+
+
+def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, terminal: Terminal | None = None) -> int:
+    """The `play` command: one task after the other, until the person has had enough."""
+    config = resolved.config
+    taskset = load_taskset(config.id, config.args)
+    tasks = in_order(tasks_of(taskset, config.split), config)
+    make = seat(taskset, config) if seat else taskset.environment
+    terminal = terminal or Terminal((AGAIN, EXPERT))
+    _welcome(taskset, config, len(tasks), terminal)
+    with asyncio.Runner() as runner:
+        for number, task in enumerate(tasks):
+            # Once a loop runs, Ctrl-C is its own affair. It runs while the environment answers, never while one types.
+            game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
+            if not game.play(make):
+                break
+            if number + 1 < len(tasks) and not terminal.agrees("Another task?"):
+                break
+    return 0
+
+
+def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
+    """The tasks as the seed has them, `config.task` first. Raises UserError if there are none, or not that one."""
+    if not tasks:
+        others: list[Split] = ["train", "validation", "test"]
+        rest = " or ".join(split for split in others if split != config.split)
+        raise UserError(f"environment `{config.id}` has no tasks in split = {config.split}. Try `--split` {rest}.")
+    order = random.Random(f"play/{config.seed}").sample(tasks, len(tasks))
+    if not config.task:
+        return order
+    by_id = {task.id: task for task in tasks}
+    first = by_id.get(config.task)
+    if first is None and config.task.isdecimal() and int(config.task) < len(tasks):
+        first = tasks[int(config.task)]
+    if first is None:
+        raise UserError(
+            f"task = {config.task:.100} is no task of `{config.id}` in split = {config.split}. It has {len(tasks)}, "
+            f"with the numbers 0 to {len(tasks) - 1} and ids such as `{tasks[0].id:.100}`."
+        )
+    return [first, *(task for task in order if task is not first)]
+
+
+def _welcome(taskset: Taskset, config: PlayConfig, num_tasks: int, terminal: Terminal) -> None:
+    module = inspect.getmodule(type(taskset))
+    purpose = (inspect.getdoc(module) or "").partition("\n\n")[0] if module else ""
+    terminal.note(purpose.replace("\n", " ") or config.id, "bold")
+    terminal.note(f"{num_tasks} tasks in {config.split}. You are the policy: what follows is all that it reads.")
+    terminal.note(HELP_TEXT)
+
+
+@dataclass
+class _Game:
+    """One episode that a person plays."""
+
+    taskset: Taskset
+    task: Task
+    terminal: Terminal
+    runner: asyncio.Runner
+    timeout_s: float
+
+    def play(self, make: Callable[[Task], Environment]) -> bool:
+        """Whether it was played, or failed; not if the person left. Ctrl-C passes through, and closes it too."""
+        self.terminal.note(f"\nTask {self.task.id}", "bold")
+        try:
+            environment = self._wait(_made(make, self.task))
+            try:
+                return self._converse(environment)
+            finally:
+                if isinstance(environment, Closing):
+                    self._wait(_closed(environment))
+        except RolloutError as error:
+            self.terminal.note(f"The episode failed; training would drop it ({error.reason}): {error.detail}", "red")
+            return True
+
+    def _converse(self, environment: Environment) -> bool:
+        messages = self._show(self._wait(_started(environment)))
+        reward = 0.0
+        while (reply := self._reply(messages)) is not None:
+            turn = self._wait(_answered(environment, reply))
+            reward += turn.reward
+            messages = self._show(turn.messages)
+            if turn.done:
+                self._show_result(reward, turn)
+                return True
+            if turn.reward:
+                self.terminal.note(f"That earned {turn.reward:+.3g}, {reward:.3g} so far.", "bold")
+        return False
+
+    def _reply(self, messages: Sequence[Message]) -> str | None:
+        """What the person says to the environment; None if nothing any more."""
+        act = {EXPERT: self._show_expert, AGAIN: lambda: self._show(messages)}
+        while typed := self.terminal.read():
+            if not typed.command:
+                return typed.text
+            if typed.command == QUIT:
+                break
+            act.get(typed.command, lambda: self.terminal.note(HELP_TEXT))()
+        return None
+
+    def _show(self, messages: Sequence[Message]) -> list[Message]:
+        for message in messages:
+            self.terminal.message(message["role"], as_read(message))
+        return list(messages)
+
+    def _show_expert(self) -> None:
+        try:
+            conversation = demonstration_of(self.taskset, self.task)
+        except UserError as error:
+            self.terminal.note(str(error), "yellow")
+            return
+        self.terminal.note("The expert, from the beginning of the task:", "bold")
+        said = [message["role"] for message in conversation]
+        for message in conversation[said.index("assistant") if "assistant" in said else 0 :]:
+            self.terminal.message("expert" if message["role"] == "assistant" else message["role"], as_read(message))
+        self.terminal.note("Now you.", "bold")
+
+    def _show_result(self, reward: float, turn: Turn) -> None:
+        self.terminal.note(f"The episode is over. Reward: {reward:.4g}", "bold")
+        self.terminal.numbers(turn.metrics)
+        if isinstance(self.taskset, Explainer) and reward < 1.0:
+            rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
+            self.terminal.note(f"An evaluation would call it: {self.taskset.what_went_wrong(rollout) or 'wrong'}")
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Let the environment work; whatever it does wrong is a RolloutError, as in training."""
+        return self.runner.run(bounded(work, "environment", self.timeout_s))
+
+
+async def _made(make: Callable[[Task], Environment], task: Task) -> Environment:
+    return make(task)
+
+
+async def _started(environment: Environment) -> list[Message]:
+    return _messages(await environment.start())
+
+
+async def _answered(environment: Environment, reply: str) -> Turn:
+    turn: object = await environment.step(reply)
+    if not isinstance(turn, Turn):
+        raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
+    if not math.isfinite(turn.reward):
+        raise RolloutError("nonfinite_reward", f"the environment gave reward {turn.reward}")
+    metrics = {name: float(value) for name, value in turn.metrics.items()}
+    return Turn(turn.done, _messages(turn.messages), turn.reward, metrics)
+
+
+async def _closed(environment: Closing) -> None:
+    await environment.close()
+
+
+def _messages(given: Sequence[Message]) -> list[Message]:
+    if wrong := [message for message in given if not is_message(message)]:
+        raise RolloutError("environment_error", f"a message needs a role and a text as content, not {wrong[0]!r:.200}")
+    return list(given)
+
+
+def as_read(message: Message) -> str:
+    """A message as the policy reads it, but for the marks of its chat template: with the tools that it may call, and an
+    excerpt about as long as it may be."""
+    text = message["content"]
+    if "excerpt" in message:
+        begin, end, limit = message["excerpt"]["begin"], message["excerpt"]["end"], message["excerpt"]["max_tokens"]
+        cut = shortened(text[begin:end], limit, lambda part: math.ceil(len(part) / CHARACTERS))
+        text = f"{text[:begin]}{cut}{text[end:]}"
+    tools = [tool.get("function", {}) for tool in message.get("tools", [])]
+    lines = [f"{tool.get('name')}{list(tool.get('parameters', {}).get('properties', {}))}" for tool in tools]
+    return "\n".join([text, *(["", "Tools, called as the model's chat template has it:"] if lines else []), *lines])
