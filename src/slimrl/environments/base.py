@@ -19,6 +19,8 @@ from slimrl.types import Message, Rollout, Split, Task
 
 # Built-in environments: id -> module:class, imported only when asked for.
 BUILTIN = {
+    "alphabet-sort": "slimrl.environments.alphabet_sort:AlphabetSort",
+    "matching-game": "slimrl.environments.matching_game:MatchingTaskset",
     "reverse-text": "slimrl.environments.reverse_text:ReverseText",
     "wiki-search": "slimrl.environments.wiki_search:WikiSearch",
     "wordle": "slimrl.environments.wordle:Wordle",

@@ -1,0 +1,85 @@
+"""What `alphabet-sort` asks for in each turn, the list that is right there, and how near to it an answer comes.
+
+Knows nothing of turns' rewards, nor of where the names come from.
+"""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slimrl.environments.judge import THOUGHTS
+
+KEYS = {"first": 0, "last": 1}  # which of a name's two words
+OPEN, CLOSE = "<sorted>", "</sorted>"
+MARK = " (new)"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What a turn brings: names, and by which of their words the whole list is to be sorted, `first` or `last`."""
+
+    names: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Of one answer: its similarity to the true list, 0 to 1, and what else is right about it.
+
+    `tagged`: it stands in tags. `names`: it has each name of the true list once, and no other. `marks`: it has some of
+    them, and of those it has, exactly the new ones are marked.
+    """
+
+    similarity: float
+    tagged: bool
+    names: bool
+    marks: bool
+
+
+def asked(arrival: Arrival, is_first: bool) -> str:
+    """What the policy reads."""
+    task = "Sort these names" if is_first else "Add these names to the list, and sort the whole list"
+    return "\n".join([f"{task} by {arrival.by.upper()} name:", *arrival.names])
+
+
+def true_list(arrivals: Sequence[Arrival]) -> list[str]:
+    """The lines that are right when the last of these has arrived."""
+    latest = arrivals[-1]
+    new = latest.names if len(arrivals) > 1 else ()
+    names = [name for arrival in arrivals for name in arrival.names]
+    names.sort(key=lambda name: name.split()[KEYS[latest.by]])
+    return [f"{name}{MARK}" if name in new else name for name in names]
+
+
+def written(lines: Sequence[str]) -> str:
+    """The lines as an answer."""
+    return "\n".join([OPEN, *lines, CLOSE])
+
+
+def judged(reply: str, truth: Sequence[str]) -> Score:
+    """How near the first answer in tags comes to the true list; what a model thinks before it speaks is not read.
+
+    Lines are equal or not: upper and lower case count, and so do numbers and bullets before a name; spaces around a
+    line, more than one between words, and empty lines do not. The similarity is difflib's ratio of the two lists, that
+    is 2 x (lines that match in order) / (lines of both). A name that comes again matches nothing: two places for one
+    name would be two guesses.
+    """
+    said = THOUGHTS.sub("", reply)
+    begin = said.find(OPEN)
+    end = said.find(CLOSE, begin)
+    if begin < 0 or end < 0:
+        return Score(0.0, tagged=False, names=False, marks=False)
+    lines = [line for text in said[begin + len(OPEN) : end].splitlines() if (line := " ".join(text.split()))]
+    given = [line.removesuffix(MARK) for line in lines]
+    expected = {line.removesuffix(MARK): line for line in truth}
+    places = {name: place for place, name in reversed(list(enumerate(given)))}
+    counted = [
+        line if places[name] == place else "" for place, (name, line) in enumerate(zip(given, lines, strict=True))
+    ]
+    known = [(name, line) for name, line in zip(given, lines, strict=True) if name in expected]
+    return Score(
+        difflib.SequenceMatcher(None, counted, truth, autojunk=False).ratio(),
+        tagged=True,
+        names=sorted(given) == sorted(expected),
+        marks=bool(known) and all(line == expected[name] for name, line in known),
+    )

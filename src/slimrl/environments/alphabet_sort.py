@@ -1,0 +1,177 @@
+"""`alphabet-sort`: keep a list of names in alphabetical order while more of them arrive, over several turns.
+
+Each turn brings names and asks for the whole list so far, by first or by last name, with the new ones marked. A turn
+earns the similarity of its answer to the true list, raised to a power, and an episode the mean of its turns. What the
+policy reads is settled beforehand: no reply changes it, and none is told right or wrong. The rules are in
+`environments/alphabet_lists.py`.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.environments.alphabet_lists import KEYS, Arrival, Score, asked, judged, true_list, written
+from slimrl.environments.alphabet_names import FIRST_NAMES, LAST_NAMES, held_out
+from slimrl.environments.base import Turn
+from slimrl.errors import UserError, nearest
+from slimrl.types import Message, Rollout, Split, Task
+
+INSTRUCTION = (
+    "You sort lists of names. Answer with the whole list in <sorted> tags, one name a line. When names are added to a "
+    "list, write (new) behind each of them, and behind no other."
+)
+SYSTEM: Message = {"role": "system", "content": INSTRUCTION}
+# The first of these that is not always so, the share of turns it is so in, is what went wrong.
+KINDS = {"tagged": "no answer in tags", "names": "wrong names", "marks": "wrong marks", "exact": "wrong order"}
+DRAWS = 20  # for each list that is wanted: many short lists come up twice
+
+
+@dataclass
+class AlphabetSort:
+    """Lists of names, seeded and distinct. Its fields are the `args` of its config section.
+
+    An episode has `min_turns` to `max_turns` turns; each brings `min_names` to `max_names` names, and is sorted by one
+    of `sort_by`, drawn for the turn. No two names of an episode share a first or a last name, so there are no ties.
+    `power` makes small mistakes cost more. No first and no last name of a test is in any list of training.
+
+    `num_examples` lists of training, sorted by the expert, stand before every task as earlier turns of the
+    conversation, for models that would never write the tags otherwise. `demonstrate` and `play_at_random` leave them
+    out.
+    """
+
+    min_turns: int = 1
+    max_turns: int = 3
+    min_names: int = 2
+    max_names: int = 5
+    sort_by: Sequence[str] = tuple(KEYS)
+    power: float = 4.0
+    num_examples: int = 0
+    num_train: int = 2000
+    num_test: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._check_range("turns", self.min_turns, self.max_turns, 1)
+        self._check_range("names", self.min_names, self.max_names, 2)  # one name is sorted already
+        if isinstance(self.sort_by, str) or not self.sort_by:
+            raise UserError(f'alphabet-sort: `sort_by` is a list such as ["first", "last"], not {self.sort_by!r}.')
+        if unknown := [key for key in self.sort_by if key not in KEYS]:
+            raise UserError(f"alphabet-sort: cannot `sort_by` {unknown[0]!r}.{nearest(str(unknown[0]), KEYS)}")
+        if not self.power >= 1.0:
+            raise UserError(f"alphabet-sort: `power` must be 1 or more, not {self.power}.")
+        most, there_are = self.max_turns * self.max_names, min(map(len, _names("test")))
+        if most > there_are:
+            raise UserError(
+                f"alphabet-sort: `max_turns` x `max_names` = {most}, and there are only {there_are} names for tests."
+            )
+        if self.num_examples < 0:
+            raise UserError(f"alphabet-sort: `num_examples` must be 0 or more, not {self.num_examples}.")
+        rng, names = random.Random(f"alphabet-sort/{self.seed}/examples"), _names("train")
+        lists = [self._draw(rng, *names) for _ in range(self.num_examples)]
+        self._examples = [message for arrivals in lists for message in _turns(arrivals, lambda lines: lines)]
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """None for `validation`. Raises UserError when there are not that many lists."""
+        if split == "validation":
+            return []
+        size = self.num_train if split == "train" else self.num_test
+        rng, names = random.Random(f"alphabet-sort/{self.seed}/{split}"), _names(split)
+        lists: dict[tuple[Arrival, ...], None] = {}
+        for _ in range(DRAWS * size):
+            lists[self._draw(rng, *names)] = None
+            if len(lists) == size:
+                break
+        if len(lists) < size:
+            raise UserError(f"alphabet-sort: found only {len(lists)} lists for `num_{split}` = {size}; lower it.")
+        return [Task(f"{split}/{place}", _data(arrivals)) for place, arrivals in enumerate(lists)]
+
+    def environment(self, task: Task) -> "AlphabetSortEpisode":
+        return AlphabetSortEpisode(_arrivals(task.data), self.power, self._examples)
+
+    def demonstrate(self, task: Task) -> list[Message]:
+        return [SYSTEM, *_turns(_arrivals(task.data), lambda lines: lines)]
+
+    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+        """Has all names, and the right ones marked, in any order."""
+        rng = random.Random(f"{seed}/{task.id}")
+        return [SYSTEM, *_turns(_arrivals(task.data), lambda lines: rng.sample(lines, len(lines)))]
+
+    def what_went_wrong(self, rollout: Rollout) -> str:
+        """Nothing where the turns ran out, or the context: evaluation says so itself."""
+        if rollout.metrics.get("unfinished", 1.0):
+            return ""
+        return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")
+
+    def _check_range(self, unit: str, low: int, high: int, least: int) -> None:
+        if not least <= low <= high:
+            raise UserError(f"alphabet-sort: needs {least} <= min_{unit} <= max_{unit}, not {low} and {high}.")
+
+    def _draw(self, rng: random.Random, firsts: Sequence[str], lasts: Sequence[str]) -> tuple[Arrival, ...]:
+        sizes = [
+            rng.randint(self.min_names, self.max_names) for _ in range(rng.randint(self.min_turns, self.max_turns))
+        ]
+        pairs = zip(rng.sample(firsts, sum(sizes)), rng.sample(lasts, sum(sizes)), strict=True)
+        names = (f"{first} {last}" for first, last in pairs)
+        return tuple(Arrival(tuple(next(names) for _ in range(size)), rng.choice(self.sort_by)) for size in sizes)
+
+
+class AlphabetSortEpisode:
+    """One list, until the last names have arrived and been sorted."""
+
+    def __init__(self, arrivals: Sequence[Arrival], power: float, examples: Sequence[Message]) -> None:
+        self._arrivals = arrivals
+        self._power = power
+        self._examples = examples
+        self._scores: list[Score] = []
+
+    async def start(self) -> list[Message]:
+        return [SYSTEM, *self._examples, request(self._arrivals, 0)]
+
+    async def step(self, reply: str) -> Turn:
+        self._scores.append(judged(reply, true_list(self._arrivals[: len(self._scores) + 1])))
+        place = len(self._scores)
+        # Its share of the mean over all turns: those that are never played earn nothing.
+        reward = self._scores[-1].similarity ** self._power / len(self._arrivals)
+        done = place == len(self._arrivals)
+        return Turn(done, () if done else [request(self._arrivals, place)], reward, self._metrics())
+
+    def _metrics(self) -> dict[str, float]:
+        """Means over the turns so far; `similarity` is not raised to the power."""
+        columns = {
+            "similarity": [score.similarity for score in self._scores],
+            "exact": [score.similarity == 1.0 for score in self._scores],
+            "tagged": [score.tagged for score in self._scores],
+            "names": [score.names for score in self._scores],
+            "marks": [score.marks for score in self._scores],
+        }
+        return {name: sum(values) / len(values) for name, values in columns.items()}
+
+
+def request(arrivals: Sequence[Arrival], place: int) -> Message:
+    return {"role": "user", "content": asked(arrivals[place], is_first=place == 0)}
+
+
+def _turns(arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
+    """Of a policy that makes its answers of the true lists."""
+    messages = list[Message]()
+    for place in range(len(arrivals)):
+        said = written(answer(true_list(arrivals[: place + 1])))
+        messages += [request(arrivals, place), {"role": "assistant", "content": said}]
+    return messages
+
+
+def _names(split: Split) -> tuple[list[str], list[str]]:
+    """The first and the last names of a split."""
+    firsts, lasts = (
+        [name for name in names if held_out(name) == (split == "test")] for names in (FIRST_NAMES, LAST_NAMES)
+    )
+    return firsts, lasts
+
+
+def _data(arrivals: Sequence[Arrival]) -> dict[str, Any]:
+    return {"turns": [{"names": list(arrival.names), "by": arrival.by} for arrival in arrivals]}
+
+
+def _arrivals(data: Mapping[str, Any]) -> list[Arrival]:
+    return [Arrival(tuple(turn["names"]), turn["by"]) for turn in data["turns"]]
