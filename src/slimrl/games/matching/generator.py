@@ -1,0 +1,165 @@
+"""New deals of the matching game: the published distribution of games in which talking pays, sampled exactly and fast.
+
+A table is uniform on 0..99, each player sees each cell with probability 2/5, scales are uniform on 1..10; a deal is
+kept if `Deal.talking_pays`. For n = 8 one table in some two thousand is. Knows nothing of turns or of text.
+
+The distribution is exact because this is plain rejection sampling: tables are drawn independently, and those that
+break the rule are left out, in the order drawn. It is fast because whole batches are looked at together, for a bound
+that is sure: a player's own assignment is one of those that look best to it, so it is worth at least the worst of
+these. Where even that worst is too good, the table breaks the rule whichever the player takes. The few tables that are
+left are judged by the rule itself. Every random number is made of whole bytes of the generator that is passed in, so a
+seed gives the same deals on every machine.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slimrl.errors import UserError
+from slimrl.games.matching.deal import MARGIN, MAX_VALUE, UNKNOWN, Deal, default_names
+
+MIN_SIZE, MAX_SIZE = 2, 12
+_NUM_VALUES = MAX_VALUE + 1
+_BATCH = 4096
+# A cell is one of 100 values, known to the first player in 2 of 5 cases and likewise to the second.
+_CASES = _NUM_VALUES * 5 * 5
+_UINT16 = 1 << 16
+
+Numbers = npt.NDArray[np.int32]
+Masks = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Numbers and who knows what: three arrays (n, n, number of tables), reviewers first, papers second."""
+
+    tables: Numbers
+    known: tuple[Masks, Masks]
+
+
+def deal(rng: random.Random, n: int, game_id: str) -> Deal:
+    """A random deal of n reviewers and n papers in which talking pays. Raises UserError if n is not 2 to 12."""
+    _check_size(n)
+    while True:
+        for found in _accepted(_draw(rng, n), (rng.uniform(1, 10), rng.uniform(1, 10)), game_id):
+            return found
+
+
+def upstream_deal(seed: int, n: int = 8) -> Deal:
+    """The deal that the published game makes of a seed: the same numbers from the same generators in the same order.
+
+    After 10,001 tables that break the rule the next one is taken, whatever it is: for n = 8 some seeds give deals in
+    which talking does not pay.
+    """
+    tables, scales = np.random.RandomState(seed), random.Random(seed)
+    num_tries = 10_002
+    for first in range(0, num_tries, _BATCH):
+        size = min(_BATCH, num_tries - first)
+        batch = _legacy_draw(tables, n, size)
+        pairs = [(scales.uniform(1, 10), scales.uniform(1, 10)) for _ in range(size)]
+        for index in _candidates(batch):
+            found = _deal_at(batch, index, pairs[index], f"upstream-{seed}")
+            if found.talking_pays:
+                return found
+    return _deal_at(batch, size - 1, pairs[-1], f"upstream-{seed}")
+
+
+def _check_size(n: int) -> None:
+    if not MIN_SIZE <= n <= MAX_SIZE:
+        raise UserError(
+            f"A matching game of n = {n} cannot be dealt: n is {MIN_SIZE} to {MAX_SIZE}. In larger games a player "
+            "alone comes so near the optimum that hardly any table makes talking pay."
+        )
+
+
+def _accepted(batch: Batch, scales: tuple[float, float], game_id: str) -> Iterator[Deal]:
+    deals = (_deal_at(batch, index, scales, game_id) for index in _candidates(batch))
+    return (found for found in deals if found.talking_pays)
+
+
+def _draw(rng: random.Random, n: int) -> Batch:
+    """Independent tables of the distribution without the rule."""
+    cases = _uniform(rng, n * n * _BATCH).reshape(n, n, _BATCH)
+    rest, second = np.divmod(cases, np.uint16(5))
+    value, first = np.divmod(rest, np.uint16(5))
+    return _batch(value.astype(np.int32), first < 2, second < 2)
+
+
+def _uniform(rng: random.Random, count: int) -> npt.NDArray[np.uint16]:
+    """Whole numbers, uniform on 0.._CASES - 1. Numbers of 16 bits that would favour the low ones are left out."""
+    below = _UINT16 - _UINT16 % _CASES
+    numbers = np.empty(0, np.uint16)
+    while len(numbers) < count:
+        missing = count - len(numbers)
+        raw = np.frombuffer(rng.randbytes(2 * (missing + missing // 64 + 64)), "<u2")
+        numbers = np.concatenate([numbers, raw[raw < below]])
+    return numbers[:count] % np.uint16(_CASES)
+
+
+def _legacy_draw(generator: np.random.RandomState, n: int, size: int) -> Batch:
+    """Numbers as numpy's old global generator gave them: values, then each player's mask, table by table."""
+    tables, first, second = [], [], []
+    for _ in range(size):
+        tables.append(generator.randint(0, _NUM_VALUES, (n, n)))
+        first.append(generator.random_sample((n, n)) < 0.4)
+        second.append(generator.random_sample((n, n)) < 0.4)
+    return _batch(np.stack(tables, axis=-1).astype(np.int32), np.stack(first, axis=-1), np.stack(second, axis=-1))
+
+
+def _batch(tables: Numbers, first: Masks, second: Masks) -> Batch:
+    return Batch(np.where(first | second, tables, np.int32(UNKNOWN)), (first, second))
+
+
+def _candidates(batch: Batch) -> list[int]:
+    """The tables that may keep the rule, in order; all others surely break it."""
+    tables, (first, second) = batch.tables.astype(np.int32), batch.known
+    own = _least_own(tables, first)
+    bound = np.minimum(tables.max(axis=0).sum(axis=0), tables.max(axis=1).sum(axis=0))  # cheap, and above the optimum
+    left = np.flatnonzero(MARGIN * own < bound)
+    best = _optima(tables[:, :, left])
+    hopeful = MARGIN * own[left] < best
+    left, best = left[hopeful], best[hopeful]
+    hopeful = MARGIN * _least_own(tables[:, :, left], second[:, :, left]) < best
+    return [int(index) for index in left[hopeful]]
+
+
+def _least_own(tables: Numbers, known: Masks) -> Numbers:
+    """For each table the worst true value among the assignments that look best to a player who knows so much."""
+    above = len(tables) * MAX_VALUE + 1  # more than any assignment is worth: looks decide, and between equals the value
+    looks = np.where(known, tables, np.int32(UNKNOWN))
+    return -_optima(looks * np.int32(above) - tables) % above
+
+
+def _optima(weights: Numbers) -> Numbers:
+    """The highest sum of an assignment for each of many tables (n, n, number): row by row over sets of used columns."""
+    n, _, number = weights.shape
+    sums = {0: np.zeros(number, weights.dtype)}
+    candidate = np.empty(number, weights.dtype)
+    for row in weights:
+        longer: dict[int, Numbers] = {}
+        for used, total in sums.items():
+            for column in range(n):
+                grown = used | 1 << column
+                if grown == used:
+                    continue
+                if grown in longer:
+                    np.add(total, row[column], out=candidate)
+                    np.maximum(longer[grown], candidate, out=longer[grown])
+                else:
+                    longer[grown] = total + row[column]
+        sums = longer
+    return sums[(1 << n) - 1]
+
+
+def _deal_at(batch: Batch, index: int, scales: tuple[float, float], game_id: str) -> Deal:
+    first, second = (_rows(mask[:, :, index]) for mask in batch.known)
+    papers, reviewers = default_names(len(first))
+    return Deal(_rows(batch.tables[:, :, index]), (first, second), scales, papers, reviewers, game_id)
+
+
+def _rows(cells: npt.NDArray[Any]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(tuple(row) for row in cells.tolist())
