@@ -1,0 +1,32 @@
+"""What scripted players say about scores, in whole sentences. Knows nothing of who says it, or when."""
+
+from slimrl.games.matching.deal import Deal
+from slimrl.games.matching.reading import Cell
+from slimrl.games.matching.views import Grid
+
+
+def question(deal: Deal, cell: Cell) -> str:
+    """Asks for one score."""
+    reviewer, paper = names_of(deal, cell)
+    return f"What is your score for {reviewer} and {paper}?"
+
+
+def told(deal: Deal, cell: Cell, seen: Grid) -> str:
+    """Tells one score, as the player sees it, or that it sees none."""
+    reviewer, paper = names_of(deal, cell)
+    score = seen[cell[0]][cell[1]]
+    return f"I do not know {reviewer} for {paper}." if score is None else f"{reviewer} for {paper}: {score}."
+
+
+def told_scores(deal: Deal, seen: Grid) -> str:
+    """Tells all scores that the player sees, reviewer by reviewer."""
+    rows = []
+    for reviewer, row in zip(deal.short_reviewers, seen, strict=True):
+        scores = [f"{deal.short_papers[paper]} {score}" for paper, score in enumerate(row) if score is not None]
+        rows += [f"{reviewer}: {', '.join(scores)}"] if scores else []
+    return f"My scores: {'; '.join(rows)}."
+
+
+def names_of(deal: Deal, cell: Cell) -> tuple[str, str]:
+    """Short names of reviewer and paper."""
+    return deal.short_reviewers[cell[0]], deal.short_papers[cell[1]]
