@@ -20,7 +20,7 @@ from slimrl.config.loss import LossConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
-from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_attempts
+from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_tables
 from slimrl.inference.client import Client, Completion, LocalClient
 from slimrl.inference.engine import Engine
 from slimrl.models.chat import ChatFormat
@@ -166,7 +166,7 @@ class Runner:
             for number in range(self._group.rollouts)
         ]
         began = time.perf_counter()
-        rollouts = asyncio.run(run_attempts(attempts, self._player))
+        rollouts = [rollout for (rollout,) in asyncio.run(run_tables([[a] for a in attempts], self._player))]
         seconds = time.perf_counter() - began
         for rollout in rollouts:
             assert not rollout.failure, f"{rollout.failure}: {rollout.failure_detail}"

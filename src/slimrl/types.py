@@ -76,7 +76,8 @@ class Rollout:
         loss_mask_T    0   0      0       1   1       0      0        0       1  1
 
     `turn_rewards` are what each of the policy's turns earned, here two numbers; `reward` is their sum. `failure` holds
-    the reason when the rollout cannot be trained on (see `errors.RolloutError`); its reward is nan.
+    the reason when the rollout cannot be trained on (see `errors.RolloutError`); its reward is nan. `role` is whom the
+    policy played, where it played against itself.
     """
 
     task_id: str
@@ -90,6 +91,7 @@ class Rollout:
     metrics: Mapping[str, float] = field(default_factory=dict)
     failure: str = ""
     failure_detail: str = ""
+    role: str = ""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.versions_T)}

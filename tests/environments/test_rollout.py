@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from slimrl.environments.base import Turn
-from slimrl.environments.rollout import mean_metrics, run_attempts, run_episode
+from slimrl.environments.rollout import mean_metrics, run_episode, run_tables
 from slimrl.errors import UserError
 from slimrl.types import Rollout
 from tests.environments.scripted import (
@@ -230,7 +230,7 @@ def test_one_bad_episode_spoils_no_other_and_the_order_is_kept():
     faults = ["", "step raises", "computes for ever", "", "waits for ever", "constructor raises", ""]
     attempts = [make_attempt(lambda task, fault=fault: Misbehaves(fault)) for fault in faults]
     player = make_player(ScriptedClient([reply("A")]), timeout_s=0.5)
-    rollouts = asyncio.run(run_attempts(attempts, player))
+    rollouts = [rollout for (rollout,) in asyncio.run(run_tables([[one] for one in attempts], player))]
     expected = ["", "environment_error", "timeout", "", "timeout", "environment_error", ""]
     assert [rollout.failure for rollout in rollouts] == expected
     assert [rollout.reward for rollout in rollouts if not rollout.failure] == [1.0] * 3
@@ -255,7 +255,7 @@ class Counts:
 def test_no_more_episodes_at_once_than_there_are_places():
     Counts.now = Counts.most = 0
     attempts = [make_attempt(lambda task: Counts()) for _ in range(20)]
-    asyncio.run(run_attempts(attempts, make_player(ScriptedClient([reply("A")]))))
+    asyncio.run(run_tables([[one] for one in attempts], make_player(ScriptedClient([reply("A")]))))
     assert Counts.most == 4
 
 

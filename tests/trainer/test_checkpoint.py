@@ -29,7 +29,9 @@ from slimrl.trainer.optim import MasterAdamW
 
 
 def progress(step: int) -> Progress:
-    return Progress(step=step, data_position=10 * step, dtype="float32", num_threads=1, seconds=0.5)
+    return Progress(
+        step=step, data_position=10 * step, dtype="float32", num_threads=1, seconds=0.5, role_means={"0/a": 0.1}
+    )
 
 
 def optimizer_after(num_steps: int) -> MasterAdamW:

@@ -22,6 +22,7 @@ ADVANTAGES: dict[str, Numbers] = {
     "rloo": {},
     "opo": {},
     "reinforce": {"baseline": 0.5},
+    "rae": {"decay": 0.95},
     "gae": {"gamma": 1.0, "gae_lambda": 0.95, "value_coef": 0.1, "value_lr": 1e-3},
 }
 
@@ -97,6 +98,7 @@ class LossChoices:
     dual_clip: float = 0.0
     max_weight: float = 0.0
     baseline: float = 0.0
+    decay: float = 0.0
     gamma: float = 0.0
     gae_lambda: float = 0.0
     value_coef: float = 0.0
@@ -124,7 +126,8 @@ class LossConfig(Config):
 
     advantage: Literal["preset"] | Advantage = "preset"
     """How the rewards of a group become advantages. `gae` compares with a value head's expectation instead of the
-    group's mean (1506.02438). `preset` leaves it to `type`."""
+    group's mean (1506.02438), `rae` with a running mean of what the role earned in earlier groups, for a policy that
+    plays against itself (2506.24119). `preset` leaves it to `type`."""
 
     credit: Credit = "episode"
     """What a reward is credited to: `episode` gives all turns the episode's advantage; `turn` compares what each turn
@@ -158,6 +161,9 @@ class LossConfig(Config):
 
     baseline: Literal["preset"] | float = "preset"
     """The constant that the advantage `reinforce` subtracts from the reward; `preset` is 0.5."""
+
+    decay: Literal["preset"] | Annotated[float, Field(ge=0, lt=1)] = "preset"
+    """The advantage `rae`: how much of the running mean a new reward leaves; `preset` is 0.95."""
 
     gamma: Literal["preset"] | Share = "preset"
     """What a reward counts for the turn before (credits `turn` and `state`) or the token before (advantage `gae`), as

@@ -101,8 +101,8 @@ async def run_episode(attempt: Attempt, player: Player) -> Rollout:
     try:
         turn = await _play(attempt, player, transcript)
     except RolloutError as error:
-        return _rollout(attempt.task, transcript, Turn(done=False), error)
-    return _rollout(attempt.task, transcript, turn, None)
+        return _rollout(attempt, transcript, Turn(done=False), error)
+    return _rollout(attempt, transcript, turn, None)
 
 
 async def read_opening(attempt: Attempt, player: Player) -> list[int]:
@@ -201,9 +201,9 @@ def _fitted(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
         return chat.fitted(messages)
 
 
-def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
+def _rollout(attempt: Attempt, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
     return Rollout(
-        task_id=task.id,
+        task_id=attempt.task.id,
         token_ids_T=tuple(transcript.token_ids),
         loss_mask_T=tuple(transcript.mask),
         logprobs_T=tuple(transcript.logprobs),
@@ -220,6 +220,7 @@ def _rollout(task: Task, transcript: _Transcript, turn: Turn, error: RolloutErro
         },
         failure=error.reason if error else "",
         failure_detail=error.detail if error else "",
+        role=attempt.role,
     )
 
 
@@ -232,13 +233,9 @@ def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
     return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
 
 
-async def run_attempts(attempts: Sequence[Attempt], player: Player) -> list[Rollout]:
-    """Play all attempts, started in order; the rollouts come in that order too."""
-    return [rollout for (rollout,) in await run_tables([[attempt] for attempt in attempts], player)]
-
-
 async def run_tables(tables: Sequence[Sequence[Attempt]], player: Player) -> list[list[Rollout]]:
-    """The same for attempts that wait for one another (see `environments/seats.py`): a table's start together."""
+    """Play all attempts, started in order; the rollouts come in that order too. Those of a table may wait for one
+    another (see `environments/seats.py`) and start together; a table of one is an ordinary episode."""
     places = asyncio.Semaphore(max(player.num_concurrent, *map(len, tables), 1))
     sitting_down = asyncio.Lock()  # of two tables that sit down at once each might wait for the other's last place
 

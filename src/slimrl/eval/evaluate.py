@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slimrl.environments.base import Taskset, tasks_of
-from slimrl.environments.rollout import Attempt, Player, run_episode
+from slimrl.environments.rollout import Attempt, Player, run_tables
+from slimrl.environments.seats import seats_of
 from slimrl.errors import UserError
 from slimrl.monitor.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
@@ -75,10 +76,12 @@ def held_out_tasks(tasksets: Sequence[Taskset], split: Split, num_examples: int)
 
 
 def contestant_of(player: Player) -> Contestant:
-    """A model, by the player that samples from it."""
+    """A model, by the player that samples from it. Of a task that it plays in several roles, against itself, the first
+    role's rollout is the one that counts."""
 
-    def play(attempt: Attempt) -> Coroutine[Any, Any, Rollout]:
-        return run_episode(attempt, player)
+    async def play(attempt: Attempt) -> Rollout:
+        (table,) = await run_tables([seats_of(attempt)], player)
+        return table[0]
 
     return Contestant(play, player.num_concurrent, player.chat.full_text)
 

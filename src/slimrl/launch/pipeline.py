@@ -133,6 +133,7 @@ def make_orchestrator(parts: Parts) -> Orchestrator:
 def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monitor: Monitor, before: Metrics) -> None:
     """The RL stage. `before` are the held-out metrics of its starting point, logged with its first step."""
     orchestrator.position = state.progress.data_position
+    orchestrator.role_means = dict(state.progress.role_means)
 
     def receive(step: int) -> Batch:
         held_out = before if step == 0 else _evaluate_if_due(parts, step)

@@ -48,6 +48,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
     rollout = record.rollout
     return {
         "task_id": rollout.task_id,
+        "role": rollout.role,
         "reward": _finite(rollout.reward),
         "turn_rewards": rollout.turn_rewards,
         "advantages": [_finite(advantage) for advantage in record.advantages],
@@ -77,6 +78,7 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         metrics={name: _float(value) for name, value in line["metrics"].items()},
         failure=line["failure"],
         failure_detail=line["failure_detail"],
+        role=line.get("role", ""),
     )
     return RolloutRecord(rollout, _floats(line["advantages"]), line["text"])
 

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from slimrl.config.loss import LossChoices
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.environments.base import Taskset
-from slimrl.environments.rollout import Attempt, Player, mean_metrics, run_attempts
+from slimrl.environments.rollout import Attempt, Player, mean_metrics, run_tables
+from slimrl.environments.seats import seats_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
-from slimrl.orchestrator.advantages import on_tokens, turn_advantages
+from slimrl.orchestrator.advantages import on_tokens
 from slimrl.orchestrator.curriculum import Curriculum, Draw
 from slimrl.orchestrator.distill import Lesson, Opening, with_entropy_bonus
+from slimrl.orchestrator.roles import num_tables, role_advantages
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 
@@ -41,8 +43,8 @@ class Group:
 
 
 class Orchestrator:
-    """Collects batches. `position` counts the tasks drawn so far; set it to continue a run. Set `lesson`, before the
-    first batch, to have a teacher's scores count."""
+    """Collects batches. `position` counts the tasks drawn so far, `role_means` are those of `orchestrator/roles.py`;
+    set both to continue a run. Set `lesson`, before the first batch, to have a teacher's scores count."""
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class Orchestrator:
         seed: int,
         record: Record,
     ) -> None:
+        for taskset in tasksets:
+            num_tables(taskset, config.rollouts_per_example)  # or else tell now, and not in an hour
         self._curriculum = Curriculum(tasksets, f"rl/{seed}")
         self._player = player
         self._config = config
@@ -60,6 +64,7 @@ class Orchestrator:
         self._seed = seed
         self._record = record
         self.position = 0
+        self.role_means: dict[str, float] = {}
         self.lesson: Lesson | None = None
 
     def collect(self, step: int) -> Batch:
@@ -81,7 +86,8 @@ class Orchestrator:
             raise UserError(_nothing_left(played))
         metrics = _metrics(played, groups, num_drawn) | _speed(played, time.perf_counter() - began)
         samples, more = self._samples([group for group in groups if group.has_signal])
-        return Batch(samples, self._config.sampling.temperature, self.position, metrics | more)
+        temperature = self._config.sampling.temperature
+        return Batch(samples, temperature, self.position, metrics | more, dict(self.role_means))
 
     def _draw(self) -> Draw:
         self.position += 1
@@ -89,15 +95,17 @@ class Orchestrator:
 
     def _play(self, draws: Sequence[Draw]) -> tuple[list[Rollout], list[Opening]]:
         """The rollouts, `rollouts_per_example` of each draw, and the opening that a teacher reads for each draw."""
-        attempts = [
-            Attempt(draw.taskset, draw.task, self._sampling(draw.position, attempt))
+        G = self._config.rollouts_per_example
+        tables = [
+            seats_of(Attempt(draw.taskset, draw.task, self._sampling(draw.position, number)))
             for draw in draws
-            for attempt in range(self._config.rollouts_per_example)
+            for number in range(num_tables(draw.taskset, G))
         ]
-        rollouts = asyncio.run(run_attempts(attempts, self._player))
+        played = asyncio.run(run_tables(tables, self._player))
+        rollouts = [rollout for table in played for rollout in table]
         if not self.lesson:
             return rollouts, [None] * len(draws)
-        G, openings = self._config.rollouts_per_example, self.lesson.openings(draws)
+        openings = self.lesson.openings(draws)
         rollouts = [self.lesson.readable(rollout, openings[number // G]) for number, rollout in enumerate(rollouts)]
         return rollouts, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
@@ -113,7 +121,7 @@ class Orchestrator:
         for number, draw in enumerate(draws):
             kept = tuple(r for r in rollouts[number * G : (number + 1) * G] if not r.failure)
             if kept:
-                advantages_GK = tuple(tuple(values) for values in turn_advantages(kept, self._choices))
+                advantages_GK = tuple(role_advantages(kept, self._choices, self.role_means, str(draw.env)))
                 has_signal = has_signal_of_its_own(self._choices) or any(
                     value != 0.0 for values in advantages_GK for value in values
                 )

@@ -10,7 +10,7 @@ import random
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -30,7 +30,8 @@ DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, 
 class Progress:
     """Where a run stands, and the choices measured at its start that a resumed run must not measure again.
 
-    `step` training steps are done, `data_position` tasks are drawn, `seconds` were spent so far.
+    `step` training steps are done, `data_position` tasks are drawn, `seconds` were spent so far. `role_means` are those
+    of `transport/base.py`'s `Batch`.
     """
 
     step: int
@@ -38,6 +39,7 @@ class Progress:
     dtype: str
     num_threads: int
     seconds: float
+    role_means: Mapping[str, float] = field(default_factory=dict)
 
 
 def step_directories(parent: Path) -> list[Path]:

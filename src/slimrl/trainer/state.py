@@ -2,7 +2,7 @@
 
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.terms import Term
 
+NO_MEANS: Mapping[str, float] = {}
+
 
 @dataclass(slots=True)
 class TrainState:
@@ -36,13 +38,14 @@ class TrainState:
     terms: Sequence[Term] = ()
     ranks: Ranks = ALONE
 
-    def advance(self, data_position: int, seconds: float) -> None:
+    def advance(self, data_position: int, seconds: float, role_means: Mapping[str, float] = NO_MEANS) -> None:
         """One more step is done."""
         self.progress = replace(
             self.progress,
             step=self.progress.step + 1,
             data_position=data_position,
             seconds=self.progress.seconds + seconds,
+            role_means=dict(role_means),
         )
 
 

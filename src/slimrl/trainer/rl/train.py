@@ -43,5 +43,5 @@ def train(
         metrics["perf/tokens_trained_per_s"] = metrics.get("loss/tokens", 0.0) / (ended - received)
         metrics["memory/peak_gb"] = peak_memory_gb(state.policy.device)
         monitor.log(step, batch.metrics | metrics)
-        state.advance(batch.data_position, ended - began)
+        state.advance(batch.data_position, ended - began, batch.role_means)
         save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)

@@ -1,0 +1,64 @@
+"""Whoever plays against itself plays several roles, which need not earn alike: rollouts are compared within a role.
+
+With the advantage `rae` they are compared with a running mean of what the role earned before (role-conditioned
+advantage estimation, SPIRAL, 2506.24119), which needs no group: it compares single rollouts too.
+"""
+
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
+
+from slimrl.config.loss import LossChoices
+from slimrl.environments.base import Seated, Taskset
+from slimrl.errors import UserError
+from slimrl.orchestrator.advantages import turn_advantages
+from slimrl.types import Rollout
+
+Means = MutableMapping[str, float]
+
+
+def role_advantages(
+    rollouts_G: Sequence[Rollout], choices: LossChoices, means: Means, game: str
+) -> list[tuple[float, ...]]:
+    """`turn_advantages` within each role, in the order of the rollouts, (G, K). `rae` reads and moves the `means`,
+    whose keys are game and role."""
+    advantages_GK: list[tuple[float, ...]] = [()] * len(rollouts_G)
+    for role in dict.fromkeys(rollout.role for rollout in rollouts_G):
+        places = [place for place, rollout in enumerate(rollouts_G) if rollout.role == role]
+        same = [rollouts_G[place] for place in places]
+        chosen = choices
+        if choices.advantage == "rae":
+            baseline = moved(means, f"{game}/{role}", [rollout.reward for rollout in same], choices.decay)
+            chosen = replace(choices, advantage="reinforce", baseline=baseline)
+        for place, advantages_K in zip(places, turn_advantages(same, chosen), strict=True):
+            advantages_GK[place] = tuple(advantages_K)
+    return advantages_GK
+
+
+def moved(means: Means, key: str, rewards: Sequence[float], decay: float) -> float:
+    """Move a mean by rewards, b <- decay b + (1 - decay) R for each, and return what it was before: a baseline that
+    does not depend on the rewards which are compared with it leaves the gradient unbiased. The first rewards have no
+    mean before them, and are compared with their own.
+
+    >>> means = {}
+    >>> moved(means, "seller", [1.0, 0.0], 0.5), moved(means, "seller", [1.0, 1.0], 0.5), means["seller"]
+    (0.5, 0.5, 0.875)
+    """
+    if key not in means:
+        means[key] = sum(rewards) / len(rewards)
+        return means[key]
+    before = means[key]
+    for reward in rewards:
+        means[key] = decay * means[key] + (1.0 - decay) * reward
+    return before
+
+
+def num_tables(taskset: Taskset, rollouts_per_example: int) -> int:
+    """How often a task is played for so many rollouts, one for each role. Raises UserError if they do not come out
+    even."""
+    num_roles = max(1, len(taskset.roles)) if isinstance(taskset, Seated) else 1
+    if rollouts_per_example % num_roles:
+        raise UserError(
+            f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {type(taskset).__name__} is played in "
+            f"{num_roles} roles at once, each of which gives a rollout, so it must be a multiple of {num_roles}."
+        )
+    return rollouts_per_example // num_roles

@@ -1,0 +1,166 @@
+"""Rollouts of a policy that plays against itself: compared within a role, or with what the role earned before."""
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from slimrl.config.loss import ADVANTAGES, LossConfig
+from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
+from slimrl.environments.base import Turn
+from slimrl.errors import UserError
+from slimrl.eval.evaluate import contestant_of, held_out_tasks, play_tasks
+from slimrl.orchestrator.advantages import turn_advantages
+from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.orchestrator.roles import moved, role_advantages
+from slimrl.types import Rollout, SamplingParams, Task
+from tests.environments.scripted import DigitClient, make_player, user
+
+
+def rollout(reward: float, role: str = "", turns: int = 1) -> Rollout:
+    mask = (False, True) * turns
+    zeros = (0.0,) * len(mask)
+    earned = (*(0.0,) * (turns - 1), reward)
+    return Rollout("t", (1,) * len(mask), mask, zeros, (0,) * len(mask), reward, earned, role=role)
+
+
+def choices(advantage: str, **numbers: float) -> Any:
+    return LossConfig(advantage=advantage, **numbers).choices()
+
+
+def test_each_role_is_compared_with_its_own_mean():
+    group = [rollout(1.0, "a"), rollout(10.0, "b"), rollout(0.0, "a"), rollout(8.0, "b")]
+    assert role_advantages(group, choices("dr_grpo"), {}, "0") == [(0.5,), (1.0,), (-0.5,), (-1.0,)]
+
+
+def test_an_advantage_stands_on_all_turns_of_its_own_rollout():
+    group = [rollout(1.0, "a", turns=2), rollout(5.0, "b", turns=3), rollout(0.0, "a"), rollout(5.0, "b")]
+    assert role_advantages(group, choices("dr_grpo"), {}, "0") == [(0.5, 0.5), (0.0, 0.0, 0.0), (-0.5,), (0.0,)]
+
+
+@pytest.mark.parametrize("advantage", [name for name in ADVANTAGES if name != "rae"])
+def test_without_roles_nothing_changes(advantage):
+    rng = random.Random(advantage)
+    group = [rollout(rng.random(), turns=rng.randrange(1, 4)) for _ in range(6)]
+    means: dict[str, float] = {}
+    expected = [tuple(values) for values in turn_advantages(group, choices(advantage))]
+    assert role_advantages(group, choices(advantage), means, "0") == expected
+    assert not means
+
+
+def test_a_running_mean_by_hand():
+    means: dict[str, float] = {}
+    rae = choices("rae", decay=0.5)
+    first = role_advantages([rollout(1.0, "a"), rollout(0.0, "a"), rollout(3.0, "b")], rae, means, "0")
+    assert first == [(0.5,), (-0.5,), (0.0,)]  # nothing came before: their own mean
+    assert means == {"0/a": 0.5, "0/b": 3.0}
+    second = role_advantages([rollout(1.0, "a"), rollout(1.0, "a"), rollout(1.0, "b")], rae, means, "0")
+    assert second == [(0.5,), (0.5,), (-2.0,)]
+    assert means == {"0/a": 0.875, "0/b": 2.0}
+
+
+def test_a_running_mean_compares_what_equal_rewards_within_a_group_cannot():
+    means = {"0/": 0.25}
+    assert role_advantages([rollout(1.0), rollout(1.0)], choices("rae"), means, "0") == [(0.75,), (0.75,)]
+
+
+def test_games_have_means_of_their_own():
+    means: dict[str, float] = {}
+    for game, reward in (("0", 1.0), ("1", 5.0)):
+        role_advantages([rollout(reward, "a")], choices("rae"), means, game)
+    assert means == {"0/a": 1.0, "1/a": 5.0}
+
+
+def test_a_running_mean_forgets_at_its_rate():
+    means = {"k": 1.0}
+    moved(means, "k", [0.0] * 3, 0.9)
+    assert means["k"] == pytest.approx(0.9**3)
+
+
+@dataclass
+class Pair:
+    """Two at a table: each earns its digit / 10, the second 1 more."""
+
+    roles: tuple[str, ...] = ("first", "second")
+    broken: set[str] = field(default_factory=set)
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(f"{split}/{number}", {}) for number in range(20)]
+
+    def environment(self, task: Task) -> Any:
+        return Digit(0.0)
+
+    def table(self, task: Task) -> list[Any]:
+        return [Digit(float(place), role in self.broken) for place, role in enumerate(self.roles)]
+
+
+@dataclass
+class Digit:
+    more: float
+    is_broken: bool = False
+
+    async def start(self):
+        return [user("a digit")]
+
+    async def step(self, reply):
+        if self.is_broken:
+            raise ValueError("broken")
+        return Turn(done=True, reward=int(reply) / 10 + self.more)
+
+
+def collector(taskset: Pair, advantage: str = "dr_grpo", group: int = 8) -> tuple[Orchestrator, list[Any]]:
+    records: list[Any] = []
+    config = OrchestratorConfig(
+        env=[EnvConfig(id="pair")],
+        batch_size=2 * group,
+        rollouts_per_example=group,
+        sampling=SamplingConfig(max_tokens=8, temperature=1.0),
+    )
+    made = Orchestrator(
+        [taskset], make_player(DigitClient()), config, choices(advantage), 0, lambda step, found: records.extend(found)
+    )
+    return made, records
+
+
+def test_a_group_has_as_many_rollouts_of_each_role_and_one_size():
+    orchestrator, records = collector(Pair())
+    batch = orchestrator.collect(0)
+    roles = [record.rollout.role for record in records]
+    assert len(batch.samples) == 16
+    assert (roles.count("first"), roles.count("second")) == (8, 8)
+    seconds = [r for r in records if r.rollout.role == "second"]
+    assert all(1.0 <= record.rollout.reward < 2.0 for record in seconds)
+    by_group = [sum(record.advantages[0] for record in seconds[start : start + 4]) for start in (0, 4)]
+    assert by_group == pytest.approx([0.0, 0.0])  # each role's advantages have the mean 0: the 1 more is not compared
+
+
+def test_an_uneven_group_is_refused_at_once():
+    with pytest.raises(UserError, match=r"rollouts_per_example` = 3.*2 roles.*multiple of 2"):
+        collector(Pair(), group=3)
+
+
+def test_one_role_that_fails_costs_its_own_rollouts():
+    orchestrator, records = collector(Pair(broken={"second"}))
+    batch = orchestrator.collect(0)
+    assert batch.metrics["drop/environment_error"] == 8
+    assert {record.rollout.role for record in records if not record.rollout.failure} == {"first"}
+
+
+def test_running_means_go_with_the_batch_and_a_continued_run_goes_on_from_them():
+    straight, _ = collector(Pair(), "rae")
+    batches = [straight.collect(step) for step in range(3)]
+    assert set(batches[0].role_means) == {"0/first", "0/second"}
+    continued, _ = collector(Pair(), "rae")
+    continued.position, continued.role_means = batches[1].data_position, dict(batches[1].role_means)
+    again = continued.collect(2)
+    assert (again.samples, again.role_means) == (batches[2].samples, batches[2].role_means)
+    assert batches[1].role_means != batches[2].role_means
+
+
+def test_the_first_role_counts_in_an_evaluation():
+    contestant = contestant_of(make_player(DigitClient()))
+    tasks = held_out_tasks([Pair()], "test", 5)
+    rollouts = play_tasks(tasks, contestant, SamplingParams(max_tokens=8), lambda asked, rollout: None)
+    assert [rollout.role for rollout in rollouts] == ["first"] * 5
+    assert all(rollout.reward < 1.0 for rollout in rollouts)
