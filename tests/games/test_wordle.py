@@ -5,7 +5,7 @@ import importlib.abc
 import random
 import sys
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import product
 
 import pytest
 
@@ -21,23 +21,12 @@ def marks_by_matching(guess: str, answer: str) -> str:
     """The marks by brute force: every way to give letters of the answer to equal letters of the guess, one each, is
     looked at. The one that counts gives the most in place, then the most at all, then to the earliest."""
     ways = []
-    for given in permutations((*range(5), None, None, None, None, None), 5):
-        if all(there is None or answer[there] == letter for letter, there in zip(guess, given, strict=True)):
+    for given in product(*[[None, *(there for there in range(5) if answer[there] == letter)] for letter in guess]):
+        spent = [there for there in given if there is not None]
+        if len(set(spent)) == len(spent):
             marks = ["X" if there is None else "G" if there == place else "Y" for place, there in enumerate(given)]
-            ways.append((marks.count("G"), 5 - marks.count("X"), [mark != "X" for mark in marks], "".join(marks)))
+            ways.append((marks.count("G"), len(spent), [mark != "X" for mark in marks], "".join(marks)))
     return max(ways)[3]
-
-
-def marks_by_counting(guess: str, answer: str) -> str:
-    """The same without looking at all ways: a letter that is not in its place is marked while, of that letter, the
-    answer has more than are in place anywhere and were marked to the left."""
-    marks = ""
-    for place, letter in enumerate(guess):
-        in_place = sum(a == b == letter for a, b in zip(guess, answer, strict=True))
-        to_the_left = sum(guess[i] == letter != answer[i] for i in range(place))
-        free = answer.count(letter) - in_place > to_the_left
-        marks += "G" if answer[place] == letter else "Y" if free else "X"
-    return marks
 
 
 @pytest.mark.parametrize(
@@ -55,18 +44,16 @@ def marks_by_counting(guess: str, answer: str) -> str:
     ],
 )
 def test_letters_that_come_twice_are_marked_by_the_official_rules(guess: str, answer: str, marks: str) -> None:
-    assert marks_of(guess, answer) == marks_by_matching(guess, answer) == marks_by_counting(guess, answer) == marks
+    assert marks_of(guess, answer) == marks_by_matching(guess, answer) == marks
 
 
-def test_marks_equal_those_of_oracles_on_many_random_pairs() -> None:
+def test_marks_equal_those_of_an_oracle_on_100_000_random_pairs() -> None:
     rng = random.Random(0)
     words = sorted(word_list().allowed)
-    dense = ["".join(rng.choices("aabc", k=5)) for _ in range(200)]  # where nearly every letter comes twice
-    pairs = [(rng.choice(words), rng.choice(words)) for _ in range(70_000)]
-    pairs += [(rng.choice(dense), rng.choice(dense)) for _ in range(30_000)]
-    assert [pair for pair in pairs if marks_of(*pair) != marks_by_counting(*pair)] == []
-    some = [*rng.sample(pairs[:70_000], 10), *rng.sample(pairs[70_000:], 10)]
-    assert [pair for pair in some if marks_of(*pair) != marks_by_matching(*pair)] == []
+    dense = ["".join(rng.choices("abcd", k=5)) for _ in range(1000)]  # where letters come twice, and three times
+    pairs = [(rng.choice(words), rng.choice(words)) for _ in range(90_000)]
+    pairs += [(rng.choice(dense), rng.choice(dense)) for _ in range(10_000)]
+    assert [pair for pair in pairs if marks_of(*pair) != marks_by_matching(*pair)] == []
 
 
 def test_a_game_is_won_by_the_word_and_lost_after_six_tries() -> None:
@@ -145,7 +132,7 @@ def test_the_words_are_the_same_on_every_machine() -> None:
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert digest == "2eb1c96f990900e7f5b1911e7972eb295b32d2501eb138160911df5068b7e678"
     assert words.allowed >= set(words.answers) and len(set(words.answers)) == len(words.answers)
-    assert not {"simon", "evans", "china", "hands"} & set(words.answers)  # names and plurals
+    assert not {"simon", "evans", "harry", "hands"} & set(words.answers)  # names and plurals
     assert {"hands", "soare"} <= words.allowed
 
 
