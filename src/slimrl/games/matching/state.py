@@ -34,8 +34,8 @@ def deal_of(state: Mapping[str, Any], game_id: str) -> Deal:
         table=table,
         known=(_mask("mask1", state["mask1"]), _mask("mask2", state["mask2"])),
         scales=(_number("scale1", state["scale1"]), _number("scale2", state["scale2"])),
-        papers=_names("papers", state.get("papers", papers)),
-        reviewers=_names("reviewers", state.get("reviewers", reviewers)),
+        papers=_names("papers", state.get("papers") or papers),
+        reviewers=_names("reviewers", state.get("reviewers") or reviewers),
         game_id=game_id,
     )
     best = state["best_assignment_reward"]

@@ -1,0 +1,66 @@
+"""Writes random matching games in which talking pays, one a line of JSON (`slimrl/games/matching/rows.py`).
+
+    uv run python scripts/generate_data.py --num_games 1000 --output data/games.jsonl
+    uv run python scripts/generate_data.py --num_games 200 --n 3 --seed 1 --output data/small.jsonl
+
+The same arguments give the same games on every machine. The file appears when it is whole.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.games.matching.deal import Deal
+from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, deals
+from slimrl.games.matching.rows import lines
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.files import replace_file
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--num_games", type=int, required=True, help="how many")
+    parser.add_argument("--output", type=Path, required=True, help="the file to write, .jsonl")
+    parser.add_argument("--n", type=int, default=8, help=f"papers, {MIN_SIZE} to {MAX_SIZE} (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed gives other games (default: %(default)s)")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
+    arguments = parser.parse_args()
+    try:
+        generate(arguments)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; nothing was written")
+
+
+def generate(arguments: argparse.Namespace) -> None:
+    if arguments.num_games < 1:
+        raise UserError(f"--num_games is {arguments.num_games}; it must be 1 at least.")
+    if arguments.output.is_dir():
+        raise UserError(f"{arguments.output} is a directory; --output is the file to write.")
+    if arguments.output.exists() and not arguments.force:
+        raise UserError(f"{arguments.output} exists. Choose another --output, or add --force to replace it.")
+    console = RunConsole()
+    games = deals(random.Random(f"matching-game/{arguments.n}/{arguments.seed}"), arguments.n, _prefix(arguments))
+    replace_file(arguments.output, lines(counted(islice(games, arguments.num_games), arguments.num_games, console)))
+    console.note(f"{arguments.num_games:,} games in {arguments.output}")
+
+
+def counted(games: Iterator[Deal], total: int, console: RunConsole) -> Iterator[Deal]:
+    """The same games, with a bar that shows how many there are."""
+    with console.progress("games", total) as bar:
+        for game in games:
+            yield game
+            bar.advance()
+
+
+def _prefix(arguments: argparse.Namespace) -> str:
+    return f"n{arguments.n}-seed{arguments.seed}-"
+
+
+if __name__ == "__main__":
+    main()
