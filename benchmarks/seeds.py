@@ -17,8 +17,10 @@ from typing import Any
 from slimrl.monitor.plots import plot_runs
 
 ROOT = Path(__file__).parents[1]
-STAGES = ("base", "start", "final")
-KEPT = ("metrics.jsonl", "summary.json", *(f"held_out/{stage}.json" for stage in STAGES))
+# Held-out evaluations, and what they are of: with a warm-up before RL, and without one.
+STAGES = {"base": "base", "start": "after_warmup", "final": "after_rl"}
+STAGES_WITHOUT_WARMUP = {"start": "base", "final": "after_rl"}
+KEPT = ("metrics.jsonl", "summary.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +65,31 @@ def parser(description: str, runs: str) -> argparse.ArgumentParser:
     return made
 
 
+def stages_of(run: Path) -> dict[str, str]:
+    return STAGES if (run / "held_out" / "base.json").exists() else STAGES_WITHOUT_WARMUP
+
+
 def outcome(run: Path, metrics: Sequence[str]) -> dict[str, Any]:
     """Held-out reward and metrics at every stage, and whether the 95% intervals before and after RL are apart."""
-    stages = {stage: json.loads((run / "held_out" / f"{stage}.json").read_text()) for stage in STAGES}
+    names = stages_of(run)
+    stages = {stage: json.loads((run / "held_out" / f"{stage}.json").read_text()) for stage in names}
     result: dict[str, Any] = {"minutes": json.loads((run / "summary.json").read_text())["duration_s"] / 60}
     for mode in ("greedy", "sampled"):
         before, after = (stages[stage]["held_out"][mode] for stage in ("start", "final"))
         result[mode] = {
-            "base": stages["base"]["held_out"][mode],
-            "after_warmup": before,
-            "after_rl": after,
+            **{name: stages[stage]["held_out"][mode] for stage, name in names.items()},
             "rise": after["mean"] - before["mean"],
             "intervals_apart": after["low"] > before["high"],
         }
         for metric in metrics:
-            values = [stages[stage]["metrics"][f"held_out/{metric}_{mode}"] for stage in STAGES]
+            values = [stages[stage]["metrics"][f"held_out/{metric}_{mode}"] for stage in names]
             result[mode][metric] = [round(value, 4) for value in values]
     return result
 
 
 def keep(run: Path, target: Path) -> None:
     """Copy what the claim rests on, without this machine's paths."""
-    for name in KEPT:
+    for name in (*KEPT, *(f"held_out/{stage}.json" for stage in stages_of(run))):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(run / name, target / name)
     summary = target / "summary.json"
@@ -94,6 +99,6 @@ def keep(run: Path, target: Path) -> None:
 def _show(name: str, result: dict[str, Any]) -> None:
     for mode in ("greedy", "sampled"):
         row = result[mode]
-        means = " -> ".join(f"{row[stage]['mean']:.3f}" for stage in ("base", "after_warmup", "after_rl"))
+        means = " -> ".join(f"{row[stage]['mean']:.3f}" for stage in STAGES.values() if stage in row)
         apart = "intervals apart" if row["intervals_apart"] else "intervals overlap"
         print(f"{name} {mode:>7}: {means}  rise by RL {row['rise']:.3f}, {apart}  {result['minutes']:.1f} min")

@@ -152,3 +152,20 @@ def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(script: Scrip
     assert found["minutes"] == 1.5
     assert (found["greedy"]["intervals_apart"], found["sampled"]["intervals_apart"]) == (True, False)
     assert found["greedy"]["turns"] == [2.0, 2.5, 2.7]
+
+
+def test_without_a_warm_up_the_base_model_is_what_rl_began_with(script: Script, tmp_path: Path) -> None:
+    seeds, run = script("seeds"), tmp_path / "run"
+    (run / "held_out").mkdir(parents=True)
+    for stage, mean in (("start", 0.1), ("final", 0.7)):
+        estimate = {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
+        metrics = {"held_out/turns_greedy": 2.0 + mean, "held_out/turns_sampled": 3.0}
+        content = {"held_out": {"greedy": estimate, "sampled": estimate}, "metrics": metrics}
+        (run / "held_out" / f"{stage}.json").write_text(json.dumps(content))
+    (run / "summary.json").write_text('{"duration_s": 90}')
+    (run / "metrics.jsonl").write_text("{}\n")
+    seeds.keep(run, tmp_path / "kept")
+    found = seeds.outcome(tmp_path / "kept", ["turns"])
+    assert found["greedy"]["base"]["mean"] == 0.1 and "after_warmup" not in found["greedy"]
+    assert found["greedy"]["rise"] == pytest.approx(0.6) and found["greedy"]["intervals_apart"]
+    assert found["greedy"]["turns"] == [2.1, 2.7]

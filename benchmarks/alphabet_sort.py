@@ -1,0 +1,75 @@
+"""Does a small model learn to sort without being taught? `examples/alphabet_sort/rl.toml` on several seeds.
+
+`uv run python benchmarks/alphabet_sort.py`: trains the seeds one after the other, copies their curves to
+`benchmarks/results/alphabet_sort/`, draws `docs/alphabet_sort.png`, and writes the first ten held-out episodes of the
+first seed before and after RL, the first and not the best, to `benchmarks/results/alphabet_sort/rollouts.md`.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from seeds import Recipe, parser, run_seeds
+from slimrl.monitor.rollouts import read_rollouts
+from slimrl.types import Message, Rollout
+
+METRICS = ("similarity", "exact", "tagged", "names", "marks")
+RECIPE = Recipe(
+    config="alphabet_sort/rl.toml",
+    name="alphabet_sort",
+    title="SmolLM2-135M learns to sort names on 2 CPU cores",
+    metrics=METRICS,
+    curves=tuple(f"env/{name}" for name in METRICS),
+)
+STAGES = {"start": "before RL", "final": "after RL"}
+
+
+def held_out(run: Path, stage: str) -> list[Rollout]:
+    """The episodes at temperature 1 that came to an end."""
+    rollouts = [record.rollout for record in read_rollouts(run / "held_out" / f"{stage}_sampled.jsonl")]
+    return [rollout for rollout in rollouts if not rollout.failure]
+
+
+def by_turn(rollouts: Sequence[Rollout]) -> dict[str, dict[str, float]]:
+    """What each turn earned on average of the most that it could, by the number of turns of the episode."""
+    table: dict[str, dict[str, float]] = {}
+    for num in sorted({len(rollout.turn_rewards) for rollout in rollouts}):
+        some = [rollout for rollout in rollouts if len(rollout.turn_rewards) == num]
+        means = {f"turn {k + 1}": round(num * fmean(r.turn_rewards[k] for r in some), 3) for k in range(num)}
+        table[f"{num} turns"] = {"episodes": len(some), **means}
+    return table
+
+
+def transcript(run: Path, num: int) -> str:
+    """The first episodes before and after RL: what was asked, and what the policy wrote."""
+    stages = {name: held_out(run, stage)[:num] for stage, name in STAGES.items()}
+    lines = [f"The first {num} held-out episodes of seed 0, at temperature 1, before and after RL."]
+    for pair in zip(*stages.values(), strict=True):
+        for name, rollout in zip(stages, pair, strict=True):
+            own = rollout.messages[-2 * len(rollout.turn_rewards) :]  # behind the examples
+            lines += ["", f"**{rollout.task_id}, {name}**: reward {rollout.reward:.3f}", "", *_shown(own)]
+    return "\n".join(lines) + "\n"
+
+
+def _shown(messages: Sequence[Message]) -> list[str]:
+    text = [f"{_indent(message)}{line}" for message in messages for line in message["content"].splitlines()]
+    return ["```text", *text, "```"]
+
+
+def _indent(message: Mapping[str, object]) -> str:
+    return "" if message["role"] == "assistant" else "    "
+
+
+def main() -> None:
+    arguments = parser(__doc__ or "", "outputs/alphabet_sort_seeds").parse_args()
+    runs = run_seeds(RECIPE, arguments)
+    tables = {
+        run.name: {name: by_turn(held_out(run, stage)) for stage, name in STAGES.items()} for run in runs.values()
+    }
+    (RECIPE.results / "by_turn.json").write_text(json.dumps(tables, indent=1) + "\n")
+    (RECIPE.results / "rollouts.md").write_text(transcript(runs[arguments.seeds[0]], 10))
+
+
+if __name__ == "__main__":
+    main()
