@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -139,6 +140,12 @@ def test_states_tell_roles_and_runs_of_messages_apart():
     group = [played([0.0, 1.0], ["task", "x"]), played([1.0, 0.0], ["task", "y"])]
     assert states(group[0])[0] == states(group[1])[0] != states(group[0])[1]
     assert len(states(group[0])) == 2
+
+
+def test_examples_in_an_opening_are_no_states():
+    rollout = played([0.0, 1.0], ["task", "x"])
+    example = ({"role": "user", "content": "another task"}, {"role": "assistant", "content": "as it is done"})
+    assert states(replace(rollout, messages=(*example, *rollout.messages))) == states(rollout)
 
 
 @pytest.mark.parametrize("credit", ["episode", "turn", "state"])

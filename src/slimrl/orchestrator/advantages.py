@@ -100,10 +100,11 @@ def returns(rewards_K: Sequence[float], gamma: float) -> list[float]:
 
 
 def states(rollout: Rollout) -> list[Hashable]:
-    """What the policy faced at each turn: the messages since its last one. Equal ones are the same state."""
+    """What the policy faced at each turn: the messages since the assistant spoke, which in an opening is an example.
+    Equal ones are the same state."""
     runs = groupby(rollout.messages, key=lambda message: message["role"] == "assistant")
     faced = [tuple((message["role"], message["content"]) for message in run) for spoke, run in runs if not spoke]
-    return list(faced[: len(rollout.turn_rewards)])
+    return list(faced[max(0, len(faced) - len(rollout.turn_rewards)) :])
 
 
 def _compared(
