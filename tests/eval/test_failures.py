@@ -1,5 +1,7 @@
 """Episodes sorted by what went wrong, and written for people."""
 
+import math
+
 from slimrl.environments.base import Taskset
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.eval.failures import failures_by_kind, failures_markdown, kind_of
@@ -15,6 +17,7 @@ def asked(taskset: Taskset, number: int = 0) -> HeldOutTask:
 def test_every_episode_that_did_not_earn_everything_has_a_kind():
     plain = asked(OneTask(Quiz))
     assert kind_of(plain, rollout("test/0")) == ""
+    assert kind_of(plain, rollout("test/0", math.nextafter(1.0, 0.0))) == ""  # six turns of a sixth each
     assert kind_of(plain, rollout("test/0", 0.5)) == "wrong"
     assert kind_of(plain, rollout("test/0", 0.0, unfinished=1.0)) == "ran out of turns"
     assert kind_of(plain, rollout("test/0", 0.0, unfinished=1.0, context_full=1.0)) == "ran out of context"
