@@ -9,6 +9,7 @@ from slimrl.environments.table import Table
 from slimrl.errors import RolloutError
 from slimrl.games.matching.game import Act, IllegalAct, MatchingGame, Say
 from slimrl.games.matching.protocol import play_text, written
+from slimrl.games.matching.talkers import Player
 from slimrl.types import Metrics
 
 MAX_HEARD_CHARS = 1000  # of a message, before the other one reads it
@@ -29,6 +30,24 @@ class Partner(Protocol):
 
     def metrics(self) -> Metrics:
         """What is to be told of it."""
+
+
+class Scripted:
+    """A partner that is a program, and makes no mistakes."""
+
+    max_tries = 1
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    async def reply(self, heard: str) -> str:
+        return self._player.reply(heard)
+
+    async def mend(self, error: str) -> str:
+        raise RolloutError("partner_illegal", error)
+
+    def metrics(self) -> Metrics:
+        return {}
 
 
 class Other(Protocol):
