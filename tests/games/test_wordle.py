@@ -133,7 +133,7 @@ def test_the_words_are_the_same_on_every_machine() -> None:
     assert digest == "2eb1c96f990900e7f5b1911e7972eb295b32d2501eb138160911df5068b7e678"
     assert words.allowed >= set(words.answers) and len(set(words.answers)) == len(words.answers)
     assert not {"simon", "evans", "harry", "hands"} & set(words.answers)  # names and plurals
-    assert {"hands", "soare"} <= words.allowed
+    assert "hands" in words.allowed
 
 
 def test_a_fifth_of_the_answers_is_held_out_however_many_there_are() -> None:
@@ -168,9 +168,9 @@ def won_share(games: Sequence[Game]) -> float:
 def test_the_solver_wins_more_than_95_of_100_held_out_games_and_never_contradicts_the_marks() -> None:
     answers = word_list().answers[:2000]
     solver = Solver(answers)
-    held_out = [word for word in answers if is_held_out(word)][::10]
+    held_out = [word for word in answers if is_held_out(word)][::4]
     games = [solved(solver, word) for word in held_out]
-    assert len(games) > 35 and won_share(games) > 0.95
+    assert len(games) > 100 and won_share(games) > 0.95
     for game in games:
         assert len(set(game.words)) == len(game.tries)
         assert all(fits(word, game.tries[:place]) for place, word in enumerate(game.words))
