@@ -41,6 +41,11 @@ class Batch:
     tables: Numbers
     known: tuple[Masks, Masks]
 
+    def deal(self, index: int, scales: tuple[float, float], game_id: str) -> Deal:
+        """One of the tables as a deal."""
+        first, second = (_rows(mask[:, :, index]) for mask in self.known)
+        return Deal(_rows(self.tables[:, :, index]), (first, second), scales, *default_names(len(first)), game_id)
+
 
 def deal(rng: random.Random, n: int, game_id: str) -> Deal:
     """A random deal of n reviewers and n papers in which talking pays. Raises UserError if n is not 2 to 10."""
@@ -57,9 +62,9 @@ def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
         )
     number = 0
     while True:
-        batch = _draw(rng, n)
-        for index in _kept(batch):
-            yield _deal_at(batch, index, (rng.uniform(1, 10), rng.uniform(1, 10)), f"{prefix}{number}")
+        batch = draw(rng, n)
+        for index in kept(batch):
+            yield batch.deal(index, (rng.uniform(1, 10), rng.uniform(1, 10)), f"{prefix}{number}")
             number += 1
 
 
@@ -75,12 +80,12 @@ def upstream_deal(seed: int, n: int = 8) -> Deal:
         size = min(_BATCH, num_tries - first)
         batch = _legacy_draw(generator, n, size)
         pairs = [(scales.uniform(1, 10), scales.uniform(1, 10)) for _ in range(size)]
-        for index in _kept(batch):
-            return _deal_at(batch, index, pairs[index], f"upstream-{seed}")
-    return _deal_at(batch, size - 1, pairs[-1], f"upstream-{seed}")
+        for index in kept(batch):
+            return batch.deal(index, pairs[index], f"upstream-{seed}")
+    return batch.deal(size - 1, pairs[-1], f"upstream-{seed}")
 
 
-def _draw(rng: random.Random, n: int) -> Batch:
+def draw(rng: random.Random, n: int) -> Batch:
     """Independent tables of the distribution without the rule."""
     cases = _uniform(rng, n * n * _BATCH).reshape(n, n, _BATCH)
     value, who = _divided(cases, 25)
@@ -118,13 +123,13 @@ def _batch(tables: npt.NDArray[Any], first: Masks, second: Masks) -> Batch:
     return Batch(np.where(first | second, tables.astype(np.int32), np.int32(UNKNOWN)), (first, second))
 
 
-def _kept(batch: Batch) -> Iterator[int]:
+def kept(batch: Batch) -> Iterator[int]:
     """The tables in which talking pays, in order."""
     tables, (first, second) = batch.tables, batch.known
     own = _least_own(tables, first)
     bound = np.minimum(tables.max(axis=0).sum(axis=0), tables.max(axis=1).sum(axis=0))  # cheap, and above the optimum
     left = np.flatnonzero(MARGIN * own < bound)
-    best = _optima(tables[:, :, left])
+    best = optima(tables[:, :, left])
     hopeful = MARGIN * own[left] < best
     left, best = left[hopeful], best[hopeful]
     hopeful = MARGIN * _least_own(tables[:, :, left], second[:, :, left]) < best
@@ -143,10 +148,10 @@ def _least_own(tables: Numbers, known: Masks) -> Numbers:
     """For each table the worst true value among the assignments that look best to a player who knows so much."""
     above = len(tables) * MAX_VALUE + 1  # more than any assignment is worth: looks decide, and between equals the value
     looks = np.where(known, tables, np.int32(UNKNOWN))
-    return -_optima(looks * np.int32(above) - tables) % above
+    return -optima(looks * np.int32(above) - tables) % above
 
 
-def _optima(weights: Numbers) -> Numbers:
+def optima(weights: Numbers) -> Numbers:
     """The highest sum of an assignment for each of many tables (n, n, number): row by row over sets of used columns."""
     n, _, number = weights.shape
     sums = {0: np.zeros(number, weights.dtype)}
@@ -165,12 +170,6 @@ def _optima(weights: Numbers) -> Numbers:
                     longer[grown] = total + row[column]
         sums = longer
     return sums[(1 << n) - 1]
-
-
-def _deal_at(batch: Batch, index: int, scales: tuple[float, float], game_id: str) -> Deal:
-    first, second = (_rows(mask[:, :, index]) for mask in batch.known)
-    papers, reviewers = default_names(len(first))
-    return Deal(_rows(batch.tables[:, :, index]), (first, second), scales, papers, reviewers, game_id)
 
 
 def _rows(cells: npt.NDArray[Any]) -> tuple[tuple[Any, ...], ...]:

@@ -35,6 +35,7 @@ _TAG = re.compile(r"\[[ \t]*(message|propose|accept|reject)[ \t]*\]", re.IGNOREC
 _LINE_BREAK = re.compile(r"\r\n|\r|\n|<br ?/?>", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*•–\s]+|\d{1,3}[.)]\s+)+")
 _QUOTED_CHARS = 40
+_LINE_CHARS = 500
 
 
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
@@ -152,10 +153,10 @@ def _lines(body: str) -> list[str]:
 
 def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
     """Paper and reviewer of a line. Titles hold colons, so every colon is tried as the one between the two."""
-    parts = line.split(":")
-    splits = [(":".join(parts[:k]), ":".join(parts[k:])) for k in range(len(parts) - 1, 0, -1)]
-    if not splits:
+    places = [place for place, character in enumerate(line) if character == ":"]
+    if not places or len(line) > _LINE_CHARS:
         raise IllegalAct(f"`{_quoted(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")
+    splits = [(line[:place], line[place + 1 :]) for place in reversed(places)]
     with_paper = [split for split in splits if papers.find(split[0])]
     paper, reviewer = (with_paper or splits)[0]
     if not with_paper and reviewers.find(paper):
