@@ -2,11 +2,12 @@
 
 It volunteers nothing, answers one pair at a time, and meets anything else with a question. What it says are sentences
 of its own, with names and scores of the deal: nothing of what it hears is repeated, so nothing can be put into its
-mouth. Nothing that it hears changes its mind about a proposal either: neither repetition, nor praise, nor an order, nor
-a score that somebody claims. Deterministic under its seed. Knows nothing of rewards or of the true table.
+mouth. How it judges a proposal is the subject of `Hopes`: neither repetition nor praise, no order, and no score that
+somebody claims changes that. Deterministic under its seed. Knows nothing of rewards or of the true table.
 """
 
 import random
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -34,8 +35,38 @@ VAGUE = (
 ONE_AT_A_TIME = "One at a time, please. "
 TOO_LOW = (
     "By what I see, that is too low. Which pair would you like to know about?",
-    "I see too little in that for me. Is there a pair that you want to ask about?",
+    "That looks too low from here. Is there a pair that you want to ask about?",
 )
+ASK_FIRST = (
+    "Ask me about another pair before you propose again. Which one?",
+    "I would rather be asked first. Which other pair do you want to know about?",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hopes:
+    """What the partner can expect, and so what it asks of a proposal, in worth by its own view.
+
+    Before it was asked for anything, the other player knows nothing of what it sees, and talking is all to be gained
+    yet: it can expect what the best agreement of two who know everything is worth to it, as likely more as less
+    (`high`). Each pair that it has been asked about since leaves less to be gained. When there were as many as there
+    are papers it asks for no more than `low`: 50 a pair, what it knows of an assignment of which it sees nothing. The
+    other player made the proposal knowing more by then, so that in the pairs which the partner cannot judge it is
+    probably better than that; to insist on more would throw this knowledge away. Where few pairs count, even the best
+    agreements often look worse to one side, so `low` is never above what all but 5% of those are worth.
+
+    It depends on the view and on how many pairs were asked about, never on what was said or how often: to propose again
+    and again moves nothing, and each rejection, one bit about the view, has to be paid for with a question.
+    """
+
+    high: float
+    low: float
+    num_papers: int
+
+    def after(self, num_asked: int) -> float:
+        """When so many different pairs have been asked about."""
+        share = min(1.0, num_asked / self.num_papers)
+        return self.high + share * (min(self.high, self.low) - self.high) - ROUNDING
 
 
 class ShyPartner:
@@ -45,8 +76,10 @@ class ShyPartner:
         self._deal, self._seen, self._rng = deal, deal.seen(player), rng
         self._reader = Reader(deal)
         self._view = view_of(deal, player)
-        self._least = least_acceptable(self._view, ~np.array(deal.known[player]), rng)
-        self._has_asked = False
+        self._hopes = hopes_of(self._view, ~np.array(deal.known[player]), rng)
+        self._asked: set[Cell] = set()
+        self._is_open = True  # to a proposal
+        self._wants_answer = False
         self._half: tuple[int | None, int | None] = None, None
         self._to_begin = OPENINGS
 
@@ -58,22 +91,25 @@ class ShyPartner:
             return self._judged(heard.assignment)
         if isinstance(heard, Say):
             return Say(self._answer(heard.text))
-        self._has_asked = True
+        self._wants_answer = True
         return Say(self._rng.choice(self._to_begin))
 
     def _judged(self, assignment: Assignment) -> Act:
-        """Accepts what is worth at least `least_acceptable` by its view, now as at any other time."""
-        if worth_of(self._view, assignment) >= self._least:
+        """After a rejection it wants to be asked about another pair before it looks at a proposal again."""
+        if self._is_open and worth_of(self._view, assignment) >= self._hopes.after(len(self._asked)):
             return Accept()
-        self._to_begin = TOO_LOW
+        self._to_begin = TOO_LOW if self._is_open else ASK_FIRST
+        self._is_open = False
         return Reject()
 
     def _answer(self, text: str) -> str:
-        asked = self._reader.asked(text, answers=self._has_asked)
+        asked = self._reader.asked(text, answers=self._wants_answer)
         cell = self._cell(asked)
-        self._has_asked = cell is None
+        self._wants_answer = cell is None
         if cell:
             self._half = None, None
+            self._is_open = self._is_open or cell not in self._asked
+            self._asked.add(cell)
             return f"{ONE_AT_A_TIME if len(asked.cells) > 1 else ''}{told(self._deal, cell, self._seen)}"
         reviewer, paper = self._half
         if reviewer is not None:
@@ -101,17 +137,11 @@ def view_of(deal: Deal, player: int) -> Weights:
     return np.array(numbers, dtype=np.float64)
 
 
-def least_acceptable(view: Weights, unseen: npt.NDArray[np.bool_], rng: random.Random) -> float:
-    """What a proposal must be worth by the partner's view: what it can expect, which is the lower of two things.
+def hopes_of(view: Weights, unseen: npt.NDArray[np.bool_], rng: random.Random) -> Hopes:
+    """What agreements are worth to a player with this view, by imagining tables that agree with what it sees.
 
-    The first is 50 a pair, what it knows of an assignment of which it sees nothing. A proposal that looks no worse is
-    probably better than that, for the other player made it, who had reasons in the pairs that the partner does not see.
-    To ask for more, such as the partner's own optimum, would throw those reasons away. But where few pairs count, even
-    the best agreement often has a pair that looks poor to the partner alone, so the second is what such agreements are
-    worth by its view: it imagines tables that agree with what it sees (where it sees nothing, the other player knows
-    the cell with probability 0.4, and then any value is as likely; else it is worth 50) and takes the best assignment
-    of each; it asks for no more than all but the lowest 5% of these have. The bar depends on the view alone, never on
-    what was said or how often: a rejection tells one bit about the view, and proposing the same again tells nothing.
+    Where it sees nothing, the other player knows the cell with probability 0.4, and then any value is as likely; else
+    it is worth 50. The best assignment of each table is where full knowledge would lead.
     """
     numbers = np.random.default_rng(rng.getrandbits(64))
     worths = []
@@ -119,4 +149,5 @@ def least_acceptable(view: Weights, unseen: npt.NDArray[np.bool_], rng: random.R
         others = unseen & (numbers.random(view.shape) < P_KNOWN)
         values = numbers.integers(0, MAX_VALUE + 1, view.shape)
         worths.append(worth_of(view, optimum(np.where(others, values, view))))
-    return min(float(UNKNOWN * len(view)), float(np.quantile(worths, SHARE_TOO_LOW))) - ROUNDING
+    low, middle = np.quantile(worths, [SHARE_TOO_LOW, 0.5])
+    return Hopes(float(middle), min(float(UNKNOWN * len(view)), float(low)), len(view))

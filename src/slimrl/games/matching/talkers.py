@@ -6,6 +6,7 @@ and hears, and nothing else of the deal; only `OwnViewTalker` is told its scale,
 """
 
 import random
+from itertools import product
 from typing import Protocol
 
 from slimrl.games.matching.deal import UNKNOWN, Assignment, Deal, optimum
@@ -16,7 +17,7 @@ from slimrl.games.matching.sayings import question, told, told_scores
 from slimrl.games.matching.views import Weights, best_except, gains, joint_view, own_values, worth_of
 
 NEARLY = 0.98  # of the best that a talker sees: what it accepts, for the two round differently
-NUM_PROPOSALS = 3  # an asker keeps so many of its turns for proposals
+RESERVED = 3  # turns that an asker keeps: to propose, to ask once more, to propose again
 MIN_GAIN = 0.5  # in expected value: what a question must promise
 LEANING = 0.5  # after each rejection, what the partner has told weighs so much more
 
@@ -127,8 +128,8 @@ class Talker:
 class Asker:
     """Asks for one score after the other, always the one that promises most, and then proposes.
 
-    The expert for a shy partner. It keeps `NUM_PROPOSALS` turns for proposals, and from one that is rejected it leans
-    towards what the partner has told. When it is asked for a score it tells it.
+    The expert for a shy partner. It asks for as many as there are papers at least, if it has the turns. After a
+    rejection it asks once more, and leans towards what the partner has told. When it is asked for a score it tells it.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int = MAX_TURNS) -> None:
@@ -136,8 +137,10 @@ class Asker:
         self._reader = Reader(deal)
         self._own = own_values(self._seen)
         self._told: dict[Cell, int] = {}
-        self._asked: list[Cell] = []
+        self._asked: set[Cell] = set()
+        self._open: Cell | None = None
         self._refused: list[Assignment] = []
+        self._has_just_proposed = False
         self._turns_left = (max_turns + 1 - player) // 2
 
     def reply(self, heard: str) -> str:
@@ -151,26 +154,35 @@ class Asker:
         if isinstance(heard, Propose):
             good = worth_of(view, heard.assignment) >= NEARLY * worth_of(view, optimum(view))
             return Accept() if good or not self._turns_left else Reject()
-        cell = self._worth_asking(view) if not self._refused and self._turns_left > NUM_PROPOSALS else None
+        cell = self._next_question(view)
         if cell:
-            self._asked.append(cell)
+            self._asked.add(cell)
+            self._open = cell
             return Say(f"{answer}{question(self._deal, cell)}")
         liked = joint_view(self._deal.size, {}, self._told) - UNKNOWN
         leaning = view + LEANING * len(self._refused) * liked
         self._refused.append(best_except(leaning, self._refused))
+        self._has_just_proposed = True
         return Propose(self._refused[-1])
+
+    def _next_question(self, view: Weights) -> Cell | None:
+        """The most promising one; none when it is time to propose."""
+        rejected, self._has_just_proposed = self._has_just_proposed, False
+        if self._turns_left == 1 or (not rejected and (self._refused or self._turns_left <= RESERVED)):
+            return None
+        cells = [cell for cell in product(range(self._deal.size), repeat=2) if cell not in self._asked]
+        gained = gains(view, [cell for cell in cells if cell not in self._own])
+        best = max(gained, key=gained.__getitem__, default=None)
+        if rejected:  # a shy partner wants to be asked again, if only about a pair that both know
+            return best or next(iter(cells), None)
+        is_worth_it = best is not None and (gained[best] >= MIN_GAIN or len(self._asked) < self._deal.size)
+        return best if is_worth_it else None
 
     def _listen(self, text: str) -> str:
         """Takes the number in an answer as that of the cell which it asked for. Returns its own answer, if asked."""
-        numbers = self._reader.numbers(text)
-        if self._asked and len(self._told) < len(self._asked) and numbers:
-            self._told[self._asked[-1]] = numbers[-1]
+        numbers, cell = self._reader.numbers(text), self._open
+        if cell and numbers:
+            self._told[cell] = numbers[-1]
+        self._open = None
         cells = self._reader.asked(text).cells
         return f"{told(self._deal, cells[0], self._seen)} " if cells else ""
-
-    def _worth_asking(self, view: Weights) -> Cell | None:
-        size = self._deal.size
-        cells = [(r, p) for r in range(size) for p in range(size) if (r, p) not in self._own]
-        gained = gains(view, [cell for cell in cells if cell not in self._asked])
-        cell = max(gained, key=gained.__getitem__, default=None)
-        return cell if cell is not None and gained[cell] >= MIN_GAIN else None
