@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
 
 ROOT = Path(__file__).parents[1]
@@ -169,3 +170,22 @@ def test_without_a_warm_up_the_base_model_is_what_rl_began_with(script: Script, 
     assert found["greedy"]["base"]["mean"] == 0.1 and "after_warmup" not in found["greedy"]
     assert found["greedy"]["rise"] == pytest.approx(0.6) and found["greedy"]["intervals_apart"]
     assert found["greedy"]["turns"] == [2.1, 2.7]
+
+
+def test_alphabet_sort_shows_the_turns_behind_the_examples(script: Script, tmp_path: Path) -> None:
+    benchmark, example = script("alphabet_sort"), [("user", "Sort A"), ("assistant", "A")]
+    said = [("user", "Sort B"), ("assistant", "B\nC"), ("user", "Add D"), ("assistant", "D")]
+    for stage, rewards in (("start", (0.25, 0.0)), ("final", (0.5, 0.25))):
+        messages = [{"role": role, "content": content} for role, content in [*example, *said]]
+        marks = (False, True, False, True)
+        zeros = (0.0,) * 4
+        rollout = Rollout("test/0", (1, 2, 1, 2), marks, zeros, (0,) * 4, sum(rewards), rewards, tuple(messages))
+        failed = Rollout("test/1", (), (), (), (), math.nan, failure="timeout")
+        records = [RolloutRecord(rollout, (), ""), RolloutRecord(failed, (), "")]
+        write_rollouts(tmp_path / "held_out" / f"{stage}_sampled.jsonl", records)
+    assert benchmark.by_turn(benchmark.held_out(tmp_path, "final")) == {
+        "2 turns": {"episodes": 1, "turn 1": 1.0, "turn 2": 0.5}
+    }
+    text = benchmark.transcript(tmp_path, 10)
+    assert "**test/0, before RL**: reward 0.250" in text and "**test/0, after RL**: reward 0.750" in text
+    assert "```text\n    Sort B\nB\nC\n    Add D\nD\n```" in text and "Sort A" not in text and "test/1" not in text

@@ -138,7 +138,7 @@ class AlphabetSortEpisode:
 
     def _metrics(self) -> dict[str, float]:
         """Means over the turns so far; `similarity` is not raised to the power."""
-        columns = {
+        columns: dict[str, list[float]] = {
             "similarity": [score.similarity for score in self._scores],
             "exact": [score.similarity == 1.0 for score in self._scores],
             "tagged": [score.tagged for score in self._scores],
