@@ -36,6 +36,7 @@ FLOORS = {
     "slimrl.trainer.sft": 5,
     "slimrl.orchestrator": 5,
     "slimrl.eval": 5,
+    "slimrl.integrations": 5,
     "slimrl.launch": 6,
     "slimrl.cli": 7,
     "slimrl.__main__": 8,

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 
 from slimrl.config.load import load
 from slimrl.config.play import PlayConfig
+from slimrl.environments.base import demonstration_of, load_taskset
 from slimrl.errors import UserError
 from slimrl.launch.play import as_read, in_order, run_play
 from slimrl.monitor.terminal import Terminal
@@ -153,6 +155,29 @@ def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: 
     assert capsys.readouterr().out == "closed\n"
 
 
+def matching_game(role: int) -> tuple[list[str], str]:
+    """The flags of a small game, and what the expert types in it."""
+    argv = ["--id", "matching-game", "--args.n", "3", "--args.role", str(role), "--task", "train/0"]
+    taskset = load_taskset("matching-game", {"n": 3, "role": role})
+    replies = [
+        message["content"]
+        for message in demonstration_of(taskset, taskset.tasks("train")[0])
+        if message["role"] == "assistant"
+    ]
+    return argv, "\n\n".join([*replies, "n\n"])
+
+
+@pytest.mark.parametrize("role", [1, 2])
+def test_a_whole_matching_game_from_either_side(role: int) -> None:
+    argv, typed = matching_game(role)
+    seen = played(argv, typed)
+    assert "Reviewer Paper Similarity Scores:" in seen
+    assert "The episode is over. Reward: " in seen
+    assert re.search(r"agreed +1\n", seen)
+    again = [line for line in played(argv, "/expert\n/quit\n").splitlines() if line.startswith("[propose]")]
+    assert again and all(line in seen for line in again)  # the expert of /expert plays that very game
+
+
 def test_what_went_wrong_is_told_in_the_words_of_evaluation(own: str) -> None:
     class Told:
         def __call__(self, taskset: Any, config: PlayConfig) -> Callable[[Task], Any]:
@@ -229,6 +254,13 @@ def test_the_command_takes_the_environment_as_its_first_word() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "Reward: 1\n" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_a_whole_matching_game_through_pipes() -> None:
+    argv, typed = matching_game(1)
+    done = command(argv[1:], typed)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "The episode is over. Reward: " in done.stdout
 
 
 def test_the_command_names_a_mistake() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,7 +84,7 @@ def against(replies: Sequence[str], seq_len: int = 400) -> Seating:
 
     def seat(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
         player = make_player(ScriptedClient([tokens(reply) for reply in replies]), seq_len=seq_len)
-        sampling = SamplingParams(max_tokens=50)
+        sampling = SamplingParams(max_tokens=200)
         return lambda task: Opposed(seats_of(Attempt(taskset, task, sampling)), own_place(taskset, config), player)
 
     return seat
@@ -142,3 +143,13 @@ def test_a_model_without_a_place_is_refused(argv: list[str], message: str) -> No
     with pytest.raises(UserError) as error:
         played("", against(["x"]), *argv)
     assert message in str(error.value)
+
+
+def test_a_matching_game_against_a_model() -> None:
+    propose = "[propose] Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia"
+    argv = ["--id", "matching-game", "--args.n", "3", "--args.partner", "self", "--task", "train/0"]
+    seen = played("[message] What do you propose?\n\n[accept]\n\n", against([propose], seq_len=4000), *argv)
+    assert "[propose] Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia\n" in seen
+    assert re.search(r"agreed +1\n", seen)
+    seen = played(f"{propose}\n\n", against(["[accept]"], seq_len=4000), *argv)
+    assert re.search(r"agreed +1\n", seen)

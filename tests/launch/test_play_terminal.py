@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.launch.test_play import matching_game
+
 # The child makes the terminal its own, so that Ctrl-C and Ctrl-D mean what they do for a person.
 PROGRAM = (
     "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from slimrl.cli import main; sys.exit(main())"
@@ -83,15 +85,15 @@ def person() -> Iterator[AtTerminal]:
 
 
 def test_a_whole_game_with_panels(person: AtTerminal) -> None:
-    shown = person.until("> ")
+    shown = person.until("\n> ")
     assert "╭─ system ─" in shown and "╭─ user ─" in shown
     assert "│ w5b4o3t" in shown
     assert all(len(line) <= 80 for line in shown.splitlines() if line.startswith(("╭", "│", "╰")))
     person.types("/expert\n")
     assert "╭─ expert ─" in person.until("Now you.")
-    person.until("> ")
+    person.until("\n> ")
     person.types("<reversed_text>t3o4b5w\n")
-    person.until("... ")
+    person.until("\n... ")
     person.types("</reversed_text>\n\n")
     assert "Reward: 1" in person.until("Another task?")
     person.until("[Y/n] ")
@@ -100,21 +102,41 @@ def test_a_whole_game_with_panels(person: AtTerminal) -> None:
     assert "Traceback" not in person.seen
 
 
+def test_a_whole_matching_game() -> None:
+    argv, typed = matching_game(role=2)
+    *replies, last = typed.removesuffix("\n\nn\n").split("\n\n")
+    person = AtTerminal(*argv[1:])
+    try:
+        assert "Reviewer Paper Similarity Scores:" in person.until("\n> ")
+        for reply in replies:
+            person.types(f"{reply}\n\n")
+            person.until("╭─ user ─")
+            person.until("\n> ")
+        person.types(f"{last}\n\n")
+        person.until("Reward: ")
+        person.until("[Y/n] ")
+        person.types("n\n")
+        assert person.ends() == 0
+        assert "Traceback" not in person.seen
+    finally:
+        person.close()
+
+
 def test_ctrl_d_ends_a_reply_and_then_the_game(person: AtTerminal) -> None:
-    person.until("> ")
+    person.until("\n> ")
     person.types("t3o4b5w\n")
-    person.until("... ")
+    person.until("\n... ")
     person.types(CTRL_D)
     person.until("[Y/n] ")
     person.types("\n")
     person.until("╭─ user ─")
-    person.until("> ")
+    person.until("\n> ")
     person.types(CTRL_D)
     assert person.ends() == 0
 
 
 def test_ctrl_c_leaves_with_one_line(person: AtTerminal) -> None:
-    person.until("> ")
+    person.until("\n> ")
     person.types("half a rep")
     person.types(CTRL_C)
     assert person.ends() == 130

@@ -138,13 +138,17 @@ class _Game:
 
     def _reply(self, messages: Sequence[Message]) -> str | None:
         """What the person says to the environment; None if nothing any more."""
-        act = {EXPERT: self._show_expert, AGAIN: lambda: self._show(messages)}
+        act: dict[str, Callable[[], object]] = {
+            EXPERT: self._show_expert,
+            AGAIN: lambda: self._show(messages),
+            HELP: lambda: self.terminal.note(HELP_TEXT),
+        }
         while typed := self.terminal.read():
             if not typed.command:
                 return typed.text
             if typed.command == QUIT:
                 break
-            act.get(typed.command, lambda: self.terminal.note(HELP_TEXT))()
+            act[typed.command]()
         return None
 
     def _show(self, messages: Sequence[Message]) -> list[Message]:

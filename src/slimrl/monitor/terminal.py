@@ -73,9 +73,9 @@ class Terminal:
         lines: list[str] = []
         while True:
             line = self._line("... " if lines else "> ")
-            word = (line or "").strip()
-            if line is None and not lines:
-                return Typed(command=QUIT)
+            if line is None:
+                return self._replied("\n".join(lines)) if lines else Typed(command=QUIT)
+            word = line.strip()
             if word in self._commands:
                 return Typed(command=word)
             if not lines and word.startswith("/") and not word.startswith("//"):

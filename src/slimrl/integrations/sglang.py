@@ -1,0 +1,147 @@
+"""SGLang's router as a client: token ids go in, token ids with their log-probabilities come out, over plain HTTP.
+
+Knows nothing of games or rewards. No text is sent or read, so nothing is ever tokenised twice.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from slimrl.errors import RolloutError, UserError
+from slimrl.inference.client import Completion
+from slimrl.inference.scheduler import FinishReason
+from slimrl.types import SamplingParams
+
+try:
+    import httpx
+except ImportError as error:
+    raise UserError(f"SLIME's rollouts need the extra [slime]: `pip install 'httpx>=0.28,<1'` ({error}).") from error
+
+ABORTED = "aborted"
+"""The reason of a rollout that the server was told to give up, as SLIME does when it has enough samples."""
+FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
+NO_VERSION = 0  # slimrl's numbers of weights; SGLang's are texts, and stand in `RouterClient.weight_versions`
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """Where SGLang's router is, and how patient to be with it: it answers late while weights are updated."""
+
+    address: str
+    timeout_s: float = 600.0
+    max_tries: int = 5
+    first_wait_s: float = 0.5
+
+    @asynccontextmanager
+    async def client(
+        self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str = ""
+    ) -> AsyncIterator["RouterClient"]:
+        """A client for one episode, whose requests have these `sampling_params`. Requests of a `session` go to the same
+        server where the router hashes, and find their beginning computed there."""
+        headers = {"X-SMG-Routing-Key": session} if session else {}
+        # A router is a machine next door, without TLS: neither proxies nor certificates, which take long to load.
+        async with httpx.AsyncClient(timeout=self.timeout_s, trust_env=False, verify=False, headers=headers) as http:
+            yield RouterClient(self, http, with_stop(sampling_params, end_of_turn))
+
+
+def with_stop(sampling_params: Mapping[str, Any], end_of_turn: int) -> dict[str, Any]:
+    """The parameters with the chat template's end of turn among the tokens to stop at: that of a base model's
+    generation config may be another."""
+    given = sampling_params.get("stop_token_ids") or []
+    return {**sampling_params, "stop_token_ids": sorted({*given, end_of_turn})}
+
+
+@dataclass
+class RouterClient:
+    """Samples through the router. `weight_versions` are those that its replies name, one for each."""
+
+    router: Router
+    http: httpx.AsyncClient
+    sampling_params: Mapping[str, Any]
+    weight_versions: list[str] = field(default_factory=list)
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        """At most `params.max_tokens` tokens; how they are chosen is SLIME's choice, and in `sampling_params`.
+
+        Raises RolloutError if the request was aborted or cannot be answered, UserError if there is no router.
+        """
+        body = {
+            "input_ids": prompt,
+            "sampling_params": {**self.sampling_params, "max_new_tokens": params.max_tokens},
+            "return_logprob": True,
+        }
+        meta = meta_info(await self._posted(body))
+        completion = completion_of(meta, params.max_tokens)
+        if "weight_version" in meta:
+            self.weight_versions.append(str(meta["weight_version"]))
+        return completion
+
+    async def _posted(self, body: Mapping[str, Any]) -> Any:
+        url = f"{self.router.address}/generate"
+        wait_s = self.router.first_wait_s
+        for tries in range(1, self.router.max_tries + 1):
+            last = tries == self.router.max_tries
+            try:
+                response = await self.http.post(url, json=body)
+            except httpx.TransportError as error:
+                if last:
+                    raise UserError(
+                        f"SGLang's router does not answer at {url}: {type(error).__name__}: {error} ({tries} tries). "
+                        "Is it the address in --sglang-router-ip and --sglang-router-port, and is it running?"
+                    ) from error
+            else:
+                if response.status_code < 500 or last:
+                    return read(response)
+            await asyncio.sleep(wait_s)
+            wait_s *= 2
+        raise AssertionError("the last try returns or raises")
+
+
+def read(response: httpx.Response) -> Any:
+    """The JSON of a reply. Raises RolloutError for one that is none, or that says no."""
+    if response.status_code != 200:
+        raise RolloutError("router_error", f"HTTP {response.status_code}: {response.text!r:.300}")
+    try:
+        return response.json()
+    except ValueError as error:
+        raise RolloutError("router_reply", f"no JSON: {response.text!r:.300}") from error
+
+
+def meta_info(reply: Any) -> Mapping[str, Any]:
+    meta = reply.get("meta_info") if isinstance(reply, dict) else None
+    if not isinstance(meta, dict):
+        raise RolloutError("router_reply", f"a reply without `meta_info`: {reply!r:.300}")
+    return meta
+
+
+def completion_of(meta: Mapping[str, Any], max_tokens: int) -> Completion:
+    """The tokens of a reply, from `output_token_logprobs`: `[log-probability, token id, ...]` each."""
+    finish = meta.get("finish_reason")
+    kind = finish.get("type") if isinstance(finish, dict) else finish
+    if kind == "abort":
+        raise RolloutError(ABORTED, f"the server gave the request up: {finish!r:.200}")
+    if kind not in FINISH:
+        raise RolloutError("router_reply", f"`finish_reason` is {finish!r:.100}, expected stop, length or abort")
+    token_ids, logprobs = tokens_of(meta.get("output_token_logprobs"))
+    if len(token_ids) > max_tokens:
+        raise RolloutError("router_reply", f"{len(token_ids)} tokens, and `max_new_tokens` was {max_tokens}")
+    return Completion(token_ids, logprobs, (NO_VERSION,) * len(token_ids), FINISH[kind])
+
+
+def tokens_of(pairs: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Token ids and log-probabilities. Raises RolloutError if there are none, or they are not numbers."""
+    if not isinstance(pairs, list) or not pairs:
+        raise RolloutError("router_reply", f"`output_token_logprobs` is {pairs!r:.100}, expected at least one token")
+    token_ids: list[int] = []
+    logprobs: list[float] = []
+    for pair in pairs:
+        if not isinstance(pair, list) or len(pair) < 2 or type(pair[1]) is not int:
+            raise RolloutError("router_reply", f"{pair!r:.100} is no [log-probability, token id]")
+        if not isinstance(pair[0], int | float) or not math.isfinite(pair[0]):
+            raise RolloutError("router_reply", f"the log-probability of token {pair[1]} is {pair[0]!r}")
+        token_ids.append(pair[1])
+        logprobs.append(float(pair[0]))
+    return tuple(token_ids), tuple(logprobs)

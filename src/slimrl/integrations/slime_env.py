@@ -1,0 +1,107 @@
+"""The matching game for SLIME's own multi-turn rollout: `rollout_interaction_env_path: slimrl.integrations.slime_env`.
+
+That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) asks a module for `build_env(sample, args)` and then plays
+`reset()`, `step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the
+model stops; `integrations/slime.py` does more, and is to be preferred where there is the choice. Loads no model.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slimrl.environments.background import LoopThread
+from slimrl.environments.base import Closing, Environment, load_taskset
+from slimrl.environments.boundary import bounded
+from slimrl.errors import UserError
+from slimrl.integrations.slime_rows import ENVIRONMENT, GAME, environment_args, read_state, task_of
+from slimrl.types import Message, Task
+
+Observation = dict[str, Any]
+TIMEOUT_S = 120.0
+
+
+class MatchingEnv:
+    """One game at a time, from the side of the policy. Its partner may need an event loop, which runs in a thread.
+
+    >>> env = MatchingEnv({"max_turns": 20})  # doctest: +SKIP
+    >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
+    >>> observation, done, info = env.step("[message] What is the score of Ava for BLEU?")  # doctest: +SKIP
+    """
+
+    def __init__(self, args: Mapping[str, Any] | None = None, sample: Any = None) -> None:
+        """`args` are those of the environment `matching-game`; the `sample`, if there is one, brings the game and is
+        given the reward when it is over."""
+        self._taskset = load_taskset(ENVIRONMENT, args or {})
+        self._sample = sample
+        self._thread = LoopThread("slime")
+        self._episode: Environment | None = None
+
+    def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        """Begins a game: that of the sample, or a given one. Raises UserError if there is none, or it is none."""
+        self._leave()
+        state = read_state(dict(game_state)) if game_state is not None else None
+        if state is None and self._sample is None:
+            raise UserError(f"slime: no game to play: give `reset` the {GAME} of a row.")
+        task = task_of(self._sample) if state is None else Task("slime", {GAME: state})
+        try:
+            self._episode = self._taskset.environment(task)
+        except ValueError as error:
+            raise UserError(f"slime: that {GAME} is no game: {error}.") from error
+        self._note(0.0, {})
+        messages = self._thread.wait(bounded(_opened(self._episode), "environment", TIMEOUT_S))
+        return observed(messages), {"game_id": task.id}
+
+    def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
+        """Plays a reply. `info` has the `reward`, which is 0 until the game is over, and the metrics so far. Raises
+        RolloutError if the partner fails, UserError without a game."""
+        if self._episode is None:
+            raise UserError("slime: there is no game in progress: call `reset` first.")
+        turn = self._thread.wait(bounded(_answered(self._episode, text), "environment", TIMEOUT_S))
+        self._note(turn.reward, turn.metrics)
+        if turn.done:
+            self._leave()
+        return observed(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
+
+    def format_observation(self, observation: Observation) -> Message:
+        """An observation as a chat message."""
+        return {"role": "user", "content": observation["obs_str"]}
+
+    def close(self) -> None:
+        """Ends the game, and the thread."""
+        self._leave()
+        self._thread.close()
+
+    def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
+        """SLIME asks no reward model about a sample that has a reward: without an agreement there is none, 0."""
+        if self._sample is not None:
+            self._sample.reward = reward
+            self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
+
+    def _leave(self) -> None:
+        if self._episode is None:
+            return
+        episode: Environment = self._episode
+        self._episode = None
+        if isinstance(episode, Closing):
+            self._thread.wait(_closed(episode))
+
+
+def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
+    """What SLIME's rollout calls for each sample."""
+    return MatchingEnv(environment_args(args), sample)
+
+
+def observed(messages: Any) -> Observation:
+    """What the policy reads next, as SLIME's examples write it."""
+    return {"obs_str": "\n\n".join(message["content"] for message in messages), "role": "user"}
+
+
+async def _opened(episode: Environment) -> list[Message]:
+    return await episode.start()
+
+
+async def _answered(episode: Environment, text: str) -> Any:
+    return await episode.step(text)
+
+
+async def _closed(episode: Closing) -> None:
+    await episode.close()

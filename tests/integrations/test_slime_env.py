@@ -1,0 +1,88 @@
+"""The matching game as SLIME's own multi-turn rollout asks for it: without `await`, inside a running event loop."""
+
+import asyncio
+import random
+from argparse import Namespace
+from typing import Any
+
+import pytest
+
+from slimrl.environments.matching_game import MatchingTaskset
+from slimrl.errors import UserError
+from slimrl.games.matching.generator import deal as new_deal
+from slimrl.games.matching.state import game_state
+from slimrl.integrations.slime_env import MatchingEnv, build_env
+from slimrl.types import Task
+from tests.integrations.restated import Sample
+
+STATE = game_state(new_deal(random.Random(3), 3, "g"))
+TASK = Task("slime", {"game_state": STATE})
+
+
+def expert_replies() -> list[str]:
+    conversation = MatchingTaskset().demonstrate(TASK)
+    return [message["content"] for message in conversation if message["role"] == "assistant"]
+
+
+def test_a_whole_game() -> None:
+    env = MatchingEnv({"max_turns": 20})
+    observation, info = env.reset(STATE)
+    assert "Reviewer Paper Similarity Scores:" in observation["obs_str"]
+    assert info == {"game_id": "slime"}
+    *replies, last = expert_replies()
+    for reply in replies:
+        observation, done, info = env.step(reply)
+        assert not done and info["reward"] == 0.0
+        assert env.format_observation(observation) == {"role": "user", "content": observation["obs_str"]}
+    _, done, info = env.step(last)
+    assert done and info["reward"] == info["score"] > 0.0
+    with pytest.raises(UserError, match="call `reset` first"):
+        env.step("[accept]")
+    env.close()
+
+
+def test_a_sample_brings_its_game_and_is_given_the_reward() -> None:
+    async def inside_slime() -> Sample:
+        sample = Sample(index=0, prompt="p", metadata=dict(STATE))
+        env = build_env(sample=sample, args=Namespace(max_turns=20, matching_args={"max_errors": 1}))
+        _, info = env.reset()
+        assert info == {"game_id": "slime/0"}
+        assert sample.reward == 0.0
+        done = False
+        for _ in range(2):
+            _, done, _ = env.step("no tag")
+        assert done
+        assert sample.metadata["metrics"]["errors"] == 2.0
+        env.close()
+        return sample
+
+    sample = asyncio.run(inside_slime())
+    assert sample.reward == sample.metadata["score"] == 0.0
+    assert sample.metadata["table"] == STATE["table"]
+
+
+def test_a_second_game_begins_anew() -> None:
+    env = MatchingEnv()
+    first, _ = env.reset(STATE)
+    env.step("no tag")
+    again, _ = env.reset({"game_state": STATE})
+    assert again == first
+    assert env.step("no tag")[2]["errors"] == 1.0
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (lambda env: env.reset(), "no game to play: give `reset` the game_state of a row"),
+        (lambda env: env.reset({}), "no game to play"),
+        (lambda env: env.reset({"table": [[1]]}), "that game_state is no game: game_state lacks mask1"),
+        (lambda env: env.step("[accept]"), "there is no game in progress"),
+    ],
+)
+def test_a_missing_game_is_named(work: Any, message: str) -> None:
+    env = MatchingEnv()
+    with pytest.raises(UserError) as error:
+        work(env)
+    assert message in str(error.value)
+    env.close()

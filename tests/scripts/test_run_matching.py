@@ -1,0 +1,100 @@
+"""The script that starts SLIME: what it passes on, and what it says where something is missing. Nothing is started."""
+
+import os
+import shlex
+import stat
+import subprocess
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slimrl.environments.matching_game import MatchingTaskset
+from slimrl.integrations.slime_env import build_env
+from slimrl.integrations.slime_rows import environment_args
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts/run_matching.sh"
+CONFIG = ROOT / "configs/matching_config.yaml"
+
+
+def run(environ: dict[str, str], *argv: str) -> "subprocess.CompletedProcess[str]":
+    base = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+    return subprocess.run(["bash", str(SCRIPT), *argv], env=base | environ, capture_output=True, text=True, check=False)
+
+
+def value_of(words: list[str], flag: str) -> str:
+    return words[words.index(flag) + 1]
+
+
+def test_what_is_passed_on() -> None:
+    done = run({"DRY_RUN": "1", "NUM_GPUS": "4", "SAVE_DIR": "/a directory"}, "--use-wandb", "--lr", "3e-6")
+    assert (done.returncode, done.stderr) == (0, "")
+    words = shlex.split(done.stdout)
+    assert words[:2] == ["python3", "train.py"]
+    assert words[-3:] == ["--use-wandb", "--lr", "3e-6"]
+    path = value_of(words, "--custom-generate-function-path")
+    module, _, function = path.rpartition(".")
+    assert ":" not in path and function == "generate"
+    assert (ROOT / "src" / f"{module.replace('.', '/')}.py").is_file()
+    assert value_of(words, "--custom-config-path") == str(CONFIG)
+    assert value_of(words, "--metadata-key") == "game_state"
+    assert value_of(words, "--actor-num-gpus-per-node") == "4"
+    assert value_of(words, "--save") == "/a directory"
+    batch = int(value_of(words, "--rollout-batch-size")) * int(value_of(words, "--n-samples-per-prompt"))
+    assert batch == int(value_of(words, "--global-batch-size"))
+
+
+def test_the_config_is_understood() -> None:
+    keys = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
+    args = Namespace(**keys)
+    given = environment_args(args)
+    assert given["max_turns"] == args.max_turns == 20
+    taskset = MatchingTaskset(**given)
+    assert (taskset.partner, taskset.role) == ("scripted", 1)
+    assert args.rollout_interaction_env_path == build_env.__module__
+    assert set(keys) == {
+        "max_turns", "matching_args", "matching_turn_tokens", "matching_timeout_s", "rollout_interaction_env_path"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ((), "there is no `ray`: start this in SLIME's container"),
+        (("ray",), "holds no train.py: set it to a checkout of THUDM/slime"),
+        (("ray", "slime"), "MODEL=qwen3-4B-Instruct-2507: there is no"),
+        (("ray", "slime", "model"), "MEGATRON_ROOT="),
+        (("ray", "slime", "model", "megatron"), "`hf download` the model there"),
+        (("ray", "slime", "model", "megatron", "hf"), "tools/convert_hf_to_torch_dist.py"),
+        (("ray", "slime", "model", "megatron", "hf", "ref"), "slimrl cannot be imported by python3"),
+    ],
+)
+def test_what_is_missing_is_named(there: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    made = {
+        "slime": tmp_path / "slime/train.py",
+        "model": tmp_path / "slime/scripts/models/qwen3-4B-Instruct-2507.sh",
+        "ray": tmp_path / "bin/ray",
+        "python3": tmp_path / "bin/python3",
+    }
+    (tmp_path / "slime/scripts/models").mkdir(parents=True)
+    (tmp_path / "slime/scripts/models/other.sh").write_text("")
+    (tmp_path / "bin").mkdir()
+    for name in (*there, "python3"):
+        if name in made:
+            made[name].write_text("#!/bin/sh\nexit 1\n")  # a python3 that cannot import slimrl
+            made[name].chmod(made[name].stat().st_mode | stat.S_IXUSR)
+        else:
+            (tmp_path / name).mkdir()
+    environ = {
+        "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+        "SLIME_ROOT": str(tmp_path / "slime"),
+        "MEGATRON_ROOT": str(tmp_path / "megatron"),
+        "HF_CHECKPOINT": str(tmp_path / "hf"),
+        "REF_LOAD": str(tmp_path / "ref"),
+    }
+    done = run(environ)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
