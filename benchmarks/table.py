@@ -26,6 +26,7 @@ import scaling
 import server
 import staleness
 import train_step
+import wordle_solver
 from harness import HERE, RESULTS
 
 TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
@@ -42,6 +43,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "losses_vs_trl.json": losses_vs_trl.table,
     "algorithms.json": algorithms.table,
     "staleness.json": staleness.table,
+    "wordle_solver.json": wordle_solver.table,
 }
 PLACE = re.compile(r"<!-- (\w+\.json) -->\n.*?<!-- end -->", re.DOTALL)
 

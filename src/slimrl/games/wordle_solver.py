@@ -4,7 +4,7 @@ Knows the list of all answers, as any player may, and nothing of the one that is
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from slimrl.errors import UserError
 from slimrl.games.wordle import Try, fits, marks_of
 
 # Only so many of the words that could be the answer are weighed, those of the commonest letters: a move is to be quick.
-NUM_WEIGHED = 30
+NUM_WEIGHED = 20
 
 
 class Solver:
@@ -24,16 +24,22 @@ class Solver:
     def guess(self, tries: Sequence[Try]) -> str:
         """The next guess: a pure function of the answers and the marked tries. Raises UserError when no answer fits."""
         marked = [one for one in tries if one.marks]
+        opener, by_marks = self._opening
         if not marked:
-            return self._opener
-        candidates = [word for word in self._answers if fits(word, marked)]
+            return opener
+        known = by_marks.get(marked[0].marks, []) if marked[0].word == opener else self._answers
+        candidates = [word for word in known if fits(word, marked)]
         if not candidates:
             raise UserError("wordle: no answer in the list fits these marks.")
         return most_telling(candidates)
 
     @cached_property
-    def _opener(self) -> str:
-        return most_telling(self._answers)
+    def _opening(self) -> tuple[str, dict[str, list[str]]]:
+        """The first guess, and the answers by their marks for it."""
+        opener, by_marks = most_telling(self._answers), defaultdict[str, list[str]](list)
+        for answer in self._answers:
+            by_marks[marks_of(opener, answer)].append(answer)
+        return opener, dict(by_marks)
 
 
 def most_telling(candidates: Sequence[str]) -> str:
