@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from slimrl.monitor.stats import bootstrap, estimate_mean, paired_difference, sign_test, wilson
+from slimrl.monitor.stats import bootstrap, correlation, estimate_mean, paired_difference, sign_test, wilson
 
 
 def test_wilson_matches_published_numbers():
@@ -79,3 +79,33 @@ def test_the_sign_test_is_exact():
     right, wrong = [1.0] * 10 + [0.0] * 2, [0.0] * 10 + [1.0] * 2
     assert sign_test(right, wrong) == pytest.approx(0.03857421875)  # R: binom.test(10, 12)
     assert sign_test([1.0] * 3000, [0.0] * 3000) < 1e-300  # and no overflow
+
+
+def test_a_correlation_and_its_interval_match_fisher():
+    x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    y = [2.0, 1.0, 4.0, 3.0, 7.0, 5.0, 6.0]
+    found = correlation(x, y)
+    assert found.mean == pytest.approx(23 / 28)  # both have the sum of squares 28
+    z, half = math.atanh(23 / 28), 1.959964 / math.sqrt(4)
+    assert (found.low, found.high) == pytest.approx((math.tanh(z - half), math.tanh(z + half)))
+    assert found.num == 7
+
+
+def test_a_correlation_covers_the_true_one_about_95_times_in_100():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for _ in range(400):
+        x = rng.normal(size=40)
+        found = correlation(x.tolist(), (0.5 * x + math.sqrt(0.75) * rng.normal(size=40)).tolist())
+        hits += found.low <= 0.5 <= found.high
+    assert 0.92 < hits / 400 < 0.98
+
+
+def test_there_is_no_correlation_with_what_does_not_vary():
+    found = correlation([1.0, 2.0, 3.0, 4.0], [0.1, 0.1, 0.1, 0.1])
+    assert math.isnan(found.mean) and math.isnan(found.low) and math.isnan(found.high)
+
+
+def test_few_pairs_have_a_correlation_without_an_interval():
+    assert correlation([1, 2, 3], [1, 2, 4]).interval == "none"
+    assert correlation([1, 2, 3, 4], [-2, -4, -6, -8]).mean == pytest.approx(-1)

@@ -67,9 +67,9 @@ def plot_run(run_dir: Path) -> list[Path]:
     series = load_series(run_dir)
     if not series:
         raise UserError(f"{run_dir / 'metrics.jsonl'} has no metrics yet: there is nothing to draw.")
-    written = [_save(draw_training(series, run_dir.resolve().name), run_dir / "training.png")]
+    written = [save_figure(draw_training(series, run_dir.resolve().name), run_dir / "training.png")]
     if _has_reward(series):
-        written.append(_save(draw_reward(series, run_dir.resolve().name), run_dir / "reward.png"))
+        written.append(save_figure(draw_reward(series, run_dir.resolve().name), run_dir / "reward.png"))
     return written
 
 
@@ -121,17 +121,17 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str, more: Sequence[st
             steps, values_RS = common_steps([run[name] for run in runs])
             bounds = (values_RS.min(axis=0), values_RS.max(axis=0))
             _points(axes, (steps, values_RS.mean(axis=0)), bounds, look)
-    _style(axes)
+    style_axes(axes)
     axes.set_ylabel("reward", color=INK)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
     _legend_below(axes)
     for column, name in enumerate(more):
         small = figure.add_subplot(grid[1, column])
         _draw_seeds(small, runs, name, "")
-        _style(small)
+        style_axes(small)
         small.xaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
         small.set_title(name.partition("/")[2].replace("_", " "), loc="left", fontsize=9.5, color=INK)
-    _save(figure, output)
+    save_figure(figure, output)
 
 
 def _draw_seeds(axes: Axes, runs: Sequence[Mapping[str, Series]], name: str, label: str) -> None:
@@ -190,7 +190,7 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
     for name, look in _held_out_looks(series).items():
         low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
         _points(axes, series[name], (low, high), look)
-    _style(axes)
+    style_axes(axes)
     axes.set_ylabel("reward", color=INK)
 
 
@@ -230,11 +230,12 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
         axes.yaxis.set_major_formatter("{x:.1e}")
     if len(panel.names) > 1:
         axes.legend(frameon=False, fontsize=7.5)
-    _style(axes)
+    style_axes(axes)
     axes.set_title(panel.title, loc="left", fontsize=9.5, color=INK)
 
 
-def _style(axes: Axes) -> None:
+def style_axes(axes: Axes) -> None:
+    """The looks that all pictures share; `step` is on the x axis."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#999999")
     axes.tick_params(colors="#555555", labelsize=8)
@@ -250,7 +251,8 @@ def _legend_below(axes: Axes) -> None:
         axes.legend(frameon=False, fontsize=8.5, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.14))
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Writes the picture, making its folders, and returns the path. Raises UserError if that cannot be done."""
     FigureCanvasAgg(figure)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -269,7 +271,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.output:
             written = [
-                _save(draw_training(load_series(arguments.run_dir), arguments.run_dir.resolve().name), arguments.output)
+                save_figure(
+                    draw_training(load_series(arguments.run_dir), arguments.run_dir.resolve().name), arguments.output
+                )
             ]
         else:
             written = plot_run(arguments.run_dir)

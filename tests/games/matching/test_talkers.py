@@ -79,9 +79,9 @@ def test_the_asker_gets_from_a_shy_partner_what_nobody_gets_without_asking(size:
     asked = [against_shy(deal, Asker(deal, seat), seat) for deal in deals]
     own = [against_shy(deal, OwnViewTalker(deal, seat), seat) for deal in deals]
     told = [against_shy(deal, Talker(deal, seat), seat) for deal in deals]
-    assert mean_reward(asked) > 0.85
-    assert mean_reward(own) < mean_reward(asked) - 0.2
-    assert mean_reward(told) < mean_reward(asked) - 0.1  # telling is not asking: a shy partner gives nothing for it
+    assert mean_reward(asked) > (0.85 if size < 8 else 0.78)
+    assert mean_reward(own) < 0.1  # what looks best to one alone is poor in the other's eyes, and it is not accepted
+    assert mean_reward(told) < 0.3  # telling is not asking: a shy partner gives nothing for it
 
 
 def test_the_asker_keeps_to_its_turns_and_its_words() -> None:

@@ -1,0 +1,130 @@
+"""The games that a run has recorded, as its questions are looked at: one row of numbers each. Knows nothing of how they
+are drawn or compared.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slimrl.environments.judge import THOUGHTS
+from slimrl.errors import UserError
+from slimrl.games.matching.questions import count_questions
+from slimrl.monitor.rollouts import read_rollouts
+from slimrl.types import Rollout
+
+GAME_METRICS = frozenset({"agreed", "messages", "own_view", "questions"})  # which no other environment has together
+STEP_FILE = re.compile(r"step_(\d+)\.jsonl")
+MESSAGE = re.compile(r"\s*\[[ \t]*message[ \t]*\]", re.IGNORECASE)
+SHARE = 5  # a run's beginning is the first fifth of its steps, its end the last
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One finished game of the policy. `questions` are those that the environment counted, in legal messages; `marks`,
+    `words` and `score_seeking` what `games/matching/questions.py` finds in everything that was meant as a message."""
+
+    step: int
+    reward: float
+    turns: float
+    questions: float
+    marks: float
+    words: float
+    score_seeking: float
+
+
+MEASURES = ("questions", "marks", "words", "score_seeking", "turns", "reward")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The games of a run, and how many of its rollouts were left out: failed ones, and those of other environments."""
+
+    name: str
+    episodes: tuple[Episode, ...]
+    num_failed: int
+    num_others: int
+
+    @property
+    def steps(self) -> list[int]:
+        """Those that have a game, in order."""
+        return sorted({episode.step for episode in self.episodes})
+
+    @property
+    def beginning(self) -> list[Episode]:
+        """The games of its first steps."""
+        return self._of(self.steps[: self._num_steps])
+
+    @property
+    def end(self) -> list[Episode]:
+        """The games of its last steps; no game is in both, unless there is one step only."""
+        return self._of(self.steps[-self._num_steps :])
+
+    @property
+    def _num_steps(self) -> int:
+        return max(1, len(self.steps) // SHARE)
+
+    def _of(self, steps: Sequence[int]) -> list[Episode]:
+        return [episode for episode in self.episodes if episode.step in steps]
+
+
+def values_of(episodes: Sequence[Episode], measure: str) -> list[float]:
+    """One of `MEASURES` of each episode."""
+    match measure:
+        case "questions":
+            return [episode.questions for episode in episodes]
+        case "marks":
+            return [episode.marks for episode in episodes]
+        case "words":
+            return [episode.words for episode in episodes]
+        case "score_seeking":
+            return [episode.score_seeking for episode in episodes]
+        case "turns":
+            return [episode.turns for episode in episodes]
+        case "reward":
+            return [episode.reward for episode in episodes]
+    raise ValueError(f"there is no measure {measure}")
+
+
+def read_run(log_dir: Path) -> Run:
+    """The run in a directory. Raises UserError if there is none, or no finished game in it."""
+    if not log_dir.is_dir():
+        raise UserError(f"there is no directory {log_dir}. Give `--log_dir` the output_dir of a run.")
+    files = {int(match[1]): path for path in (log_dir / "rollouts").glob("*") if (match := STEP_FILE.match(path.name))}
+    if not files:
+        raise UserError(
+            f"{log_dir} has no rollouts/step_*.jsonl. Give `--log_dir` the output_dir of a run of `rl`, not a folder "
+            "of several; those are given one after the other."
+        )
+    rollouts = [(step, record.rollout) for step in sorted(files) for record in read_rollouts(files[step])]
+    finished = [(step, rollout) for step, rollout in rollouts if not rollout.failure and math.isfinite(rollout.reward)]
+    games = [(step, rollout) for step, rollout in finished if rollout.metrics.keys() >= GAME_METRICS]
+    num_failed, num_others = len(rollouts) - len(finished), len(finished) - len(games)
+    if not games:
+        raise UserError(_no_games(log_dir, num_failed, [rollout for _, rollout in finished]))
+    return Run(log_dir.resolve().name, tuple(_episode(*game) for game in games), num_failed, num_others)
+
+
+def _episode(step: int, rollout: Rollout) -> Episode:
+    replies = [THOUGHTS.sub("", message["content"]) for message in rollout.messages if message["role"] == "assistant"]
+    counts = count_questions(reply[tag.end() :] for reply in replies if (tag := MESSAGE.match(reply)))
+    return Episode(
+        step=step,
+        reward=rollout.reward,
+        turns=len(replies),
+        questions=rollout.metrics["questions"],
+        marks=counts.marks,
+        words=counts.words,
+        score_seeking=counts.score_seeking,
+    )
+
+
+def _no_games(log_dir: Path, num_failed: int, others: Sequence[Rollout]) -> str:
+    if not others:
+        return f"{log_dir} has no finished game: all of its {num_failed} rollouts failed; see their `failure_detail`."
+    metrics = ", ".join(sorted(others[0].metrics)) or "none"
+    return (
+        f"{log_dir} has {len(others)} rollouts, none of which is of `matching-game`: the first is of the task "
+        f"`{others[0].task_id}` with the metrics {metrics}. Give `--log_dir` a run of that environment."
+    )
