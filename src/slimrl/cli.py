@@ -198,7 +198,11 @@ def _play(argv: Sequence[str]) -> int:
 
         return run_play(resolved, seat_model)
 
-    named = argv[:1] and not argv[0].startswith(("-", "@"))
+    if not argv:
+        from slimrl.environments.base import BUILTIN
+
+        raise UserError(f"play needs an environment, as in `slimrl play {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}.")
+    named = not argv[0].startswith(("-", "@"))
     return _command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
 
 

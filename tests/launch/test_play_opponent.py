@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from slimrl.environments.rollout import Attempt
 from slimrl.environments.seats import seats_of
 from slimrl.environments.table import Table
 from slimrl.errors import UserError
-from slimrl.launch.opponent import Opposed, own_place
+from slimrl.launch.opponent import Opposed, own_place, seat_model
 from slimrl.launch.play import Seating, run_play
 from slimrl.monitor.terminal import Terminal
 from slimrl.types import Message, SamplingParams, Split, Task
@@ -116,6 +117,13 @@ def test_a_model_that_can_read_no_further_ends_the_game_and_says_so() -> None:
     seen = played(f"{'long ' * 40}\n\n{'long ' * 40}\n\n", against(["two", "four"], seq_len=150))
     assert "The episode failed; training would drop it (partner_left): side 1 left the table" in seen
     assert "the model failed: prompt_too_long" in seen or "has reached seq_len = 150 tokens" in seen
+
+
+def test_a_model_from_disk_sits_down(tiny_dir: Path) -> None:
+    argv = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--sampling.max_tokens", "5"]
+    seen = played("one\n\nthree\n\n", seat_model, *argv)
+    assert "--- you ---\none\n--- user ---\n" in seen
+    assert "The episode is over. Reward: 2\n" in seen
 
 
 def test_leaving_stops_the_model_too() -> None:

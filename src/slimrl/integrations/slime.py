@@ -87,7 +87,7 @@ class Settings:
                 raise UserError(f"slime: args.{name} is {value!r}: {NEEDED[name]}.")
         if getattr(args, "use_rollout_routing_replay", False):
             raise UserError("slime: --use-rollout-routing-replay has no effect on slimrl's rollouts. Remove it.")
-        host = str(given["sglang_router_ip"])
+        host = str(given["sglang_router_ip"]).strip("[]")
         return cls(
             hf_checkpoint=str(given["hf_checkpoint"]),
             router=Router(f"http://{f'[{host}]' if ':' in host else host}:{given['sglang_router_port']}"),
