@@ -35,7 +35,7 @@ def test_a_seed_gives_the_same_deals_everywhere() -> None:
     found = deal(random.Random(0), 2, "first")
     assert found == deal(random.Random(0), 2, "first") != deal(random.Random(1), 2, "first")
     assert found.table == next(deals(random.Random(0), 2)).table
-    assert found.table == ((18, 72), (14, 50))
+    assert found.table == ((7, 50), (13, 90))
 
 
 @pytest.mark.parametrize("n", [-1, 0, 1, 11, 1000])
@@ -55,7 +55,7 @@ def test_optima_of_many_tables_are_those_of_each() -> None:
 
 @pytest.mark.parametrize(("n", "number"), [(2, 400), (3, 400), (4, 400), (8, 100)])
 def test_the_fast_judgement_of_a_batch_is_the_rule_asked_of_every_table(n: int, number: int) -> None:
-    batch = draw(random.Random(n), n)
+    batch = draw(np.random.PCG64(n), n)
     judged = list(kept(batch))
     some = {*range(number), *judged}
     assert [index for index in sorted(some) if batch.deal(index, (1.0, 1.0), "").talking_pays] == judged
@@ -63,7 +63,7 @@ def test_the_fast_judgement_of_a_batch_is_the_rule_asked_of_every_table(n: int, 
 
 
 def test_cells_are_uniform_and_known_independently_with_probability_two_fifths() -> None:
-    batch = draw(random.Random(0), 4)
+    batch = draw(np.random.PCG64(0), 4)
     first, second = (mask.ravel() for mask in batch.known)
     tables = batch.tables.ravel()
     seen = first | second
