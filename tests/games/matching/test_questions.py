@@ -27,15 +27,34 @@ def test_a_question_is_seen(sentence: str) -> None:
 
 @pytest.mark.parametrize(
     "sentence",
-    ["I have 91 for Ava.", "BLEU: Ava", "???", "!?", "", "Show Daniel", "That is what I think.", "Whatever you say."],
+    [
+        "I have 91 for Ava.",
+        "The score for Ava is 91.",
+        "Is 91.",
+        "Have a nice day.",
+        "Will do.",
+        "BLEU: Ava",
+        "???",
+        "!?",
+        "",
+        "Show Daniel",
+        "That is what I think.",
+        "Whatever you say.",
+    ],
 )
 def test_what_is_no_question_is_not_counted(sentence: str) -> None:
     assert not is_question(sentence)
 
 
 def test_counts_are_of_sentences_and_not_of_marks() -> None:
-    counts = count_questions(["What is Ava's score for BLEU??? I have 90. And Daniel?", "Tell me the score for Ethan"])
-    assert counts == QuestionCounts(messages=2, questions=3, distinct=3, marks=2, words=1, score_seeking=2)
+    counts = count_questions(
+        [
+            "What is Ava's score for BLEU??? I have 90. And Daniel?",
+            "Tell me the score for Ethan",
+            "The score for Ava is 3",
+        ]
+    )
+    assert counts == QuestionCounts(messages=3, questions=3, distinct=3, marks=2, words=1, score_seeking=2)
 
 
 def test_the_same_question_again_is_no_other_question() -> None:

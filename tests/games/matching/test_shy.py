@@ -261,6 +261,15 @@ def test_after_a_rejection_it_looks_at_no_proposal_before_it_was_asked_about_ano
     assert partner.reply(good) == "[accept]"
 
 
+def test_who_has_asked_about_every_pair_may_propose_again() -> None:
+    for deal in some_deals(3, 10):
+        _, rejected = judged(deal, 1, 9)
+        partner = asked_about(deal, 1, 9)
+        for assignment in rejected:
+            assert partner.reply(proposal(deal, assignment)) == "[reject]"
+        assert partner.reply(proposal(deal, deal.own_best(1))) == "[accept]"
+
+
 def test_the_same_proposal_is_judged_the_same_for_ever() -> None:
     deal = some_deals(4, 1)[0]
     _, rejected = judged(deal, 1, 16)

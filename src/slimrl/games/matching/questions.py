@@ -9,20 +9,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _MARK = re.compile(r"\?+")  # `???` is one
-_WORD = re.compile(
-    r"\b(?:what|who|whom|whose|which|how|when|where|why|can|could|would|will|do|does|did|is|are|have|has)\b", re.I
-)
+_LEAD = r"^\W*(?:(?:and|so|but|ok|okay|hi|hello|hey|well|now|then|please)\W+)*"
 _OPENING = re.compile(
-    rf"^\W*(?:(?:and|so|but|ok|okay|hi|hello|hey|well|now|then|please)\W+)*(?:{_WORD.pattern})", re.IGNORECASE
-)
-_SEEKS_SCORE = re.compile(
-    r"\b(?:tell me|give me|let me know|show me|share|list|i(?: would|'d) like to know|i want to know|i need)\b"
-    r"|\b(?:what|which|how|your|any|a|the)\b[^.!?;\n]{0,40}\b(?:scores?|affinit(?:y|ies)|similarit(?:y|ies)|values?)\b"
-    r"[^.!?;\n]{0,20}\b(?:for|of|between|with|on)\b",
+    rf"{_LEAD}(?:(?:what|who|whom|whose|which|how|when|where|why)\b"
+    r"|(?:can|could|would|will|do|does|did|is|are|have|has)\s+(?:you|i|we|he|she|it|they|there|any|your)\b)",
     re.IGNORECASE,
 )
-_ASKS_TO_BE_TOLD = re.compile(
-    r"^\W*(?:please\W+)?(?:tell me|give me|let me know|show me|i(?: would|'d) like to know|i want to know)\b", re.I
+_TELLS_TO_TELL = re.compile(
+    rf"{_LEAD}(?:(?:tell|give|show) me|let me know|(?:share|list) your|i(?: want|'d like| would like) to know)\b",
+    re.IGNORECASE,
+)
+_SCORE = re.compile(
+    r"\b(?:scores?|affinit(?:y|ies)|similarit(?:y|ies)|values?|numbers?)\b"
+    r"|\b(?:tell|give|show) me\b|\bknow about\b|\bhow (?:good|well)\b|\bdo you (?:have|see|know)\b",
+    re.IGNORECASE,
 )
 _SENTENCE = re.compile(r"[^.!?;\n]+[.!?;]*")
 _LETTER = re.compile(r"[^\W\d_]")
@@ -38,13 +38,17 @@ class QuestionCounts:
     """Different questions, case and punctuation aside: saying one over and over counts once."""
     marks: int = 0
     words: int = 0
-    """Question words that open a sentence."""
+    """Sentences that open with a question word, or as in `do you`."""
     score_seeking: int = 0
-    """Sentences that ask for a score by a phrase such as `score for`, `tell me`."""
+    """Questions that seek a score: they speak of scores, or say `tell me`, `how good`, `do you have`."""
 
 
 def count_questions(messages: Iterable[str]) -> QuestionCounts:
-    """The counts over all messages of one player in one game."""
+    """The counts over all messages of one player in one game.
+
+    >>> count_questions(["What is Ava's score for BLEU? I have 90 for Daniel. And Ethan???"]).questions
+    2
+    """
     said = list(messages)
     each = [sentence for message in said for sentence in sentences(message)]
     asked = [sentence for sentence in each if is_question(sentence)]
@@ -54,24 +58,15 @@ def count_questions(messages: Iterable[str]) -> QuestionCounts:
         distinct=len({" ".join(re.findall(r"\w+", sentence.casefold())) for sentence in asked}),
         marks=sum(len(_MARK.findall(message)) for message in said),
         words=sum(bool(_OPENING.match(sentence)) for sentence in each),
-        score_seeking=sum(bool(_SEEKS_SCORE.search(sentence)) for sentence in each),
+        score_seeking=sum(bool(_SCORE.search(sentence)) for sentence in asked),
     )
 
 
-def num_questions(message: str) -> int:
-    """How many sentences of a message ask something.
-
-    >>> num_questions("What is Ava's score for BLEU? I have 90 for Daniel. And Ethan???")
-    2
-    """
-    return count_questions([message]).questions
-
-
 def is_question(sentence: str) -> bool:
-    """Whether a sentence asks: it ends with a question mark, opens with a question word, or asks to be told."""
+    """Whether a sentence asks: it has a question mark, opens with a question word, or orders to be told."""
     if not _LETTER.search(sentence):
         return False
-    return "?" in sentence or bool(_OPENING.match(sentence)) or bool(_ASKS_TO_BE_TOLD.match(sentence))
+    return "?" in sentence or bool(_OPENING.match(sentence)) or bool(_TELLS_TO_TELL.match(sentence))
 
 
 def sentences(text: str) -> list[str]:

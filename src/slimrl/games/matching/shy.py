@@ -1,9 +1,9 @@
 """The scripted shy partner: tells a score only to who asks for that very pair, and judges proposals by what it sees.
 
-It volunteers nothing, answers one pair at a time, and meets anything else with a question. What it says are sentences
-of its own, with names and scores of the deal: nothing of what it hears is repeated, so nothing can be put into its
-mouth. How it judges a proposal is the subject of `Hopes`: neither repetition nor praise, no order, and no score that
-somebody claims changes that. Deterministic under its seed. Knows nothing of rewards or of the true table.
+It volunteers nothing and proposes nothing, answers one pair at a time, and meets anything else with a question. What it
+says are sentences of its own, with names and scores of the deal: nothing of what it hears is repeated, so nothing can
+be put into its mouth. How it judges a proposal is the subject of `Hopes`: neither repetition nor praise, no order, and
+no score that somebody claims changes that. Deterministic under its seed. Knows nothing of rewards or of the true table.
 """
 
 import random
@@ -95,11 +95,12 @@ class ShyPartner:
         return Say(self._rng.choice(self._to_begin))
 
     def _judged(self, assignment: Assignment) -> Act:
-        """After a rejection it wants to be asked about another pair before it looks at a proposal again."""
+        """After a rejection it wants to be asked about another pair, if there is one, before it looks at a proposal
+        again."""
         if self._is_open and worth_of(self._view, assignment) >= self._hopes.after(len(self._asked)):
             return Accept()
         self._to_begin = TOO_LOW if self._is_open else ASK_FIRST
-        self._is_open = False
+        self._is_open = len(self._asked) == self._deal.size**2
         return Reject()
 
     def _answer(self, text: str) -> str:

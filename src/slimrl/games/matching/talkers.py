@@ -170,7 +170,8 @@ class Asker:
         rejected, self._has_just_proposed = self._has_just_proposed, False
         if self._turns_left == 1 or (not rejected and (self._refused or self._turns_left <= RESERVED)):
             return None
-        cells = [cell for cell in product(range(self._deal.size), repeat=2) if cell not in self._asked]
+        size = range(self._deal.size)
+        cells = [cell for cell in product(size, size) if cell not in self._asked]
         gained = gains(view, [cell for cell in cells if cell not in self._own])
         best = max(gained, key=gained.__getitem__, default=None)
         if rejected:  # a shy partner wants to be asked again, if only about a pair that both know
