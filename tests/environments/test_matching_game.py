@@ -18,6 +18,7 @@ from slimrl.environments.matching_others import MAX_HEARD_CHARS
 from slimrl.errors import RolloutError, UserError
 from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import Propose
+from slimrl.games.matching.generator import deals
 from slimrl.games.matching.protocol import written
 from slimrl.games.matching.rows import lines
 from slimrl.games.matching.state import deal_of
@@ -116,6 +117,17 @@ def test_the_splits_are_the_same_every_time_and_share_no_game(n: int):
     assert {split_of(deal_in(task)) for task in test} == {"test"}
     assert first.tasks("validation") == []
     json.dumps([task.data for task in train])
+
+
+def test_the_games_are_those_that_are_written_to_files():
+    dealt = deals(random.Random("matching-game/3/7"), 3)
+    tables = [next(dealt).table for _ in range(200)]
+    taskset = made(seed=7)
+    train, test = (
+        [tables.index(deal_in(task).table) for task in taskset.tasks(split)[:8]] for split in ("train", "test")
+    )
+    assert train == sorted(train) and test == sorted(test)
+    assert sorted([*train, *test])[:8] == list(range(8))
 
 
 def test_another_seed_makes_other_games_in_the_same_splits():
@@ -381,7 +393,8 @@ def test_games_can_come_from_a_file(tmp_path: Path):
     [
         ({"partner": "scripte"}, "no `partner` 'scripte'. Did you mean `scripted`"),
         ({"role": 3}, "`role` is 1 for who begins or 2, not 3"),
-        ({"n": 1}, "`n` must be 2 or more, not 1"),
+        ({"n": 1}, "`n` must be 2 to 10, not 1"),
+        ({"n": 11}, "`n` must be 2 to 10, not 11"),
         ({"max_turns": 1}, "`max_turns` must be 2 or more, not 1"),
         ({"max_errors": -1}, "`max_errors` must be 0 or more, not -1"),
         ({"num_test": -1}, "`num_test` must be 0 or more"),

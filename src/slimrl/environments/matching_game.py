@@ -9,6 +9,7 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from slimrl.environments.table import Table
 from slimrl.errors import UserError, nearest
 from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import MAX_ERRORS, MAX_TURNS, MatchingGame
-from slimrl.games.matching.generator import deal as new_deal
+from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, deals
 from slimrl.games.matching.rows import read_games
 from slimrl.games.matching.shy import ShyPartner
 from slimrl.games.matching.state import deal_of, game_state
@@ -65,8 +66,9 @@ class MatchingTaskset:
             raise UserError(f"matching-game: there is no `partner` {self.partner!r}.{nearest(self.partner, PARTNERS)}")
         if self.role not in (1, 2):
             raise UserError(f"matching-game: `role` is 1 for who begins or 2, not {self.role!r}.")
+        if not MIN_SIZE <= self.n <= MAX_SIZE:
+            raise UserError(f"matching-game: `n` must be {MIN_SIZE} to {MAX_SIZE}, not {self.n}.")
         for name, value, least in (
-            ("n", self.n, 2),
             ("max_turns", self.max_turns, 2),
             ("max_errors", self.max_errors, 0),
             ("num_train", self.num_train, 0),
@@ -156,18 +158,19 @@ class MatchingTaskset:
         return [_task(f"{split}/{deal.game_id}", deal) for deal in self._own if split_of(deal) == split]
 
     def _made_up(self, split: Split) -> list[Task]:
-        """Games of a split, no two with the same table."""
+        """Games of a split, no two with the same table: those that `scripts/generate_data.py` deals for `n` and `seed`,
+        in its order."""
         num = self.num_train if split == "train" else self.num_test
-        rng, deals = random.Random(f"matching-game/{self.n}/{self.seed}/{split}"), dict[Any, Deal]()
-        for _ in range(100 * num):
-            deal = new_deal(rng, self.n, "")
+        dealt = deals(random.Random(f"matching-game/{self.n}/{self.seed}"), self.n)
+        games: dict[Any, Deal] = {}
+        for deal in islice(dealt, 100 * num):
             if split_of(deal) == split:
-                deals[deal.table] = deal
-            if len(deals) == num:
-                return [_task(f"{split}/{place}", deal) for place, deal in enumerate(deals.values())]
-        if num:
-            raise UserError(f"matching-game: found only {len(deals)} games for `num_{split}` = {num}; lower it.")
-        return []
+                games.setdefault(deal.table, deal)
+            if len(games) == num:
+                break
+        if len(games) < num:
+            raise UserError(f"matching-game: found only {len(games)} games for `num_{split}` = {num}; lower it.")
+        return [_task(f"{split}/{place}", deal) for place, deal in enumerate(games.values())]
 
 
 def split_of(deal: Deal) -> Split:
