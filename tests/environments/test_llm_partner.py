@@ -1,7 +1,9 @@
 """The partner as a language model: against a server over loopback that replies as told, and against our own."""
 
 import asyncio
+import json
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -318,11 +320,14 @@ def test_it_sleeps_while_the_policy_trains():
     assert told == ["/wake_up", "/sleep?level=1", "/wake_up"]
 
 
-def test_our_own_server_is_one(tiny_dir: Path):
+def test_our_own_server_is_one(tiny_dir: Path, tmp_path: Path):
     """A tiny random model says nothing legal: it is asked, told so, and the episode is dropped for its fault."""
     serve = pytest.importorskip("tests.inference.server.conftest")
+    model = shutil.copytree(tiny_dir, tmp_path / "tiny")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))  # letters are tokens
     settings = {"model": "tiny", "max_tokens": 8, "max_tries": 2}
-    with serve.serving(tiny_dir, context_len=2048) as running, opened(f"{running.address}/v1", **settings) as partners:
+    with serve.serving(model, context_len=4096) as running, opened(f"{running.address}/v1", **settings) as partners:
         partners.check()
         with pytest.raises(RolloutError, match="partner_illegal: "):
             play(partners, "[message] What does Ava have for BLEU?")
