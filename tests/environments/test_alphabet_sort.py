@@ -253,6 +253,23 @@ def test_examples_stand_before_the_task_and_nowhere_else():
         assert reward(played(task, said(conversation), shown)) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    ("num", "turns", "expected"),
+    [
+        (6, (1, 2), [2, 2, 2, 1, 1, 1]),
+        (3, (1, 2), [2, 2, 1]),
+        (4, (1, 3), [3, 3, 2, 1]),
+        (2, (2, 2), [2, 2]),
+        (0, (1, 3), []),
+    ],
+)
+def test_examples_of_most_turns_come_first(num, turns, expected):
+    shown = AlphabetSort(**SMALL, num_examples=num, min_turns=turns[0], max_turns=turns[1])
+    opening = asyncio.run(shown.environment(LONG).start())[1:-1]
+    begins = "".join("S" if message["content"].startswith("Sort") else "+" for message in opening[::2]).split("S")[1:]
+    assert [1 + len(more) for more in begins] == expected
+
+
 def test_an_episode_by_hand():
     turns = [{"names": ["Carl Adams", "Anna Young"], "by": "first"}, {"names": ["Bert Moss"], "by": "last"}]
     replies = [

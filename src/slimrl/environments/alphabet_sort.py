@@ -36,8 +36,8 @@ class AlphabetSort:
     `power` makes small mistakes cost more. No first and no last name of a test is in any list of training.
 
     `num_examples` lists of training, sorted by the expert, stand before every task as earlier turns of the
-    conversation, for models that would never write the tags otherwise. `demonstrate` and `play_at_random` leave them
-    out.
+    conversation, for models that would never write the tags otherwise: those of most turns first, so that the last ones
+    look as every task begins. `demonstrate` and `play_at_random` leave them out.
     """
 
     min_turns: int = 1
@@ -67,9 +67,7 @@ class AlphabetSort:
             )
         if self.num_examples < 0:
             raise UserError(f"alphabet-sort: `num_examples` must be 0 or more, not {self.num_examples}.")
-        rng, names = random.Random(f"alphabet-sort/{self.seed}/examples"), _names("train")
-        lists = [self._draw(rng, *names) for _ in range(self.num_examples)]
-        self._examples = [message for arrivals in lists for message in _turns(arrivals, lambda lines: lines)]
+        self._examples = self._solved(random.Random(f"alphabet-sort/{self.seed}/examples"))
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """None for `validation`. Raises UserError when there are not that many lists."""
@@ -79,7 +77,7 @@ class AlphabetSort:
         rng, names = random.Random(f"alphabet-sort/{self.seed}/{split}"), _names(split)
         lists: dict[tuple[Arrival, ...], None] = {}
         for _ in range(DRAWS * size):
-            lists[self._draw(rng, *names)] = None
+            lists[self._draw(rng, names, rng.randint(self.min_turns, self.max_turns))] = None
             if len(lists) == size:
                 break
         if len(lists) < size:
@@ -107,13 +105,19 @@ class AlphabetSort:
         if not least <= low <= high:
             raise UserError(f"alphabet-sort: needs {least} <= min_{unit} <= max_{unit}, not {low} and {high}.")
 
-    def _draw(self, rng: random.Random, firsts: Sequence[str], lasts: Sequence[str]) -> tuple[Arrival, ...]:
-        sizes = [
-            rng.randint(self.min_names, self.max_names) for _ in range(rng.randint(self.min_turns, self.max_turns))
-        ]
-        pairs = zip(rng.sample(firsts, sum(sizes)), rng.sample(lasts, sum(sizes)), strict=True)
-        names = (f"{first} {last}" for first, last in pairs)
-        return tuple(Arrival(tuple(next(names) for _ in range(size)), rng.choice(self.sort_by)) for size in sizes)
+    def _solved(self, rng: random.Random) -> list[Message]:
+        """The examples: as many of each number of turns, as far as that goes."""
+        lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
+        for place in range(self.num_examples):
+            num_turns = self.max_turns - place * lengths // self.num_examples
+            messages += _turns(self._draw(rng, _names("train"), num_turns), lambda lines: lines)
+        return messages
+
+    def _draw(self, rng: random.Random, names: tuple[list[str], list[str]], num_turns: int) -> tuple[Arrival, ...]:
+        sizes = [rng.randint(self.min_names, self.max_names) for _ in range(num_turns)]
+        firsts, lasts = (rng.sample(pool, sum(sizes)) for pool in names)
+        drawn = (f"{first} {last}" for first, last in zip(firsts, lasts, strict=True))
+        return tuple(Arrival(tuple(next(drawn) for _ in range(size)), rng.choice(self.sort_by)) for size in sizes)
 
 
 class AlphabetSortEpisode:
