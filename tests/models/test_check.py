@@ -9,7 +9,8 @@ from transformers import Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
 
 from slimrl.errors import UserError
 from slimrl.models.attention import ATTENTION
-from slimrl.models.check import check_forward
+from slimrl.models.check import _gap_everywhere, check_forward
+from slimrl.models.training import training_hidden
 from tests.tiny import FAMILIES, tiny_module
 
 
@@ -110,3 +111,34 @@ def test_final_soft_capping_is_known() -> None:
     check_forward(module)
     logits = module(input_ids=torch.arange(8)[None]).logits
     assert logits.abs().max() <= 0.5
+
+
+def test_a_token_that_rounding_throws_about_says_nothing_of_the_forward() -> None:
+    theirs_TV = torch.randn(8, 50, generator=torch.Generator().manual_seed(0)).bfloat16()
+    ours_TV = theirs_TV.clone()
+    ours_TV[5] = -ours_TV[5]
+    assert _gap_everywhere(ours_TV, theirs_TV, theirs_TV) == 0.0
+
+
+def test_rounding_that_grows_is_allowed_for_and_half_of_the_tokens_are_not() -> None:
+    theirs_TV = torch.randn(8, 50, generator=torch.Generator().manual_seed(0)).bfloat16()
+    off_TV = theirs_TV * 1.06
+    assert _gap_everywhere(off_TV, theirs_TV, theirs_TV) == pytest.approx(0.06, abs=0.005)
+    assert _gap_everywhere(off_TV, theirs_TV, theirs_TV * 1.04) == 0.0
+    half_TV = torch.cat([theirs_TV[:4], -theirs_TV[4:]])
+    assert _gap_everywhere(half_TV, theirs_TV, theirs_TV * 1.04) == pytest.approx(2.0, abs=0.01)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_forward_for_training_of_another_model_is_refused(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    module = module_of("llama", dtype)
+
+    def other(module: Any, *inputs: Any) -> Tensor:
+        hidden = training_hidden(module, *inputs)
+        return hidden * torch.linspace(-1.0, 1.0, hidden.shape[-1]).to(hidden)
+
+    monkeypatch.setattr("slimrl.models.check.training_hidden", other)
+    with pytest.raises(UserError, match="forward for training is not that of LlamaForCausalLM"):
+        check_forward(module)
