@@ -95,9 +95,10 @@ def played(argv: list[str], typed: str, seat: Any = None) -> str:
 def test_a_whole_game_of_reverse_text() -> None:
     seen = played([*REVERSE, "--task", "train/w5b4o3t"], "<reversed_text>\nt3o4b5w\n</reversed_text>\n\nn\n")
     assert "`reverse-text`: reverse a text character by character" in seen
-    assert "Task train/w5b4o3t\n--- system ---\nReverse the text" in seen
+    assert re.search(r"Task \d+ of train\n--- system ---\nReverse the text", seen)
+    assert "train/w5b4o3t" not in seen.partition("The episode is over")[0]  # an id may be the answer
     assert "--- user ---\nw5b4o3t\n--- you ---\n<reversed_text>\nt3o4b5w\n</reversed_text>\n" in seen
-    assert "The episode is over. Reward: 1\n  exact   1\n  tagged  1\n" in seen
+    assert "The episode is over. Reward: 1 (task train/w5b4o3t)\n  exact   1\n  tagged  1\n" in seen
     assert seen.endswith("Another task?\n")
 
 
@@ -106,22 +107,21 @@ def test_the_expert_shows_how_and_the_game_goes_on() -> None:
     assert "--- expert ---\n<reversed_text>t3o4b5w</reversed_text>\n" in seen
     assert seen.count("--- user ---\nw5b4o3t\n") == 2  # once more by /again, and not by the expert
     assert seen.count("show how a scripted expert") == 2
-    assert "Reward: 0\n" in seen
+    assert "Reward: 0 (task" in seen
 
 
 def test_several_turns_earn_what_they_earn(own: str) -> None:
     seen = played(["--id", own], "a\n\nb\n\nn\n")
     assert "you said a" in seen
     assert "That earned +0.25, 0.25 so far." in seen
-    assert "The episode is over. Reward: 0.75\n  turns  2\n" in seen
+    assert "The episode is over. Reward: 0.75 (task train/" in seen and "  turns  2\n" in seen
 
 
 def test_tasks_follow_one_another_until_there_are_no_more(own: str) -> None:
     seen = played(["--id", own], "a\n\nb\n\n\n" * 5)
     assert seen.count("Another task?") == 4
-    assert sorted(line for line in seen.splitlines() if line.startswith("Task ")) == [
-        f"Task train/{n}" for n in range(5)
-    ]
+    begun = sorted(line for line in seen.splitlines() if line.startswith("Task "))
+    assert begun == [f"Task {n} of train" for n in range(5)]
 
 
 def test_no_expert_is_no_end(own: str) -> None:
@@ -236,7 +236,7 @@ def test_messages_are_shown_as_the_policy_reads_them() -> None:
     assert "more characters were left out]</result>" in shown
     assert len(shown) < 120
     tools = [{"type": "function", "function": {"name": "search", "parameters": {"properties": {"query": {}}}}}]
-    assert "\nsearch['query']" in as_read({"role": "system", "content": "Search.", "tools": tools})
+    assert "\nsearch(query)" in as_read({"role": "system", "content": "Search.", "tools": tools})
     assert as_read({"role": "user", "content": "as it is"}) == "as it is"
 
 
@@ -255,7 +255,7 @@ def command(argv: list[str], typed: str) -> "subprocess.CompletedProcess[str]":
 def test_the_command_takes_the_environment_as_its_first_word() -> None:
     done = command(["reverse_text", "--task", "train/w5b4o3t"], "<reversed_text>t3o4b5w</reversed_text>\n\n")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "Reward: 1\n" in done.stdout
+    assert "Reward: 1 (task" in done.stdout
     assert "\x1b" not in done.stdout
 
 

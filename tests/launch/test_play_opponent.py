@@ -104,13 +104,13 @@ def played(typed: str, seat: Any, *argv: str) -> str:
 def test_a_person_begins_and_a_model_answers() -> None:
     seen = played("one\n\nthree\n\n", against(["two", "four"]))
     assert "--- user ---\nbegin\n--- you ---\none\n--- user ---\ntwo\n--- you ---\nthree\n" in seen
-    assert "The episode is over. Reward: 2\n" in seen
+    assert "The episode is over. Reward: 2 (task" in seen
 
 
 def test_a_person_is_second_by_its_role() -> None:
     seen = played("two\n\nfour\n\n", against(["one", "three"]), "--args.role", "2")
     assert "--- user ---\none\n--- you ---\ntwo\n--- user ---\nthree\n--- you ---\nfour\n" in seen
-    assert "Reward: 2\n" in seen
+    assert "Reward: 2 (task" in seen
 
 
 def test_a_model_that_can_read_no_further_ends_the_game_and_says_so() -> None:
@@ -123,7 +123,7 @@ def test_a_model_from_disk_sits_down(tiny_dir: Path) -> None:
     argv = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--sampling.max_tokens", "5"]
     seen = played("one\n\nthree\n\n", seat_model, *argv)
     assert "--- you ---\none\n--- user ---\n" in seen
-    assert "The episode is over. Reward: 2\n" in seen
+    assert "The episode is over. Reward: 2 (task" in seen
 
 
 def test_leaving_stops_the_model_too() -> None:

@@ -54,17 +54,20 @@ def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, termin
     """The `play` command: one task after the other, until the person has had enough."""
     config = resolved.config
     taskset = load_taskset(config.id, config.args)
-    tasks = in_order(tasks_of(taskset, config.split), config)
+    found = tasks_of(taskset, config.split)
+    tasks = in_order(found, config)
     make = seat(taskset, config) if seat else taskset.environment
     terminal = terminal or Terminal((AGAIN, EXPERT))
     _welcome(taskset, config, len(tasks), terminal)
     with asyncio.Runner() as runner:
-        for number, task in enumerate(tasks):
+        for place, task in enumerate(tasks):
+            # An id may be the answer, so it is not told before the end.
+            terminal.note(f"\nTask {found.index(task)} of {config.split}", "bold")
             # Once a loop runs, Ctrl-C is its own affair. It runs while the environment answers, never while one types.
             game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
             if not game.play(make):
                 break
-            if number + 1 < len(tasks) and not terminal.agrees("Another task?"):
+            if place + 1 < len(tasks) and not terminal.agrees("Another task?"):
                 break
     return 0
 
@@ -110,7 +113,6 @@ class _Game:
 
     def play(self, make: Callable[[Task], Environment]) -> bool:
         """Whether it was played, or failed; not if the person left. Ctrl-C passes through, and closes it too."""
-        self.terminal.note(f"\nTask {self.task.id}", "bold")
         try:
             environment = self._wait(_made(make, self.task))
             try:
@@ -169,7 +171,7 @@ class _Game:
         self.terminal.note("Now you.", "bold")
 
     def _show_result(self, reward: float, turn: Turn) -> None:
-        self.terminal.note(f"The episode is over. Reward: {reward:.4g}", "bold")
+        self.terminal.note(f"The episode is over. Reward: {reward:.4g} (task {self.task.id})", "bold")
         self.terminal.numbers(turn.metrics)
         if isinstance(self.taskset, Explainer) and reward < 1.0:
             rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
@@ -217,5 +219,5 @@ def as_read(message: Message) -> str:
         cut = shortened(text[begin:end], limit, lambda part: math.ceil(len(part) / CHARACTERS))
         text = f"{text[:begin]}{cut}{text[end:]}"
     tools = [tool.get("function", {}) for tool in message.get("tools", [])]
-    lines = [f"{tool.get('name')}{list(tool.get('parameters', {}).get('properties', {}))}" for tool in tools]
+    lines = [f"{tool.get('name')}({', '.join(tool.get('parameters', {}).get('properties', {}))})" for tool in tools]
     return "\n".join([text, *(["", "Tools, called as the model's chat template has it:"] if lines else []), *lines])
