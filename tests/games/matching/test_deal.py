@@ -108,7 +108,7 @@ def test_short_names_are_titles_up_to_the_colon_and_first_names_nobody_shares() 
 
 def test_beyond_eight_names_are_numbered() -> None:
     papers, reviewers = default_names(10)
-    assert papers == (*PAPERS, "Paper 9", "Paper 10") and reviewers == (*REVIEWERS, "Reviewer 9", "Reviewer 10")
+    assert papers == (*PAPERS, "Paper 9", "Paper 10") and reviewers == (*REVIEWERS, "Reviewer9", "Reviewer10")
 
 
 @pytest.mark.parametrize(

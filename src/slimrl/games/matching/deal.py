@@ -152,7 +152,7 @@ def optimum(weights: npt.ArrayLike) -> Assignment:
 def default_names(size: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Papers and reviewers of a game of this size; beyond eight they are numbered."""
     more = range(len(PAPERS) + 1, size + 1)
-    return (*PAPERS[:size], *(f"Paper {k}" for k in more)), (*REVIEWERS[:size], *(f"Reviewer {k}" for k in more))
+    return (*PAPERS[:size], *(f"Paper {k}" for k in more)), (*REVIEWERS[:size], *(f"Reviewer{k}" for k in more))
 
 
 def _first(name: str) -> str:
