@@ -2,6 +2,7 @@
 model directory for a whole process."""
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,10 @@ from pathlib import Path
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
 os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")  # likewise, and out of the user's cache
+
+# A script's background ignores Ctrl-C, and what is started there inherits that; tests of interrupts need it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch

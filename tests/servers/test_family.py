@@ -74,7 +74,7 @@ def test_a_number_that_is_now_anothers_is_left_alone():
         end({other.pid: began(other.pid)}, 20.0)
 
 
-def test_an_interrupt_ends_the_patience(interruptible):
+def test_an_interrupt_ends_the_patience():
     with running(DEAF) as (deaf, _):
         threading.Timer(0.3, _thread.interrupt_main).start()
         assert end({deaf.pid: began(deaf.pid)}, 1000.0) == ([deaf.pid], [])

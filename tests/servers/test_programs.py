@@ -98,7 +98,6 @@ def test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch):
     assert not record(port, tmp_path).exists()
 
 
-@pytest.mark.usefixtures("interruptible")
 def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_path, monkeypatch):
     settings = JudgeSettings("slow", f"http://localhost:{port}/v1")
     monkeypatch.setattr(llamacpp, "judge_settings", lambda: settings)
