@@ -6,12 +6,12 @@ Nothing is ever tokenised again. A bad episode is data, not a crash: its `Rollou
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import cast
 
-from slimrl.environments.base import Closing, Environment, Taskset, Turn, is_message
+from slimrl.environments.answers import answered, opened
+from slimrl.environments.base import Closing, Environment, Taskset, Turn
 from slimrl.environments.boundary import boundary, bounded
 from slimrl.errors import RolloutError
 from slimrl.inference.client import Client, Completion
@@ -129,7 +129,7 @@ async def _environment(attempt: Attempt, player: Player) -> AsyncIterator[Enviro
 
 
 async def _opening(environment: Environment, player: Player) -> list[Message]:
-    return _fitted(await bounded(_open(environment), "environment", player.limits.timeout_s), player.chat)
+    return _fitted(await bounded(opened(environment), "environment", player.limits.timeout_s), player.chat)
 
 
 async def _converse(
@@ -146,7 +146,7 @@ async def _converse(
         completion = await player.client.sample(list(transcript.token_ids), params)
         reply = chat.text(list(completion.token_ids))
         transcript.wrote(completion, reply)
-        turn = await bounded(_react(environment, reply), "environment", limits.timeout_s)
+        turn = await bounded(answered(environment, reply), "environment", limits.timeout_s)
         transcript.rewards.append(turn.reward)
         if turn.done:
             return turn
@@ -166,34 +166,8 @@ async def _make(attempt: Attempt) -> Environment:
     return attempt.taskset.environment(attempt.task)
 
 
-async def _open(environment: Environment) -> list[Message]:
-    return _messages(await environment.start())
-
-
 async def _close(environment: Closing) -> None:
     await environment.close()
-
-
-async def _react(environment: Environment, reply: str) -> Turn:
-    """The environment's turn, made sure to be one: it is other people's code, which mypy may not have seen."""
-    turn: object = await environment.step(reply)
-    if not isinstance(turn, Turn):
-        raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
-    reward = float(turn.reward)
-    if not math.isfinite(reward):
-        raise RolloutError("nonfinite_reward", f"the environment gave reward {reward}")
-    metrics = {name: float(value) for name, value in turn.metrics.items()}
-    return Turn(bool(turn.done), _messages(turn.messages), reward, metrics)
-
-
-def _messages(given: Iterable[object]) -> list[Message]:
-    messages = list(given)
-    for message in messages:
-        if not is_message(message):
-            raise RolloutError(
-                "environment_error", f"a message needs a role and a text as content, not {message!r:.200}"
-            )
-    return cast(list[Message], messages)
 
 
 def _fitted(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from transformers import AutoTokenizer
 
+from slimrl.environments.answers import opened
 from slimrl.environments.base import Closing, Environment, Taskset, Turn, load_taskset
 from slimrl.environments.boundary import bounded
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
@@ -181,14 +182,10 @@ class MatchingRollouts:
         except ValueError as error:
             raise UserError(f"slime: the {GAME} of sample {task.id} is no game: {error}.") from error
         try:
-            return environment, await bounded(_opened(environment), "environment", self.timeout_s)
+            return environment, await bounded(opened(environment), "environment", self.timeout_s)
         except BaseException:
             await _Begun(environment, []).close()
             raise
-
-
-async def _opened(environment: Environment) -> list[Message]:
-    return await environment.start()
 
 
 @dataclass(frozen=True, slots=True)

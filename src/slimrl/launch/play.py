@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from slimrl.config.load import Resolved
 from slimrl.config.play import PlayConfig
+from slimrl.environments.answers import answered, opened
 from slimrl.environments.base import (
     Closing,
     Environment,
@@ -22,7 +23,6 @@ from slimrl.environments.base import (
     Taskset,
     Turn,
     demonstration_of,
-    is_message,
     load_taskset,
     tasks_of,
 )
@@ -125,10 +125,10 @@ class _Game:
             return True
 
     def _converse(self, environment: Environment) -> bool:
-        messages = self._show(self._wait(_started(environment)))
+        messages = self._show(self._wait(opened(environment)))
         reward = 0.0
         while (reply := self._reply(messages)) is not None:
-            turn = self._wait(_answered(environment, reply))
+            turn = self._wait(answered(environment, reply))
             reward += turn.reward
             messages = self._show(turn.messages)
             if turn.done:
@@ -186,28 +186,8 @@ async def _made(make: Callable[[Task], Environment], task: Task) -> Environment:
     return make(task)
 
 
-async def _started(environment: Environment) -> list[Message]:
-    return _messages(await environment.start())
-
-
-async def _answered(environment: Environment, reply: str) -> Turn:
-    turn: object = await environment.step(reply)
-    if not isinstance(turn, Turn):
-        raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
-    if not math.isfinite(turn.reward):
-        raise RolloutError("nonfinite_reward", f"the environment gave reward {turn.reward}")
-    metrics = {name: float(value) for name, value in turn.metrics.items()}
-    return Turn(turn.done, _messages(turn.messages), turn.reward, metrics)
-
-
 async def _closed(environment: Closing) -> None:
     await environment.close()
-
-
-def _messages(given: Sequence[Message]) -> list[Message]:
-    if wrong := [message for message in given if not is_message(message)]:
-        raise RolloutError("environment_error", f"a message needs a role and a text as content, not {wrong[0]!r:.200}")
-    return list(given)
 
 
 def as_read(message: Message) -> str:
