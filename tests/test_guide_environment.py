@@ -48,7 +48,8 @@ def first_step(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of somebody who has followed the page."""
-    file, methods = blocks("python")
+    file, more = blocks("python")
+    methods = more.partition("besides:\n\n")[2]
     (recipe,) = blocks("toml")
     end_of_the_class = "\n\n\nclass Episode:"
     assert file.count(end_of_the_class) == 1
