@@ -35,7 +35,7 @@ def argv(recipe: str, output_dir: Path, model: Path, **settings: object) -> list
         "orchestrator.sampling.max_tokens": 6,
         "inference.max_slots": 4,
         "trainer.micro_batch_tokens": 16384,
-        "trainer.loss.type": "reinforce",  # a random model earns nothing: a constant baseline still gives a signal
+        "trainer.loss.advantage": "reinforce",  # a random model earns nothing: a constant baseline still gives a signal
         "orchestrator.env.0.args.n": 3,
         "orchestrator.env.0.args.num_train": 8,
         "orchestrator.env.0.args.num_test": 4,
