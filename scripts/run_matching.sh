@@ -11,10 +11,10 @@
 set -euo pipefail
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)"
-SLIME_ROOT="${SLIME_ROOT:-/root/slime}"            # a checkout of THUDM/slime
-MEGATRON_ROOT="${MEGATRON_ROOT:-/root/Megatron-LM}"
+SLIME_ROOT="${SLIME_ROOT:-$HOME/slime}"            # a checkout of THUDM/slime
+MEGATRON_ROOT="${MEGATRON_ROOT:-$HOME/Megatron-LM}"
 MODEL="${MODEL:-qwen3-4B-Instruct-2507}"           # a file in SLIME's scripts/models, without .sh
-HF_CHECKPOINT="${HF_CHECKPOINT:-/root/Qwen3-4B-Instruct-2507}"
+HF_CHECKPOINT="${HF_CHECKPOINT:-$HOME/Qwen3-4B-Instruct-2507}"
 REF_LOAD="${REF_LOAD:-${HF_CHECKPOINT}_torch_dist}"   # the same weights, converted by SLIME's tools
 SAVE_DIR="${SAVE_DIR:-$ROOT/outputs/matching_slime}"
 DATA="${DATA:-$ROOT/data/matching/train.jsonl}"
