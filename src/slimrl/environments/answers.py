@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from typing import cast
 
-from slimrl.environments.base import Environment, Turn, is_message
+from slimrl.environments.base import Closing, Environment, Turn, is_message
 from slimrl.errors import RolloutError
 from slimrl.types import Message
 
@@ -27,6 +27,12 @@ async def answered(environment: Environment, reply: str) -> Turn:
         raise RolloutError("nonfinite_reward", f"the environment gave reward {turn.reward}")
     metrics = {name: float(value) for name, value in turn.metrics.items()}
     return Turn(bool(turn.done), _messages(turn.messages), reward, metrics)
+
+
+async def closed(environment: Environment) -> None:
+    """Gives back what the environment holds, if it holds anything."""
+    if isinstance(environment, Closing):
+        await environment.close()
 
 
 def _messages(given: Iterable[object]) -> list[Message]:

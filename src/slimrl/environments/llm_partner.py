@@ -6,7 +6,6 @@ be legal, and an agreement is worth what it is worth. A model may tell more than
 It costs money, so a whole run has a budget. Knows nothing of what the player is told, nor of rewards.
 """
 
-import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -107,7 +106,6 @@ class LLMPartners:
         self._server = server
         self._asker = Asker(server)
         self._budget = Budget(server)
-        self._rng = random.Random(0)
         self._thread = LoopThread("partner")
         self._thread.keep(self._asker.connection.close)
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
-from slimrl.environments.answers import answered, opened
-from slimrl.environments.base import Closing, Environment, Taskset, Turn
+from slimrl.environments.answers import answered, closed, opened
+from slimrl.environments.base import Environment, Taskset, Turn
 from slimrl.environments.boundary import boundary, bounded
 from slimrl.errors import RolloutError
 from slimrl.inference.client import Client, Completion
@@ -124,8 +124,7 @@ async def _environment(attempt: Attempt, player: Player) -> AsyncIterator[Enviro
     try:
         yield environment
     finally:
-        if isinstance(environment, Closing):
-            await bounded(_close(environment), "environment", timeout_s)
+        await bounded(closed(environment), "environment", timeout_s)
 
 
 async def _opening(environment: Environment, player: Player) -> list[Message]:
@@ -164,10 +163,6 @@ async def _converse(
 
 async def _make(attempt: Attempt) -> Environment:
     return attempt.taskset.environment(attempt.task)
-
-
-async def _close(environment: Closing) -> None:
-    await environment.close()
 
 
 def _fitted(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:

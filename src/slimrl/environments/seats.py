@@ -16,10 +16,15 @@ from slimrl.types import Split, Task
 SEED_STRIDE = 1 << 16  # turns add to a seed: those of two roles must not meet
 
 
+def roles_of(taskset: Taskset) -> Sequence[str]:
+    """The names of the roles that the policy plays in one game; none where a task is played by one alone."""
+    return taskset.roles if isinstance(taskset, Seated) else ()
+
+
 def seats_of(attempt: Attempt) -> list[Attempt]:
     """One attempt for each role, to be played together by `run_tables`; itself, where a task is played by one alone."""
     taskset = attempt.taskset
-    if not isinstance(taskset, Seated) or not taskset.roles:
+    if not isinstance(taskset, Seated) or not roles_of(taskset):
         return [attempt]
     sampling, shared = attempt.sampling, _Shared(taskset, len(taskset.roles))
     return [

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from transformers import AutoTokenizer
 
-from slimrl.environments.answers import opened
-from slimrl.environments.base import Closing, Environment, Taskset, Turn, load_taskset
+from slimrl.environments.answers import closed, opened
+from slimrl.environments.base import Environment, Taskset, Turn, load_taskset
 from slimrl.environments.boundary import bounded
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
 from slimrl.errors import RolloutError, UserError
@@ -208,8 +208,7 @@ class _Begun:
         return await self.episode.step(reply)
 
     async def close(self) -> None:
-        if isinstance(self.episode, Closing):
-            await self.episode.close()
+        await closed(self.episode)
 
 
 def reset(sample: Sample) -> None:

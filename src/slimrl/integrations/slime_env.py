@@ -8,8 +8,9 @@ model stops; `integrations/slime.py` does more, and is to be preferred where the
 from collections.abc import Mapping
 from typing import Any
 
+from slimrl.environments.answers import answered, closed, opened
 from slimrl.environments.background import LoopThread
-from slimrl.environments.base import Closing, Environment, load_taskset
+from slimrl.environments.base import Environment, load_taskset
 from slimrl.environments.boundary import bounded
 from slimrl.errors import UserError
 from slimrl.integrations.slime_rows import ENVIRONMENT, GAME, environment_args, read_state, task_of
@@ -47,7 +48,7 @@ class MatchingEnv:
         except ValueError as error:
             raise UserError(f"slime: that {GAME} is no game: {error}.") from error
         self._note(0.0, {})
-        messages = self._thread.wait(bounded(_opened(self._episode), "environment", TIMEOUT_S))
+        messages = self._thread.wait(bounded(opened(self._episode), "environment", TIMEOUT_S))
         return observed(messages), {"game_id": task.id}
 
     def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
@@ -55,7 +56,7 @@ class MatchingEnv:
         RolloutError if the partner fails, UserError without a game."""
         if self._episode is None:
             raise UserError("slime: there is no game in progress: call `reset` first.")
-        turn = self._thread.wait(bounded(_answered(self._episode, text), "environment", TIMEOUT_S))
+        turn = self._thread.wait(bounded(answered(self._episode, text), "environment", TIMEOUT_S))
         self._note(turn.reward, turn.metrics)
         if turn.done:
             self._leave()
@@ -81,8 +82,7 @@ class MatchingEnv:
             return
         episode: Environment = self._episode
         self._episode = None
-        if isinstance(episode, Closing):
-            self._thread.wait(_closed(episode))
+        self._thread.wait(closed(episode))
 
 
 def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
@@ -93,15 +93,3 @@ def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
 def observed(messages: Any) -> Observation:
     """What the policy reads next, as SLIME's examples write it."""
     return {"obs_str": "\n\n".join(message["content"] for message in messages), "role": "user"}
-
-
-async def _opened(episode: Environment) -> list[Message]:
-    return await episode.start()
-
-
-async def _answered(episode: Environment, text: str) -> Any:
-    return await episode.step(text)
-
-
-async def _closed(episode: Closing) -> None:
-    await episode.close()

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import InferenceConfig
-from slimrl.environments.base import Closing, Environment, Seated, Taskset, Turn
+from slimrl.environments.answers import closed
+from slimrl.environments.base import Environment, Taskset, Turn
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
-from slimrl.environments.seats import seats_of
+from slimrl.environments.seats import roles_of, seats_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.launch.local import open_policy, player_of
 from slimrl.monitor.console import RunConsole
@@ -37,7 +38,7 @@ def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environ
 
 def own_place(taskset: Taskset, config: PlayConfig) -> int:
     """Which of the roles is the person's: the number in `args.role`, as environments of two sides have it."""
-    roles = taskset.roles if isinstance(taskset, Seated) else ()
+    roles = roles_of(taskset)
     if len(roles) < 2:
         raise UserError(
             f"model.name = {config.model.name} cannot sit down: `{config.id}` has no other side with these `args`. For "
@@ -69,8 +70,7 @@ class Opposed:
         for playing in self._playing:
             playing.cancel()
         await asyncio.gather(*self._playing, return_exceptions=True)
-        if isinstance(self._episode, Closing):
-            await self._episode.close()
+        await closed(self._episode)
 
     async def _explained(self, work: Coroutine[Any, Any, T]) -> T:
         """What the person's episode says, or if the model has left, why."""

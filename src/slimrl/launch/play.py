@@ -15,9 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from slimrl.config.load import Resolved
 from slimrl.config.play import PlayConfig
-from slimrl.environments.answers import answered, opened
+from slimrl.environments.answers import answered, closed, opened
 from slimrl.environments.base import (
-    Closing,
     Environment,
     Explainer,
     Taskset,
@@ -118,8 +117,7 @@ class _Game:
             try:
                 return self._converse(environment)
             finally:
-                if isinstance(environment, Closing):
-                    self._wait(_closed(environment))
+                self._wait(closed(environment))
         except RolloutError as error:
             self.terminal.note(f"The episode failed; training would drop it ({error.reason}): {error.detail}", "red")
             return True
@@ -184,10 +182,6 @@ class _Game:
 
 async def _made(make: Callable[[Task], Environment], task: Task) -> Environment:
     return make(task)
-
-
-async def _closed(environment: Closing) -> None:
-    await environment.close()
 
 
 def as_read(message: Message) -> str:

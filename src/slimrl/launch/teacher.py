@@ -19,6 +19,7 @@ from slimrl.config.teacher import (
     TeacherConfig,
 )
 from slimrl.environments.base import Taskset, load_taskset
+from slimrl.environments.seats import roles_of
 from slimrl.errors import UserError
 from slimrl.launch.pipeline import Parts, make_room, starting_name
 from slimrl.models.load import Policy, load_policy
@@ -61,6 +62,11 @@ def make_lesson(parts: Parts, reference: Load) -> Lesson | None:
     if isinstance(teacher, NoTeacherConfig):
         return None
     tasksets, made = teacher_tasksets(parts), _teacher(parts, reference)
+    if alone := next((type(taskset).__name__ for taskset in tasksets if roles_of(taskset)), ""):
+        raise UserError(
+            f"teacher.env_args: a teacher reads one opening for each task, and {alone} has one for each role that the "
+            "policy plays against itself. Leave `teacher.env_args` away, or let it play one role."
+        )
     parts.console.note(f"teacher: {described(teacher)}, {'with more context' if tasksets else 'with the same context'}")
     return Lesson(made, tasksets, parts.player, teacher.seq_len)
 

@@ -8,7 +8,8 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 
 from slimrl.config.loss import LossChoices
-from slimrl.environments.base import Seated, Taskset
+from slimrl.environments.base import Taskset
+from slimrl.environments.seats import roles_of
 from slimrl.errors import UserError
 from slimrl.orchestrator.advantages import turn_advantages
 from slimrl.types import Rollout
@@ -55,7 +56,7 @@ def moved(means: Means, key: str, rewards: Sequence[float], decay: float) -> flo
 def num_tables(taskset: Taskset, rollouts_per_example: int) -> int:
     """How often a task is played for so many rollouts, one for each role. Raises UserError if they do not come out
     even."""
-    num_roles = max(1, len(taskset.roles)) if isinstance(taskset, Seated) else 1
+    num_roles = max(1, len(roles_of(taskset)))
     if rollouts_per_example % num_roles:
         raise UserError(
             f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {type(taskset).__name__} is played in "
