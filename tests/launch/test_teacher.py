@@ -213,6 +213,14 @@ def test_a_teacher_with_another_vocabulary_is_refused(tiny_dir, environment, tmp
         make_lesson(parts, lambda: parts.policy.module)
 
 
+def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
+    more = ["--orchestrator.env.0.args", '{n=3, partner="self", num_train=4, num_test=2}']
+    teacher = ["--teacher.type", "policy", "--teacher.env_args", "{max_turns=10}"]
+    parts = parts_of(flags(tiny_dir, "matching-game", tmp_path, *more, *teacher), tmp_path)
+    with pytest.raises(UserError, match="one opening for each task, and MatchingTaskset has one for each role"):
+        make_lesson(parts, lambda: parts.policy.module)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
 @pytest.mark.parametrize(
     "argv", [["--teacher_gpu_ids", "[0]"], ["--teacher.device", "cuda:1"], ["--teacher.device", "cuda"]]

@@ -61,12 +61,13 @@ def make_lesson(parts: Parts, reference: Load) -> Lesson | None:
     teacher = parts.config.teacher
     if isinstance(teacher, NoTeacherConfig):
         return None
-    tasksets, made = teacher_tasksets(parts), _teacher(parts, reference)
-    if alone := next((type(taskset).__name__ for taskset in tasksets if roles_of(taskset)), ""):
+    tasksets = teacher_tasksets(parts)
+    if seated := next((type(taskset).__name__ for taskset in tasksets if roles_of(taskset)), ""):
         raise UserError(
-            f"teacher.env_args: a teacher reads one opening for each task, and {alone} has one for each role that the "
+            f"teacher.env_args: a teacher reads one opening for each task, and {seated} has one for each role that the "
             "policy plays against itself. Leave `teacher.env_args` away, or let it play one role."
         )
+    made = _teacher(parts, reference)
     parts.console.note(f"teacher: {described(teacher)}, {'with more context' if tasksets else 'with the same context'}")
     return Lesson(made, tasksets, parts.player, teacher.seq_len)
 
