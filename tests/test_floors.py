@@ -21,6 +21,7 @@ FLOORS = {
     "slimrl.types": 0,
     "slimrl.errors": 0,
     "slimrl.hosts": 0,
+    "slimrl.remote": 1,
     "slimrl.rows": 1,
     "slimrl.config": 1,
     "slimrl.games": 2,

@@ -1,6 +1,8 @@
-"""What a host's name says of where it is. Resolves nothing: a name that only the network knows is another machine."""
+"""What names say by themselves: of hosts, addresses and variables. Resolves nothing: a host that only the network knows
+is another machine."""
 
 import ipaddress
+from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
@@ -26,3 +28,25 @@ def is_this_machine(host: str) -> bool:
         return is_loopback(name) or name.endswith(".localhost") or ipaddress.ip_address(name).is_unspecified
     except ValueError:
         return False
+
+
+def is_address(url: str) -> bool:
+    """Whether it is an address of HTTP.
+
+    >>> is_address("http://localhost:8000/v1"), is_address("localhost:8000"), is_address("http://localhost:many")
+    (True, False, False)
+    """
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is no number, or too large for one
+        return False
+
+
+def is_variable(name: str) -> bool:
+    """Whether a variable of the environment can be called so; where a name of one is asked for, people put the secret.
+
+    >>> is_variable("OPENAI_API_KEY"), is_variable("sk-abc")
+    (True, False)
+    """
+    return name.isascii() and name.isidentifier()

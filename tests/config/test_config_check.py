@@ -41,6 +41,11 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
         (RLConfig, ["--teacher.type", "policy"], "the same weights read the same"),
         (RLConfig, ["--teacher.type", "model", "--teacher.seq_len", "1023"], "cannot hold rollouts of seq_len = 1024"),
         (RLConfig, [*SERVER, "--teacher.seq_len", "1024"], "Set it to 1025 and what the teacher's context adds"),
+        (
+            RLConfig,
+            [*SERVER, "--teacher.base_url", "localhost:8000"],
+            "teacher.base_url must be as http://localhost:8000/v1",
+        ),
         (RLConfig, ["--teacher.type", "model", "--trainer.loss.advantage", "gae"], "teacher.type does not go with"),
         (RLConfig, ["--teacher.type", "model", "--trainer.loss.teacher_tau", "0"], "asks the teacher in vain"),
         (RLConfig, ["--teacher.type", "model", "--teacher.device", "gpu"], 'teacher.device = "gpu" is no device'),
@@ -70,6 +75,12 @@ def test_contradiction_is_refused(config_class: type[CommandConfig], argv: list[
     with pytest.raises(UserError) as caught:
         load(config_class, [*(ENV if issubclass(config_class, RLConfig) else []), *argv], {})
     assert message in str(caught.value)
+
+
+def test_a_key_in_place_of_its_variable_is_refused_and_not_shown() -> None:
+    with pytest.raises(UserError, match=r"teacher\.api_key_variable is no name of a variable") as caught:
+        load(RLConfig, [*ENV, *SERVER, "--teacher.api_key_variable", "sk-secret"], {})
+    assert "secret" not in str(caught.value)
 
 
 def test_contradiction_says_where_each_side_was_set() -> None:

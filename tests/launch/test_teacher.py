@@ -289,6 +289,15 @@ def test_a_server_is_asked_for_the_log_probabilities_of_token_ids(monkeypatch):
     assert (body["echo"], body["max_tokens"], body["model"]) == (True, 1, "m")
 
 
+def test_a_key_that_the_server_repeats_is_not_shown(monkeypatch):
+    monkeypatch.setenv("TEACHER_API_KEY", "sk-secret\n")
+    with (
+        answering(lambda body: (401, {"error": "no such key: sk-secret"})) as url,
+        pytest.raises(UserError, match=r"no such key: \[key\].*Set the variable TEACHER_API_KEY"),
+    ):
+        score_at(url)
+
+
 def test_names_that_are_no_ids_are_not_compared():
     with answering(lambda body: (200, echoed(body, lambda token: "the same text"))) as url:
         assert score_at(url) == [[-0.5] * 4]

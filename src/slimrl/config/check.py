@@ -17,7 +17,7 @@ from slimrl.config.serve import ServeConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
 from slimrl.config.train import ScheduleConfig
 from slimrl.errors import UserError
-from slimrl.hosts import is_loopback
+from slimrl.hosts import is_address, is_loopback, is_variable
 
 
 class Contradiction(UserError):
@@ -255,14 +255,29 @@ def check_teacher(config: RLConfig) -> None:
                     "teacher.type",
                     "teacher.env_args",
                 )
-        case ServerTeacherConfig() if config.orchestrator.sampling.temperature != 1.0:
-            raise Contradiction(
-                f"orchestrator.sampling.temperature = {config.orchestrator.sampling.temperature:g} does not go with "
-                'teacher.type = "server": servers give the log-probabilities of a prompt at temperature 1 alone, and '
-                "the two must be of the same one. Set it to 1.",
-                "orchestrator.sampling.temperature",
-                "teacher.type",
-            )
+        case ServerTeacherConfig() as server:
+            check_teacher_server(server, config.orchestrator.sampling.temperature)
+
+
+def check_teacher_server(server: ServerTeacherConfig, temperature: float) -> None:
+    if not is_address(server.base_url):
+        raise Contradiction(
+            f"teacher.base_url must be as http://localhost:8000/v1, not {server.base_url!r}.", "teacher.base_url"
+        )
+    if not is_variable(server.api_key_variable):  # what stands there may be the key: it is not repeated
+        raise Contradiction(
+            "teacher.api_key_variable is no name of a variable. It names the variable of the environment in which the "
+            "key is, such as TEACHER_API_KEY; a key itself belongs in no file and on no command line.",
+            "teacher.api_key_variable",
+        )
+    if temperature != 1.0:
+        raise Contradiction(
+            f"orchestrator.sampling.temperature = {temperature:g} does not go with "
+            'teacher.type = "server": servers give the log-probabilities of a prompt at temperature 1 alone, and '
+            "the two must be of the same one. Set it to 1.",
+            "orchestrator.sampling.temperature",
+            "teacher.type",
+        )
 
 
 def check_teacher_reads(seq_len: int, teacher: TeacherConfig) -> None:

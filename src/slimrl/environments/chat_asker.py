@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from slimrl.environments.chat_server import ChatConnection, ChatServer, Reply, TryAgain, backoff_s
+from slimrl.environments.chat_server import ChatConnection, ChatServer, Reply, TryAgain
 from slimrl.errors import RolloutError, UserError
+from slimrl.remote import backoff_s
 
 LONG_WAIT = 0.5  # of `timeout_s`: a request that is given up after less is no failure of the server
 T = TypeVar("T")

@@ -6,25 +6,18 @@ file's errors are `RolloutError`s, never an answer.
 
 import asyncio
 import json
-import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.hosts import is_this_machine
+from slimrl.hosts import is_address, is_variable
+from slimrl.remote import BUSY, PASSING, http_client, import_httpx, key_in, without_key
 from slimrl.types import Message
 
 MAX_REPLY_BYTES = 1 << 20
-MIN_KEY_CHARS = 8  # what is shorter is no secret, but a word such as EMPTY
-MAX_BACKOFF_S = 8.0
-BUSY = frozenset({429, 503, 529})
-PASSING = frozenset({408, 500, 502, 504})
 OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")  # of a request: not for `extra`
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SWITCH_S = 120.0  # weights go to the memory of the CPU and back
 
 
@@ -58,10 +51,10 @@ class ChatServer:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _is_address(self.base_url):
+        if not is_address(self.base_url):
             raise UserError(f"{self.who}: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
-        if not VARIABLE.fullmatch(self.api_key_variable):  # what stands there may be the key: it is not repeated
-            raise UserError(
+        if not is_variable(self.api_key_variable):
+            raise UserError(  # what stands there may be the key: it is not repeated
                 f"{self.who}: `api_key_variable` is no name of a variable. It names the variable of the environment in "
                 "which the key is, such as OPENAI_API_KEY; a key itself belongs in no file and on no command line."
             )
@@ -114,8 +107,9 @@ class ChatConnection:
     """Speaks with the server. All of it in one event loop."""
 
     def __init__(self, server: ChatServer) -> None:
-        self._server, self._httpx, self._key = server, _httpx(server), _key(server)
-        self._client = _client(self._httpx, server, self._key)
+        self._server, self._httpx = server, import_httpx(f"an LLM {server.who}")
+        self._key = key_in(server.api_key_variable)
+        self._client = http_client(self._httpx, server.who, server.base_url, self._key, server.num_concurrent)
         self._awake, self._waking = not server.sleeps, asyncio.Lock()
 
     async def reply(self, body: Mapping[str, Any]) -> Reply:
@@ -201,26 +195,13 @@ class ChatConnection:
             size += len(part)
             if size > MAX_REPLY_BYTES:
                 raise TryAgain(self._failure(f"gave a reply of more than {MAX_REPLY_BYTES:,} bytes"), counts=True)
-        return self._without_key(b"".join(parts))
-
-    def _without_key(self, data: bytes) -> bytes:
-        """Some servers repeat a key that they do not know, and what they say is written down."""
-        return data.replace(self._key.encode(), b"[key]") if len(self._key) >= MIN_KEY_CHARS else data
+        return without_key(b"".join(parts), self._key)
 
     def _failure(self, what: str, kind: str = "error") -> RolloutError:
         return RolloutError(self._reason(kind), f"{self._server.base_url} {what}")
 
     def _reason(self, kind: str) -> str:
         return f"{self._server.who}_{kind}"
-
-
-def backoff_s(tries: int, share: float) -> float:
-    """How long to wait after a number of tries, half of it drawn by `share`, so that many do not come back together.
-
-    >>> backoff_s(1, 0.0), backoff_s(1, 1.0), backoff_s(20, 1.0)
-    (0.25, 0.5, 8.0)
-    """
-    return min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * (1 + share) / 2
 
 
 def _total(usage: Any) -> int:
@@ -235,44 +216,3 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     except ValueError:
         return 0.0
     return seconds if 0.0 <= seconds < float("inf") else 0.0
-
-
-def _is_address(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is no number, or too large for one
-        return False
-
-
-def _key(server: ChatServer) -> str:
-    key = os.environ.get(server.api_key_variable, "").strip()  # files of secrets end with a newline
-    if not (key.isascii() and key.isprintable()):
-        raise UserError(f"the key in the variable {server.api_key_variable} has characters that no key has.")
-    return key
-
-
-def _client(httpx: Any, server: ChatServer, key: str) -> Any:
-    """With the key and the proxies of the environment. Raises UserError if they cannot be used."""
-    try:
-        return httpx.AsyncClient(
-            timeout=None,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            limits=httpx.Limits(max_connections=server.num_concurrent),
-            verify=httpx.create_ssl_context(),  # by SSL_CERT_FILE and SSL_CERT_DIR in either case
-            trust_env=not is_this_machine(urlsplit(server.base_url).hostname or ""),  # whether to use proxies
-        )
-    except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:
-        raise UserError(
-            f"the {server.who} at {server.base_url} cannot be asked with the variables of the environment: {error}. "
-            "Mend what is set of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR; a "
-            f"{server.who} on this machine is asked without a proxy."
-        ) from error
-
-
-def _httpx(server: ChatServer) -> Any:
-    try:
-        import httpx  # an extra: only here
-    except ImportError as error:
-        raise UserError(f"an LLM {server.who} needs the extra [judge]: `uv sync --extra judge` ({error}).") from error
-    return httpx

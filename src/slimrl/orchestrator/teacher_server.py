@@ -6,17 +6,14 @@ away. Tokens go as ids, and where the server tells ids they must be the same: te
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from slimrl.config.teacher import ServerTeacherConfig
-from slimrl.environments.chat_server import BUSY, PASSING, backoff_s
 from slimrl.errors import UserError
-from slimrl.hosts import is_this_machine
 from slimrl.inference.client import Completion
 from slimrl.inference.scheduler import FinishReason
+from slimrl.remote import BUSY, PASSING, backoff_s, http_client, import_httpx, key_in, without_key
 from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
@@ -29,9 +26,9 @@ class ServerTeacher:
     """Asks about the samples of a step, `num_concurrent` at once; `sample` lets the teacher play, for the probe."""
 
     def __init__(self, config: ServerTeacherConfig) -> None:
-        self._config, self._httpx = config, _httpx()
+        self._config, self._httpx = config, import_httpx("a teacher behind HTTP")
         self._url = f"{config.base_url.rstrip('/')}/completions"
-        self._headers = _headers(config.api_key_variable)
+        self._key = key_in(config.api_key_variable)
 
     @property
     def num_concurrent(self) -> int:
@@ -72,14 +69,7 @@ class ServerTeacher:
 
     def _client(self) -> Any:
         """A new one each time: a connection belongs to the event loop that it was opened in."""
-        host = urlsplit(self._config.base_url).hostname or ""
-        try:
-            return self._httpx.AsyncClient(timeout=None, headers=self._headers, trust_env=not is_this_machine(host))
-        except (self._httpx.InvalidURL, ValueError, ImportError, OSError) as error:
-            raise UserError(
-                f"the teacher at {self._config.base_url} cannot be asked with the variables of the environment: "
-                f"{error}. Mend HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY and SSL_CERT_FILE."
-            ) from error
+        return http_client(self._httpx, "teacher", self._config.base_url, self._key, self._config.num_concurrent)
 
     async def _score(self, client: Any, sample: Sample) -> list[float]:
         token_ids = list(sample.token_ids_T)
@@ -152,7 +142,7 @@ class ServerTeacher:
             response = await client.post(self._url, json=body)
         except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
             return 0, f"{type(error).__name__}: {error}".encode()
-        return response.status_code, response.content
+        return response.status_code, without_key(response.content, self._key)
 
     def _refused(self, trouble: str, status: int, length: int) -> str:
         hint = {
@@ -190,18 +180,3 @@ class ServerTeacher:
 def _word(name: str) -> str:
     """A token's name without the space before it, in any of the ways to write one."""
     return name.lstrip(" \u0120\u2581")
-
-
-def _headers(variable: str) -> dict[str, str]:
-    key = os.environ.get(variable, "").strip()  # files of secrets end with a newline
-    if not (key.isascii() and key.isprintable()):
-        raise UserError(f"the key in the variable {variable} has characters that no key has.")
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def _httpx() -> Any:
-    try:
-        import httpx  # an extra: only here
-    except ImportError as error:
-        raise UserError(f"a teacher behind HTTP needs httpx: `uv sync --extra judge` ({error}).") from error
-    return httpx

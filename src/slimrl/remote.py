@@ -1,0 +1,68 @@
+"""A server over HTTP that somebody else runs, such as a judge or a teacher: its key, its proxies, and which of its
+failures may pass. Knows nothing of what it is asked."""
+
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+from slimrl.errors import UserError
+from slimrl.hosts import is_this_machine
+
+BUSY = frozenset({429, 503, 529})
+PASSING = frozenset({408, 500, 502, 504})
+MAX_BACKOFF_S = 8.0
+MIN_KEY_CHARS = 8  # what is shorter is no secret, but a word such as EMPTY
+
+
+def key_in(variable: str) -> str:
+    """The key in a variable of the environment, empty if there is none. Raises UserError for what can be no key."""
+    key = os.environ.get(variable, "").strip()  # files of secrets end with a newline
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(f"the key in the variable {variable} has characters that no key has.")
+    return key
+
+
+def without_key(data: bytes, key: str) -> bytes:
+    """Some servers repeat a key that they do not know, and what they say is written down.
+
+    >>> without_key(b"unknown key: sk-12345", "sk-12345")
+    b'unknown key: [key]'
+    """
+    return data.replace(key.encode(), b"[key]") if len(key) >= MIN_KEY_CHARS else data
+
+
+def backoff_s(tries: int, share: float) -> float:
+    """How long to wait after a number of tries, half of it drawn by `share`, so that many do not come back together.
+
+    >>> backoff_s(1, 0.0), backoff_s(1, 1.0), backoff_s(20, 1.0)
+    (0.25, 0.5, 8.0)
+    """
+    return min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * (1 + share) / 2
+
+
+def import_httpx(who: str) -> Any:
+    """The library that asks. Raises UserError that names the extra it comes with."""
+    try:
+        import httpx  # an extra: only here
+    except ImportError as error:
+        raise UserError(f"{who} needs the extra [judge]: `uv sync --extra judge` ({error}).") from error
+    return httpx
+
+
+def http_client(httpx: Any, who: str, base_url: str, key: str, num_concurrent: int) -> Any:
+    """An `httpx.AsyncClient` with the key and the proxies of the environment, for one event loop. Raises UserError if
+    they cannot be used."""
+    try:
+        return httpx.AsyncClient(
+            timeout=None,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=num_concurrent),
+            verify=httpx.create_ssl_context(),  # by SSL_CERT_FILE and SSL_CERT_DIR in either case
+            trust_env=not is_this_machine(urlsplit(base_url).hostname or ""),  # whether to use proxies
+        )
+    except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:
+        raise UserError(
+            f"the {who} at {base_url} cannot be asked with the variables of the environment: {error}. Mend what is set "
+            f"of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR; a {who} on this machine "
+            "is asked without a proxy."
+        ) from error
