@@ -77,6 +77,30 @@ def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_
         assert [metrics[name] for _, metrics in lines_of_two] == pytest.approx(expected, rel=1e-3, abs=1e-5)
 
 
+LEAVES = """
+import sys
+import torch
+from torch import distributed
+from slimrl.errors import UserError
+from slimrl.trainer.parallel import Ranks
+
+rank = int(sys.argv[1])
+distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+Ranks(rank, 2).sums([1.0])
+if rank == 1:
+    try:
+        Ranks(rank, 2).sums([1.0])
+    except UserError as error:
+        assert "another of the 2 processes ended" in str(error)
+    else:
+        sys.exit("nothing was noticed")
+"""
+
+
+def test_a_process_that_is_left_alone_says_so(tmp_path: Path) -> None:
+    run_all([["-c", LEAVES, str(rank), str(tmp_path / "store")] for rank in range(2)])
+
+
 @pytest.mark.parametrize("max_tokens", [1, 60, 10_000])
 @pytest.mark.parametrize("num", [1, 2, 3])
 def test_every_sample_is_in_one_process_and_none_stands_idle(num: int, max_tokens: int) -> None:

@@ -8,10 +8,12 @@ the same update. Knows nothing of losses, and nothing of how processes are start
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
+from slimrl.errors import UserError
 from slimrl.trainer.packing import Pack, pack_samples
 from slimrl.types import Sample
 
@@ -40,8 +42,7 @@ class Ranks:
 
     def add(self, tensor: Tensor) -> None:
         """Make it the sum of all processes' tensors, to the same bits everywhere."""
-        if self.num > 1:
-            distributed.all_reduce(tensor)
+        self._exchange(tensor, distributed.ReduceOp.SUM)
 
     def sums(self, values: Sequence[float]) -> list[float]:
         """Each number's sum over the processes."""
@@ -52,9 +53,17 @@ class Ranks:
     def maxima(self, values: Sequence[float]) -> list[float]:
         """Each number's maximum over the processes."""
         highest = torch.tensor(values, dtype=torch.float64)
-        if self.num > 1:
-            distributed.all_reduce(highest, distributed.ReduceOp.MAX)
+        self._exchange(highest, distributed.ReduceOp.MAX)
         return [float(value) for value in highest]
+
+    def _exchange(self, tensor: Tensor, operation: Any) -> None:
+        """Raises UserError if another process has ended, such as the first for want of room on the disk."""
+        if self.num == 1:
+            return
+        try:
+            distributed.all_reduce(tensor, operation)
+        except RuntimeError as error:
+            raise UserError(f"another of the {self.num} processes ended, and may have said why ({error}).") from error
 
 
 ALONE = Ranks()
