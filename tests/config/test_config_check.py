@@ -9,6 +9,8 @@ from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, T
 from slimrl.errors import UserError
 
 ENV = ["--orchestrator.env.0.id", "reverse-text"]
+REINFORCE = ["--trainer.loss.type", "reinforce"]
+PURE = ["--teacher.type", "model", "--trainer.loss.adv_tau", "0"]
 SERVER = ["--teacher.type", "server", "--teacher.base_url", "http://localhost:8000/v1", "--teacher.model", "m"]
 FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
 
@@ -62,6 +64,15 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
         (ProbeConfig, ["--teacher.type", "model", "--resume"], "nothing to continue"),
         (TrainerOnlyConfig, ["--trainer.loss.teacher_tau", "1"], "cannot act without a teacher"),
         (TrainerOnlyConfig, ["--trainer.loss.student_tau", "1"], "made-up samples have made-up advantages"),
+        (TrainerOnlyConfig, ["--trainer.loss.credit", "turn"], "credit cannot act: made-up samples"),
+        (TrainerOnlyConfig, ["--trainer.loss.advantage", "rloo"], "advantage cannot act: made-up samples"),
+        (TrainerOnlyConfig, [*REINFORCE, "--trainer.loss.baseline", "0"], "baseline cannot act: made-up samples"),
+        (RLConfig, [*PURE, "--trainer.loss.credit", "turn"], "credit cannot act: with trainer.loss.adv_tau = 0"),
+        (
+            RLConfig,
+            [*PURE, *REINFORCE, "--trainer.loss.baseline", "0"],
+            "baseline cannot act: with trainer.loss.adv_tau",
+        ),
         (TrainerOnlyConfig, ["--seq_len", "31"], "data.prompt_len + data.completion_len = 32 tokens do not fit"),
         (TrainerOnlyConfig, ["--data.batch_size", "6"], "Set batch_size to 4 or 8."),
         (SFTConfig, [*FILE, "--seq_len", "8192"], "micro_batch_tokens = 4096 cannot hold"),

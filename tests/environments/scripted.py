@@ -125,6 +125,10 @@ class Misbehaves:
                 return Turn(done=False, messages=[{"role": "user", "content": ["go on"]}])
             case "message content is half a pair":
                 return Turn(done=False, messages=[{"role": "user", "content": "go \ud83e on"}])
+            case "gives nothing to read":
+                return Turn(done=False, messages=[])
+            case "speaks for the policy":
+                return Turn(done=False, messages=[{"role": "assistant", "content": "A"}, user("go on")])
             case "waits for ever":
                 await asyncio.Event().wait()
             case "polls for ever":

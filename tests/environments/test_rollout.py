@@ -153,6 +153,8 @@ DROPS = {
     "message is text": ("environment_error", "a message needs a role"),
     "message content is a list": ("environment_error", "a message needs a role"),
     "message content is half a pair": ("environment_error", "a message needs a role"),
+    "gives nothing to read": ("environment_error", "gave nothing to read, and the turn is not the last"),
+    "speaks for the policy": ("environment_error", "a message of the assistant, who speaks for itself"),
 }
 
 

@@ -131,6 +131,14 @@ def test_the_comparison_leaves_the_expected_gradient_as_it_is():
     torch.testing.assert_close(with_it, without)
 
 
+def test_a_token_that_the_sampler_could_not_tell_spoils_no_mean():
+    odd = replace(said(7, 8), logprobs_T=(0.0,) * (len(said(7, 8).token_ids_T) - 2) + (-math.inf, -1.0))
+    samples = [odd, said(7, 9)]
+    values = [opinions(sample, [-2.0, -2.0], PURE) for sample in samples]
+    assert values[0] == [0.0, -1.0]
+    assert all(math.isfinite(value) for values_N in compared(samples, values) for value in values_N)
+
+
 def test_student_tau_alone_is_an_entropy_bonus():
     choices = LossConfig(student_tau=0.1).choices()
     advantages = with_entropy_bonus(TWO_TURNS, choices).advantages_T

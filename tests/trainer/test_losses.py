@@ -1,6 +1,7 @@
 """Every policy loss against numbers worked out by hand. In each case old = new - log(rho)."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -100,10 +101,33 @@ def test_kl_to_a_reference_is_k3():
 
 
 def test_kl_to_a_reference_overflows_nowhere():
-    new_N = torch.tensor([-1.0, -1e4], requires_grad=True)
-    kl_N = kl_to_reference(new_N, torch.tensor([-1e4, -1.0]))
+    new_N = torch.tensor([-1.0, -1e4, -1.0], requires_grad=True)
+    kl_N = kl_to_reference(new_N, torch.tensor([-1e4, -1.0, -math.inf]))
     kl_N.sum().backward()
     assert kl_N.isfinite().all() and new_N.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("reference", [-30.0, -200.0, -math.inf])
+def test_a_token_that_the_reference_finds_improbable_is_pushed_down(reference):
+    new_N = torch.tensor([-1.0], requires_grad=True)
+    kl_to_reference(new_N, torch.tensor([reference])).sum().backward()
+    assert new_N.grad.tolist() == pytest.approx([1.0])
+
+
+@pytest.mark.parametrize("dual_clip", [0.0, 3.0])
+def test_the_gradient_of_the_clipped_loss_is_that_of_finite_differences(dual_clip):
+    new_N = torch.tensor([-1.0, -0.9, -2.0, -0.2, -0.3], dtype=torch.float64, requires_grad=True)
+    rho_N = torch.tensor([1.05, 1.6, 0.4, 0.9, 5.0], dtype=torch.float64)  # within, above, below; and far above
+    advantage_N = torch.tensor([1.0, 2.0, -0.5, -1.0, -2.0], dtype=torch.float64)
+    choices = LossConfig(type="ppo", dual_clip=dual_clip).choices()
+    tokens = TokenBatch(new_N, new_N.detach() - rho_N.log(), advantage_N, torch.zeros(5, dtype=torch.long))
+    assert torch.autograd.gradcheck(lambda x: POLICY_LOSSES["clip"](replace(tokens, new_N=x), choices)[0], new_N)
+
+
+def test_the_gradient_of_the_kl_is_that_of_finite_differences():
+    new_N = torch.tensor([-1.0, -3.0, -0.1, -2.0], dtype=torch.float64, requires_grad=True)
+    reference_N = torch.tensor([-1.5, -1.0, -30.0, -2.0], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: kl_to_reference(x, reference_N), new_N)
 
 
 def test_the_table_of_numbers_and_the_functions_name_the_same_losses():

@@ -71,6 +71,7 @@ def check_trainer(config: TrainerOnlyConfig) -> None:
     check_groups(config.data.batch_size, config.data.rollouts_per_example, "data")
     check_loss(config.trainer.loss, config.data.rollouts_per_example, "data.rollouts_per_example")
     check_taus(config.trainer.loss, teacher=False)
+    check_rewards_count(config.trainer.loss, "made-up samples have made-up advantages")
     if config.trainer.loss.numbers_set().get("student_tau", 0.0) > 0:
         raise Contradiction(
             "trainer.loss.student_tau cannot act: made-up samples have made-up advantages. Remove it.",
@@ -240,6 +241,9 @@ def check_teacher(config: RLConfig) -> None:
         check_teacher_gpu(config)
     if isinstance(config.teacher, TeacherConfig):
         check_teacher_reads(config.seq_len, config.teacher)
+        if config.trainer.loss.choices(has_teacher=True).adv_tau == 0:
+            why = "with trainer.loss.adv_tau = 0 the teacher alone counts"
+            check_rewards_count(config.trainer.loss, why, "trainer.loss.adv_tau")
     match config.teacher:
         case ModelTeacherConfig(device=device) if not re.fullmatch(r"policy|cpu|cuda(:\d+)?", device):
             raise Contradiction(
@@ -361,6 +365,15 @@ def check_taus(loss: LossConfig, teacher: bool) -> None:
             name,
             "trainer.loss.advantage",
         )
+
+
+def check_rewards_count(loss: LossConfig, why: str, *keys: str) -> None:
+    """Settings of how rewards become advantages, where no reward does."""
+    choices, replaced = loss.choices(), loss.numbers_set()
+    given = [name for name in ("advantage", "credit") if getattr(loss, name) not in ("preset", "episode")]
+    given += [name for name in (*ADVANTAGES[choices.advantage], *CREDITS[choices.credit]) if name in replaced]
+    if given and not choices.has_critic:
+        raise Contradiction(f"trainer.loss.{given[0]} cannot act: {why}. Remove it.", f"trainer.loss.{given[0]}", *keys)
 
 
 def check_schedule(schedule: ScheduleConfig, section: str) -> None:

@@ -130,7 +130,7 @@ class ProbeConfig(RLConfig):
 
     command: ClassVar[str] = "probe"
     examples: ClassVar[tuple[str, ...]] = (
-        "slimrl probe @ experiments/context_distill/rl.toml --warmup.max_steps 0",
+        "slimrl probe @ experiments/context_distill/gpu.toml",
         "slimrl probe @ experiments/context_distill/rl.toml --warmup.max_steps 0 --eval.num_examples 50",
     )
 

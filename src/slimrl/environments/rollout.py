@@ -150,9 +150,11 @@ async def _converse(
         if turn.done:
             return turn
         messages = _fitted(turn.messages, chat)
-        token_ids = chat.continuation(messages, transcript.token_ids[-1])
-        if not token_ids:
+        if not messages:
             raise RolloutError("environment_error", "step() gave nothing to read, and the turn is not the last")
+        if any(message["role"] == "assistant" for message in messages):
+            raise RolloutError("environment_error", "step() gave a message of the assistant, who speaks for itself")
+        token_ids = chat.continuation(messages, transcript.token_ids[-1])
         transcript.context_full = len(transcript.token_ids) + len(token_ids) >= limits.seq_len
         if transcript.context_full or transcript.turns == limits.max_turns:
             transcript.truncated = transcript.truncated or transcript.context_full

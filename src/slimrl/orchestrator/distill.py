@@ -108,8 +108,9 @@ class Lesson:
 
 
 def opinion(teacher: float, student: float, choices: LossChoices) -> float:
-    """teacher_tau log p_T - student_tau log p_S, of one token: exactly 0 for equal log-probabilities and taus."""
-    return choices.teacher_tau * teacher - choices.student_tau * student
+    """teacher_tau log p_T - student_tau log p_S, of one token: exactly 0 for equal log-probabilities and taus. One
+    whose log-probability the sampler could not tell is not trained on, and 0, so that it spoils no mean."""
+    return choices.teacher_tau * teacher - choices.student_tau * student if math.isfinite(student) else 0.0
 
 
 def opinions(sample: Sample, teacher_N: Sequence[float], choices: LossChoices) -> list[float]:

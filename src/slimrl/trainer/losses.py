@@ -18,6 +18,7 @@ from torch import Tensor
 from slimrl.config.loss import Aggregation, LossChoices
 
 MAX_LOG_RATIO = 20.0
+LOWEST_LOGPROB = -1e4  # of a reference that forbids a token
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,8 @@ def policy_loss(function: PolicyLoss) -> PolicyLoss:
 
 
 def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
-    """log rho, clamped to +-20; the gradient of a clamped token is zero, as its ratio is beyond every cap."""
+    """log rho, clamped to +-20. A clamped token has no gradient: its ratio is beyond every cap, and where nothing caps
+    it (`clip` with A < 0 and no `dual_clip`) e^20 would leave nothing of the other tokens."""
     return (new_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
@@ -104,8 +106,9 @@ def _clipped(rho_N: Tensor, advantage_N: Tensor, choices: LossChoices) -> tuple[
 
 def kl_to_reference(new_N: Tensor, reference_N: Tensor) -> Tensor:
     """exp(ref - new) - (ref - new) - 1, the k3 estimate of KL(new || ref) at tokens drawn from `new` (2402.03300;
-    Schulman, "Approximating KL Divergence", 2020). Never negative."""
-    difference_N = log_ratio(reference_N, new_N)
+    Schulman, "Approximating KL Divergence", 2020). Never negative. A token that the reference thinks e^20 times more
+    probable has no gradient; one that it forbids has that of any that it finds improbable, 1."""
+    difference_N = (reference_N.clamp_min(LOWEST_LOGPROB) - new_N).clamp_max(MAX_LOG_RATIO)
     return difference_N.expm1() - difference_N
 
 
