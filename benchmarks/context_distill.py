@@ -2,8 +2,8 @@
 
 `uv run python benchmarks/context_distill.py`: for each seed trains `experiments/context_distill/rl.toml`, then probes
 the weights that RL began with, which are the teacher's. Writes `benchmarks/results/context_distill/`: `outcome.json`,
-`outcome.md`, and what the runs measured. Finished runs and probes of the same settings are not repeated, and
-interrupted runs go on. Flags behind `--flags` go to both commands.
+`outcome.md`, and what the runs measured; draws `docs/context_distill.png`. Finished runs and probes of the same
+settings are not repeated, and interrupted runs go on. Flags behind `--flags` go to both commands.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 from runs import ROOT, SUMMARY, Job, finish
 from seeds import keep, parser
 from slimrl.launch.run_dir import METRICS
+from slimrl.monitor.plots import plot_runs
 from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.checkpoint import step_directories
 
@@ -93,7 +94,13 @@ def main() -> None:
         results[run.name] = outcome(run)
         (RESULTS / "outcome.json").write_text(json.dumps(results, indent=1) + "\n")
         (RESULTS / "outcome.md").write_text(table(results))
+    draw([RESULTS / name for name in results])
     print(table(results))
+
+
+def draw(runs: list[Path]) -> None:
+    title = f"The share of right answers, learned without a reward: {len(runs)} seeds"
+    plot_runs(runs, ROOT / "docs" / "context_distill.png", title, ("distill/reverse_kl", "loss/entropy"))
 
 
 if __name__ == "__main__":
