@@ -36,7 +36,8 @@ TABLE_HEAD = (
     "held-out reward, greedy (95%: questions; seeds)",
     "sampled (95%: questions; seeds)",
     "steps to {threshold:g}",
-    "trained tokens",
+    "tokens sampled",
+    "trained",
     "mismatch KL",
     "clipped",
     "train s a step",
@@ -194,11 +195,12 @@ def table(content: Mapping[str, Any]) -> str:
             name,
             *(_reward(row[mode]) for mode in MODES),
             _steps(row["steps_to_threshold"]),
+            f"{row['tokens_sampled']:,.0f}",
             f"{row['tokens_trained']:,.0f}",
             f"{row['mismatch_kl']:.2g}",
             f"{row['clipped']:.1%}",
             f"{row['train_s']:.2f}",
-            f"{row['minutes']:.1f}",
+            ", ".join(f"{run['minutes']:.1f}" for run in row["runs"]),
         )
         for name, row in sorted(summary.items(), key=lambda item: -item[1]["sampled"]["mean"])
     ]

@@ -47,6 +47,7 @@ from slimrl.transport.base import Batch
 BEHIND = (0, 2, 8)
 LOSSES = (
     *(Algorithm(name, {"trainer.loss.type": name}) for name in ("aipo", "grpo", "dapo", "gspo", "cispo", "rloo")),
+    Algorithm("gspo, float32", {"trainer.loss.type": "gspo", "model.dtype": "float32"}),  # see algorithms.py
     Algorithm("rloo weighed", {"trainer.loss.type": "rloo", "trainer.loss.max_weight": 2.0}),
 )
 Weights = dict[str, Tensor]
@@ -142,11 +143,13 @@ def refuse_what_stale_runs_lack(config: RLConfig) -> None:
         f"trainer.loss.kl_beta = {loss.kl_beta:g}": loss.kl_beta > 0,
         'trainer.loss.advantage = "gae"': loss.choices().has_critic,
         "a `[teacher]`": config.has_teacher,
+        f"model.lora.rank = {config.model.lora.rank}": config.model.lora.rank > 0,
     }
     if lacking := [name for name, is_set in found.items() if is_set]:
         sys.exit(
-            f"{' and '.join(lacking)} cannot act in runs on stale data: they have no value head, no teacher and no "
-            "copy of the first weights, and would be compared with runs that have. Remove it from `--more`."
+            f"{' and '.join(lacking)} cannot act in runs on stale data: they have no value head, no teacher, no copy "
+            "of the first weights and no merged adapters, and would be compared with runs that have. Remove it from "
+            "`--more`."
         )
 
 

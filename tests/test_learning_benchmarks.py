@@ -134,6 +134,7 @@ def test_algorithms_are_compared_and_finished_runs_not_repeated(tiny_dir: Path, 
         (["--trainer.loss.kl_beta", "0.1"], "trainer.loss.kl_beta = 0.1 cannot act"),
         (["--trainer.loss.advantage", "gae"], 'trainer.loss.advantage = "gae" cannot act'),
         (["--teacher.type", "model", "--teacher.name", "other"], "a `[teacher]` cannot act"),
+        (["--model.lora.rank", "8"], "model.lora.rank = 8 cannot act"),
     ],
 )
 def test_what_stale_runs_lack_is_refused(script: Script, more: list[str], said: str) -> None:
