@@ -170,3 +170,19 @@ def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, t
     assert len(gaps) == 3
     assert gaps[0] < 1e-4 < gaps[1] < gaps[2]
     assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_scripts_of_the_matching_game_are_marks_beside_the_runs(tmp_path: Path, script: Script) -> None:
+    module = script("matching_game")
+    metrics = {f"held_out/{column}_{mode}": 0.5 for column in module.COLUMNS for mode in ("greedy", "sampled")}
+    reward = {"mean": 0.8, "low": 0.7, "high": 0.9, "num": 200}
+    for stage in module.STAGES:
+        path = tmp_path / "seed_0" / "held_out" / f"{stage}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"held_out": dict.fromkeys(("greedy", "sampled"), reward), "metrics": metrics}))
+    lines = module.marks(
+        [tmp_path / "seed_0"], BENCHMARKS / "results" / "matching_game" / "baselines.json"
+    ).splitlines()
+    assert any(line.startswith("| script:solver | 0.936 (") for line in lines)
+    assert "| seed_0, after RL, greedy | 0.800 (0.700 to 0.900) |" in "\n".join(lines)
+    assert len(lines) == 2 + 5 + 2 * 3

@@ -1,0 +1,102 @@
+"""Does a small model learn to negotiate? `examples/matching_game/rl.toml` on several seeds, with held-out games.
+
+`uv run python benchmarks/matching_game.py`: trains the seeds one after the other, copies their curves to
+`benchmarks/results/matching_game/`, draws `docs/matching_game.png`, and writes there: `marks.md`, what the seeds earn
+beside the scripts of `baselines.json`, which play the same games; `questions/`, whether questions change in training
+and go with the reward; `rollouts.md`, the first ten held-out games of the first seed, the first and not the best.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import markdown_table
+from seeds import Recipe, parser, run_seeds
+from slimrl.launch.questions import analyze
+from slimrl.monitor.rollouts import read_rollouts
+
+RECIPE = Recipe(
+    config="matching_game/rl.toml",
+    name="matching_game",
+    title="SmolLM2-135M learns to negotiate on 2 CPU cores",
+    metrics=(
+        "agreed",
+        "optimum",
+        "proposals",
+        "valid_proposals",
+        "questions",
+        "distinct_questions",
+        "errors",
+        "own_view",
+    ),
+    curves=("env/questions", "env/valid_proposals", "env/agreed", "env/optimum"),
+)
+COLUMNS = ("agreed", "optimum", "proposals", "valid_proposals", "questions", "distinct_questions", "errors")
+STAGES = {"base": "the base model", "start": "after the warm-up", "final": "after RL"}
+
+
+def of_scripts(baselines: Path) -> dict[str, dict[str, Any]]:
+    """Reward and metrics of those that are no model, by name."""
+    evaluations = json.loads(baselines.read_text())["evaluations"]
+    scripted = {name: modes["scripted"] for name, modes in evaluations.items() if "scripted" in modes}
+    return {
+        name: {"reward": of["reward"], **{column: of["scores"][column]["mean"] for column in COLUMNS}}
+        for name, of in scripted.items()
+    }
+
+
+def of_run(run: Path, mode: str) -> dict[str, dict[str, Any]]:
+    """The same of a run's stages."""
+    stages = {stage: json.loads((run / "held_out" / f"{stage}.json").read_text()) for stage in STAGES}
+    return {
+        f"{run.name}, {STAGES[stage]}, {mode}": {
+            "reward": of["held_out"][mode],
+            **{column: of["metrics"][f"held_out/{column}_{mode}"] for column in COLUMNS},
+        }
+        for stage, of in stages.items()
+    }
+
+
+def marks(runs: Sequence[Path], baselines: Path) -> str:
+    """A line for every script, and for every stage of every run."""
+    lines = of_scripts(baselines)
+    for run in runs:
+        for mode in ("greedy", "sampled"):
+            lines |= of_run(run, mode)
+    rows = [(name, _estimate(of["reward"]), *(f"{of[column]:.2f}" for column in COLUMNS)) for name, of in lines.items()]
+    head = ("who", "reward (95% interval)", *(column.replace("_", " ") for column in COLUMNS))
+    return markdown_table(head, rows) + "\n"
+
+
+def transcript(run: Path, num: int) -> str:
+    """The first held-out games, sampled at temperature 1 after RL: what the policy wrote and, indented, read."""
+    lines = [f"The first {num} held-out games of {run.name} after RL, at temperature 1."]
+    for record in read_rollouts(run / "held_out" / "final_sampled.jsonl")[:num]:
+        rollout = record.rollout
+        end = f"agreed, {rollout.reward:.3f}" if rollout.metrics["agreed"] else "no agreement"
+        lines += ["", f"**{rollout.task_id}**: {end} (own view {rollout.metrics['own_view']:.3f})", "", "```text"]
+        for message in rollout.messages:
+            indent = {"assistant": "", "user": "    "}.get(message["role"])
+            if indent is not None:
+                lines += [f"{indent}{line}" for line in message["content"].splitlines()]
+        lines.append("```")
+    return "\n".join(lines) + "\n"
+
+
+def _estimate(estimate: dict[str, float | None]) -> str:
+    if estimate["low"] is None or estimate["high"] is None:
+        return f"{estimate['mean']:.3f}"
+    return f"{estimate['mean']:.3f} ({estimate['low']:.3f} to {estimate['high']:.3f})"
+
+
+def main() -> None:
+    arguments = parser(__doc__ or "", "outputs/matching_game_seeds").parse_args()
+    runs = [*run_seeds(RECIPE, arguments).values()]
+    (RECIPE.results / "marks.md").write_text(marks(runs, RECIPE.results / "baselines.json"))
+    analyze(runs, RECIPE.results / "questions")
+    (RECIPE.results / "rollouts.md").write_text(transcript(runs[0], 10))
+
+
+if __name__ == "__main__":
+    main()
