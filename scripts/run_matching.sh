@@ -23,11 +23,12 @@ MODEL="${MODEL:-qwen3-4B-Instruct-2507}"           # a file in SLIME's scripts/m
 HF_CHECKPOINT="$(absolute "${HF_CHECKPOINT:-$HOME/Qwen3-4B-Instruct-2507}")"
 REF_LOAD="$(absolute "${REF_LOAD:-${HF_CHECKPOINT}_torch_dist}")"   # the same weights, converted by SLIME's tools
 SAVE_DIR="$(absolute "${SAVE_DIR:-$ROOT/outputs/matching_slime}")"
-DATA="$(absolute "${DATA:-$ROOT/data/matching/v2_train.jsonl}")"
-EVAL_DATA="$(absolute "${EVAL_DATA:-$ROOT/data/matching/v2_test.jsonl}")"
 NUM_GAMES="${NUM_GAMES:-2000}"
 NUM_EVAL_GAMES="${NUM_EVAL_GAMES:-100}"
 NUM_PAPERS="${NUM_PAPERS:-8}"
+# Games are made if the file is not there; what they are made of is in its name.
+DATA="$(absolute "${DATA:-$ROOT/data/matching/v2_n${NUM_PAPERS}_${NUM_GAMES}_train.jsonl}")"
+EVAL_DATA="$(absolute "${EVAL_DATA:-$ROOT/data/matching/v2_n${NUM_PAPERS}_${NUM_EVAL_GAMES}_test.jsonl}")"
 NUM_GPUS="${NUM_GPUS:-8}"
 TENSOR_PARALLEL="${TENSOR_PARALLEL:-2}"
 NUM_ROLLOUT="${NUM_ROLLOUT:-300}"

@@ -436,6 +436,7 @@ def test_failures_are_told_apart():
         ({"power": 0}, "`power` must be 1 or more, not 0"),
         ({"power": float("nan")}, "`power` must be 1 or more"),
         ({"num_examples": -1}, "`num_examples` must be 0 or more, not -1"),
+        ({"num_test": -1}, "`num_test` must be 0 or more, not -1"),
         ({"max_name": 4}, "max_names"),
     ],
 )

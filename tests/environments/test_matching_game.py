@@ -403,6 +403,9 @@ def test_games_can_come_from_a_file(tmp_path: Path):
         ]
     task = own.tasks("test")[0]
     assert played(own, task, own_view)[1].metrics["own_view"] > 0
+    path.write_bytes(b"".join(lines(map(deal_in, made_up.tasks("train")))))
+    with pytest.raises(UserError, match=r"games\.jsonl is of the split `test`. Make some with .*--split test"):
+        made(games=str(path)).tasks("test")
     with pytest.raises(UserError, match=r"games\.jsonl"):
         made(games=str(tmp_path / "no_games.jsonl"))
     path.write_text("{}\n")

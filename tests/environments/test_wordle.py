@@ -252,6 +252,7 @@ def test_an_episode_cut_short_is_not_explained() -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
+        ({"win": float("nan")}, "add up to 1, not nan"),
         ({"win": 0.9}, r"add up to 1, not 0\.9 \+ 0\.1 \+ 0\.3 \+ 0\.1 = 1\.4"),
         ({"win": 1.2, "speed": -0.6}, "must be 0 or more"),
         ({"num_answers": 3}, "`num_answers` must be 20 to 4044, not 3"),

@@ -208,6 +208,7 @@ def test_the_label_may_hold_the_game(tiny_dir: Path) -> None:
         ({"matching_args": {"n": 8}}, "matching_args.n cannot act: games come from --prompt-data"),
         ({"matching_args": {"thoughts": True}}, "matching_args.thoughts cannot act: it is for slimrl's warm-up"),
         ({"matching_args": {"max_turns": 8}}, "matching_args.max_turns cannot act: max_turns stands by itself"),
+        ({"matching_args": {"partner": "self"}}, 'matching_args.partner = "self" cannot act: SLIME plays one side'),
         ({"matching_args": "scripted"}, "matching_args is 'scripted', expected a mapping"),
     ],
 )

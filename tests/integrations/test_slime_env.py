@@ -120,3 +120,8 @@ def test_a_missing_game_is_named(work: Any, message: str) -> None:
         work(env)
     assert message in str(error.value)
     env.close()
+
+
+def test_the_other_side_of_the_table_is_refused() -> None:
+    with pytest.raises(UserError, match=r"matching_args\.role = 2 cannot act here"):
+        build_env(sample=None, args=Namespace(matching_args={"role": 2}))

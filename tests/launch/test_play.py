@@ -212,6 +212,10 @@ def test_the_seed_decides_the_order_and_a_task_goes_first() -> None:
         ([*REVERSE, "--model.dtype", "float32"], "model cannot act, because no model plays. Name one with model.name"),
         ([*REVERSE, "--sampling.temperature", "2", "--seq_len", "9"], "sampling and seq_len cannot act"),
         ([*REVERSE, "--model.name", "x", "--sampling.max_tokens", "5000"], "leaves no room for a prompt"),
+        (
+            ["--id", "matching-game", "--args.partner", "self"],
+            "a model has the other side of matching-game: name one with",
+        ),
         ([], "id is not set"),
     ],
 )

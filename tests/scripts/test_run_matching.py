@@ -47,6 +47,12 @@ def test_what_is_passed_on() -> None:
     assert batch == int(value_of(words, "--global-batch-size"))
 
 
+def test_other_games_are_another_file() -> None:
+    words = [shlex.split(run({"DRY_RUN": "1", "NUM_PAPERS": n}).stdout) for n in ("3", "8")]
+    names = [Path(value_of(some, "--prompt-data")).name for some in words]
+    assert names == ["v2_n3_2000_train.jsonl", "v2_n8_2000_train.jsonl"]
+
+
 def test_every_path_is_absolute_wherever_it_is_started(tmp_path: Path) -> None:
     """Ray's job does not run where the script does."""
     names = ("SLIME_ROOT", "HF_CHECKPOINT", "REF_LOAD", "SAVE_DIR", "DATA", "EVAL_DATA", "CONFIG")

@@ -71,8 +71,9 @@ class AlphabetSort:
             raise UserError(
                 f"alphabet-sort: `max_turns` x `max_names` = {most}, and there are only {there_are} names for tests."
             )
-        if self.num_examples < 0:
-            raise UserError(f"alphabet-sort: `num_examples` must be 0 or more, not {self.num_examples}.")
+        for name in ("num_examples", "num_train", "num_test"):
+            if getattr(self, name) < 0:
+                raise UserError(f"alphabet-sort: `{name}` must be 0 or more, not {getattr(self, name)}.")
         self._examples = self._solved(random.Random(f"alphabet-sort/{self.seed}/examples"))
 
     def tasks(self, split: Split) -> Sequence[Task]:

@@ -46,9 +46,9 @@ class MatchingTaskset:
     partner whatever `partner` is.
 
     A game is over after `max_turns` messages of both together; with `last_turn_rule` the policy is told at its last
-    one to make its final proposal. It may make `max_errors` errors. `games` is a file of games, one a line (as
-    `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are made up
-    from `seed`.
+    one to make its final proposal. It may make `max_errors` errors, and so may a language model opposite, whose games
+    are dropped beyond that. `games` is a file of games, one a line (as `scripts/generate_data.py` writes), of any size;
+    without one, `num_train` and `num_test` of `n` papers are made up from `seed`.
 
     With `thoughts` the expert of the warm-up writes its plan before each reply, between <think> tags, which the partner
     does not hear.
@@ -187,7 +187,14 @@ class MatchingTaskset:
         return asyncio.run(conversation())
 
     def _read(self, split: Split) -> list[Task]:
-        return [_task(f"{split}/{deal.game_id}", deal) for deal in self._own if split_of(deal) == split]
+        """Raises UserError where the file has none of the split."""
+        found = [_task(f"{split}/{deal.game_id}", deal) for deal in self._own if split_of(deal) == split]
+        if not found:
+            raise UserError(
+                f"matching-game: none of the {len(self._own)} games in {self.games} is of the split `{split}`. Make "
+                f"some with `scripts/generate_data.py --split {split}`, or of both splits without it."
+            )
+        return found
 
     def _made_up(self, split: Split) -> list[Task]:
         """Games of a split, no two with the same table: those that `scripts/generate_data.py` deals for `n` and `seed`,

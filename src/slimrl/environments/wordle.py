@@ -53,7 +53,7 @@ class Wordle:
 
     def __post_init__(self) -> None:
         weights = (self.win, self.speed, self.closeness, self.format)
-        if min(weights) < 0 or abs(sum(weights) - 1) > 1e-6:
+        if not (min(weights) >= 0 and abs(sum(weights) - 1) <= 1e-6):  # nan is neither
             raise UserError(
                 "wordle: the weights `win`, `speed`, `closeness` and `format` must be 0 or more and add up to 1, not "
                 f"{' + '.join(f'{weight:g}' for weight in weights)} = {sum(weights):g}."

@@ -95,7 +95,13 @@ class MatchingEnv:
 
 def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
     """What SLIME's rollout calls for each sample."""
-    return MatchingEnv(environment_args(args), sample, timeout_of(args))
+    settings = environment_args(args)
+    if settings.get("role", 1) != 1:
+        raise UserError(
+            "slime: matching_args.role = 2 cannot act here: the prompts of the rows show the table of player 1. Use "
+            "slimrl.integrations.slime.generate, or remove it."
+        )
+    return MatchingEnv(settings, sample, timeout_of(args))
 
 
 def observed(messages: Any) -> Observation:

@@ -77,6 +77,10 @@ def environment_args(args: Any) -> dict[str, Any]:
         reasons = {"max_turns": "max_turns stands by itself", "thoughts": "it is for slimrl's warm-up"}
         where = reasons.get(wrong[0], "games come from --prompt-data")
         raise UserError(f"slime: matching_args.{wrong[0]} cannot act: {where}. Remove it.")
+    if given.get("partner") == "self":
+        raise UserError(
+            'slime: matching_args.partner = "self" cannot act: SLIME plays one side. It is for slimrl\'s `rl`.'
+        )
     max_turns = getattr(args, "max_turns", None)
     return {**given, **({} if max_turns is None else {"max_turns": max_turns})}
 

@@ -19,6 +19,7 @@ from slimrl.environments.answers import answered, closed, opened
 from slimrl.environments.base import (
     Environment,
     Explainer,
+    Seated,
     Taskset,
     Turn,
     demonstration_of,
@@ -55,6 +56,11 @@ def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, termin
     taskset = load_taskset(config.id, config.args)
     found = tasks_of(taskset, config.split)
     tasks = in_order(found, config)
+    if seat is None and isinstance(taskset, Seated) and taskset.roles:
+        raise UserError(
+            f"with these `args` a model has the other side of {config.id}: name one with `--model.name`, or leave "
+            "`args.partner` away."
+        )
     make = seat(taskset, config) if seat else taskset.environment
     terminal = terminal or Terminal((AGAIN, EXPERT))
     _welcome(taskset, config, len(tasks), terminal)
