@@ -19,7 +19,7 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import Propose
 from slimrl.games.matching.generator import seeded_deals, split_of
-from slimrl.games.matching.protocol import written
+from slimrl.games.matching.protocol import proposal_lines, written
 from slimrl.games.matching.rows import lines
 from slimrl.games.matching.state import deal_of
 from slimrl.games.matching.words import LAST_MESSAGE
@@ -359,8 +359,20 @@ def test_two_sides_of_one_game_read_each_others_words_and_share_the_reward():
     assert read_2[1].startswith(proposal) and "[accept] or [reject]" in read_2[1]
     assert "waits for an answer" in read_2[2]
     assert turn_1.done and turn_2.done and turn_1.reward == turn_2.reward == 1.0
+    ending = f"The game is over: you agreed on {deal.best} of {deal.best}."
+    assert (read_1[-1], read_2[-1]) == (f"[accept]\n\n{ending}", ending)  # the last word of the other one, if it had it
     assert (turn_1.metrics["errors"], turn_2.metrics["errors"]) == (1.0, 1.0)
     assert (turn_1.metrics["questions"], turn_2.metrics["questions"]) == (1.0, 0.0)
+
+
+def test_who_loses_a_game_is_told_what_could_have_been():
+    taskset = made(max_errors=0)
+    task = taskset.tasks("train")[0]
+    (ending,) = played(taskset, task, replies("nonsense"))[1].messages
+    deal = deal_in(task)
+    error, result, best = ending["content"].split("\n\n")
+    assert error and result == f"The game is over without an agreement: 0 of {deal.best}."
+    assert best == f"The best assignment, worth {deal.best}:\n{proposal_lines(deal.best_assignment, deal)}"
 
 
 def test_a_side_that_comes_to_no_turn_is_dropped():

@@ -8,7 +8,7 @@ from slimrl.environments.matching_record import Record
 from slimrl.environments.thoughts import without_thoughts
 from slimrl.errors import RolloutError
 from slimrl.games.matching.game import IllegalAct, MatchingGame
-from slimrl.games.matching.protocol import play_text
+from slimrl.games.matching.protocol import play_text, proposal_lines
 from slimrl.games.matching.words import LAST_MESSAGE, MUST_ANSWER, rules
 from slimrl.types import Message
 
@@ -46,12 +46,28 @@ class MatchingEpisode:
         await self._other.answer()
         metrics = {**self._record.metrics(), **self._other.metrics()}
         if self._game.is_over:
-            return Turn(done=True, reward=self._game.reward, metrics=metrics)
+            ending: Message = {"role": "user", "content": self._ending(error)}
+            return Turn(done=True, messages=[ending], reward=self._game.reward, metrics=metrics)
         text = error or "\n\n".join(self._news()) or GO_ON
         return Turn(done=False, messages=[{"role": "user", "content": text}], metrics=metrics)
 
     async def close(self) -> None:
         self._other.leave()
+
+    def _ending(self, error: str) -> str:
+        """How the game ended; for people alone, as a policy reads nothing after its last reply."""
+        game, deal = self._game, self._game.deal
+        last = error or heard_since(game, self._num_heard, 1 - self._player)
+        if game.agreed is None:
+            result = f"The game is over without an agreement: 0 of {deal.best}."
+        else:
+            result = f"The game is over: you agreed on {deal.value(game.agreed)} of {deal.best}."
+        best = (
+            ""
+            if game.reward == 1
+            else f"The best assignment, worth {deal.best}:\n{proposal_lines(deal.best_assignment, deal)}"
+        )
+        return "\n\n".join(filter(None, (last, result, best)))
 
     def _news(self) -> list[str]:
         """What the other player has done since, and what that asks of this one."""
