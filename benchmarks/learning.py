@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from harness import markdown_table, median
 from lora import flags, warm_up
@@ -260,6 +261,7 @@ def _draw_one(axes: Axes, name: str, curves_SR: np.ndarray, everyone: Sequence[n
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=7.5)
     axes.set_xlabel("step", fontsize=8)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
 
 
 def _curves(row: Mapping[str, Any]) -> np.ndarray:
