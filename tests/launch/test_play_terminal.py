@@ -56,7 +56,8 @@ class AtTerminal:
 
     def interrupts(self) -> None:
         """Ctrl-C; and again, as anybody would, if nothing comes of it: Python passes over one that comes in the moment
-        in which it begins to wait for a key."""
+        in which it begins to wait for a key. What was typed before must have been echoed: Ctrl-C empties the terminal's
+        queue, and readline, told of a key that is gone, then waits for another one whatever is pressed."""
         for _ in range(20):
             self.types(CTRL_C)
             deadline = time.monotonic() + 5.0
@@ -149,6 +150,7 @@ def test_ctrl_d_ends_a_reply_and_then_the_game(person: AtTerminal) -> None:
 def test_ctrl_c_leaves_with_one_line(person: AtTerminal) -> None:
     person.until("\n> ")
     person.types("half a rep")
+    person.until("half a rep")
     person.interrupts()
     assert person.ends() == 130
     assert "Interrupted. To play again: uv run slimrl play reverse-text --task train/w5b4o3t" in person.seen
