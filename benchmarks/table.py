@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import algorithms
+import deals
 import decode
 import losses_vs_trl
 import multi_turn
@@ -44,6 +45,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "algorithms.json": algorithms.table,
     "staleness.json": staleness.table,
     "wordle_solver.json": wordle_solver.table,
+    "deals.json": deals.table,
 }
 PLACE = re.compile(r"<!-- (\w+\.json) -->\n.*?<!-- end -->", re.DOTALL)
 
