@@ -5,7 +5,8 @@
 As `algorithms.py`, with the same weights to begin from, rollouts, seeds and table. slimrl itself trains on what the
 present weights sampled; here, copies of past weights are put into the module while a batch is collected and the present
 ones are put back before the step (`Stale`). The first steps cannot be that far behind, and are as far as they can be.
-Runs that are 0 behind are those of `algorithms.py`, and are taken from its directory if they are there.
+Runs that are 0 behind are those of `algorithms.py`, and are taken from its directory if they are there. In float32,
+losses that differ only in what they do with the ratio share them: it is 1 there.
 """
 
 import argparse
@@ -50,6 +51,8 @@ LOSSES = (
     Algorithm("gspo, float32", {"trainer.loss.type": "gspo", "model.dtype": "float32"}),  # see algorithms.py
     Algorithm("rloo weighed", {"trainer.loss.type": "rloo", "trainer.loss.max_weight": 2.0}),
 )
+# Where every ratio is 1, as in float32 on rollouts of the present weights: the loss with the same gradient.
+SAME_AT_RATIO_1 = {"gspo": "grpo", "cispo": "dapo", "rloo weighed": "rloo"}
 Weights = dict[str, Tensor]
 
 
@@ -124,6 +127,16 @@ def run_stale(resolved: Resolved[RLConfig], behind: int) -> None:
     report(parts, [first, last], time.monotonic() - began)
 
 
+def losses_of(dtype: str, behind: int) -> list[tuple[str, Algorithm]]:
+    """The names of the table's lines, and whose runs they show."""
+    if dtype != "float32":
+        return [(algorithm.name, algorithm) for algorithm in LOSSES]
+    by_name = {algorithm.name: algorithm for algorithm in LOSSES if algorithm.name != "gspo, float32"}
+    return [
+        (name, algorithm if behind else by_name[SAME_AT_RATIO_1.get(name, name)]) for name, algorithm in by_name.items()
+    ]
+
+
 def train_stale(algorithm: Algorithm, behind: int, weights: Path, seed: int, arguments: argparse.Namespace) -> Path:
     """One run, in a process of its own."""
     if not behind:
@@ -168,9 +181,9 @@ def main() -> None:
     runs: dict[str, dict[int, Path]] = {}
     for seed in arguments.seeds:
         for behind in arguments.behind:
-            for algorithm in LOSSES:
+            for name, algorithm in losses_of(arguments.dtype, behind):
                 run = train_stale(algorithm, behind, weights, seed, arguments)
-                runs.setdefault(f"{algorithm.name}, {behind} behind", {})[seed] = run
+                runs.setdefault(f"{name}, {behind} behind", {})[seed] = run
     summary = {name: summarised(found, arguments.threshold) for name, found in runs.items()}
     content = {"recipe": recipe(arguments, summary), "summary": summary}
     print(f"\n{table(content)}")

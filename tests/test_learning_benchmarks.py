@@ -107,6 +107,23 @@ def test_algorithms_are_all_presets_and_the_value_head(script: Script) -> None:
         load(RLConfig, ["@", script("learning").RECIPE, *script("learning").flags(dict(algorithm.settings))], {})
 
 
+def test_losses_share_fresh_runs_where_every_ratio_is_1_and_nowhere_else(script: Script) -> None:
+    staleness = script("staleness")
+    assert [(name, algorithm.name) for name, algorithm in staleness.losses_of("float32", 0)] == [
+        ("aipo", "aipo"),
+        ("grpo", "grpo"),
+        ("dapo", "dapo"),
+        ("gspo", "grpo"),
+        ("cispo", "dapo"),
+        ("rloo", "rloo"),
+        ("rloo weighed", "rloo"),
+    ]
+    for dtype, behind in (("float32", 2), ("bfloat16", 0), ("bfloat16", 8)):
+        found = staleness.losses_of(dtype, behind)
+        assert all(name == algorithm.name for name, algorithm in found)
+        assert len(found) == (7 if dtype == "float32" else 8)
+
+
 def test_algorithms_are_compared_and_finished_runs_not_repeated(tiny_dir: Path, tmp_path: Path) -> None:
     output, picture, runs = tmp_path / "algorithms.json", tmp_path / "curves.png", tmp_path / "runs"
     command = [sys.executable, str(BENCHMARKS / "algorithms.py"), "--weights", str(tiny_dir), "--dtype", "float32"]
