@@ -25,7 +25,7 @@ def a_run(directory: Path, before: float, teacher: float, after: float) -> Path:
     stages = {"base": 0.0, "final": after}
     files = {
         "summary.json": {"duration_s": 120.0},
-        "probe/probe.json": {"gaps": {"greedy": gap, "sampled": gap}},
+        "probe.json": {"gaps": {"greedy": gap, "sampled": gap}},
         **{
             f"held_out/{stage}.json": {"held_out": {"greedy": estimate(mean), "sampled": estimate(mean)}}
             for stage, mean in stages.items()

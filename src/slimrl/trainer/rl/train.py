@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from slimrl.config.run import RLConfig, TrainerOnlyConfig
+from slimrl.models.allocator import Holes
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.state import TrainState, peak_memory_gb, save_if_due
@@ -24,6 +25,7 @@ def train(
         state.policy.module, state.optimizer, config.trainer, config.seq_len, state.terms, state.ranks
     )
     publish(state.progress.step)
+    holes = Holes()
 
     for step in range(state.progress.step, config.max_steps):
         began = time.perf_counter()
@@ -45,3 +47,4 @@ def train(
         monitor.log(step, batch.metrics | metrics)
         state.advance(batch.data_position, ended - began, batch.role_means)
         save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
+        holes.give_back()
