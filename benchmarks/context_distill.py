@@ -2,8 +2,9 @@
 
 `uv run python benchmarks/context_distill.py`: for each seed trains `experiments/context_distill/rl.toml`, then probes
 the weights that RL began with, which are the teacher's. Writes `benchmarks/results/context_distill/`: `outcome.json`,
-`outcome.md`, and what the runs measured; draws `docs/context_distill.png`. Finished runs and probes of the same
-settings are not repeated, and interrupted runs go on. Flags behind `--flags` go to both commands.
+`outcome.md`, and what the runs measured; draws `docs/context_distill.png`. Table and picture are of all seeds that are
+kept there, so that seeds can be run one by one. Finished runs and probes of the same settings are not repeated, and
+interrupted runs go on. Flags behind `--flags` go to both commands.
 """
 
 import json
@@ -37,8 +38,9 @@ def starting_weights(run: Path) -> Path:
 
 
 def outcome(run: Path) -> dict[str, Any]:
-    """Student before, teacher, student after, for each way of decoding, and the share of the gap that was closed."""
-    probe = json.loads((run / "probe" / "probe.json").read_text())
+    """Student before, teacher, student after, for each way of decoding, and the share of the gap that was closed; from
+    what is kept of a run."""
+    probe = json.loads((run / "probe.json").read_text())
     stages = {stage: json.loads((run / "held_out" / f"{stage}.json").read_text()) for stage in ("base", "final")}
     steps = [metrics for _, metrics in read_metrics(run / METRICS) if "distill/reverse_kl" in metrics]
     result: dict[str, Any] = {
@@ -85,16 +87,20 @@ def _estimate(estimate: dict[str, float]) -> str:
 
 def main() -> None:
     arguments = parser(__doc__ or "", "outputs/context_distill_seeds").parse_args()
-    results: dict[str, dict[str, Any]] = {}
     for seed in arguments.seeds:
         run = arguments.runs.absolute() / f"seed_{seed}"
         train_and_probe(run, seed, arguments.flags)
         keep(run, RESULTS / run.name)
         shutil.copy(run / "probe" / "probe.json", RESULTS / run.name / "probe.json")
-        results[run.name] = outcome(run)
-        (RESULTS / "outcome.json").write_text(json.dumps(results, indent=1) + "\n")
-        (RESULTS / "outcome.md").write_text(table(results))
-    draw([RESULTS / name for name in results])
+    report(sorted(RESULTS.glob("seed_*")))
+
+
+def report(kept: list[Path]) -> None:
+    """Table and picture of these runs."""
+    results = {run.name: outcome(run) for run in kept}
+    (RESULTS / "outcome.json").write_text(json.dumps(results, indent=1) + "\n")
+    (RESULTS / "outcome.md").write_text(table(results))
+    draw(kept)
     print(table(results))
 
 

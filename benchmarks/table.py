@@ -17,6 +17,7 @@ from typing import Any
 import algorithms
 import deals
 import decode
+import lora
 import losses_vs_trl
 import multi_turn
 import prefill
@@ -44,6 +45,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "losses_vs_trl.json": losses_vs_trl.table,
     "algorithms.json": algorithms.table,
     "staleness.json": staleness.table,
+    "lora.json": lambda content: lora.table(content["summary"]),
     "wordle_solver.json": wordle_solver.table,
     "deals.json": deals.table,
 }
