@@ -33,8 +33,8 @@ def keep_freed_memory() -> bool:
 
 
 class Holes:
-    """What is free between the blocks in use, given back when a process has grown by a fifth: too seldom to cost time.
-    `give_back` is to be called after every step, in which the same is done as in the others."""
+    """What is free between the blocks in use, given back to the operating system when a process has grown by a fifth
+    since the step after the last time: too seldom to cost time. Call `give_back` after every step."""
 
     def __init__(self) -> None:
         self._limit = 0.0  # bytes; 0 when the next step is to tell what steps take
