@@ -205,9 +205,15 @@ def table(content: Mapping[str, Any]) -> str:
         )
         for name, row in sorted(summary.items(), key=lambda item: -item[1]["sampled"]["mean"])
     ]
-    start = content["recipe"]["start"]
-    begins = ", ".join(f"{start[mode]['mean']:.3f} {mode}" for mode in MODES)
+    runs = [run for row in summary.values() for run in row["runs"]]
+    begins = ", ".join(f"{_range([run[f'start_{mode}']['mean'] for run in runs])} {mode}" for mode in MODES)
     return f"All begin at {begins}.\n\n{markdown_table(head, rows)}"
+
+
+def _range(means: Sequence[float]) -> str:
+    """The same weights earn the same when decoding greedily; what is sampled differs by the seed."""
+    low, high = f"{min(means):.3f}", f"{max(means):.3f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _reward(row: Mapping[str, Any]) -> str:
