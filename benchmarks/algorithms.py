@@ -10,7 +10,8 @@ the same settings in `--runs` are not repeated. Writes `benchmarks/results/algor
 from pathlib import Path
 
 from harness import RESULTS, machine_facts, write_result
-from learning import ROOT, Algorithm, common_arguments, draw, recipe, starting_weights, summarised, table, train
+from learning import ROOT, Algorithm, common_arguments, recipe, starting_weights, summarised, table, train
+from learning_plots import draw_each_on_all
 from slimrl.config.loss import PRESETS
 
 PICTURE = ROOT / "docs" / "algorithms" / "curves.png"
@@ -36,7 +37,7 @@ def main() -> None:
             if algorithm.name in arguments.algorithms:
                 runs.setdefault(algorithm.name, {})[seed] = train(algorithm, weights, seed, arguments)
     summary = {name: summarised(found, arguments.threshold) for name, found in runs.items()}
-    content = {"recipe": recipe(arguments, summary), "summary": summary}
+    content = {"recipe": recipe(arguments), "summary": summary}
     print(f"\n{table(content)}")
     private = {
         str(arguments.runs): "outputs/algorithms",
@@ -44,10 +45,8 @@ def main() -> None:
         str(arguments.picture): arguments.picture.name,
     }
     write_result(arguments.output, facts, content, private)
-    num = len(arguments.seeds)
-    draw(
-        summary, arguments.picture, f"Training reward on reverse_text: mean and range of {num} seeds, grey: the others"
-    )
+    title = f"Training reward on reverse_text: mean and range of {len(arguments.seeds)} seeds, grey: the others"
+    draw_each_on_all(summary, arguments.picture, title)
 
 
 if __name__ == "__main__":

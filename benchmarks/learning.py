@@ -14,16 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
 from harness import markdown_table, median
 from lora import flags, warm_up
 from runs import ROOT, SUMMARY, Job, drop_weights, finish
-from slimrl.monitor.plots import smooth
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from slimrl.monitor.stats import estimate_mean
@@ -44,7 +37,6 @@ TABLE_HEAD = (
     "train s a step",
     "minutes",
 )
-BLUE, FAINT = "#0072B2", "#BBBBBB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,48 +221,10 @@ def _steps(found: Sequence[int | None]) -> str:
     return ", ".join("never" if steps is None else str(steps) for steps in found)
 
 
-def recipe(arguments: argparse.Namespace, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """What all runs have in common, and where they began."""
-    first = next(iter(summary.values()))["runs"][0]
+def recipe(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What all runs have in common."""
     return {
         "file": str(Path(RECIPE).relative_to(ROOT)),
         **{key: vars(arguments)[key] for key in ("model", "dtype", "seeds", "steps", "lr", "examples", "threshold")},
         "more": arguments.more,
-        "start": {mode: first[f"start_{mode}"] for mode in MODES},
     }
-
-
-def draw(summary: Mapping[str, Any], path: Path, title: str) -> None:
-    """A small picture for each algorithm: its training reward, mean and range of the seeds, on the means of all."""
-    columns = 4
-    rows = math.ceil(len(summary) / columns)
-    figure = Figure(figsize=(3.0 * columns, 2.2 * rows + 0.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    curves = {name: _curves(row) for name, row in summary.items()}
-    cells = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
-    for axes, (name, curves_SR) in zip(cells, curves.items(), strict=False):
-        _draw_one(axes, name, curves_SR, list(curves.values()))
-    for unused in cells[len(curves) :]:
-        unused.set_axis_off()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
-def _draw_one(axes: Axes, name: str, curves_SR: np.ndarray, everyone: Sequence[np.ndarray]) -> None:
-    for other in everyone:
-        axes.plot(other.mean(axis=0), color=FAINT, linewidth=0.7)
-    steps = np.arange(curves_SR.shape[1])
-    axes.fill_between(steps, curves_SR.min(axis=0), curves_SR.max(axis=0), color=BLUE, alpha=0.2, linewidth=0)
-    axes.plot(steps, curves_SR.mean(axis=0), color=BLUE, linewidth=1.8)
-    axes.set_title(name, loc="left", fontsize=9.5)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=7.5)
-    axes.set_xlabel("step", fontsize=8)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-
-
-def _curves(row: Mapping[str, Any]) -> np.ndarray:
-    """The seeds' training rewards, smoothed, (S, R); cut to the shortest."""
-    curves = [smooth(np.array(run["curve"])) for run in row["runs"]]
-    return np.array([curve[: min(map(len, curves))] for curve in curves])

@@ -6,32 +6,35 @@ As `algorithms.py`, with the same weights to begin from, rollouts, seeds and tab
 present weights sampled; here, copies of past weights are put into the module while a batch is collected and the present
 ones are put back before the step (`Stale`). The first steps cannot be that far behind, and are as far as they can be.
 Runs that are 0 behind are those of `algorithms.py`, and are taken from its directory if they are there. In float32,
-losses that differ only in what they do with the ratio share them: it is 1 there.
+losses that differ only in what they do with the ratio share them: it is 1 there. Writes
+`benchmarks/results/staleness.json` and draws `docs/algorithms/stale.png`.
 """
 
 import argparse
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from harness import RESULTS, machine_facts, write_result
+import learning
+from harness import RESULTS, machine_facts, markdown_table, write_result
 from learning import (
     RECIPE,
+    ROOT,
     Algorithm,
     common_arguments,
     recipe,
     run_settings,
     starting_weights,
     summarised,
-    table,
     train,
 )
+from learning_plots import draw_lines_of_each
 from lora import flags
 from runs import Job, drop_weights, finish
 from slimrl.config.load import Resolved, load
@@ -45,6 +48,7 @@ from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.trainer.state import start
 from slimrl.transport.base import Batch
 
+PICTURE = ROOT / "docs" / "algorithms" / "stale.png"
 BEHIND = (0, 2, 8)
 LOSSES = (
     *(Algorithm(name, {"trainer.loss.type": name}) for name in ("aipo", "grpo", "dapo", "gspo", "cispo", "rloo")),
@@ -54,6 +58,7 @@ LOSSES = (
 # Where every ratio is 1, as in float32 on rollouts of the present weights: the loss with the same gradient.
 SAME_AT_RATIO_1 = {"gspo": "grpo", "cispo": "dapo", "rloo weighed": "rloo"}
 Weights = dict[str, Tensor]
+Summary = Mapping[str, Any]  # what `learning.summarised` says, by line of the table
 
 
 class PastWeights:
@@ -149,6 +154,33 @@ def train_stale(algorithm: Algorithm, behind: int, weights: Path, seed: int, arg
     return run
 
 
+def by_loss(summary: Summary) -> dict[str, Summary]:
+    """`summary`'s lines by loss, and those of a loss by how far behind: "0 behind", "2 behind"."""
+    found: dict[str, dict[str, Any]] = {}
+    for line, row in summary.items():
+        name, _, behind = line.rpartition(", ")
+        found.setdefault(name, {})[behind] = row
+    return found
+
+
+def table(content: Mapping[str, Any]) -> str:
+    """What each loss has learned by how far behind its data was, seed by seed; then the lines of `algorithms.py`."""
+    losses = by_loss(content["summary"])
+    behind = list(next(iter(losses.values())))
+    head = ("sampled, after RL: mean (seeds)", *behind, f"mismatch KL, {behind[-1]}")
+    rows = [
+        (name, *(_seeds(row) for row in rows.values()), f"{rows[behind[-1]]['mismatch_kl']:.2g}")
+        for name, rows in sorted(losses.items(), key=lambda item: -item[1][behind[-1]]["sampled"]["mean"])
+    ]
+    picture = f"![Training reward by loss](../{PICTURE.relative_to(ROOT)})"
+    return f"{markdown_table(head, rows)}\n\n{picture}\n\n{learning.table(content)}"
+
+
+def _seeds(row: Mapping[str, Any]) -> str:
+    seeds = ", ".join(f"{run['final_sampled']['mean']:.2f}" for run in row["runs"])
+    return f"{row['sampled']['mean']:.3f} ({seeds})"
+
+
 def refuse_what_stale_runs_lack(config: RLConfig) -> None:
     """Exits on what `run_stale` does not build and the runs that are 0 behind would have."""
     loss = config.trainer.loss
@@ -172,6 +204,7 @@ def main() -> None:
         return
     parser = common_arguments(__doc__ or "", RESULTS / "staleness.json")
     parser.add_argument("--behind", type=int, nargs="+", default=BEHIND, help="versions")
+    parser.add_argument("--picture", type=Path, default=PICTURE)
     arguments = parser.parse_args()
     for algorithm in LOSSES:
         argv = ["@", RECIPE, *flags(dict(algorithm.settings)), *arguments.more]
@@ -185,10 +218,16 @@ def main() -> None:
                 run = train_stale(algorithm, behind, weights, seed, arguments)
                 runs.setdefault(f"{name}, {behind} behind", {})[seed] = run
     summary = {name: summarised(found, arguments.threshold) for name, found in runs.items()}
-    content = {"recipe": recipe(arguments, summary), "summary": summary}
+    content = {"recipe": recipe(arguments), "summary": summary}
     print(f"\n{table(content)}")
-    private = {str(arguments.runs): "outputs/algorithms", str(arguments.weights): "WEIGHTS"}
+    private = {
+        str(arguments.runs): "outputs/algorithms",
+        str(arguments.weights): "WEIGHTS",
+        str(arguments.picture): arguments.picture.name,
+    }
     write_result(arguments.output, facts, content, private)
+    title = f"Training reward by versions behind: mean and range of {len(arguments.seeds)} seeds"
+    draw_lines_of_each(by_loss(summary), arguments.picture, title)
 
 
 if __name__ == "__main__":
