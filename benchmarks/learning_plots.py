@@ -58,8 +58,9 @@ def _panels(names: Iterable[str], title: str) -> tuple[Figure, list[Axes]]:
         axes.tick_params(labelsize=7.5)
         axes.set_xlabel("step", fontsize=8)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
-    for unused in cells[len(names) :]:
+    for k, unused in enumerate(cells[len(names) :], len(names)):
         unused.set_axis_off()
+        cells[k - COLUMNS].tick_params(labelbottom=True)  # the lowest of its column
     return figure, cells[: len(names)]
 
 
