@@ -29,11 +29,12 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
         raise UserError(f"{path} is not UTF-8 text ({error}); it must be JSONL, or be called .parquet.") from error
 
 
-def hub_rows(name: str, split: str, check: str) -> Iterator[tuple[Any, str]]:
-    """The same of a split of a Hub data set, or of one in a local directory; downloads are cached and resumed."""
+def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tuple[Any, str]]:
+    """The same of a split of a Hub data set, or of one in a local directory; downloads are cached and resumed. `subset`
+    is one of the configurations that the data set has, empty for its default."""
     datasets = _datasets()
     try:
-        rows = datasets.load_dataset(name, split=split)
+        rows = datasets.load_dataset(name, subset or None, split=split)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise UserError(
             f"cannot load the split `{split}` of {name}: {type(error).__name__}: {error}. Check {check}; a private "

@@ -7,7 +7,13 @@ import pytest
 
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
-from slimrl.trainer.sft.data import load_conversations
+from slimrl.trainer.sft import data
+
+NOTES: list[str] = []
+
+
+def load_conversations(config):
+    return tuple([found.messages for found in split] for split in data.load_conversations(config, NOTES.append))
 
 
 def conversation(number: int):
@@ -123,19 +129,39 @@ def test_data_sets_without_the_extra_name_it(tmp_path, monkeypatch):
         load_conversations(HubDataConfig(name="owner/name"))
 
 
-def test_failed_rollouts_are_passed_over(tmp_path):
+def test_rollouts_that_failed_or_were_cut_off_are_passed_over(tmp_path):
     path = tmp_path / "a.jsonl"
     broken = {"messages": [USER], "failure": "prompt_too_long"}
-    good = {"messages": conversation(2), "failure": ""}
-    path.write_text("".join(json.dumps(row) + "\n" for row in (broken, good)))
+    cut = {"messages": conversation(1), "failure": "", "metrics": {"truncated": 1.0}}
+    good = {"messages": conversation(2), "failure": "", "metrics": {"truncated": 0.0}}
+    path.write_text("".join(json.dumps(row) + "\n" for row in (broken, cut, good)))
+    NOTES.clear()
     assert load_conversations(FileDataConfig(path=str(path), val_path=str(path)))[0] == [conversation(2)]
+    assert NOTES[0] == f"{path}: passed over 2 rollouts that failed or were cut off"
     path.write_text(json.dumps(broken) + "\n")
-    with pytest.raises(UserError, match="no conversations, but for failed rollouts"):
+    with pytest.raises(UserError, match="no conversations, but for 1 rollouts that failed or were cut off"):
         load_conversations(FileDataConfig(path=str(path)))
 
 
-def test_empty_columns_of_calls_are_nothing(tmp_path):
-    row = {"messages": [{**message, "tool_calls": None} for message in conversation(1)]}
+def test_empty_columns_are_nothing(tmp_path):
+    empty = dict.fromkeys(("tool_calls", "tools", "excerpt", "name"))
+    row = {"messages": [{**message, **empty} for message in conversation(1)]}
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(row) + "\n")
-    assert len(load_conversations(FileDataConfig(path=str(path), val_path=str(path)))[0]) == 1
+    assert load_conversations(FileDataConfig(path=str(path), val_path=str(path)))[0] == [conversation(1)]
+
+
+def test_a_data_set_may_have_subsets(tmp_path):
+    import datasets
+
+    for number, subset in enumerate(("small", "large")):
+        rows = datasets.Dataset.from_list([{"messages": conversation(number)}])
+        rows.to_parquet(tmp_path / "hub" / subset / "train-00000-of-00001.parquet")
+    files = "".join(f"- config_name: {subset}\n  data_files: {subset}/*.parquet\n" for subset in ("small", "large"))
+    (tmp_path / "hub" / "README.md").write_text(f"---\nconfigs:\n{files}---\n")
+    name = str(tmp_path / "hub")
+    with pytest.raises(UserError, match=r"(?s)small.*large.*`data\.subset`"):
+        load_conversations(HubDataConfig(name=name))
+    for number, subset in enumerate(("small", "large")):
+        config = HubDataConfig(name=name, subset=subset, val_split="train")
+        assert load_conversations(config)[0] == [conversation(number)]

@@ -13,6 +13,7 @@ from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import CkptConfig, SFTConfig
 from slimrl.config.train import OptimConfig
 from slimrl.launch.demonstrations import load_demonstrations
+from slimrl.monitor.console import RunConsole
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.trainer.sft import train as sft
@@ -48,7 +49,7 @@ def make_config(output_dir, data=None, **changes) -> SFTConfig:
 def run(config: SFTConfig, resume: bool = False, stop_before: int | None = None):
     """The metrics of every step; `stop_before` kills the run there."""
     policy = tiny_policy()
-    conversations = load_demonstrations(config, policy.chat, lambda text: None)
+    conversations = load_demonstrations(config, policy.chat, RunConsole())
 
     def of_step(step):
         if step == stop_before:
@@ -133,7 +134,7 @@ def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path, source):
 
 def test_an_epoch_has_every_conversation_once_and_the_next_one_another_order(tmp_path):
     config = make_config(tmp_path, batch_size=3)
-    conversations = load_demonstrations(config, tiny_policy().chat, lambda text: None)
+    conversations = load_demonstrations(config, tiny_policy().chat, RunConsole())
     steps = [[sample.token_ids_T for sample in conversations.of_step(step)] for step in range(6)]
     first, second = ([ids for step in steps[begin : begin + 3] for ids in step] for begin in (0, 3))
     assert len(set(first)) == 9
@@ -143,7 +144,7 @@ def test_an_epoch_has_every_conversation_once_and_the_next_one_another_order(tmp
 
 def test_only_the_assistants_words_are_trained(tmp_path):
     tokenizer = tiny_tokenizer()
-    sample = load_demonstrations(make_config(tmp_path), tiny_policy().chat, print).of_step(0)[0]
+    sample = load_demonstrations(make_config(tmp_path), tiny_policy().chat, RunConsole()).of_step(0)[0]
     words = [token for token, mask in zip(sample.token_ids_T, sample.loss_mask_T, strict=True) if mask]
     text = tokenizer.decode(words)
     assert text.startswith("<reversed_text>")

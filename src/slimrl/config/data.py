@@ -21,7 +21,7 @@ class ExpertDataConfig(Config):
 class FileDataConfig(Config):
     """Conversations in a JSONL file, one object a line: `{"messages": [{"role": ..., "content": ...}, ...]}`. Or in a
     `.parquet` file with such rows, with the extra `[data]`. The rollouts that a run records are such rows too;
-    failed ones are passed over."""
+    those that failed or were cut off are passed over."""
 
     type: Literal["file"] = "file"
     """Conversations from disk."""
@@ -44,6 +44,10 @@ class HubDataConfig(Config):
 
     name: str = Field(min_length=1)
     """The data set, as `owner/name`, or a directory."""
+
+    subset: str = ""
+    """Which of a data set's subsets, where it has several (`datasets` calls them configurations); empty for its
+    default."""
 
     split: str = Field(default="train", min_length=1)
     """The split to train on."""

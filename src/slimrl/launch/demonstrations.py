@@ -1,23 +1,24 @@
 """Turns demonstrations, by a scripted expert or from a file, into samples for supervised training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.run import SFTConfig
 from slimrl.environments.base import Taskset, demonstration_of, load_taskset, tasks_of
 from slimrl.errors import UserError
 from slimrl.models.chat import ChatFormat
+from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
-from slimrl.trainer.sft.data import load_conversations
+from slimrl.trainer.sft.data import Conversation, load_conversations
 from slimrl.trainer.sft.train import Conversations
 from slimrl.types import Message, Sample, Task
 
 
-def load_demonstrations(config: SFTConfig, chat: ChatFormat, note: Callable[[str], None]) -> Conversations:
+def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
     """The samples of each step and of validation, as the config's `data` section says."""
     if isinstance(config.data, ExpertDataConfig):
         return from_experts(config, [load_taskset(config.data.env.id, config.data.env.args)], chat)
-    return _from_data(config, config.data, chat, note)
+    return _from_data(config, config.data, chat, console)
 
 
 def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat) -> Conversations:
@@ -47,20 +48,36 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
 
 
 def _from_data(
-    config: SFTConfig, data: FileDataConfig | HubDataConfig, chat: ChatFormat, note: Callable[[str], None]
+    config: SFTConfig, data: FileDataConfig | HubDataConfig, chat: ChatFormat, console: RunConsole
 ) -> Conversations:
-    splits = [[_sample(conversation, chat) for conversation in split] for split in load_conversations(data)]
-    train, validation = ([s for s in split if len(s.token_ids_T) <= config.seq_len] for split in splits)
-    if left_out := sum(map(len, splits)) - len(train) - len(validation):
-        note(f"left out {left_out} conversations that are longer than seq_len = {config.seq_len} tokens")
+    """What is too long is found before the first step. Tokens are not kept but made again for each step: a large
+    data set would not fit into memory as tokens of Python."""
+    splits = load_conversations(data, console.note)
+
+    def sample_of(conversation: Conversation) -> Sample:
+        try:
+            return _sample(conversation.messages, chat)
+        except UserError as error:
+            raise UserError(f"{conversation.where}: {error}") from error
+
+    def fits(conversation: Conversation) -> bool:
+        bar.advance()
+        return len(sample_of(conversation).token_ids_T) <= config.seq_len
+
+    total = sum(map(len, splits))
+    with console.progress("counting tokens of the conversations", total) as bar:
+        train, validation = ([*filter(fits, split)] for split in splits)
+    if left_out := total - len(train) - len(validation):
+        console.note(f"left out {left_out} conversations that are longer than seq_len = {config.seq_len} tokens")
     if not train or not validation:
         raise UserError(f"too few conversations fit `seq_len` = {config.seq_len} tokens; raise it.")
     shuffle = Shuffle(len(train), f"sft/{config.seed}")
 
     def of_step(step: int) -> list[Sample]:
-        return [train[shuffle.at(step * config.batch_size + n)] for n in range(config.batch_size)]
+        places = [shuffle.at(step * config.batch_size + n) for n in range(config.batch_size)]
+        return [sample_of(train[place]) for place in places]
 
-    return Conversations(of_step, validation[: config.val_num_examples])
+    return Conversations(of_step, [sample_of(chosen) for chosen in validation[: config.val_num_examples]])
 
 
 def _sample(conversation: list[Message], chat: ChatFormat) -> Sample:

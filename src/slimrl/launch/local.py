@@ -93,7 +93,7 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
     output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
     policy = open_policy(_settled(config.model, output_dir, config.resume), console)
     _note_doubts(config.model, "optim.lr", config.optim.lr, console)
-    conversations = load_demonstrations(config, policy.chat, console.note)
+    conversations = load_demonstrations(config, policy.chat, console)
     state = start(policy, config.optim, output_dir, config.resume)
     first = state.progress.step
     sinks = _sinks(resolved, output_dir, config.wandb, console, first)

@@ -1,36 +1,47 @@
 """Conversations from a JSONL or parquet file or a Hub data set: rows with `messages`, in training and validation.
 
 A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is such a row, so a run's own episodes can be trained on;
-one that failed is passed over. Whoever wants the good ones alone leaves the others out of the file.
+one that failed or was cut off is passed over. Whoever wants the good ones alone leaves the others out of the file.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
 from slimrl.rows import file_rows, hub_rows, shown
 from slimrl.types import Message
 
+KEYS = tuple(Message.__annotations__)
 ROLES = ("system", "user", "assistant", "tool")
 # What OpenAI's format keeps beside the text. Files of columns have the keys everywhere, mostly with nothing in them.
 CALLS = ("tool_calls", "function_call", "functions")
 
 
-def load_conversations(config: FileDataConfig | HubDataConfig) -> tuple[list[list[Message]], list[list[Message]]]:
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages that end with the assistant's, and where they stand: a file and a line."""
+
+    messages: list[Message]
+    where: str
+
+
+def load_conversations(
+    config: FileDataConfig | HubDataConfig, note: Callable[[str], None]
+) -> tuple[list[Conversation], list[Conversation]]:
     """(training, validation) conversations. Raises UserError naming the first bad row and where it stands."""
-    if isinstance(config, HubDataConfig):
-        name, conversations = f"{config.name} ({config.split})", _from_hub(config.name, config.split)
-        if config.val_split:
-            return conversations, _from_hub(config.name, config.val_split)
+    if isinstance(config, FileDataConfig):
+        part, apart = config.path, config.val_path
     else:
-        name, conversations = config.path, _from_file(Path(config.path))
-        if config.val_path:
-            return conversations, _from_file(Path(config.val_path))
-    held_out = [_fraction(conversation) < config.val_fraction for conversation in conversations]
+        part, apart = config.split, config.val_split
+    name, conversations = _loaded(config, part, note)
+    if apart:
+        return conversations, _loaded(config, apart, note)[1]
+    held_out = [_fraction(conversation.messages) < config.val_fraction for conversation in conversations]
     train = [c for c, out in zip(conversations, held_out, strict=True) if not out]
     validation = [c for c, out in zip(conversations, held_out, strict=True) if out]
     if not train or not validation:
@@ -41,28 +52,41 @@ def load_conversations(config: FileDataConfig | HubDataConfig) -> tuple[list[lis
     return train, validation
 
 
-def _from_file(path: Path) -> list[list[Message]]:
-    return _from_rows(file_rows(path, "`data.path` and `data.val_path`"), str(path))
+def _loaded(
+    config: FileDataConfig | HubDataConfig, part: str, note: Callable[[str], None]
+) -> tuple[str, list[Conversation]]:
+    """The name and the conversations of a file, or of a split of a data set."""
+    if isinstance(config, FileDataConfig):
+        return part, _from_rows(file_rows(Path(part), "`data.path` and `data.val_path`"), part, note)
+    check = "`data.name`, `data.subset`, `data.split` and `data.val_split`"
+    source = f"{config.name} ({part})"
+    return source, _from_rows(hub_rows(config.name, part, check, config.subset), source, note)
 
 
-def _from_hub(name: str, split: str) -> list[list[Message]]:
-    rows = hub_rows(name, split, "`data.name`, `data.split` and `data.val_split`")
-    return _from_rows(rows, f"{name} ({split})")
-
-
-def _from_rows(rows: Iterable[tuple[Any, str]], source: str) -> list[list[Message]]:
-    conversations = [_conversation(row, where) for row, where in rows if not _failed(row)]
+def _from_rows(rows: Iterable[tuple[Any, str]], source: str, note: Callable[[str], None]) -> list[Conversation]:
+    conversations, passed_over = list[Conversation](), 0
+    for row, where in rows:
+        if _broke_off(row):
+            passed_over += 1
+        else:
+            conversations.append(Conversation(_messages(row, where), where))
     if not conversations:
-        raise UserError(f"{source} has no conversations, but for failed rollouts if there are any.")
+        raise UserError(f"{source} has no conversations, but for {passed_over} rollouts that failed or were cut off.")
+    if passed_over:
+        note(f"{source}: passed over {passed_over} rollouts that failed or were cut off")
     return conversations
 
 
-def _failed(row: Any) -> bool:
-    """Whether it is a recorded rollout that broke off: its last turn was never answered, or there is none."""
-    return isinstance(row, dict) and bool(row.get("failure"))
+def _broke_off(row: Any) -> bool:
+    """Whether it is a recorded rollout that failed, or that `max_tokens` or `seq_len` cut: to learn from it would be to
+    learn to stop there."""
+    if not isinstance(row, dict):
+        return False
+    metrics = row.get("metrics")
+    return bool(row.get("failure")) or (isinstance(metrics, Mapping) and bool(metrics.get("truncated")))
 
 
-def _conversation(row: Any, where: str) -> list[Message]:
+def _messages(row: Any, where: str) -> list[Message]:
     try:
         messages = list(row["messages"])
         unread = [key for key in ("tools", *CALLS) if row.get(key)]
@@ -86,7 +110,8 @@ def _conversation(row: Any, where: str) -> list[Message]:
             f"{where}: a conversation to learn from begins with a system or user message and ends with an assistant "
             f"message; this one has the roles: {', '.join(roles) or 'none'}."
         )
-    return messages
+    # Files of columns have every key in every message: an empty one says nothing.
+    return [cast(Message, {key: m[key] for key in KEYS if m.get(key) is not None}) for m in messages]
 
 
 def _fraction(conversation: Sequence[Message]) -> float:
