@@ -14,7 +14,7 @@ from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, to
 from slimrl.types import Sample
 
 AGGREGATIONS = get_args(Aggregation)
-COMPARING = sorted(ADVANTAGES.keys() - {"reinforce", "gae"})
+COMPARING = sorted(ADVANTAGES.keys() - {"reinforce", "rae", "gae"})
 EACH = [*product(POLICIES, AGGREGATIONS)]
 LONG = 20_000
 

@@ -8,7 +8,7 @@ import re
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.data import FileDataConfig, HubDataConfig
-from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossConfig
+from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossChoices, LossConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
@@ -193,9 +193,8 @@ def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> No
         )
 
 
-def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> None:
-    """A number that no part of the loss uses, parts that do not go together, or a group too small for its baseline."""
-    choices = loss.choices(teacher)
+def check_numbers(loss: LossConfig, choices: LossChoices) -> None:
+    """A number that none of the chosen parts uses."""
     parts = (
         ("advantage", choices.advantage, ADVANTAGES),
         ("policy", choices.policy, POLICIES),
@@ -203,19 +202,31 @@ def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teac
     )
     used = {name for _, chosen, table in parts for name in table[chosen]}
     for name in loss.numbers_set().keys() - used:
-        for part, chosen, table in parts:
-            if acts_with := [owner for owner, numbers in table.items() if name in numbers]:
-                raise Contradiction(
-                    f'trainer.loss.{name} cannot act: the {part} of trainer.loss.type = "{loss.type}" is here '
-                    f'"{chosen}", and {name} is for {" or ".join(acts_with)}. Remove it, or choose another loss.',
-                    f"trainer.loss.{name}",
-                    "trainer.loss.type",
-                    f"trainer.loss.{part}",
-                )
-    if choices.has_critic and choices.credit != "episode":
+        owners = [(part, chosen, [key for key in table if name in table[key]]) for part, chosen, table in parts]
+        if found := [(part, chosen, keys) for part, chosen, keys in owners if keys]:
+            acts_with = ", or ".join(f"the {part} {' or '.join(keys)}" for part, _, keys in found)
+            here = " and ".join(f'the {part} is here "{chosen}"' for part, chosen, _ in found)
+            raise Contradiction(
+                f"trainer.loss.{name} cannot act: it is for {acts_with}, and with trainer.loss.type = "
+                f'"{loss.type}" {here}. Remove it, or choose another loss.',
+                f"trainer.loss.{name}",
+                "trainer.loss.type",
+                *(f"trainer.loss.{part}" for part, _, _ in found),
+            )
+
+
+def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> None:
+    """Numbers that cannot act, parts that do not go together, or a group too small for its baseline."""
+    choices = loss.choices(teacher)
+    check_numbers(loss, choices)
+    whole = {
+        "gae": "a value head credits every token by itself",
+        "rae": "the running mean is of what whole episodes earned",
+    }
+    if choices.advantage in whole and choices.credit != "episode":
         raise Contradiction(
-            f'trainer.loss.credit = "{choices.credit}" cannot act: with advantage "gae" a value head credits every '
-            "token by itself. Remove one of the two.",
+            f'trainer.loss.credit = "{choices.credit}" cannot act: with advantage "{choices.advantage}" '
+            f"{whole[choices.advantage]}. Remove one of the two.",
             "trainer.loss.credit",
             "trainer.loss.advantage",
         )
