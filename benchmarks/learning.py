@@ -9,7 +9,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,12 +114,22 @@ def outcome(run: Path, seed: int, threshold: float) -> dict[str, Any]:
         "steps_to_threshold": steps_to(curve, threshold),
         "tokens_sampled": int(sum(line["rollout/tokens_sampled"] for line in lines)),
         "tokens_trained": int(sum(line["loss/tokens"] for line in trained)),
-        "mismatch_kl": median((line["guard/mismatch_kl"] for line in trained), digits=5),
+        "mismatch_kl": median_kl(line["guard/mismatch_kl"] for line in trained),
+        "mismatch_kl_curve": [_rounded(line["guard/mismatch_kl"]) if "loss/tokens" in line else None for line in lines],
         "clipped": median((line["loss/clipped"] for line in trained), digits=4),
         "train_s": median(line["time/train_s"] for line in trained),
         "step_s": median(line["time/step_s"] for line in lines),
         "minutes": round(summary["duration_s"] / 60, 2),
     }
+
+
+def median_kl(values: Iterable[float]) -> float:
+    """To three digits, however small: in float32 it is about 1e-10."""
+    return _rounded(statistics.median(values))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 def steps_to(curve: Sequence[float], threshold: float) -> int | None:
@@ -138,8 +148,9 @@ def summarised(runs: Mapping[int, Path], threshold: float) -> dict[str, Any]:
         "steps_to_threshold": [found["steps_to_threshold"] for found in outcomes],
         **{
             key: median((found[key] for found in outcomes), digits=5)
-            for key in ("tokens_sampled", "tokens_trained", "mismatch_kl", "clipped", "train_s", "step_s", "minutes")
+            for key in ("tokens_sampled", "tokens_trained", "clipped", "train_s", "step_s", "minutes")
         },
+        "mismatch_kl": median_kl(found["mismatch_kl"] for found in outcomes),
         "runs": outcomes,
     }
 

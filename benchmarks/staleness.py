@@ -4,7 +4,8 @@
 
 As `algorithms.py`, with the same weights to begin from, rollouts, seeds and table. slimrl itself trains on what the
 present weights sampled; here, copies of past weights are put into the module while a batch is collected and the present
-ones are put back before the step (`Stale`). The first steps cannot be that far behind, and are as far as they can be.
+ones are put back before the step (`Stale`). The first steps cannot be that far behind, and are as far as they can be:
+step 3 of a run that is 8 behind is 3 behind.
 Runs that are 0 behind are those of `algorithms.py`, and are taken from its directory if they are there. In float32,
 losses that differ only in what they do with the ratio share them: it is 1 there. Writes
 `benchmarks/results/staleness.json` and draws `docs/algorithms/stale.png`.
@@ -28,6 +29,7 @@ from learning import (
     ROOT,
     Algorithm,
     common_arguments,
+    median_kl,
     recipe,
     run_settings,
     starting_weights,
@@ -164,12 +166,14 @@ def by_loss(summary: Summary) -> dict[str, Summary]:
 
 
 def table(content: Mapping[str, Any]) -> str:
-    """What each loss has learned by how far behind its data was, seed by seed; then the lines of `algorithms.py`."""
+    """What each loss has learned by how far behind its data was, seed by seed, and the mismatch KL of the steps that
+    were as far behind as the last column says; then the lines of `algorithms.py`."""
     losses = by_loss(content["summary"])
     behind = list(next(iter(losses.values())))
     head = ("sampled, after RL: mean (seeds)", *behind, f"mismatch KL, {behind[-1]}")
+    first = int(behind[-1].split()[0])
     rows = [
-        (name, *(_seeds(row) for row in rows.values()), f"{rows[behind[-1]]['mismatch_kl']:.2g}")
+        (name, *(_seeds(row) for row in rows.values()), f"{_mismatch(rows[behind[-1]], first):.2g}")
         for name, rows in sorted(losses.items(), key=lambda item: -item[1][behind[-1]]["sampled"]["mean"])
     ]
     picture = f"![Training reward by loss](../{PICTURE.relative_to(ROOT)})"
@@ -179,6 +183,12 @@ def table(content: Mapping[str, Any]) -> str:
 def _seeds(row: Mapping[str, Any]) -> str:
     seeds = ", ".join(f"{run['final_sampled']['mean']:.2f}" for run in row["runs"])
     return f"{row['sampled']['mean']:.3f} ({seeds})"
+
+
+def _mismatch(row: Mapping[str, Any], first: int) -> float:
+    """The median over the seeds of the median over the steps from `first` on."""
+    seeds = [[kl for kl in run["mismatch_kl_curve"][first:] if kl is not None] for run in row["runs"]]
+    return median_kl(median_kl(curve) for curve in seeds if curve)
 
 
 def refuse_what_stale_runs_lack(config: RLConfig) -> None:
@@ -221,7 +231,7 @@ def main() -> None:
     content = {"recipe": recipe(arguments), "summary": summary}
     print(f"\n{table(content)}")
     private = {
-        str(arguments.runs): "outputs/algorithms",
+        str(arguments.runs): "outputs/staleness",
         str(arguments.weights): "WEIGHTS",
         str(arguments.picture): arguments.picture.name,
     }

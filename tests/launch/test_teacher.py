@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from slimrl.cli import run
 from slimrl.config.load import load
@@ -167,9 +167,31 @@ def test_the_expected_signal_is_minus_the_kl_of_student_from_teacher(tiny_dir, e
     assert expected < -0.01
 
 
-@pytest.mark.parametrize("kind", ["policy", "model"])
-def test_a_run_distils_and_resumes_to_the_last_bit(tiny_dir, environment, tmp_path, kind):
-    teacher = ["--teacher.type", kind, *HINT, *PURE]
+@pytest.fixture(scope="module")
+def larger_dir(tiny_dir, tmp_path_factory):
+    """A wider and deeper model with the vocabulary of `tiny_dir`."""
+    directory = tmp_path_factory.mktemp("models") / "larger"
+    shape = AutoConfig.from_pretrained(tiny_dir, hidden_size=48, intermediate_size=96, num_hidden_layers=3)
+    torch.manual_seed(1)
+    AutoModelForCausalLM.from_config(shape).save_pretrained(directory)
+    AutoTokenizer.from_pretrained(tiny_dir).save_pretrained(directory)
+    return directory
+
+
+def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, environment, tmp_path):
+    teacher = ["--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE]
+    parts = parts_of(flags(tiny_dir, environment, tmp_path, *teacher), tmp_path)
+    lesson = make_lesson(parts, lambda: parts.policy.module)
+    for ours, theirs in zip(lesson.teacher.score(SAMPLES, 1.0), naive_scores(larger_dir, 1.0), strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["policy", "model", "larger model"])
+def test_a_run_distils_and_resumes_to_the_last_bit(tiny_dir, larger_dir, environment, tmp_path, kind):
+    if kind == "larger model":
+        teacher = ["--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE]
+    else:
+        teacher = ["--teacher.type", kind, *HINT, *PURE]
     assert run(["rl", *flags(tiny_dir, environment, tmp_path / "whole", *teacher)]) == 0
     lines = read_metrics(tmp_path / "whole" / "metrics.jsonl")[:4]
     assert all(metrics["distill/reverse_kl"] != 0 and metrics["rollout/num_trained"] == 8 for _, metrics in lines)
