@@ -10,12 +10,13 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from slimrl.environments.base import Turn
 from slimrl.environments.thoughts import without_thoughts
 from slimrl.errors import UserError
 from slimrl.games.wordle import GREEN, NUM_TRIES, Game, Try, fits, known_from
-from slimrl.games.wordle_solver import Solver
+from slimrl.games.wordle_solver import Solver, fixed_words
 from slimrl.games.wordle_words import is_held_out, word_list
 from slimrl.types import Message, Rollout, Split, Task
 
@@ -99,12 +100,22 @@ class Wordle:
         """A guess as a reply has it. Spelt out, with a space before each letter: its tokens are those of the marks."""
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
+    def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
+        """By `fixed`, who plays the same good words whatever the marks say."""
+        if name != "fixed":
+            raise UserError(f'wordle has no script `{name}`, only "fixed".')
+        return self._played(task, lambda tries: self._fixed[len(tries)])
+
     def worth(self, game: Game) -> float:
         """The reward so far: the formula above."""
         num = len(game.tries)
         best = max((one.closeness for one in game.marked), default=0.0)
         won = self.win + self.speed * (NUM_TRIES - num) / (NUM_TRIES - 1) if game.is_won else 0.0
         return won + self.closeness * best + (self.format * len(game.marked) / num if num else 0.0)
+
+    @cached_property
+    def _fixed(self) -> list[str]:
+        return fixed_words(self._answers, NUM_TRIES)
 
     def _played(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
         episode = self.environment(task)
@@ -141,21 +152,25 @@ class WordleEpisode:
         guess = GUESS.search(without_thoughts(reply))
         self._untagged += guess is None
         last = game.play(guess[1]) if guess else game.forfeit("there is no guess in <guess> tags.")
-        said = f"Error: {last.mistake}" if last.mistake else self._shown(last)
         return Turn(
             done=game.is_over,
-            messages=[{"role": "user", "content": f"{said}\n{self._next()}"}],
+            messages=[{"role": "user", "content": "\n".join([*self._shown(last), *self._hints(), self._next()])}],
             reward=self._rules.worth(game) - before,
             metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.tries)},
         )
 
-    def _shown(self, last: Try) -> str:
-        shown = f"word: {' '.join(last.word)}\nmark: {' '.join(last.marks)}"
+    def _shown(self, last: Try) -> list[str]:
+        if last.mistake:
+            return [f"Error: {last.mistake}"]
+        return [f"word: {' '.join(last.word)}", f"mark: {' '.join(last.marks)}"]
+
+    def _hints(self) -> list[str]:
+        """After a mistake too: it changes nothing about what is known."""
         if not self._rules.hints:
-            return shown
+            return []
         known = known_from(self.game.tries)
         lines = {"place": known.placed, "also": known.elsewhere, "none": known.absent}
-        return "\n".join([shown, *(f"{name}: {' '.join(letters) or '-'}" for name, letters in lines.items())])
+        return [f"{name}: {' '.join(letters) or '-'}" for name, letters in lines.items()]
 
     def _next(self) -> str:
         """What is to be done; when the game is over, for people alone."""

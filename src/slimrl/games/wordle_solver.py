@@ -1,6 +1,7 @@
-"""A scripted player of Wordle: always guesses a word that could be the answer, the one whose marks would tell most.
+"""Scripted players of Wordle. They know the list of all answers, as any player may, and nothing of the one sought.
 
-Knows the list of all answers, as any player may, and nothing of the one that is sought.
+The solver always guesses a word that could be the answer, the one whose marks would tell most. Who plays fixed words
+looks at no marks: what those earn, a policy can earn without reading.
 """
 
 import math
@@ -13,6 +14,7 @@ from slimrl.games.wordle import Try, fits, marks_of
 
 # Only so many of the words that could be the answer are weighed, those of the commonest letters: a move is to be quick.
 NUM_WEIGHED = 20
+NUM_FIXED = 100  # and so many from which fixed words are chosen
 
 
 class Solver:
@@ -46,9 +48,28 @@ def most_telling(candidates: Sequence[str]) -> str:
     """Of words that could be the answer, the one whose marks have the highest entropy, over all that could."""
     if len(candidates) <= 2:
         return candidates[0]
-    num_with = Counter(letter for word in candidates for letter in set(word))
-    weighed = sorted(candidates, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:NUM_WEIGHED]
-    return max(weighed, key=lambda word: _entropy(word, candidates))
+    return max(_of_common_letters(candidates, NUM_WEIGHED), key=lambda word: _entropy(word, candidates))
+
+
+def fixed_words(answers: Sequence[str], num: int) -> list[str]:
+    """Different words, each of which, beside those before it, raises the closeness of the best guess most on average
+    over all answers."""
+    closeness = {
+        word: [Try(word, marks_of(word, answer)).closeness for answer in answers]
+        for word in _of_common_letters(answers, NUM_FIXED)
+    }
+    words, best = list[str](), [0.0] * len(answers)
+    while len(words) < num:
+        left = (word for word in closeness if word not in words)
+        words.append(max(left, key=lambda word: sum(map(max, best, closeness[word]))))
+        best = [*map(max, best, closeness[words[-1]])]
+    return words
+
+
+def _of_common_letters(words: Sequence[str], num: int) -> list[str]:
+    """Those whose different letters are in most of the words, the first of them first."""
+    num_with = Counter(letter for word in words for letter in set(word))
+    return sorted(words, key=lambda word: -sum(num_with[letter] for letter in set(word)))[:num]
 
 
 def _entropy(word: str, candidates: Sequence[str]) -> float:
