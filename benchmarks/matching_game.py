@@ -3,16 +3,23 @@
 `uv run python benchmarks/matching_game.py`: trains the seeds one after the other, copies their curves to
 `benchmarks/results/matching_game/`, draws `docs/matching_game.png`, and writes there: `marks.md`, what the seeds earn
 beside the scripts of `baselines.json`, which play the same games; `questions/`, whether questions change in training
-and go with the reward; `rollouts.md`, the first ten held-out games of the first seed, the first and not the best.
+and go with the reward, and how many the warm-up's demonstrations ask; `rollouts.md`, the first ten held-out games of
+the first seed, the first and not the best.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harness import markdown_table
 from seeds import Recipe, parser, run_seeds
+from slimrl.config.load import load
+from slimrl.config.run import RLConfig
+from slimrl.config.write import FILE_NAME
+from slimrl.environments.base import demonstration_of, load_taskset
+from slimrl.launch.question_runs import asked_before
 from slimrl.launch.questions import analyze
 from slimrl.monitor.rollouts import read_rollouts
 
@@ -69,6 +76,19 @@ def marks(runs: Sequence[Path], baselines: Path) -> str:
     return markdown_table(head, rows) + "\n"
 
 
+def demonstrated(run: Path) -> dict[str, Any]:
+    """How often the demonstrations that a run's warm-up learned from ask before the first proposal: what training
+    begins near, and a mixture by design. How many do so often, and the mean."""
+    config = load(RLConfig, ["@", str(run / FILE_NAME)], {}).config
+    (env,) = config.orchestrator.env
+    taskset, num = load_taskset(env.id, env.args), config.warmup.max_steps * config.warmup.batch_size
+    games = [demonstration_of(taskset, task) for task in taskset.tasks("train")[:num]]
+    asked = [asked_before([m["content"] for m in game if m["role"] == "assistant"]) for game in games]
+    counts = Counter(number for number in asked if number is not None)
+    mean = sum(number * count for number, count in counts.items()) / counts.total()
+    return {"games": len(games), "mean": round(mean, 3), "with_so_many": {str(n): counts[n] for n in sorted(counts)}}
+
+
 def transcript(run: Path, num: int) -> str:
     """The first held-out games, sampled at temperature 1 after RL: what the policy wrote and, indented, read."""
     lines = [f"The first {num} held-out games of {run.name} after RL, at temperature 1."]
@@ -95,6 +115,9 @@ def main() -> None:
     runs = [*run_seeds(RECIPE, arguments).values()]
     (RECIPE.results / "marks.md").write_text(marks(runs, RECIPE.results / "baselines.json"))
     analyze(runs, RECIPE.results / "questions")
+    (RECIPE.results / "questions" / "demonstrations.json").write_text(
+        json.dumps(demonstrated(runs[0]), indent=1) + "\n"
+    )
     (RECIPE.results / "rollouts.md").write_text(transcript(runs[0], 10))
 
 

@@ -3,7 +3,7 @@
 # See docs/slime.md. Runs on one machine with GPUs, inside SLIME's container, where slimrl is installed too.
 #
 #   scripts/run_matching.sh
-#   DRY_RUN=1 scripts/run_matching.sh                 prints the command and checks nothing but this file
+#   DRY_RUN=1 scripts/run_matching.sh                 prints train.py's arguments, but for the model's own
 #   NUM_GPUS=4 NUM_ROLLOUT=100 scripts/run_matching.sh --use-wandb --wandb-project matching
 #
 # What follows on the command line is passed on to SLIME's train.py, and counts for more than what stands here.

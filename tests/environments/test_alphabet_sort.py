@@ -400,6 +400,17 @@ def test_the_random_player_has_the_right_names_and_marks_and_earns_little():
     assert 0.0 < fmean(map(reward, episodes)) < 0.4
 
 
+def test_who_sorts_nothing_writes_the_names_as_they_came():
+    shown = said(TASKSET.play_as("unsorted", LONG, 0))
+    turns = played(LONG, shown)
+    assert turns[-1].metrics["names"] == turns[-1].metrics["marks"] == 1.0
+    came = [name for turn in LONG.data["turns"] for name in turn["names"]]
+    assert [line.removesuffix(" (new)") for line in shown[-1].splitlines()[1:-1]] == came
+    assert turns[-1].metrics["exact"] < 1.0
+    with pytest.raises(UserError, match="no script `sorted`"):
+        TASKSET.play_as("sorted", LONG, 0)
+
+
 def rollout(turns, unfinished: float = 0.0) -> Rollout:
     metrics = {**turns[-1].metrics, "unfinished": unfinished}
     return Rollout(LONG.id, (1, 2), (False, True), (0.0, 0.0), (-1, 0), 0.5, (0.5,), (), metrics)

@@ -27,12 +27,14 @@ from slimrl.types import Message, Rollout
 PNG = b"\x89PNG"
 
 
-def game(num_questions: int, reward: float, task_id: str = "train/0", num_after: int = 0) -> Rollout:
+def game(
+    num_questions: int, reward: float, task_id: str = "train/0", num_after: int = 0, proposes: bool = True
+) -> Rollout:
     """A finished game of so many questions and a proposal, and more questions and another proposal if it was lost."""
     asked = [f"[message] What is your score for Ava and number{k}{'?' * (1 + k % 2)}" for k in range(num_questions)]
     again = [f"[message] And for Daniel and number{k}?" for k in range(num_after)]
     proposal = "[propose] Proposal:\nBLEU: Ava"
-    replies = [*asked, proposal, *again, *([proposal] if again else [])]
+    replies = [*asked, *([proposal] if proposes else []), *again, *([proposal] if again else [])]
     messages: list[Message] = [{"role": "user", "content": "Is this a question of the policy?"}]
     for reply in replies:
         messages.append({"role": "assistant", "content": reply})
@@ -115,6 +117,29 @@ def test_questions_that_come_of_losing_are_not_learning_to_ask(tmp_path: Path) -
     assert difference(run, "before").mean == 0.0 and verdict(difference(run, "before")) == "no clear change"
 
 
+def test_learning_to_propose_is_not_asking_less(tmp_path: Path) -> None:
+    """Who never proposes asks until the game is over."""
+
+    def games(step: int) -> list[Rollout]:
+        silent = [k >= step for k in range(8)]
+        return [
+            game(6 if never else 3, 0.0 if never else 0.9, f"train/{k}", 0, not never) for k, never in enumerate(silent)
+        ]
+
+    run = read_run(recorded(tmp_path, games))
+    assert difference(run, "before").mean == 0.0
+    assert difference(run, "proposed").low > 0 > difference(run, "distinct").high
+    assert correlations([run])[OVERALL].num == sum(min(step, 8) for step in range(1, 21))
+
+
+def test_a_run_without_a_proposal_has_too_little_to_say(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "run", lambda step: [game(1 + step % 3, 0.0, proposes=False)], num_steps=3)
+    analyze([run], tmp_path / "out")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["change_of_questions"]["verdict"] == "too little to say"
+    assert summary["runs"][0]["measures"]["proposed"]["end"]["mean"] == 0.0
+
+
 def test_tasks_that_differ_in_what_they_ask_for_are_not_compared_within_a_step(tmp_path: Path) -> None:
     """The harder task needs more questions and is worth less: that says nothing about asking."""
     rng = random.Random(3)
@@ -176,7 +201,7 @@ def test_one_step_is_too_little_to_say_anything_about_training(tmp_path: Path) -
 def test_an_episode_is_counted_by_what_the_policy_said(tmp_path: Path) -> None:
     run = read_run(recorded(tmp_path, lambda step: [game(3, 0.9)], num_steps=1))
     assert [values_of(run.episodes, measure) for measure in MEASURES] == [
-        [3], [3.0], [3.0], [3], [3], [3], [4], [0.9]
+        [3], [1.0], [3.0], [3.0], [3], [3], [3], [4], [0.9]
     ]  # fmt: skip
 
 

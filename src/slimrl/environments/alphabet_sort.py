@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
-from slimrl.environments.alphabet_lists import KEYS, Arrival, Score, asked, judged, true_list, written
+from slimrl.environments.alphabet_lists import KEYS, MARK, Arrival, Score, asked, judged, true_list, written
 from slimrl.environments.alphabet_names import FIRST_NAMES, LAST_NAMES, held_out
 from slimrl.environments.base import Turn
 from slimrl.errors import UserError, nearest
@@ -40,7 +40,7 @@ class AlphabetSort:
 
     `num_examples` lists of training, sorted by the expert, stand before every task as earlier turns of the
     conversation, for models that would not write the tags otherwise: those of most turns first, so that the last ones
-    look as every task begins, and each of `sort_by` in its turn. `demonstrate` and `play_at_random` leave them out.
+    look as every task begins, and each of `sort_by` in its turn. `demonstrate` and the other players leave them out.
     """
 
     min_turns: int = 1
@@ -102,6 +102,14 @@ class AlphabetSort:
         """Has all names, and the right ones marked, in any order."""
         rng = random.Random(f"{seed}/{task.id}")
         return [SYSTEM, *_turns(_arrivals(task.data), lambda lines: rng.sample(lines, len(lines)))]
+
+    def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
+        """By `unsorted`, who has all names and the right ones marked, in the order in which they arrived."""
+        if name != "unsorted":
+            raise UserError(f'alphabet-sort has no script `{name}`, only "unsorted".')
+        arrivals = _arrivals(task.data)
+        order = {name: place for place, name in enumerate(name for arrival in arrivals for name in arrival.names)}
+        return [SYSTEM, *_turns(arrivals, lambda lines: sorted(lines, key=lambda line: order[line.removesuffix(MARK)]))]
 
     def what_went_wrong(self, rollout: Rollout) -> str:
         """Nothing where the turns ran out, or the context: evaluation says so itself."""

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from slimrl.launch.question_runs import Run, values_of
+from slimrl.launch.question_runs import Run, values_of, with_proposal
 from slimrl.monitor.plots import BLUE, FEW, INK, ORANGE, Series, common_steps, smooth, style_axes
 from slimrl.monitor.stats import Estimate
 
@@ -35,7 +35,7 @@ def draw_training(runs: Sequence[Run]) -> Figure:
 def draw_scatter(runs: Sequence[Run], found: Mapping[str, Estimate]) -> Figure:
     """Every game by its questions before the first proposal and its reward, the mean reward for each number of these,
     and the correlations found."""
-    episodes = [episode for run in runs for episode in run.episodes]
+    episodes = [episode for run in runs for episode in with_proposal(run.episodes)]
     asked = np.array(values_of(episodes, ASKED))
     rewards = np.array(values_of(episodes, "reward"))
     shifts = np.random.default_rng(0).uniform(-JITTER, JITTER, len(asked))
@@ -55,10 +55,11 @@ def draw_scatter(runs: Sequence[Run], found: Mapping[str, Estimate]) -> Figure:
 
 
 def _by_step(run: Run, measure: str) -> Series:
-    steps = np.array([episode.step for episode in run.episodes])
-    values = np.array(values_of(run.episodes, measure))
-    each = np.unique(steps)
-    return each, np.array([values[steps == step].mean() for step in each])
+    values = {
+        step: values_of([episode for episode in run.episodes if episode.step == step], measure) for step in run.steps
+    }
+    known = {step: np.mean(found) for step, found in values.items() if found}
+    return np.array([*known]), np.array([*known.values()])
 
 
 def _draw_measure(axes: Axes, curves: Sequence[Series]) -> None:

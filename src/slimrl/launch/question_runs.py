@@ -30,16 +30,17 @@ class Episode:
     """One finished game of the policy.
 
     `before` are the different questions before its first proposal, which losing cannot cause: after a rejection a shy
-    partner wants to be asked again. `distinct` are all different ones, and `questions` all, that the environment
-    counted, in legal messages; `marks`, `words` and `score_seeking` what `games/matching/questions.py` finds in
-    everything that was meant as a message.
+    partner wants to be asked again. None where it never made one: then all questions would count, and a policy that
+    learns to propose would seem to ask less. `distinct` are all different ones, and `questions` all, that the
+    environment counted, in legal messages; `marks`, `words` and `score_seeking` what `games/matching/questions.py`
+    finds in everything that was meant as a message.
     """
 
     step: int
     task_id: str
     reward: float
     turns: float
-    before: float
+    before: float | None
     distinct: float
     questions: float
     marks: float
@@ -47,7 +48,7 @@ class Episode:
     score_seeking: float
 
 
-MEASURES = ("before", "distinct", "questions", "marks", "words", "score_seeking", "turns", "reward")
+MEASURES = ("before", "proposed", "distinct", "questions", "marks", "words", "score_seeking", "turns", "reward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +86,12 @@ class Run:
 
 
 def values_of(episodes: Sequence[Episode], measure: str) -> list[float]:
-    """One of `MEASURES` of each episode."""
+    """One of `MEASURES` of each episode; `before` of those that have it."""
     match measure:
         case "before":
-            return [episode.before for episode in episodes]
+            return [episode.before for episode in episodes if episode.before is not None]
+        case "proposed":
+            return [float(episode.before is not None) for episode in episodes]
         case "distinct":
             return [episode.distinct for episode in episodes]
         case "questions":
@@ -115,8 +118,20 @@ def grouped(episodes: Sequence[Episode]) -> list[list[Episode]]:
 
 
 def group_means(episodes: Sequence[Episode], measure: str) -> list[float]:
-    """The mean of a measure in each group."""
-    return [fmean(values_of(group, measure)) for group in grouped(episodes)]
+    """The mean of a measure in each group that has it."""
+    return [fmean(values) for group in grouped(episodes) if (values := values_of(group, measure))]
+
+
+def with_proposal(episodes: Sequence[Episode]) -> list[Episode]:
+    """Those that have `before`."""
+    return [episode for episode in episodes if episode.before is not None]
+
+
+def asked_before(replies: Sequence[str]) -> int | None:
+    """The different questions before the first proposal; None where there is none."""
+    replies = [without_thoughts(reply) for reply in replies]
+    first = next((place for place, reply in enumerate(replies) if PROPOSAL.match(reply)), None)
+    return None if first is None else count_questions(_said(replies[:first])).distinct
 
 
 def read_run(log_dir: Path) -> Run:
@@ -155,15 +170,14 @@ def _start(config: Path) -> str:
 
 
 def _episode(step: int, rollout: Rollout) -> Episode:
-    replies = [without_thoughts(message["content"]) for message in rollout.messages if message["role"] == "assistant"]
-    counts = count_questions(_said(replies))
-    first = next((place for place, reply in enumerate(replies) if PROPOSAL.match(reply)), len(replies))
+    replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
+    counts = count_questions(_said([without_thoughts(reply) for reply in replies]))
     return Episode(
         step=step,
         task_id=rollout.task_id,
         reward=rollout.reward,
         turns=len(replies),
-        before=count_questions(_said(replies[:first])).distinct,
+        before=asked_before(replies),
         distinct=rollout.metrics["distinct_questions"],
         questions=rollout.metrics["questions"],
         marks=counts.marks,

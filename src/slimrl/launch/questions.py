@@ -3,7 +3,8 @@ reward. Writes pictures, `summary.json` and `report.md`; reads only what runs ha
 `scripts/analyze_questions.py`.
 
 The verdict goes by the different questions before the first proposal: a lost game is long, and the partner wants to be
-asked after each rejection, so that in whole games losing makes questions. Its unit is a group, the games of one task in
+asked after each rejection, so that in whole games losing makes questions. Games without a proposal have none such, and
+are counted apart. Its unit is a group, the games of one task in
 one step, and for several runs a run.
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.launch.question_plots import draw_scatter, draw_training
-from slimrl.launch.question_runs import MEASURES, Run, group_means, grouped, read_run, values_of
+from slimrl.launch.question_runs import MEASURES, Episode, Run, group_means, grouped, read_run, values_of, with_proposal
 from slimrl.monitor.files import replace_file
 from slimrl.monitor.plots import save_figure
 from slimrl.monitor.stats import Z_95, Estimate, correlation, estimate_mean
@@ -26,6 +27,7 @@ from slimrl.monitor.stats import Z_95, Estimate, correlation, estimate_mean
 ASKED = "before"  # what the verdict is about
 LABELS = {
     "before": "different questions before the first proposal",
+    "proposed": "games with a proposal",
     "distinct": "different questions",
     "questions": "questions",
     "marks": "question marks",
@@ -35,6 +37,7 @@ LABELS = {
     "reward": "reward",
 }
 OVERALL, WITHIN = "over group means", "within groups"
+NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's, for 1 to 9 degrees of freedom
 
 
@@ -57,7 +60,9 @@ def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
     """Of the questions before the first proposal with the reward: of the means of groups; and within groups, where both
     are taken as what they differ by from the mean of theirs, since games differ in what they need and in what they are
     worth, and two things that grow in training go together for that alone."""
-    groups = [group for run in runs for group in grouped(run.episodes)]
+    groups = [group for run in runs for group in grouped(with_proposal(run.episodes))]
+    if not groups:
+        return dict.fromkeys((OVERALL, WITHIN), NOTHING)
     asked, rewards = ([values_of(group, measure) for group in groups] for measure in (ASKED, "reward"))
     inner = correlation(_centred(asked), _centred(rewards))
     return {
@@ -69,6 +74,8 @@ def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
 def difference(run: Run, measure: str) -> Estimate:
     """The mean of groups at the end less that at the beginning, of two independent samples, with a normal interval."""
     before, after = group_means(run.beginning, measure), group_means(run.end, measure)
+    if not before or not after:
+        return NOTHING
     mean, num = fmean(after) - fmean(before), len(before) + len(after)
     if len(run.steps) < 2 or min(len(before), len(after)) < 2:
         return Estimate(mean, math.nan, math.nan, num)
@@ -81,6 +88,8 @@ def joint_difference(runs: Sequence[Run], measure: str) -> Estimate:
     if len(runs) == 1:
         return difference(runs[0], measure)
     each = [difference(run, measure).mean for run in runs]
+    if any(map(math.isnan, each)):
+        return NOTHING
     half = T_95[min(len(each) - 1, len(T_95)) - 1] * math.sqrt(_variance(each) / len(each))
     return Estimate(fmean(each), fmean(each) - half, fmean(each) + half, len(each))
 
@@ -153,10 +162,15 @@ def _summary(runs: Sequence[Run], found: dict[str, Estimate]) -> dict[str, Any]:
 
 def _measured(run: Run, measure: str) -> dict[str, Any]:
     return {
-        "beginning": _plain(estimate_mean(group_means(run.beginning, measure))),
-        "end": _plain(estimate_mean(group_means(run.end, measure))),
+        "beginning": _plain(_mean(run.beginning, measure)),
+        "end": _plain(_mean(run.end, measure)),
         "difference": _plain(difference(run, measure)),
     }
+
+
+def _mean(games: Sequence[Episode], measure: str) -> Estimate:
+    means = group_means(games, measure)
+    return estimate_mean(means) if means else NOTHING
 
 
 def _plain(estimate: Estimate) -> dict[str, float | int | None]:
@@ -175,14 +189,14 @@ def _report(runs: Sequence[Run], found: dict[str, Estimate]) -> list[str]:
     lines += [
         "Beginning and end are the first and the last fifth of the steps. Means per game with 95% intervals, in which "
         "a group (the games of one task in one step) counts once. Questions of a whole game come of losing too: the "
-        "partner wants to be asked after each rejection.",
+        "partner wants to be asked after each rejection. Games without a proposal do not count in the first line.",
         "",
     ]
     for run in runs:
         lines += [f"## {run.name}: {verdict(difference(run, ASKED))}", "", f"{_left_out(run)} It was {run.start}.", ""]
         lines += ["| | beginning | end | difference |", "|---|---|---|---|"]
         for measure in MEASURES:
-            ends = (estimate_mean(group_means(games, measure)) for games in (run.beginning, run.end))
+            ends = (_mean(games, measure) for games in (run.beginning, run.end))
             cells = [_cell(one) for one in (*ends, difference(run, measure))]
             lines.append(f"| {LABELS[measure]} | {' | '.join(cells)} |")
         lines.append("")
@@ -207,5 +221,5 @@ def _left_out(run: Run) -> str:
 
 def _cell(estimate: Estimate) -> str:
     if math.isnan(estimate.mean):
-        return "none: one of the two does not vary"
+        return "none: too few games have it, or it does not vary"
     return f"{estimate.mean:.3f} ({estimate.interval})"
