@@ -4,8 +4,7 @@ reward. Writes pictures, `summary.json` and `report.md`; reads only what runs ha
 
 The verdict goes by the different questions before the first proposal: a lost game is long, and the partner wants to be
 asked after each rejection, so that in whole games losing makes questions. Games without a proposal have none such, and
-are counted apart. Its unit is a group, the games of one task in
-one step, and for several runs a run.
+are counted apart. Its unit is a group, the games of one task in one step, and for several runs a run.
 """
 
 import argparse
