@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from slimrl.inference import cache
 from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
+from slimrl.models import attention
 from slimrl.models.attention import ATTENTION
 from slimrl.types import SamplingParams
 from tests.tiny import FAMILIES, tiny_module
@@ -48,6 +50,59 @@ def run_all(engine: Engine, requests: list[tuple[list[int], SamplingParams]], st
         pending = pending[stagger or len(pending) :]
         engine.step()
     return sequences
+
+
+@pytest.mark.parametrize("num_slots", [6, 40])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_all_sequences_begin_with_is_read_once_and_nothing_else_changes(family, num_slots, monkeypatch):
+    """With few slots they are read in place, with idle ones in between as some end; with many they are gathered."""
+    shared = lengths_shared(monkeypatch)
+    rng = random.Random(0)
+    rules = [rng.randrange(3, 300) for _ in range(70)]
+    prompts = [rules + [rng.randrange(3, 300) for _ in range(rng.randrange(1, 20))] for _ in range(9)]
+    engine = Engine(module_of(family), frozenset([STOP]), num_slots=num_slots, capacity=128)
+    requests = [(p, SamplingParams(max_tokens=rng.randrange(1, 12), temperature=0.0)) for p in prompts]
+    for sequence, (prompt, params) in zip(run_all(engine, requests, stagger=5), requests, strict=True):
+        tokens, logprobs = naive_greedy(family, prompt, params.max_tokens)
+        assert sequence.sampled == tokens
+        assert sequence.logprobs == pytest.approx(logprobs, abs=1e-4)
+    assert shared and set(shared) <= set(range(70, 90))
+
+
+def test_sequences_begun_with_other_weights_share_nothing(monkeypatch):
+    shared = lengths_shared(monkeypatch)
+    rng = random.Random(0)
+    rules = [rng.randrange(3, 300) for _ in range(70)]
+    engine = Engine(module_of("llama"), frozenset(), num_slots=8, capacity=128)
+
+    def submit_some():
+        for last in range(3, 7):
+            engine.submit([*rules, last], SamplingParams(max_tokens=12, seed=last), lambda _: False)
+
+    submit_some()
+    while not shared:
+        engine.step()
+    engine.publish(1)
+    shared.clear()
+    submit_some()  # the same tokens, but the keys and values of these are those of the weights of now
+    for _ in range(4):
+        engine.step()
+    assert engine.load.running == 8 and not shared
+    while engine.busy:
+        engine.step()
+    assert shared  # the later ones, when they are alone
+
+
+def lengths_shared(monkeypatch):
+    """Fills with the lengths of what is read once for all sequences."""
+    shared = []
+
+    def counted(query, prefix, *rest):
+        shared.append(prefix[0].shape[2])
+        return attention.attention_after_prefix(query, prefix, *rest)
+
+    monkeypatch.setattr(cache, "attention_after_prefix", counted)
+    return shared
 
 
 @pytest.mark.parametrize("family", FAMILIES)

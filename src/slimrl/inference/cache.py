@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slimrl.models.attention import AttentionPlan, LayerInputs, grouped_attention, visible
+from slimrl.models.attention import AttentionPlan, LayerInputs, attention_after_prefix, grouped_attention, visible
 from slimrl.models.native import ops
+
+MIN_SHARING, MIN_SHARED = 4, 64  # sequences, and tokens that all of them begin with: below that it gains nothing
 
 
 class SlotCache:
@@ -142,7 +144,8 @@ class _PrefillPlan:
 
 
 class _DecodePlan:
-    """`CachePlan` for one new token a slot. Reads the cache in place unless few of its slots are in use."""
+    """`CachePlan` for one new token a slot. Reads the cache in place unless few of its slots are in use. What all
+    of the sequences begin with, instructions and examples, is read from one of the slots for all of them."""
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         slots, positions = [span.slot for span in spans], [span.start for span in spans]
@@ -151,12 +154,14 @@ class _DecodePlan:
         positions_B = torch.tensor(positions, device=device)
         self._places_B = self._slots_B * cache.capacity + positions_B
         self._num_keys = max(positions) + 1
+        self._num_shared = _num_shared([cache.tokens[slot] for slot in slots]) if device.type == "cpu" else 0
+        self._sharer = slice(slots[0], slots[0] + 1)
         num_rows = max(slots) + 1
         self._dense = list(slots) == list(range(num_rows))
         self._in_place = 4 * len(slots) >= num_rows
         if self._in_place:
-            # Idle slots in between are computed along and thrown away; position 0 keeps their softmax finite.
-            self._row_positions = torch.zeros(num_rows, dtype=torch.long, device=device)
+            # Idle slots in between are computed along and thrown away; one position keeps their softmax finite.
+            self._row_positions = torch.full((num_rows,), self._num_shared, device=device)
             self._row_positions[self._slots_B] = positions_B
         else:
             self._row_positions = positions_B
@@ -167,15 +172,21 @@ class _DecodePlan:
         keys.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.key))
         values.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.value))
         query = inputs.query[0].transpose(0, 1)[:, :, None]
-        num_rows = len(self._row_positions)
+        num_rows, H_kv = len(self._row_positions), inputs.key.shape[1]
+        begin = 0 if inputs.window else self._num_shared
         if self._in_place:
-            keys, values = keys[:num_rows, : self._num_keys], values[:num_rows, : self._num_keys]
+            own = [_heads(kv[:num_rows, begin : self._num_keys], H_kv) for kv in (keys, values)]
         else:
-            keys, values = (kv[:, : self._num_keys].index_select(0, self._slots_B) for kv in (keys, values))
+            behind = (kv[:, begin : self._num_keys] for kv in (keys, values))
+            own = [_heads(kv.index_select(0, self._slots_B), H_kv) for kv in behind]
         if self._in_place and not self._dense:
             query = query.new_zeros(num_rows, *query.shape[1:]).index_copy_(0, self._slots_B, query)
-        keys, values = (_heads(kv, inputs.key.shape[1]) for kv in (keys, values))
-        out = grouped_attention(query, keys, values, self._mask(inputs.window, query.dtype), inputs.scale)
+        mask = self._mask(inputs.window, query.dtype)[..., begin:]
+        if begin:
+            prefix = [_heads(kv[self._sharer, :begin], H_kv) for kv in (keys, values)]
+            out = attention_after_prefix(query, prefix, own, mask, inputs.scale)
+        else:
+            out = grouped_attention(query, own[0], own[1], mask, inputs.scale)
         if self._in_place and not self._dense:
             out = out.index_select(0, self._slots_B)
         return out[:, :, 0][None]
@@ -210,6 +221,15 @@ class RowsPlan:
             self._masks[inputs.window] = mask
         out = grouped_attention(query, key, value, self._masks[inputs.window], inputs.scale)
         return out[:, :, 0][None]
+
+
+def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
+    """How many tokens all begin with; 0 where that is not worth two passes instead of one. Slots with the same tokens
+    have the same keys and values: those of other weights are forgotten."""
+    if len(sequences) < MIN_SHARING:
+        return 0
+    num = min(shared_prefix(sequences[0], other) for other in sequences[1:])
+    return num if num >= MIN_SHARED else 0
 
 
 def _scores_mask(positions_S: Tensor, num_keys: int, window: int, dtype: torch.dtype) -> Tensor:

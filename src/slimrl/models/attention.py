@@ -6,6 +6,7 @@ keyword `attention_plan`: the trainer passes packed sequences (`trainer/packing.
 (`inference/cache.py`). So sampling and training run the same module. Without a plan it is plain causal attention.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,6 +66,28 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, s
         rows = query.reshape(S, H_kv, H // H_kv, D)
         return F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scale).reshape(S, H, 1, D)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=H != H_kv)
+
+
+def attention_after_prefix(
+    query: Tensor, prefix: Sequence[Tensor], own: Sequence[Tensor], mask: Tensor, scale: float
+) -> Tensor:
+    """`grouped_attention` of single queries, on a CPU, where all sequences begin with the same keys and values.
+
+    query (S, H, 1, D); `prefix` (1, H_kv, P, D) each, which every query sees and which are gone over once for all of
+    them, not once a sequence; `own` (S, H_kv, L, D) each, what the sequences have behind it, and `mask` (S, 1, 1, L)
+    for that. Returns (S, H, 1, D). The two parts are joined by their masses, as in Hydragen (2402.05099).
+    """
+    S, H, _, D = query.shape
+    H_kv = prefix[0].shape[1]
+    rows = query.reshape(S, H_kv, H // H_kv, D)
+    together = rows.transpose(0, 1).reshape(1, H_kv, -1, D)
+    # What `scaled_dot_product_attention` calls on a CPU; it keeps the logarithm of the masses to itself.
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    out, mass = attend(rows, *own, attn_mask=mask, scale=scale)
+    parts = attend(together, *prefix, scale=scale)
+    shared_out, shared_mass = (part.view(H_kv, S, -1, *part.shape[3:]).transpose(0, 1) for part in parts)
+    share = torch.sigmoid(shared_mass - mass)[..., None]
+    return torch.lerp(out.float(), shared_out.float(), share).to(out.dtype).reshape(S, H, 1, D)
 
 
 def plain_causal(inputs: LayerInputs) -> Tensor:
