@@ -52,9 +52,8 @@ def test_the_new_loss_is_a_choice_like_any_other(package: Path) -> None:
     assert 'policy = "masked"' in shown.stdout and "delta = 4.0" in shown.stdout
     refused = slimrl(package, "rl", "--dry-run", *recipe, "--trainer.loss.eps_low", "0.1")
     assert refused.returncode == 2
-    assert (
-        'trainer.loss.eps_low cannot act: the policy of trainer.loss.type = "aipo" is here "masked"' in refused.stderr
-    )
+    assert "trainer.loss.eps_low cannot act: it is for the policy clip or" in refused.stderr
+    assert 'with trainer.loss.type = "aipo" the policy is here "masked"' in refused.stderr
 
 
 def test_the_new_loss_makes_a_training_step(package: Path, tiny_dir: Path, tmp_path: Path) -> None:
