@@ -152,13 +152,9 @@ def test_a_game_that_does_not_fit_is_truncated_and_earns_nothing(tiny_dir: Path)
     assert result.loss_mask[-1] == 1  # nobody reads on behind the policy's last token
 
 
-def test_a_prompt_that_fills_the_context_fails_with_a_token_that_is_not_trained(tiny_dir: Path) -> None:
-    result, said = played(tiny_dir, lambda text, turn: "", sample_of(), rollout_max_context_len=50)
-    check_trainable(result)
-    assert said == []
-    assert result.status == STATUS.FAILED and result.remove_sample
-    assert result.loss_mask == [0]
-    assert "prompt_too_long" in result.metadata["failure"]
+def test_a_context_that_the_opening_fills_stops_the_run(tiny_dir: Path) -> None:
+    with pytest.raises(UserError, match=r"opening .* tokens, and --rollout-max-context-len is 50: no reply fits"):
+        played(tiny_dir, lambda text, turn: "", sample_of(), rollout_max_context_len=50)
 
 
 def test_an_aborted_game_begins_anew(tiny_dir: Path) -> None:

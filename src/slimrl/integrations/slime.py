@@ -64,7 +64,7 @@ async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any]
     """Plays one game, and fills the sample. What SLIME calls for every sample.
 
     Raises UserError, which ends SLIME's run, for what would fail for every sample: a missing setting, a row that is no
-    game, a router that is not there, a partner's budget that is used up.
+    game, a context that the opening fills, a router that is not there, a partner's budget that is used up.
     """
     settings = Settings.of(args)
     if settings is None:
@@ -149,10 +149,9 @@ class MatchingRollouts:
         task = task_of(sample)
         self._check(sampling_params)
         try:
-            environment, opening = await self._begun(task)
+            environment, opening, num_prompt = await self._begun(task)
         except RolloutError as error:
             return not_played(sample, f"{error.reason}: {error.detail}", evaluation, self.chat.end_of_turn)
-        num_prompt = len(self.chat.opening(opening))
         limits = self._limits(num_prompt, sampling_params)
         attempt = Attempt(_Begun(environment, opening), task, SamplingParams(self.max_turn_tokens or limits.seq_len))
         async with self.sampler.client(sampling_params, self.chat.end_of_turn, sample.session_id or "") as client:
@@ -180,14 +179,23 @@ class MatchingRollouts:
             ends.append(self.max_context_len)
         return EpisodeLimits(NEVER, min(ends), self.timeout_s)
 
-    async def _begun(self, task: Task) -> tuple[Environment, list[Message]]:
-        """How long the opening is decides how long the rest may be, so it is asked for first."""
+    async def _begun(self, task: Task) -> tuple[Environment, list[Message], int]:
+        """A game, its opening, and the opening's length in tokens: that decides how long the rest may be, so it is
+        asked for first."""
         try:
             environment = self.taskset.environment(task)
         except ValueError as error:
             raise UserError(f"slime: the {GAME} of sample {task.id} is no game: {error}.") from error
         try:
-            return environment, await bounded(opened(environment), "environment", self.timeout_s)
+            opening = await bounded(opened(environment), "environment", self.timeout_s)
+            num_prompt = len(self.chat.opening(opening))
+            if 0 < self.max_context_len <= num_prompt:
+                raise UserError(
+                    f"slime: the opening of the game of sample {task.id} has {num_prompt} tokens, and "
+                    f"--rollout-max-context-len is {self.max_context_len}: no reply fits. Raise it, or generate "
+                    "smaller games."
+                )
+            return environment, opening, num_prompt
         except BaseException:
             await _Begun(environment, []).close()
             raise
