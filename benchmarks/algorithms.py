@@ -9,9 +9,8 @@ the same settings in `--runs` are not repeated. Writes `benchmarks/results/algor
 
 from pathlib import Path
 
-from harness import RESULTS, machine_facts, write_result
-from learning import ROOT, Algorithm, common_arguments, recipe, starting_weights, summarised, table, train
-from learning_plots import draw_each_on_all
+from harness import RESULTS
+from learning import ROOT, Algorithm, common_arguments, compare, starting_weights
 from slimrl.config.loss import PRESETS
 
 PICTURE = ROOT / "docs" / "algorithms" / "curves.png"
@@ -20,6 +19,8 @@ ALGORITHMS = (
     # Its clip is far narrower than the rounding between sampler and trainer in bfloat16.
     Algorithm("gspo, float32", {"trainer.loss.type": "gspo", "model.dtype": "float32"}),
     Algorithm("ppo with gae", {"trainer.loss.type": "ppo", "trainer.loss.advantage": "gae"}),
+    Algorithm("grpo with kl_beta", {"trainer.loss.type": "grpo", "trainer.loss.kl_beta": 0.04}),  # GRPO's paper
+    Algorithm("grpo with rae", {"trainer.loss.type": "grpo", "trainer.loss.advantage": "rae"}),
 )
 
 
@@ -29,24 +30,8 @@ def main() -> None:
     parser.add_argument("--algorithms", nargs="+", choices=names, default=names, metavar="NAME")
     parser.add_argument("--picture", type=Path, default=PICTURE)
     arguments = parser.parse_args()
-    facts = machine_facts()
-    weights = starting_weights(arguments)
-    runs: dict[str, dict[int, Path]] = {}
-    for seed in arguments.seeds:  # so that an interrupted comparison has all algorithms on the first seeds
-        for algorithm in ALGORITHMS:
-            if algorithm.name in arguments.algorithms:
-                runs.setdefault(algorithm.name, {})[seed] = train(algorithm, weights, seed, arguments)
-    summary = {name: summarised(found, arguments.threshold) for name, found in runs.items()}
-    content = {"recipe": recipe(arguments), "summary": summary}
-    print(f"\n{table(content)}")
-    private = {
-        str(arguments.runs): "outputs/algorithms",
-        str(arguments.weights): "WEIGHTS",
-        str(arguments.picture): arguments.picture.name,
-    }
-    write_result(arguments.output, facts, content, private)
-    title = f"Training reward on reverse_text: mean and range of {len(arguments.seeds)} seeds, grey: the others"
-    draw_each_on_all(summary, arguments.picture, title)
+    chosen = [algorithm for algorithm in ALGORITHMS if algorithm.name in arguments.algorithms]
+    compare(chosen, starting_weights(arguments), arguments, "Training reward on reverse_text")
 
 
 if __name__ == "__main__":

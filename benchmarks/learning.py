@@ -1,8 +1,8 @@
 """What the comparisons of algorithms share: one task, one starting point, equal sampling, and what came of each run.
 
-Every run is reinforcement learning on reverse_text from the same weights, made once by a short supervised warm-up. Each
-step samples the same number of rollouts: groups without a signal are not replaced (`orchestrator.resample_factor = 1`),
-so an algorithm that can use fewer of them learns from fewer. Learning rate and schedule are the same for all.
+Every run is reinforcement learning on one recipe, reverse_text but for `credit.py`, from the same weights. Each step
+samples the same number of rollouts: groups without a signal are not replaced (`orchestrator.resample_factor = 1`), so
+an algorithm that can use fewer of them learns from fewer. Learning rate and schedule are the same for all.
 """
 
 import argparse
@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import markdown_table, median
+from harness import machine_facts, markdown_table, median, write_result
+from learning_plots import draw_each_on_all
 from lora import flags, warm_up
 from runs import ROOT, SUMMARY, Job, drop_weights, finish
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from slimrl.monitor.stats import estimate_mean
 
-RECIPE = str(ROOT / "examples" / "reverse_text" / "rl.toml")
+REVERSE_TEXT = ROOT / "examples" / "reverse_text" / "rl.toml"
 MODES = ("greedy", "sampled")
 WINDOW = 5  # training steps whose mean reward has to reach the threshold
 STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}  # two-sided 95%
@@ -52,8 +53,9 @@ class Algorithm:
 
 
 def common_arguments(description: str, output: Path) -> argparse.ArgumentParser:
-    """The options of both comparisons."""
+    """The options of every comparison; one on another recipe sets the default of `recipe`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.set_defaults(recipe=REVERSE_TEXT)
     parser.add_argument("--model", default="smollm2-135m", help="model, as slimrl's model.name")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
     parser.add_argument("--weights", type=Path, help="where all runs begin; made by a warm-up if it is not given")
@@ -69,17 +71,17 @@ def common_arguments(description: str, output: Path) -> argparse.ArgumentParser:
 
 
 def starting_weights(arguments: argparse.Namespace) -> Path:
-    """The weights that every run begins from."""
+    """The weights that every run on reverse_text begins from, made once by a short supervised warm-up."""
     weights: Path = arguments.weights or warm_up(arguments)
     return weights
 
 
-def run_settings(algorithm: Algorithm, weights: Path, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What a run sets beyond the recipe."""
+def run_settings(algorithm: Algorithm, model: Path | str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a run sets beyond the recipe. `model` is where it begins."""
     return {
         "seed": seed,
         "max_steps": arguments.steps,
-        "model.name": weights,
+        "model.name": model,
         "model.dtype": arguments.dtype,
         "warmup.max_steps": 0,
         "orchestrator.resample_factor": 1,
@@ -91,13 +93,34 @@ def run_settings(algorithm: Algorithm, weights: Path, seed: int, arguments: argp
     }
 
 
-def train(algorithm: Algorithm, weights: Path, seed: int, arguments: argparse.Namespace) -> Path:
+def train(algorithm: Algorithm, model: Path | str, seed: int, arguments: argparse.Namespace) -> Path:
     """One run of the `rl` command, to its end."""
     run: Path = arguments.runs / f"{algorithm.slug}_seed_{seed}"
-    settings = {"output_dir": run} | run_settings(algorithm, weights, seed, arguments)
-    finish(Job("rl", ["@", RECIPE, *flags(settings), *arguments.more], run))
+    settings = {"output_dir": run} | run_settings(algorithm, model, seed, arguments)
+    finish(Job("rl", ["@", str(arguments.recipe), *flags(settings), *arguments.more], run))
     drop_weights(run)
     return run
+
+
+def compare(algorithms: Sequence[Algorithm], model: Path | str, arguments: argparse.Namespace, title: str) -> None:
+    """Trains all of them on every seed, prints their table, writes it to `arguments.output` and their curves to
+    `arguments.picture`."""
+    facts = machine_facts()
+    runs: dict[str, dict[int, Path]] = {}
+    for seed in arguments.seeds:  # so that an interrupted comparison has all algorithms on the first seeds
+        for algorithm in algorithms:
+            runs.setdefault(algorithm.name, {})[seed] = train(algorithm, model, seed, arguments)
+    summary = {name: summarised(found, arguments.threshold) for name, found in runs.items()}
+    content = {"recipe": recipe(arguments), "summary": summary}
+    print(f"\n{table(content)}")
+    private = {
+        str(arguments.runs): f"outputs/{arguments.output.stem}",
+        str(arguments.weights): "WEIGHTS",
+        str(arguments.picture): arguments.picture.name,
+    }
+    write_result(arguments.output, facts, content, private)
+    title = f"{title}: mean and range of {len(arguments.seeds)} seeds, grey: the others"
+    draw_each_on_all(summary, arguments.picture, title)
 
 
 def outcome(run: Path, seed: int, threshold: float) -> dict[str, Any]:
@@ -235,7 +258,7 @@ def _steps(found: Sequence[int | None]) -> str:
 def recipe(arguments: argparse.Namespace) -> dict[str, Any]:
     """What all runs have in common."""
     return {
-        "file": str(Path(RECIPE).relative_to(ROOT)),
+        "file": str(arguments.recipe.relative_to(ROOT)),
         **{key: vars(arguments)[key] for key in ("model", "dtype", "seeds", "steps", "lr", "examples", "threshold")},
         "more": arguments.more,
     }

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 import learning
 from harness import RESULTS, machine_facts, markdown_table, write_result
 from learning import (
-    RECIPE,
     ROOT,
     Algorithm,
     common_arguments,
@@ -150,7 +149,7 @@ def train_stale(algorithm: Algorithm, behind: int, weights: Path, seed: int, arg
         return train(algorithm, weights, seed, arguments)
     run: Path = arguments.runs / f"{algorithm.slug}_behind_{behind}_seed_{seed}"
     settings = {"output_dir": run} | run_settings(algorithm, weights, seed, arguments)
-    argv = ["@", RECIPE, *flags(settings), *arguments.more]
+    argv = ["@", str(arguments.recipe), *flags(settings), *arguments.more]
     finish(Job("rl", argv, run, program=[sys.executable, __file__, "--one", str(behind)]))
     drop_weights(run)
     return run
@@ -217,7 +216,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=PICTURE)
     arguments = parser.parse_args()
     for algorithm in LOSSES:
-        argv = ["@", RECIPE, *flags(dict(algorithm.settings)), *arguments.more]
+        argv = ["@", str(arguments.recipe), *flags(dict(algorithm.settings)), *arguments.more]
         refuse_what_stale_runs_lack(load(RLConfig, argv, {}).config)
     facts = machine_facts()
     weights = starting_weights(arguments)

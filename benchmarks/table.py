@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import algorithms
 import deals
 import decode
+import learning
 import lora
 import losses_vs_trl
 import multi_turn
@@ -43,7 +43,8 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "server.json": server.table,
     "sandbox.json": sandbox.table,
     "losses_vs_trl.json": losses_vs_trl.table,
-    "algorithms.json": algorithms.table,
+    "algorithms.json": learning.table,
+    "credit.json": learning.table,
     "staleness.json": staleness.table,
     "lora.json": lambda content: lora.table(content["summary"]),
     "wordle_solver.json": wordle_solver.table,
