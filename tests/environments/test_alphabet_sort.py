@@ -269,6 +269,23 @@ def test_what_is_read_names_the_new_ones_and_never_the_list_so_far():
         assert text.split("\n")[1:] == list(turn["names"])
 
 
+def test_later_requests_begin_with_the_list_so_far_if_that_is_wanted():
+    taskset = AlphabetSort(**SMALL, restate=True, num_examples=1)
+    asked, plain = (
+        [message["content"] for message in some.demonstrate(LONG) if message["role"] == "user"]
+        for some in (taskset, TASKSET)
+    )
+    answers = [answer.replace(MARK, "").split("\n")[1:-1] for answer in said(TASKSET.demonstrate(LONG))]
+    assert asked[0] == plain[0]
+    expected = [
+        "\n".join(["The list so far:", *before, text]) for before, text in zip(answers, plain[1:], strict=False)
+    ]
+    assert asked[1:] == expected
+    assert [turn.messages[0]["content"] for turn in played(LONG, ["?"] * 3, taskset)[:-1]] == asked[1:]
+    opening = asyncio.run(taskset.environment(LONG).start())
+    assert sum("The list so far:" in message["content"] for message in opening) == 2  # in the one example, of 3 turns
+
+
 def test_examples_stand_before_the_task_and_nowhere_else():
     shown = AlphabetSort(**SMALL, num_examples=3, max_turns=2)
     openings = [asyncio.run(shown.environment(task).start()) for task in shown.tasks("test")[:20]]

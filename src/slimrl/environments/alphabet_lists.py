@@ -36,10 +36,13 @@ class Score:
     marks: bool
 
 
-def asked(arrival: Arrival, is_first: bool) -> str:
-    """What the policy reads."""
-    task = "Sort these names" if is_first else "Add these names to the list, and sort the whole list"
-    return "\n".join([f"{task} by {arrival.by.upper()} name, in {OPEN} tags:", *arrival.names])
+def asked(arrivals: Sequence[Arrival], restate: bool) -> str:
+    """What the policy reads when the last of these has arrived; with `restate`, after the list so far, sorted."""
+    *before, latest = arrivals
+    names = [line.removesuffix(MARK) for line in true_list(before)] if before and restate else []
+    so_far = ["The list so far:", *names] if names else []
+    task = "Add these names to the list, and sort the whole list" if before else "Sort these names"
+    return "\n".join([*so_far, f"{task} by {latest.by.upper()} name, in {OPEN} tags:", *latest.names])
 
 
 def true_list(arrivals: Sequence[Arrival]) -> list[str]:

@@ -2,13 +2,13 @@
 
 Each turn brings names and asks for the whole list so far, by first or by last name, with the new ones marked. A turn
 earns the similarity of its answer to the true list, raised to a power, and an episode the mean of its turns. What the
-policy reads is settled beforehand: no reply changes it, and none is told right or wrong. The rules are in
-`environments/alphabet_lists.py`.
+policy reads is settled beforehand: no reply changes it. The rules are in `environments/alphabet_lists.py`.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from typing import Any
 
@@ -38,6 +38,9 @@ class AlphabetSort:
     names of an episode share a first or a last name, so there are no ties. `power` makes small mistakes cost more. No
     first and no last name of a test is in any list of training.
 
+    With `restate`, each later turn begins with the list so far, sorted as it should have been, for models that cannot
+    recall it from earlier turns.
+
     `num_examples` lists of training, sorted by the expert, stand before every task as earlier turns of the
     conversation, for models that would not write the tags otherwise: those of most turns first, so that the last ones
     look as every task begins, and each of `sort_by` in its turn. `demonstrate` and the other players leave them out.
@@ -50,6 +53,7 @@ class AlphabetSort:
     sort_by: Sequence[str] = tuple(KEYS)
     key_by_turn: bool = False
     power: float = 4.0
+    restate: bool = False
     num_examples: int = 0
     num_train: int = 2000
     num_test: int = 200
@@ -93,23 +97,24 @@ class AlphabetSort:
         return [Task(f"{split}/{place}", _data(arrivals)) for place, arrivals in enumerate(lists)]
 
     def environment(self, task: Task) -> "AlphabetSortEpisode":
-        return AlphabetSortEpisode(_arrivals(task.data), self.power, self._examples)
+        arrivals = _arrivals(task.data)
+        return AlphabetSortEpisode(arrivals, self._requests(arrivals), self.power, self._examples)
 
     def demonstrate(self, task: Task) -> list[Message]:
-        return [SYSTEM, *_turns(_arrivals(task.data), lambda lines: lines)]
+        return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: lines)]
 
     def play_at_random(self, task: Task, seed: int) -> list[Message]:
         """Has all names, and the right ones marked, in any order."""
         rng = random.Random(f"{seed}/{task.id}")
-        return [SYSTEM, *_turns(_arrivals(task.data), lambda lines: rng.sample(lines, len(lines)))]
+        return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: rng.sample(lines, len(lines)))]
 
     def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
         """By `unsorted`, who has all names and the right ones marked, in the order in which they arrived."""
         if name != "unsorted":
             raise UserError(f'alphabet-sort has no script `{name}`, only "unsorted".')
         arrivals = _arrivals(task.data)
-        order = {name: place for place, name in enumerate(name for arrival in arrivals for name in arrival.names)}
-        return [SYSTEM, *_turns(arrivals, lambda lines: sorted(lines, key=lambda line: order[line.removesuffix(MARK)]))]
+        order = [name for arrival in arrivals for name in arrival.names]
+        return [SYSTEM, *self._turns(arrivals, partial(sorted, key=lambda line: order.index(line.removesuffix(MARK))))]
 
     def what_went_wrong(self, rollout: Rollout) -> str:
         """Nothing where the turns ran out, or the context: evaluation says so itself."""
@@ -128,8 +133,20 @@ class AlphabetSort:
         for place in range(self.num_examples):
             num_turns = self.max_turns - place * lengths // self.num_examples
             drawn = self._draw(rng, _names("train"), self._keys(lambda: next(keys), num_turns))
-            messages += _turns(drawn, lambda lines: lines)
+            messages += self._turns(drawn, lambda lines: lines)
         return messages
+
+    def _turns(self, arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
+        """Of a policy that makes its answers of the true lists."""
+        messages = list[Message]()
+        for turn, request in enumerate(self._requests(arrivals), start=1):
+            messages += [request, {"role": "assistant", "content": written(answer(true_list(arrivals[:turn])))}]
+        return messages
+
+    def _requests(self, arrivals: Sequence[Arrival]) -> list[Message]:
+        """What the policy reads in each turn."""
+        turns = range(1, len(arrivals) + 1)
+        return [{"role": "user", "content": asked(arrivals[:turn], self.restate)} for turn in turns]
 
     def _keys(self, choose: Callable[[], str], num_turns: int) -> list[str]:
         """What each turn is sorted by."""
@@ -149,22 +166,25 @@ class AlphabetSort:
 class AlphabetSortEpisode:
     """One list, until the last names have arrived and been sorted."""
 
-    def __init__(self, arrivals: Sequence[Arrival], power: float, examples: Sequence[Message]) -> None:
+    def __init__(
+        self, arrivals: Sequence[Arrival], requests: Sequence[Message], power: float, examples: Sequence[Message]
+    ) -> None:
         self._arrivals = arrivals
+        self._requests = requests
         self._power = power
         self._examples = examples
         self._scores: list[Score] = []
 
     async def start(self) -> list[Message]:
-        return [SYSTEM, *self._examples, request(self._arrivals, 0)]
+        return [SYSTEM, *self._examples, self._requests[0]]
 
     async def step(self, reply: str) -> Turn:
         self._scores.append(judged(reply, true_list(self._arrivals[: len(self._scores) + 1])))
-        place = len(self._scores)
+        num_played = len(self._scores)
         # Its share of the mean over all turns: those that are never played earn nothing.
         reward = self._scores[-1].similarity ** self._power / len(self._arrivals)
-        done = place == len(self._arrivals)
-        return Turn(done, () if done else [request(self._arrivals, place)], reward, self._metrics())
+        following = self._requests[num_played : num_played + 1]
+        return Turn(not following, following, reward, self._metrics())
 
     def _metrics(self) -> dict[str, float]:
         """Means over the turns so far; `similarity` is not raised to the power."""
@@ -176,19 +196,6 @@ class AlphabetSortEpisode:
             "marks": [score.marks for score in self._scores],
         }
         return {name: sum(values) / len(values) for name, values in columns.items()}
-
-
-def request(arrivals: Sequence[Arrival], place: int) -> Message:
-    return {"role": "user", "content": asked(arrivals[place], is_first=place == 0)}
-
-
-def _turns(arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
-    """Of a policy that makes its answers of the true lists."""
-    messages = list[Message]()
-    for place in range(len(arrivals)):
-        said = written(answer(true_list(arrivals[: place + 1])))
-        messages += [request(arrivals, place), {"role": "assistant", "content": said}]
-    return messages
 
 
 def _names(split: Split) -> tuple[list[str], list[str]]:
