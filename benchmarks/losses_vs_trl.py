@@ -58,7 +58,11 @@ CASES = (
         batch="close",
     ),
 )
-ADVANTAGES = {"grpo": "group", "dr_grpo": "none"}  # our estimator -> TRL's `scale_rewards`
+ADVANTAGES = {  # our estimator -> TRL's trainer and setting
+    "grpo": {"trainer": "GRPOTrainer", "scale_rewards": "group"},
+    "dr_grpo": {"trainer": "GRPOTrainer", "scale_rewards": "none"},
+    "rloo": {"trainer": "RLOOTrainer", "normalize_advantages": False},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +137,7 @@ def ask_trl(python: str) -> dict[str, Any]:
             {"name": case.name, "trl": TRL_LOSS | case.trl, "max_tokens": MAX_TOKENS, "batch": case.batch}
             for case in CASES
         ],
-        "advantages": [
-            {"name": name, "trl": {"scale_rewards": scale}, "rewards": rewards} for name, scale in ADVANTAGES.items()
-        ],
+        "advantages": [{"name": name, "trl": settings, "rewards": rewards} for name, settings in ADVANTAGES.items()],
     }
     with tempfile.TemporaryDirectory() as directory:
         cases = Path(directory) / "cases.json"
@@ -159,10 +161,10 @@ def compare(python: str) -> dict[str, Any]:
         }
     advantages = {
         name: {
-            "trl_settings": {"scale_rewards": scale},
+            "trl_settings": settings,
             "difference": largest(our_advantages(name, reward_groups()), theirs["advantages"][name]),
         }
-        for name, scale in ADVANTAGES.items()
+        for name, settings in ADVANTAGES.items()
     }
     return {"versions": theirs["versions"], "losses": losses, "advantages": advantages}
 

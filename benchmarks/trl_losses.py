@@ -1,4 +1,4 @@
-"""TRL's side of `losses_vs_trl.py`: losses, gradients and advantages as `GRPOTrainer`'s own methods compute them.
+"""TRL's side of `losses_vs_trl.py`: losses, gradients and advantages, by the methods of TRL's own trainers.
 
 Run by the interpreter of an environment that has TRL. The methods are called on stand-ins that have only what they
 read, because a whole trainer would want a model and data. Nothing of TRL is copied here.
@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import trl
 from trl import GRPOTrainer
 
 ACCELERATOR = SimpleNamespace(
@@ -66,14 +67,21 @@ def loss_and_gradient(case: dict[str, Any], batch: dict[str, Any]) -> dict[str, 
     return {"loss": loss.item(), "gradient": new.grad[mask.bool()].tolist()}
 
 
-def advantages(scale_rewards: str, rewards_PG: list[list[float]]) -> list[float]:
-    """The advantages of groups of equal size, laid end to end."""
+def advantages(settings: dict[str, Any], rewards_PG: list[list[float]]) -> list[float]:
+    """The advantages of groups of equal size, laid end to end. `settings` name the trainer and what it is told."""
     rewards = torch.tensor(rewards_PG, dtype=torch.float64).flatten()
     num = len(rewards)
+    told = dict(settings)
+    name = told.pop("trainer")
+    generated = {
+        "GRPOTrainer": ([[1]] * num, [[1]] * num, None, ["text"] * num, None, {}, None, None),
+        "RLOOTrainer": ([[1]] * num, [[1]] * num, ["text"] * num),
+    }
     trainer = SimpleNamespace(
         _calculate_rewards=lambda *_: rewards[:, None],
-        _generate=lambda prompts: ([[1]] * num, [[1]] * num, None, ["text"] * num, None, {}, None, None),
-        _logs={name: [] for name in ("prompt", "completion", "advantages")} | {"rewards": defaultdict(list)},
+        _generate=lambda prompts: generated[name],
+        _get_per_token_logps_and_entropies=lambda *_, **__: (torch.zeros(num, 1), None, None),
+        _logs={column: [] for column in ("prompt", "completion", "advantages")} | {"rewards": defaultdict(list)},
         _metrics={"train": defaultdict(list)},
         _pending_extra_logs={},
         _pending_metrics={},
@@ -94,15 +102,17 @@ def advantages(scale_rewards: str, rewards_PG: list[list[float]]) -> list[float]
         num_generations=len(rewards_PG[0]),
         num_iterations=1,
         pad_to_multiple_of=None,
+        reward_clip_range=None,
         reward_func_names=["reward"],
         reward_weights=torch.ones(1, dtype=torch.float64),
-        scale_rewards=scale_rewards,
         tools=None,
         use_vllm=False,
         vllm_importance_sampling_correction=False,
+        **told,
     )
     inputs = [{"prompt": "text"} for _ in range(num)]
-    return GRPOTrainer._generate_and_score_completions(trainer, inputs)["advantages"].tolist()
+    found = getattr(trl, name)._generate_and_score_completions(trainer, inputs)
+    return found["advantages"].tolist()
 
 
 def main() -> None:
@@ -114,9 +124,7 @@ def main() -> None:
     answers = {
         "versions": {name: version(name) for name in ("trl", "torch")},
         "losses": {case["name"]: loss_and_gradient(case, asked["batches"][case["batch"]]) for case in asked["losses"]},
-        "advantages": {
-            case["name"]: advantages(case["trl"]["scale_rewards"], case["rewards"]) for case in asked["advantages"]
-        },
+        "advantages": {case["name"]: advantages(case["trl"], case["rewards"]) for case in asked["advantages"]},
     }
     arguments.output.write_text(json.dumps(answers), encoding="utf-8")
 
