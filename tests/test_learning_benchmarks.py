@@ -21,6 +21,7 @@ from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.optim import MasterAdamW
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+REVERSE_TEXT = str(BENCHMARKS.parent / "examples" / "reverse_text" / "rl.toml")
 TINY = ["--orchestrator.batch_size", "8", "--orchestrator.rollouts_per_example", "4", "--seq_len", "512"]
 Script = Callable[[str], ModuleType]
 
@@ -96,7 +97,7 @@ def test_algorithms_are_all_presets_and_the_value_head(script: Script) -> None:
     module = script("algorithms")
     for algorithm in module.ALGORITHMS:
         flags = script("learning").flags(dict(algorithm.settings))
-        loss = load(RLConfig, ["@", script("learning").RECIPE, *flags], {}).config.trainer.loss
+        loss = load(RLConfig, ["@", REVERSE_TEXT, *flags], {}).config.trainer.loss
         assert loss.type == algorithm.name.partition(" ")[0].removesuffix(",")
         assert loss.choices().has_critic == (algorithm.name == "ppo with gae")
     arguments = SimpleNamespace(steps=1, dtype="bfloat16", lr=1e-5, examples=1)
@@ -104,7 +105,7 @@ def test_algorithms_are_all_presets_and_the_value_head(script: Script) -> None:
     assert exact.slug == "gspo_float32"
     assert script("learning").run_settings(exact, Path("w"), 0, arguments)["model.dtype"] == "float32"
     for algorithm in script("staleness").LOSSES:
-        load(RLConfig, ["@", script("learning").RECIPE, *script("learning").flags(dict(algorithm.settings))], {})
+        load(RLConfig, ["@", REVERSE_TEXT, *script("learning").flags(dict(algorithm.settings))], {})
 
 
 def test_losses_share_fresh_runs_where_every_ratio_is_1_and_nowhere_else(script: Script) -> None:
@@ -155,14 +156,14 @@ def test_algorithms_are_compared_and_finished_runs_not_repeated(tiny_dir: Path, 
     ],
 )
 def test_what_stale_runs_lack_is_refused(script: Script, more: list[str], said: str) -> None:
-    config = load(RLConfig, ["@", script("learning").RECIPE, *more], {}).config
+    config = load(RLConfig, ["@", REVERSE_TEXT, *more], {}).config
     with pytest.raises(SystemExit) as refused:
         script("staleness").refuse_what_stale_runs_lack(config)
     assert said in str(refused.value.code) and "`--more`" in str(refused.value.code)
 
 
 def test_the_recipe_itself_can_be_stale(script: Script) -> None:
-    script("staleness").refuse_what_stale_runs_lack(load(RLConfig, ["@", script("learning").RECIPE], {}).config)
+    script("staleness").refuse_what_stale_runs_lack(load(RLConfig, ["@", REVERSE_TEXT], {}).config)
 
 
 def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, tmp_path: Path, script: Script) -> None:
@@ -177,7 +178,7 @@ def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, t
         "trainer.optim.lr": 0.01,
         "output_dir": tmp_path / "run",
     }
-    argv = ["@", script("learning").RECIPE, *script("lora").flags(settings), *TINY]
+    argv = ["@", REVERSE_TEXT, *script("lora").flags(settings), *TINY]
     staleness.run_stale(load(RLConfig, argv, {}), behind=2)
     gaps = [
         line["guard/mean_logprob_gap"]
