@@ -102,9 +102,11 @@ def train(algorithm: Algorithm, model: Path | str, seed: int, arguments: argpars
     return run
 
 
-def compare(algorithms: Sequence[Algorithm], model: Path | str, arguments: argparse.Namespace, title: str) -> None:
+def compare(
+    algorithms: Sequence[Algorithm], model: Path | str, arguments: argparse.Namespace, title: str
+) -> dict[str, dict[int, Path]]:
     """Trains all of them on every seed, prints their table, writes it to `arguments.output` and their curves to
-    `arguments.picture`."""
+    `arguments.picture`. Returns the runs, by algorithm and seed."""
     facts = machine_facts()
     runs: dict[str, dict[int, Path]] = {}
     for seed in arguments.seeds:  # so that an interrupted comparison has all algorithms on the first seeds
@@ -121,6 +123,7 @@ def compare(algorithms: Sequence[Algorithm], model: Path | str, arguments: argpa
     write_result(arguments.output, facts, content, private)
     title = f"{title}: mean and range of {len(arguments.seeds)} seeds, grey: the others"
     draw_each_on_all(summary, arguments.picture, title)
+    return runs
 
 
 def outcome(run: Path, seed: int, threshold: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from slimrl.monitor.plots import smooth
 
 COLORS = ("#0072B2", "#E69F00", "#D55E00", "#CC79A7")  # Okabe and Ito's, which the colour-blind can tell apart
 FAINT = "#BBBBBB"
-COLUMNS = 4
+COLUMNS = 4  # at most
 
 
 def draw_each_on_all(summary: Mapping[str, Any], path: Path, title: str) -> None:
@@ -47,11 +47,12 @@ def curves_of(row: Mapping[str, Any]) -> np.ndarray:
 
 def _panels(names: Iterable[str], title: str) -> tuple[Figure, list[Axes]]:
     names = list(names)
-    rows = math.ceil(len(names) / COLUMNS)
-    figure = Figure(figsize=(3.0 * COLUMNS, 2.2 * rows + 0.4), layout="constrained")
+    columns = min(COLUMNS, len(names))
+    rows = math.ceil(len(names) / columns)
+    figure = Figure(figsize=(3.0 * columns, 2.2 * rows + 0.4), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    cells = list(figure.subplots(rows, COLUMNS, squeeze=False, sharex=True, sharey=True).flat)
+    cells = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
     for axes, name in zip(cells, names, strict=False):
         axes.set_title(name, loc="left", fontsize=9.5)
         axes.spines[["top", "right"]].set_visible(False)
@@ -60,7 +61,7 @@ def _panels(names: Iterable[str], title: str) -> tuple[Figure, list[Axes]]:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     for k, unused in enumerate(cells[len(names) :], len(names)):
         unused.set_axis_off()
-        cells[k - COLUMNS].tick_params(labelbottom=True)  # the lowest of its column
+        cells[k - columns].tick_params(labelbottom=True)  # the lowest of its column
     return figure, cells[: len(names)]
 
 
