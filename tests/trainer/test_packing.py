@@ -37,9 +37,11 @@ def packed_logprobs(module, samples: list[Sample], max_tokens: int) -> list[torc
     return by_sample
 
 
+@pytest.mark.parametrize("many_keys", [0, EVERYTHING], ids=["by parts", "padded"])
 @pytest.mark.parametrize("max_tokens", [EVERYTHING, 50, 1])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_packed_logprobs_and_gradients_equal_separate_forwards(family, max_tokens):
+def test_packed_logprobs_and_gradients_equal_separate_forwards(family, max_tokens, many_keys, monkeypatch):
+    monkeypatch.setattr(attention, "MANY_KEYS", many_keys)
     ours, theirs = policy_module(family), reference_module(family)
     for seed in range(3):
         samples = random_samples(seed)

@@ -52,6 +52,17 @@ class Pack:
     target_N: Tensor
     sample_N: Tensor
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return max(stretch.num_keys for stretch in self.stretches)
+
+    @property
+    def mean_keys(self) -> float:
+        """What a token attends to on average, as if it saw its own stretch to the end."""
+        pairs = sum(stretch.num_queries * stretch.num_keys for stretch in self.stretches)
+        return pairs / len(self.token_ids_T)
+
 
 class _Row:
     """A pack in the making. `latest` are the tokens of the sample added last, `places` where they are in the row, and
