@@ -24,7 +24,7 @@ METRICS = ("similarity", "exact", "tagged", "names", "marks")
 RECIPE = Recipe(
     config="alphabet_sort/rl.toml",
     name="alphabet_sort",
-    title="Alphabet sort, SmolLM2-135M on 2 CPU cores",
+    title="Alphabet sort, SmolLM2-135M on a CPU",
     metrics=METRICS,
     curves=tuple(f"env/{name}" for name in METRICS),
 )

@@ -26,7 +26,7 @@ from slimrl.monitor.rollouts import read_rollouts
 RECIPE = Recipe(
     config="matching_game/rl.toml",
     name="matching_game",
-    title="SmolLM2-135M learns to negotiate on 2 CPU cores",
+    title="SmolLM2-135M learns to negotiate on a CPU",
     metrics=(
         "agreed",
         "optimum",

@@ -14,7 +14,7 @@ from slimrl.monitor.rollouts import read_rollouts
 RECIPE = Recipe(
     config="wordle/rl.toml",
     name="wordle",
-    title="SmolLM2-135M learns to play Wordle on 2 CPU cores",
+    title="SmolLM2-135M learns to play Wordle on a CPU",
     metrics=("won", "guesses", "valid", "tagged", "best_greens", "repeated"),
     curves=("env/won", "env/valid", "env/consistent", "env/best_greens"),
 )
