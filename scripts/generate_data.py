@@ -16,7 +16,6 @@ from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.game import MAX_TURNS
 from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
 from slimrl.games.matching.rows import lines
 from slimrl.monitor.console import RunConsole
@@ -30,8 +29,8 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=8, help=f"papers, {MIN_SIZE} to {MAX_SIZE} (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other games (default: %(default)s)")
     parser.add_argument("--split", choices=("all", "train", "test"), default="all", help="which (default: %(default)s)")
-    turns = "messages of a game, as its `prompt` tells them (default: %(default)s)"
-    parser.add_argument("--max_turns", type=int, default=MAX_TURNS, help=turns)
+    turns = "messages of a game, as its `prompt` tells them (default: 20, but four for each paper)"
+    parser.add_argument("--max_turns", type=int, help=turns)
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     arguments = parser.parse_args()
     try:
@@ -45,7 +44,7 @@ def main() -> None:
 def generate(arguments: argparse.Namespace) -> None:
     if arguments.num_games < 1:
         raise UserError(f"--num_games is {arguments.num_games}; it must be 1 at least.")
-    if arguments.max_turns < 2:
+    if arguments.max_turns is not None and arguments.max_turns < 2:
         raise UserError(f"--max_turns is {arguments.max_turns}; it must be 2 at least.")
     if arguments.output.is_dir():
         raise UserError(f"{arguments.output} is a directory; --output is the file to write.")

@@ -80,12 +80,11 @@ def test_the_config_is_understood() -> None:
     keys = yaml.safe_load(CONFIG.read_text(encoding="utf-8"))
     args = Namespace(**keys)
     given = environment_args(args)
-    assert given["max_turns"] == args.max_turns == 20
     taskset = MatchingTaskset(**given)
     assert (taskset.partner, taskset.role) == ("scripted", 1)
     assert args.rollout_interaction_env_path == build_env.__module__
     assert set(keys) == {
-        "max_turns", "matching_args", "matching_turn_tokens", "matching_timeout_s", "rollout_interaction_env_path"
+        "matching_args", "matching_turn_tokens", "matching_timeout_s", "rollout_interaction_env_path"
     }  # fmt: skip
 
 

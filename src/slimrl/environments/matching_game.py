@@ -19,7 +19,7 @@ from slimrl.environments.matching_record import kind_of_failure
 from slimrl.environments.table import Table
 from slimrl.errors import UserError, nearest
 from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.game import MAX_ERRORS, MAX_TURNS, MatchingGame
+from slimrl.games.matching.game import MAX_ERRORS, MatchingGame, usual_turns
 from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
 from slimrl.games.matching.rows import read_games
 from slimrl.games.matching.shy import ShyPartner
@@ -45,10 +45,11 @@ class MatchingTaskset:
     `role` is whom the policy is, 1 (who begins) or 2. Scripts, such as the expert of a warm-up, play with the scripted
     partner whatever `partner` is.
 
-    A game is over after `max_turns` messages of both together; with `last_turn_rule` the policy is told at its last
-    one to make its final proposal. It may make `max_errors` errors, and so may a language model opposite, whose games
-    are dropped beyond that. `games` is a file of games, one a line (as `scripts/generate_data.py` writes), of any size;
-    without one, `num_train` and `num_test` of `n` papers are made up from `seed`.
+    A game is over after `max_turns` messages of both together (default: 20, but four for each paper); with
+    `last_turn_rule` the policy is told at its last one to make its final proposal. It may make `max_errors` errors, and
+    so may a language model opposite, whose games are dropped beyond that. `games` is a file of games, one a line (as
+    `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are made up
+    from `seed`.
 
     With `thoughts` the expert of the warm-up writes its plan before each reply, between <think> tags, which the partner
     does not hear.
@@ -57,7 +58,7 @@ class MatchingTaskset:
     n: int = 8
     partner: str = "scripted"
     role: int = 1
-    max_turns: int = MAX_TURNS
+    max_turns: int | None = None
     last_turn_rule: bool = True
     max_errors: int = MAX_ERRORS
     games: str = ""
@@ -80,7 +81,7 @@ class MatchingTaskset:
             ("num_train", self.num_train, 0),
             ("num_test", self.num_test, 0),
         ):
-            if value < least:
+            if value is not None and value < least:
                 raise UserError(f"matching-game: `{name}` must be {least} or more, not {value}.")
         if self.llm and self.partner != "llm":
             raise UserError(f'matching-game: `llm` is for `partner = "llm"`, and this is "{self.partner}".')
@@ -117,8 +118,8 @@ class MatchingTaskset:
         ones come early: so that what a policy meets when it errs is shown too, rejections and last messages.
         """
         rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
-        least = min(2 * deal.size + 2, self.max_turns)
-        max_turns = rng.choice((self.max_turns, rng.randint(least, self.max_turns)))
+        most = usual_turns(deal.size) if self.max_turns is None else self.max_turns
+        max_turns = rng.choice((most, rng.randint(min(2 * deal.size + 2, most), most)))
         is_early = rng.random() < 0.5 and (max_turns + 1 - player) // 2 > RESERVED
         game = MatchingGame(deal, max_turns, self.max_errors)
         num_questions = 1 if is_early else deal.size + 1 + rng.randrange(2)

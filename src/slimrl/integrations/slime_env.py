@@ -31,7 +31,7 @@ Observation = dict[str, Any]
 class MatchingEnv:
     """One game at a time, from the side of the policy. Its partner may need an event loop, which runs in a thread.
 
-    >>> env = MatchingEnv({"max_turns": 20})  # doctest: +SKIP
+    >>> env = MatchingEnv({"partner": "scripted"})  # doctest: +SKIP
     >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
     >>> observation, done, info = env.step("[message] What is the score of Ava for BLEU?")  # doctest: +SKIP
     """

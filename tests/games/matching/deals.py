@@ -5,7 +5,7 @@ from functools import cache
 from statistics import fmean
 
 from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.game import MAX_TURNS, MatchingGame
+from slimrl.games.matching.game import MatchingGame
 from slimrl.games.matching.generator import deal
 from slimrl.games.matching.shy import ShyPartner
 from slimrl.games.matching.talkers import Player
@@ -19,7 +19,7 @@ def some_deals(size: int, num: int) -> tuple[Deal, ...]:
     return tuple(deal(rng, size, str(k)) for k in range(num))
 
 
-def against_shy(deal: Deal, player: Player, seat: int, max_turns: int = MAX_TURNS) -> MatchingGame:
+def against_shy(deal: Deal, player: Player, seat: int, max_turns: int | None = None) -> MatchingGame:
     """A whole game with the shy partner at the other seat."""
     shy = ShyPartner(deal, 1 - seat, random.Random(deal.game_id))
     game = MatchingGame(deal, max_turns)

@@ -35,7 +35,7 @@ def test_player_0_begins_and_messages_pass_the_turn() -> None:
         ongoing.play(ongoing.turn, Say(text))
     assert turns == [0, 1, 0]
     assert ongoing.history == ((0, Say("a")), (1, Say("b")), (0, Say("c")))
-    assert ongoing.num_messages == 3 and ongoing.messages_left == 17
+    assert ongoing.num_messages == 3 and ongoing.messages_left == 9
 
 
 def test_upstream_bug_2_the_reward_is_the_score_of_what_was_agreed_on() -> None:

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.game import MatchingGame, Propose, Say
+from slimrl.games.matching.game import MatchingGame, Propose, Say, usual_turns
 from slimrl.games.matching.generator import upstream_deal
 from slimrl.games.matching.protocol import heard_act, written
 from slimrl.games.matching.talkers import Asker, Planner, Player, RandomTalker, constant, own_view
 from tests.games.matching.deals import against_shy, mean_reward, some_deals
 from tests.games.matching.players import Agreeable, OwnViewTalker, Talker, play_out
-
-MAX_TURNS = {3: 12, 4: 16, 8: 20}
 
 
 def rewards(deals: tuple[Deal, ...], players: list[tuple[Player, Player]]) -> list[float]:
@@ -75,7 +73,7 @@ def planner(deal: Deal, seat: int, max_turns: int, num_questions: int) -> Planne
 @pytest.mark.parametrize("seat", [0, 1])
 @pytest.mark.parametrize(("size", "num"), [(3, 60), (4, 40), (8, 25)])
 def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(size: int, num: int, seat: int) -> None:
-    deals, turns = some_deals(size, num), MAX_TURNS[size]
+    deals, turns = some_deals(size, num), usual_turns(size)
     asked = mean_reward([against_shy(deal, Asker(deal, seat, turns), seat, turns) for deal in deals])
     planned = mean_reward([against_shy(deal, planner(deal, seat, turns, size + 1), seat, turns) for deal in deals])
     own = mean_reward([against_shy(deal, own_view(deal, seat), seat, turns) for deal in deals])
@@ -144,7 +142,7 @@ def test_who_is_stubborn_proposes_what_it_would_have_proposed_and_asks_what_the_
 
 def test_the_asker_keeps_to_its_turns_and_its_words() -> None:
     for deal in some_deals(4, 10):
-        game = against_shy(deal, Asker(deal, 0), 0)
+        game = against_shy(deal, Asker(deal, 0, 16), 0)
         said = [act.text for player, act in game.history if player == 0 and isinstance(act, Say)]
         assert len(said) == len(set(said)) and all(text.endswith("?") for text in said)
         assert game.num_errors == (0, 0)
@@ -162,13 +160,15 @@ def test_the_asker_proposes_while_there_is_time_even_in_a_short_game() -> None:
 
 def test_the_asker_never_makes_the_same_proposal_twice_while_there_is_another() -> None:
     for deal in some_deals(4, 20):
-        made = [act.assignment for _, act in against_shy(deal, Asker(deal, 0), 0).history if isinstance(act, Propose)]
+        made = [
+            act.assignment for _, act in against_shy(deal, Asker(deal, 0, 16), 0).history if isinstance(act, Propose)
+        ]
         assert len(made) == len(set(made))
 
 
 def test_the_asker_answers_what_it_is_asked() -> None:
     deal = some_deals(4, 1)[0]
-    reply = Asker(deal, 0).reply("[message] What is your score for Ava and BLEU?")
+    reply = Asker(deal, 0, 16).reply("[message] What is your score for Ava and BLEU?")
     score = deal.seen(0)[0][0]
     assert ("I do not know" if score is None else str(score)) in reply and reply.endswith("?")
 

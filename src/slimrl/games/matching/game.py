@@ -8,8 +8,13 @@ from dataclasses import dataclass
 
 from slimrl.games.matching.deal import Assignment, Deal
 
-MAX_TURNS = 20
 MAX_ERRORS = 8
+
+
+def usual_turns(size: int) -> int:
+    """Messages of a game of so many papers: 20, but four for each paper where there are few. With more time, whoever
+    goes through the few assignments there are and listens to nobody would earn nearly as much as who asks."""
+    return min(20, 4 * size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +51,13 @@ class IllegalAct(Exception):
 class MatchingGame:
     """A game in progress. Players are 0 and 1; player 0 begins.
 
-    `max_turns` counts messages, that is `Say` and `Propose` of both players; the last one, if it is a proposal, may
-    still be answered. Errors count as no message; a player may make `max_errors`, with one more the game is over.
+    `max_turns` (default: `usual_turns`) counts messages, that is `Say` and `Propose` of both players; the last one, if
+    it is a proposal, may still be answered. Errors count as no message; a player may make `max_errors`, with one more
+    the game is over.
     """
 
-    def __init__(self, deal: Deal, max_turns: int = MAX_TURNS, max_errors: int = MAX_ERRORS) -> None:
+    def __init__(self, deal: Deal, max_turns: int | None = None, max_errors: int = MAX_ERRORS) -> None:
+        max_turns = usual_turns(deal.size) if max_turns is None else max_turns
         if max_turns < 1 or max_errors < 0:
             raise ValueError(f"max_turns is {max_turns}, at least 1; max_errors is {max_errors}, at least 0")
         self.deal = deal

@@ -11,17 +11,17 @@ from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.game import MAX_TURNS
+from slimrl.games.matching.game import usual_turns
 from slimrl.games.matching.state import deal_of, game_state
 from slimrl.games.matching.words import opening
 from slimrl.rows import file_rows, shown
 
 
-def row(deal: Deal, max_turns: int = MAX_TURNS) -> dict[str, Any]:
-    """A deal as a row of a data set. The `prompt` tells how many messages there may be."""
+def row(deal: Deal, max_turns: int | None = None) -> dict[str, Any]:
+    """A deal as a row of a data set. The `prompt` tells how many messages there may be (default: `usual_turns`)."""
     state = game_state(deal)
     return {
-        "prompt": opening(deal, 0, max_turns),
+        "prompt": opening(deal, 0, usual_turns(deal.size) if max_turns is None else max_turns),
         "game_state": state,
         "ground_truth": state,
         "optimal_score": deal.best,
@@ -29,7 +29,7 @@ def row(deal: Deal, max_turns: int = MAX_TURNS) -> dict[str, Any]:
     }
 
 
-def lines(deals: Iterable[Deal], max_turns: int = MAX_TURNS) -> Iterator[bytes]:
+def lines(deals: Iterable[Deal], max_turns: int | None = None) -> Iterator[bytes]:
     """The lines of a file of games."""
     return (json.dumps(row(deal, max_turns), ensure_ascii=False).encode() + b"\n" for deal in deals)
 

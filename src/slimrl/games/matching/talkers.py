@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from slimrl.games.matching.deal import UNKNOWN, Assignment, Deal, optimum
-from slimrl.games.matching.game import MAX_TURNS, Accept, Act, Propose, Reject, Say
+from slimrl.games.matching.game import Accept, Act, Propose, Reject, Say
 from slimrl.games.matching.protocol import heard_act, written
 from slimrl.games.matching.reading import Cell, Reader
 from slimrl.games.matching.sayings import names_of, question, told
@@ -165,7 +165,7 @@ class Asker:
     told. When it is asked for a score it tells it.
     """
 
-    def __init__(self, deal: Deal, player: int, max_turns: int = MAX_TURNS) -> None:
+    def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
         self._deal, self._seen = deal, deal.seen(player)
         self._reader = Reader(deal)
         self._own = own_values(self._seen)

@@ -1,13 +1,12 @@
 """The rules of the matching game as the players read them. Knows nothing of how a game goes on (`game.py`)."""
 
 from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.game import MAX_TURNS
 
 MUST_ANSWER = "Answer the proposal with [accept] or [reject]."
 LAST_MESSAGE = "This is your last message: make your proposal now."
 
 
-def rules(deal: Deal, max_turns: int = MAX_TURNS) -> str:
+def rules(deal: Deal, max_turns: int) -> str:
     """The rules for either player, short enough for a small model."""
     return (
         f"You and a partner assign {deal.size} reviewers to {deal.size} papers, one reviewer to each paper. The total "
@@ -22,6 +21,6 @@ def rules(deal: Deal, max_turns: int = MAX_TURNS) -> str:
     )
 
 
-def opening(deal: Deal, player: int, max_turns: int = MAX_TURNS) -> str:
+def opening(deal: Deal, player: int, max_turns: int) -> str:
     """All that a player knows when the game begins: rules and table."""
     return f"{rules(deal, max_turns)}\n\n{deal.table_text(player)}"
