@@ -38,8 +38,8 @@ def fused(module: nn.Module) -> FusedForward:
     return FusedForward(module)
 
 
-def logits(forward: FusedForward | ModuleForward) -> torch.Tensor:
-    token_ids = torch.randint(300, (23,), generator=torch.Generator().manual_seed(1))
+def logits(forward: FusedForward | ModuleForward, seed: int = 1) -> torch.Tensor:
+    token_ids = torch.randint(300, (23,), generator=torch.Generator().manual_seed(seed))
     with torch.inference_mode():
         return forward.logits(forward.hidden(token_ids, torch.arange(23) + 4, Causal()))
 
@@ -52,10 +52,14 @@ def test_it_equals_the_module(architecture):
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_in_bfloat16_it_is_as_near_to_float32_as_the_module(architecture):
+    """Over a dozen sequences: of a single one, chance makes either the nearer by a sixth."""
     module = policy(architecture).to(torch.bfloat16)
-    ours, plain = (logits(forward(module)).float() for forward in (fused, ModuleForward))
-    exact = logits(ModuleForward(module.to(torch.float32)))
-    assert (ours - exact).norm() < 1.1 * (plain - exact).norm()
+    ours, plain = (
+        torch.stack([logits(way(module), seed) for seed in range(12)]).float() for way in (fused, ModuleForward)
+    )
+    module.to(torch.float32)
+    exact = torch.stack([logits(ModuleForward(module), seed) for seed in range(12)])
+    assert (ours - exact).norm() < 1.05 * (plain - exact).norm()
 
 
 def test_new_weights_are_taken_over_by_refresh():

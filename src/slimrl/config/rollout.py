@@ -74,4 +74,4 @@ class InferenceConfig(Config):
     """`int8` samples with weights rounded to 8 bits, of which half as much has to be read: nearly twice as fast with
     one sequence, no faster with 64, and slower in prefilling many. The trained weights stay as they are. Tokens then
     come from a slightly other distribution than the trained one, which `guard/mismatch_kl` shows and importance ratios
-    make up for. Needs a CPU with Intel's AMX, bfloat16, and an architecture of llama, qwen2 or qwen3."""
+    make up for. Needs a CPU with AMX or AVX512-BF16, bfloat16, and an architecture of llama, qwen2 or qwen3."""

@@ -48,7 +48,7 @@ class ServeConfig(CommandConfig):
     quantization: Literal["none", "int8"] = "none"
     """`int8` samples with weights rounded to 8 bits, of which half as much has to be read: nearly twice as fast with
     one sequence, no faster with 64, and slower in prefilling many. Log-probabilities are those of the rounded weights.
-    Needs a CPU with Intel's AMX, bfloat16, and an architecture of llama, qwen2 or qwen3."""
+    Needs a CPU with AMX or AVX512-BF16, bfloat16, and an architecture of llama, qwen2 or qwen3."""
 
     grace_s: int = Field(default=5, ge=0)
     """How long requests under way may go on after the server was told to stop, in seconds."""

@@ -21,9 +21,9 @@ def sampling_forward(module: nn.Module, quantization: Quantization = "none") -> 
     if quantization != "none":
         weight = next(module.parameters())
         raise UserError(
-            f"`quantization = {quantization}` needs a CPU with Intel's matrix unit (AMX, with its bfloat16), a C++ "
-            f"compiler, `model.dtype = bfloat16` and an architecture of {', '.join(FUSED)} with heads of a multiple of "
-            f"64 numbers. This is a {type(module).__name__} in {weight.dtype} on {weight.device}, or the CPU is "
-            "another. Leave `quantization` at `none`."
+            f"`quantization = {quantization}` needs a CPU with AMX or AVX512-BF16, a C++ compiler, "
+            f"`model.dtype = bfloat16` and an architecture of {', '.join(FUSED)} with heads of a multiple of 64 "
+            f"numbers. This is a {type(module).__name__} in {weight.dtype} on {weight.device}, or the CPU is another. "
+            "Leave `quantization` at `none`."
         )
     return FusedForward(module) if can_fuse(module) else ModuleForward(module)

@@ -1,8 +1,8 @@
-"""The policy's forward for sampling on a CPU with a matrix unit (AMX): all layers in one call of `models/native`.
+"""The policy's forward for sampling on a CPU that multiplies bfloat16 in tiles: all layers in one call.
 
-For the same architectures as `models/fused.py`, in bfloat16, where the weights' shapes fit the unit. The weights lie in
-the order in which the processor reads them, if so wanted rounded to 8 bits. Those are copies: after an update of the
-policy, `refresh`.
+For the same architectures as `models/fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, where the weights'
+shapes fit tiles. The weights lie in the order in which the processor reads them, if so wanted rounded to 8 bits. Those
+are copies: after an update of the policy, `refresh`.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from slimrl.models.native.decoder import DecoderLayer, DecoderShape, decode
 
 
 def can_tile(module: nn.Module) -> bool:
-    """Whether `can_fuse`, on a CPU with a matrix unit that takes the shapes of all weights and heads."""
+    """Whether `can_fuse`, and the kernels take the shapes of all weights and heads."""
     if not can_fuse(module):
         return False
     causal: Any = module

@@ -1,8 +1,8 @@
 """Attention within a packed row: the plan that keeps its sequences apart (see `models/attention.py`).
 
-On a CPU with a matrix unit a kernel goes through the row as it lies. Without one, PyTorch's does so part by part where
-sequences are long (`trainer/attention_parts.py`). Elsewhere stretches of similar size are gathered into padded batches;
-that is cheap to do again and large to keep, so the backward pass does it again.
+On a CPU with AMX or AVX512-BF16 a kernel goes through the row as it lies. Without them, PyTorch's does so part by part
+where sequences are long (`trainer/attention_parts.py`). Elsewhere stretches of similar size are gathered into padded
+batches; that is cheap to do again and large to keep, so the backward pass does it again.
 """
 
 import functools

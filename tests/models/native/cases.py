@@ -1,4 +1,4 @@
-"""Random tensors, numbers of threads, and tiny policies with heads as wide as the matrix unit wants them."""
+"""Random tensors, numbers of threads, and tiny policies with heads as wide as tiles want them."""
 
 import contextlib
 import warnings
@@ -39,7 +39,7 @@ def skip_without_kernels() -> None:
 def skip_without_tiles() -> None:
     skip_without_kernels()
     if not ops.has_tiles(torch.empty(0, dtype=torch.bfloat16)):
-        pytest.skip("this CPU has no matrix unit for bfloat16")
+        pytest.skip("this CPU has neither AMX nor AVX512-BF16")
 
 
 def random(*shape: int, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> Tensor:

@@ -1,4 +1,4 @@
-"""Attention to the cache on the matrix unit, against PyTorch's in float32."""
+"""Attention to the cache in tiles, against PyTorch's in float32."""
 
 import random as random_module
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Attention within a packed row and its gradient on the matrix unit, against autograd through dense attention."""
+"""Attention within a packed row and its gradient in tiles, against autograd through dense attention."""
 
 import random as random_module
 from dataclasses import dataclass

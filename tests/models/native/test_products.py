@@ -1,4 +1,4 @@
-"""Products on the matrix unit: right, and for every row the same bits, whatever it is computed with."""
+"""Products in tiles: right, and for every row the same bits, whatever it is computed with."""
 
 import pytest
 import torch

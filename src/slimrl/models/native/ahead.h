@@ -1,7 +1,9 @@
 // Memory that is read next, fetched into the second-level cache while something else is computed. By itself the
 // processor looks ahead within a page only, and computing and waiting for memory would take turns.
 #pragma once
-#ifdef __AMX_BF16__
+#include "unit.h"
+
+#ifdef HAS_TILES
 #include <immintrin.h>
 
 #include <cstdint>

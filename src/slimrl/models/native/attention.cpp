@@ -1,4 +1,4 @@
-// Attention of new tokens to the sequences in a KV cache, on the AMX unit.
+// Attention of new tokens to the sequences in a KV cache, in tiles.
 //
 // A cache is (slots, capacity, heads * size) numbers, `capacity` a multiple of 32. Every 32 positions form a block, and
 // within a block each head has its own part, in the orders of `scores.h`.
@@ -11,7 +11,7 @@
 #include "scores.h"
 #include "teams.h"
 
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 namespace {
 
 constexpr int TILES = 8;  // of rows that go over keys and values together, while a chunk of these is in the cache
@@ -85,8 +85,9 @@ void attend_item(Work& work, const Cache& cache, const Item& item, const Queries
         const int64_t n = std::min<int64_t>(CHUNK, last / BLOCK * BLOCK + BLOCK - begin);
         const int64_t at = place_of(cache, item, begin), block = BLOCK * width;
         for (int tile = 0; tile < rows; tile += TILE) {
-            score(work.query.data() + tile * D, cache.keys + at, block, D, n, work.scores.data(), ahead);
-            for (int r = tile; r < std::min(tile + TILE, rows); r++) {
+            const int num_rows = std::min(TILE, rows - tile);
+            score(work.query.data() + tile * D, num_rows, cache.keys + at, block, D, n, work.scores.data(), ahead);
+            for (int r = tile; r < tile + num_rows; r++) {
                 const int64_t position = start + (item.begin + r) / share;
                 const int64_t oldest = window > 0 ? position - window + 1 : 0;
                 const int64_t to = std::clamp<int64_t>(position + 1 - begin, 0, n);
@@ -95,7 +96,7 @@ void attend_item(Work& work, const Cache& cache, const Item& item, const Queries
                 weigh(scores, n, queries.scale, D, work.top[r], work.total[r], work.masses.data() + (r - tile) * CHUNK,
                       work.out.data() + r * D, ahead);
             }
-            mix(work.masses.data(), cache.values + at, block, D, n, work.out.data() + tile * D, ahead);
+            mix(work.masses.data(), num_rows, cache.values + at, block, D, n, work.out.data() + tile * D, ahead);
         }
     }
     for (int r = 0; r < rows; r++) {

@@ -5,7 +5,7 @@
 #include "rows.h"
 #include "teams.h"
 
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 // One layer. `key_norm` and `query_norm` are null where heads are not normed.
 struct Layer {
     const bf16 *before, *after, *query_norm, *key_norm;  // the norms' weights

@@ -31,7 +31,7 @@ def available(tensor: Tensor) -> bool:
 
 
 def has_tiles(tensor: Tensor) -> bool:
-    """Whether there are kernels for such tensors on the CPU's matrix unit."""
+    """Whether there are kernels for such tensors that multiply them in tiles: with AMX, or with AVX512-BF16."""
     return available(tensor) and tensor.dtype == torch.bfloat16 and _has_tiles()
 
 
@@ -77,7 +77,7 @@ class _Copies:
 
 
 class Packed:
-    """The weights of linear layers with one input, in the order in which the matrix unit reads them.
+    """The weights of linear layers with one input, in the order in which tiles of them are read.
 
     `together` (N_i, K) are the layers' weights and `biases` (N_i), if any, their biases, which change in place;
     `halves` says that there are two, a gate and what it gates; `quantized`, that half as much is read, as each output's

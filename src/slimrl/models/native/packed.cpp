@@ -1,4 +1,4 @@
-// Attention within a packed row of tokens and its gradient, on the AMX unit.
+// Attention within a packed row of tokens and its gradient, in tiles.
 //
 // The row consists of stretches, a tree of them; a stretch's tokens see those of its ancestors and themselves,
 // causally. The forward pass and the query's gradient go over blocks of queries and what they see; the gradients of
@@ -11,7 +11,7 @@
 
 #include "scores.h"
 
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 namespace {
 
 // `parent` is the number of the stretch that this one continues, or -1; `position` is that of its first token.
@@ -221,13 +221,15 @@ extern "C" void packed_attend(const bf16* query, const bf16* key, const bf16* va
             gather(query, item, stretches, shape, shape.share(), work.rows.data());
             for (const Part& part : seen(item, stretches, shape)) {
                 const int64_t place = keys.place(part.stretch, item.head) + part.begin * D, n = whole(part.rows);
-                score(work.rows.data(), keys.keys.get() + place, BLOCK * D, D, n, work.scores.data(), work.nothing);
+                score(work.rows.data(), int(item.rows), keys.keys.get() + place, BLOCK * D, D, n, work.scores.data(),
+                      work.nothing);
                 for (int64_t r = 0; r < item.rows; r++) {
                     hide(work.scores.data() + r * CHUNK, part.from[r], part.to[r], n);
                     weigh(work.scores.data() + r * CHUNK, n, scale, D, top[r], total[r], work.masses.data() + r * CHUNK,
                           work.out.data() + r * D, work.nothing);
                 }
-                mix(work.masses.data(), keys.values.get() + place, BLOCK * D, D, n, work.out.data(), work.nothing);
+                mix(work.masses.data(), int(item.rows), keys.values.get() + place, BLOCK * D, D, n, work.out.data(),
+                    work.nothing);
             }
             for (int64_t r = 0; r < item.rows; r++) {
                 for (int64_t d = 0; d < D; d++) work.out[r * D + d] /= total[r];
@@ -284,13 +286,16 @@ extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* 
             gather(grad, item, stretches, shape, share, work.other.data());
             for (const Part& part : seen(item, stretches, shape)) {
                 const int64_t at = keys.place(part.stretch, item.head) + part.begin * D, n = whole(part.rows);
-                score(work.rows.data(), keys.keys.get() + at, BLOCK * D, D, n, work.scores.data(), work.nothing);
-                score(work.other.data(), values.keys.get() + at, BLOCK * D, D, n, work.products.data(), work.nothing);
+                score(work.rows.data(), int(item.rows), keys.keys.get() + at, BLOCK * D, D, n, work.scores.data(),
+                      work.nothing);
+                score(work.other.data(), int(item.rows), values.keys.get() + at, BLOCK * D, D, n, work.products.data(),
+                      work.nothing);
                 for (int64_t r = 0; r < item.rows; r++)
                     differentiate<true>(work.scores.data() + r * CHUNK, work.products.data() + r * CHUNK,
                                         &sums[place + r], &deltas[place + r], part.from[r], part.to[r], n, scale,
                                         work.masses.data() + r * CHUNK, work.more.data() + r * CHUNK);
-                mix(work.more.data(), keys.values.get() + at, BLOCK * D, D, n, work.out.data(), work.nothing);
+                mix(work.more.data(), int(item.rows), keys.values.get() + at, BLOCK * D, D, n, work.out.data(),
+                    work.nothing);
             }
             scatter(work.out.data(), item, stretches, shape, share, grad_query);
         }
@@ -303,14 +308,18 @@ extern "C" void packed_backward(const bf16* query, const bf16* key, const bf16* 
             gather(value, item, stretches, shape, 1, work.other.data());
             for (const Part& part : seers(item, stretches, children, shape)) {
                 const int64_t at = queries.place(part.stretch, item.head) + part.begin * D, n = whole(part.rows);
-                score(work.rows.data(), queries.keys.get() + at, BLOCK * D, D, n, work.scores.data(), work.nothing);
-                score(work.other.data(), grads.keys.get() + at, BLOCK * D, D, n, work.products.data(), work.nothing);
+                score(work.rows.data(), int(item.rows), queries.keys.get() + at, BLOCK * D, D, n, work.scores.data(),
+                      work.nothing);
+                score(work.other.data(), int(item.rows), grads.keys.get() + at, BLOCK * D, D, n, work.products.data(),
+                      work.nothing);
                 for (int64_t r = 0; r < item.rows; r++)
                     differentiate<false>(work.scores.data() + r * CHUNK, work.products.data() + r * CHUNK,
                                          &sums[at / D], &deltas[at / D], part.from[r], part.to[r], n, scale,
                                          work.masses.data() + r * CHUNK, work.more.data() + r * CHUNK);
-                mix(work.more.data(), queries.values.get() + at, BLOCK * D, D, n, work.out.data(), work.nothing);
-                mix(work.masses.data(), grads.values.get() + at, BLOCK * D, D, n, work.out2.data(), work.nothing);
+                mix(work.more.data(), int(item.rows), queries.values.get() + at, BLOCK * D, D, n, work.out.data(),
+                    work.nothing);
+                mix(work.masses.data(), int(item.rows), grads.values.get() + at, BLOCK * D, D, n, work.out2.data(),
+                    work.nothing);
             }
             scatter(work.out.data(), item, stretches, shape, 1, grad_key);
             scatter(work.out2.data(), item, stretches, shape, 1, grad_value);

@@ -1,4 +1,4 @@
-// Products of rows with a linear layer's weights on the AMX unit.
+// Products of rows with a linear layer's weights, in tiles.
 //
 // The weights lie in panels of 32 outputs, each a row of pairs of tiles, in the order in which they are read. A block
 // of 32 rows and a panel make 2 x 2 tiles of results, which stay in registers from the first input to the last. Every
@@ -14,7 +14,7 @@
 #include "ahead.h"
 #include "teams.h"
 
-// Whether this process may use the AMX unit.
+// Whether this process may use tiles.
 #ifdef __AMX_BF16__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,11 +23,13 @@ extern "C" int has_tiles() {
     const int request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 }
+#elif defined(HAS_TILES)
+extern "C" int has_tiles() { return 1; }
 #else
 extern "C" int has_tiles() { return 0; }
 #endif
 
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 namespace {
 
 constexpr int PANEL = 32, ROWS = 32, DEPTH = 32;  // outputs of a panel, rows of a block, inputs of a tile
@@ -37,6 +39,8 @@ constexpr int SUPER = 256;                        // rows that pass over a panel
 // How many whole numbers a row of K becomes: tiles of weights have 64 inputs.
 int64_t whole_width(int64_t K) { return (K + LINE - 1) / LINE * LINE; }
 
+// The sums of one or two tiles of rows with a panel.
+#ifdef __AMX_BF16__
 template <int row_tiles>
 void block(const bf16* x, int64_t K, const bf16* panel, const char* fetch, int lines, float* sums) {
     _tile_zero(0);
@@ -67,6 +71,81 @@ void block(const bf16* x, int64_t K, const bf16* panel, const char* fetch, int l
     }
 }
 
+// The sums of one tile of rows with a panel, both of whole numbers: of the rows' upper halves, and of their lower ones.
+void whole_sums(const int8_t* x, int64_t K, const int8_t* panel, const char* fetch, int lines, int32_t* high,
+                int32_t* low) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t k = 0; k < K; k += LINE, panel += PANEL * LINE) {
+        for (int line = 0; line < lines; line++, fetch += LINE) _mm_prefetch(fetch, _MM_HINT_T1);
+        _tile_loadd(4, x + 2 * k, 2 * K);
+        _tile_loadd(5, x + 2 * k + LINE, 2 * K);
+        _tile_loadd(6, panel, LINE);
+        _tile_loadd(7, panel + TILE * LINE, LINE);
+        _tile_dpbssd(0, 4, 6);
+        _tile_dpbssd(1, 4, 7);
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+    }
+    const int64_t bytes = PANEL * sizeof(int32_t);
+    _tile_stored(0, high, bytes);
+    _tile_stored(1, high + TILE, bytes);
+    _tile_stored(2, low, bytes);
+    _tile_stored(3, low + TILE, bytes);
+}
+#else
+template <int row_tiles>
+void block(const bf16* x, int64_t K, const bf16* panel, const char* fetch, int lines, float* sums) {
+    constexpr int R = 8;
+    for (int row = 0; row < row_tiles * TILE; row += R, x += R * K, sums += R * PANEL) {
+        __m512 some[R][2] = {};
+        for (int64_t k = 0; k < K; k += DEPTH) {
+            for (int line = 0; row == 0 && line < lines; line++, fetch += LINE) _mm_prefetch(fetch, _MM_HINT_T1);
+            multiply<R, 2>(x + k, K, panel + 2 * TILE * k, TILE_NUMBERS, LINE_NUMBERS, TILE, some);
+        }
+        store<R, 2>(some, sums, PANEL);
+    }
+}
+
+// The instruction takes the halves of rows as numbers without a sign: the upper ones get 128 more, whose share is taken
+// off again.
+void whole_sums(const int8_t* x, int64_t K, const int8_t* panel, const char* fetch, int lines, int32_t* high,
+                int32_t* low) {
+    constexpr int R = 4;
+    const __m512i more = _mm512_set1_epi8(-128);
+    for (int row = 0; row < TILE; row += R, x += R * 2 * K, high += R * PANEL, low += R * PANEL) {
+        __m512i upper[R][2] = {}, lower[R][2] = {}, share[2] = {};
+        const int8_t* weights = panel;
+        for (int64_t k = 0; k < K; k += LINE, weights += PANEL * LINE) {
+            for (int line = 0; row == 0 && line < lines; line++, fetch += LINE) _mm_prefetch(fetch, _MM_HINT_T1);
+            for (int64_t at = 0; at < LINE; at += 4)
+#pragma GCC unroll 2
+                for (int c = 0; c < 2; c++) {
+                    const __m512i line = _mm512_loadu_si512(weights + c * TILE * LINE + at * TILE);
+                    share[c] = _mm512_dpbusd_epi32(share[c], more, line);
+#pragma GCC unroll 4
+                    for (int r = 0; r < R; r++) {
+                        const int8_t* halves = x + r * 2 * K + 2 * k + at;
+                        int32_t four[2];
+                        std::memcpy(&four[0], halves, 4);
+                        std::memcpy(&four[1], halves + LINE, 4);
+                        const __m512i above = _mm512_xor_si512(_mm512_set1_epi32(four[0]), more);
+                        upper[r][c] = _mm512_dpbusd_epi32(upper[r][c], above, line);
+                        lower[r][c] = _mm512_dpbusd_epi32(lower[r][c], _mm512_set1_epi32(four[1]), line);
+                    }
+                }
+        }
+        for (int r = 0; r < R; r++)
+            for (int c = 0; c < 2; c++) {
+                _mm512_storeu_si512(high + r * PANEL + c * TILE, _mm512_sub_epi32(upper[r][c], share[c]));
+                _mm512_storeu_si512(low + r * PANEL + c * TILE, lower[r][c]);
+            }
+    }
+}
+#endif
+
 // Sixteen numbers at once; like the matrix unit, these take what is below 2^-126 for zero.
 __m512 wide(const bf16* x) { return _mm512_cvtpbh_ps((__m256bh)_mm256_loadu_si256((const __m256i*)x)); }
 
@@ -88,26 +167,7 @@ void mix(const float* gates, const float* ups, bf16* to) {
 void whole_block(const int8_t* x, int64_t K, const int8_t* panel, const char* fetch, int lines, const float* row_scales,
                  const float* scales, float* sums) {
     alignas(64) int32_t high[TILE * PANEL], low[TILE * PANEL];
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t k = 0; k < K; k += LINE, panel += PANEL * LINE) {
-        for (int line = 0; line < lines; line++, fetch += LINE) _mm_prefetch(fetch, _MM_HINT_T1);
-        _tile_loadd(4, x + 2 * k, 2 * K);
-        _tile_loadd(5, x + 2 * k + LINE, 2 * K);
-        _tile_loadd(6, panel, LINE);
-        _tile_loadd(7, panel + TILE * LINE, LINE);
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbssd(1, 4, 7);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
-    }
-    const int64_t bytes = PANEL * sizeof(int32_t);
-    _tile_stored(0, high, bytes);
-    _tile_stored(1, high + TILE, bytes);
-    _tile_stored(2, low, bytes);
-    _tile_stored(3, low + TILE, bytes);
+    whole_sums(x, K, panel, fetch, lines, high, low);
     for (int row = 0; row < TILE; row++)
 #pragma omp simd
         for (int j = 0; j < PANEL; j++) {

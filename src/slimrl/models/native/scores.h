@@ -11,7 +11,7 @@
 #include "ahead.h"
 #include "tiles.h"
 
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 constexpr int BLOCK = 32;   // positions
 constexpr int CHUNK = 512;  // positions whose scores exist at once: the length of a row of scores and of masses
 constexpr int GROUP = 64;   // of a value's numbers, mixed at once
@@ -27,9 +27,10 @@ inline void place_value(const bf16* value, int64_t within, int64_t D, bf16* bloc
     for (int64_t d = 0; d < D; d++) to[2 * d] = value[d];
 }
 
-// scores (16, CHUNK): the products of 16 rows (16, D) with the keys of n positions, a multiple of BLOCK. Their blocks
-// are `stride` numbers apart.
-inline void score(const bf16* rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores,
+// scores (16, CHUNK): the products of rows (16, D) with the keys of n positions, a multiple of BLOCK. Their blocks are
+// `stride` numbers apart. Only the first `num_rows` are wanted; where sixteen take no longer, they are computed.
+#ifdef __AMX_BF16__
+inline void score(const bf16* rows, int num_rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores,
                   Ahead& ahead) {
     for (int64_t at = 0; at < n; at += BLOCK, keys += stride) {
         ahead.some();
@@ -46,6 +47,24 @@ inline void score(const bf16* rows, const bf16* keys, int64_t stride, int64_t D,
         _tile_stored(1, scores + at + TILE, CHUNK * sizeof(float));
     }
 }
+#else
+template <int R>
+inline void score_some(const bf16* rows, const bf16* keys, int64_t D, float* scores) {
+    __m512 sums[R][2] = {};
+    multiply<R, 2>(rows, D, keys, D * TILE, LINE_NUMBERS, D / 2, sums);
+    store<R, 2>(sums, scores, CHUNK);
+}
+
+inline void score(const bf16* rows, int num_rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores,
+                  Ahead& ahead) {
+    for (int64_t at = 0; at < n; at += BLOCK, keys += stride) {
+        ahead.some();
+        int row = 0;
+        for (; num_rows - row > 4; row += 8) score_some<8>(rows + row * D, keys, D, scores + row * CHUNK + at);
+        if (row < num_rows) score_some<4>(rows + row * D, keys, D, scores + row * CHUNK + at);
+    }
+}
+#endif
 
 // Makes a row's scores outside from..to such that nothing comes of them.
 inline void hide(float* scores, int64_t from, int64_t to, int64_t n) {
@@ -89,8 +108,10 @@ inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float&
     total += lanes[0];
 }
 
-// Adds to out (16, D) the values of n positions times their masses (16, CHUNK). D is a multiple of GROUP.
-inline void mix(const bf16* masses, const bf16* values, int64_t stride, int64_t D, int64_t n, float* out,
+// Adds to out (16, D) the values of n positions times their masses (16, CHUNK). D is a multiple of GROUP. Only the
+// first `num_rows` are wanted, as above.
+#ifdef __AMX_BF16__
+inline void mix(const bf16* masses, int num_rows, const bf16* values, int64_t stride, int64_t D, int64_t n, float* out,
                 Ahead& ahead) {
     const int64_t row = D * sizeof(float), pair = 2 * D * sizeof(bf16);
     for (int64_t d = 0; d < D; d += GROUP, out += GROUP) {
@@ -117,4 +138,21 @@ inline void mix(const bf16* masses, const bf16* values, int64_t stride, int64_t 
         _tile_stored(3, out + 3 * TILE, row);
     }
 }
+#else
+inline void mix(const bf16* masses, int num_rows, const bf16* values, int64_t stride, int64_t D, int64_t n, float* out,
+                Ahead& ahead) {
+    constexpr int R = 4, C = GROUP / TILE;
+    for (int row = 0; row < num_rows; row += R)
+        for (int64_t d = 0; d < D; d += GROUP) {
+            __m512 sums[R][C];
+            load<R, C>(out + row * D + d, D, sums);
+            const bf16* block = values + 2 * d;
+            for (int64_t at = 0; at < n; at += BLOCK, block += stride) {
+                ahead.some();
+                multiply<R, C>(masses + row * CHUNK + at, CHUNK, block, LINE_NUMBERS, 2 * D, BLOCK / 2, sums);
+            }
+            store<R, C>(sums, out + row * D + d, D);
+        }
+}
+#endif
 #endif

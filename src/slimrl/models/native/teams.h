@@ -6,7 +6,7 @@
 
 #include "tiles.h"
 
-#ifdef __AMX_BF16__
+#ifdef HAS_TILES
 // The weights of a linear layer in the order of `pack` in `products.cpp`.
 struct Weights {
     const void* packed;   // bf16, or int8_t if there are scales

@@ -1,6 +1,10 @@
-// The AMX unit: eight registers, each of 16 rows of 64 bytes, and one instruction that multiplies bfloat16 matrices.
+// Products of bfloat16 matrices in tiles of 16 rows of 64 bytes. Intel's AMX unit has eight registers for them and one
+// instruction that multiplies two. Where only AVX512's instruction is there, which multiplies a pair of numbers with
+// each of sixteen, the same tiles are gone through line by line.
 #pragma once
-#ifdef __AMX_BF16__
+#include "unit.h"
+
+#ifdef HAS_TILES
 #include <immintrin.h>
 
 #include "numbers.h"
@@ -8,6 +12,7 @@
 constexpr int TILE = 16;           // rows of a tile
 constexpr int TILE_NUMBERS = 512;  // bfloat16 numbers in one
 
+#ifdef __AMX_BF16__
 // Gives the thread that makes it the tiles, all of full size, until it goes out of scope.
 struct Tiles {
     Tiles() {
@@ -21,4 +26,47 @@ struct Tiles {
     }
     ~Tiles() { _tile_release(); }
 };
+#else
+struct Tiles {
+    Tiles() {}  // nothing to give
+};
+
+constexpr int LINE_NUMBERS = 32;  // bfloat16 numbers in a line of a tile: sixteen pairs
+
+// sums (R, C, 16) += R rows of pairs of numbers, `stride` numbers apart, times lines of tiles: a pair of every row
+// meets C lines, `beside` numbers apart, and the next pair those `below` them.
+template <int R, int C>
+inline __attribute__((always_inline)) void multiply(const bf16* rows, int64_t stride, const bf16* lines, int64_t beside,
+                                                    int64_t below, int64_t pairs, __m512 (&sums)[R][C]) {
+    for (int64_t p = 0; p < pairs; p++, rows += 2, lines += below) {
+        __m512bh line[C];
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) line[c] = (__m512bh)_mm512_loadu_si512(lines + c * beside);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; r++) {
+            int32_t two;
+            std::memcpy(&two, rows + r * stride, sizeof two);
+            const __m512bh pair = (__m512bh)_mm512_set1_epi32(two);
+#pragma GCC unroll 4
+            for (int c = 0; c < C; c++) sums[r][c] = _mm512_dpbf16_ps(sums[r][c], pair, line[c]);
+        }
+    }
+}
+
+template <int R, int C>
+inline __attribute__((always_inline)) void load(const float* from, int64_t stride, __m512 (&sums)[R][C]) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) sums[r][c] = _mm512_loadu_ps(from + r * stride + c * TILE);
+}
+
+template <int R, int C>
+inline __attribute__((always_inline)) void store(const __m512 (&sums)[R][C], float* to, int64_t stride) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < C; c++) _mm512_storeu_ps(to + r * stride + c * TILE, sums[r][c]);
+}
+#endif
 #endif
