@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=8, help=f"papers, {MIN_SIZE} to {MAX_SIZE} (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other games (default: %(default)s)")
     parser.add_argument("--split", choices=("all", "train", "test"), default="all", help="which (default: %(default)s)")
-    turns = "messages of a game, as its `prompt` tells them (default: 20, but four for each paper)"
+    turns = "messages of a game, as its `prompt` tells them (default: 20, but four for each paper, and six for two)"
     parser.add_argument("--max_turns", type=int, help=turns)
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     arguments = parser.parse_args()

@@ -45,11 +45,11 @@ class MatchingTaskset:
     `role` is whom the policy is, 1 (who begins) or 2. Scripts, such as the expert of a warm-up, play with the scripted
     partner whatever `partner` is.
 
-    A game is over after `max_turns` messages of both together (default: 20, but four for each paper); with
-    `last_turn_rule` the policy is told at its last one to make its final proposal. It may make `max_errors` errors, and
-    so may a language model opposite, whose games are dropped beyond that. `games` is a file of games, one a line (as
-    `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are made up
-    from `seed`.
+    A game is over after `max_turns` messages of both together (default: 20, but four for each paper, and six for two);
+    with `last_turn_rule` the policy is told at its last one to make its final proposal. It may make `max_errors`
+    errors, and so may a language model opposite, whose games are dropped beyond that. `games` is a file of games, one a
+    line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n`
+    papers are made up from `seed`.
 
     With `thoughts` the expert of the warm-up writes its plan before each reply, between <think> tags, which the partner
     does not hear.

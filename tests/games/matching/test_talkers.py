@@ -71,7 +71,7 @@ def planner(deal: Deal, seat: int, max_turns: int, num_questions: int) -> Planne
 
 
 @pytest.mark.parametrize("seat", [0, 1])
-@pytest.mark.parametrize(("size", "num"), [(3, 60), (4, 40), (8, 25)])
+@pytest.mark.parametrize(("size", "num"), [(2, 60), (3, 60), (4, 40), (8, 25)])
 def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(size: int, num: int, seat: int) -> None:
     deals, turns = some_deals(size, num), usual_turns(size)
     asked = mean_reward([against_shy(deal, Asker(deal, seat, turns), seat, turns) for deal in deals])
@@ -79,9 +79,9 @@ def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(siz
     own = mean_reward([against_shy(deal, own_view(deal, seat), seat, turns) for deal in deals])
     same = mean_reward([against_shy(deal, constant(deal), seat, turns) for deal in deals])
     told = mean_reward([against_shy(deal, Talker(deal, seat), seat, turns) for deal in deals])
-    assert asked > 0.8 and planned > (0.8 if size == 3 else 0.65)
+    assert asked > 0.8 and planned > (0.8 if size <= 3 else 0.65)
     assert own < min(asked, planned, 0.79) and same < 0.65
-    assert told < 0.3  # telling is not asking: a shy partner gives nothing for it
+    assert told < (0.65 if size == 2 else 0.3)  # telling is not asking: a shy partner gives nothing for it
 
 
 def test_what_looks_best_to_one_alone_is_worth_more_where_ties_are_broken_at_random() -> None:
@@ -181,8 +181,7 @@ def test_a_player_knows_nothing_but_what_it_sees() -> None:
             for row in zip(deal.table, *deal.known, strict=True)
         )
         other = Deal(table, deal.known, (deal.scales[0], 1.5), deal.papers, deal.reviewers, "other")
-        for kind in (Talker, Asker):
-            first, second = kind(deal, 0), kind(other, 0)
+        for first, second in ((Talker(deal, 0), Talker(other, 0)), (Asker(deal, 0, 16), Asker(other, 0, 16))):
             for heard in ("", "[message] 12.", "[reject]\n\n[message] no", "[message] I do not know Ava for BLEU."):
                 assert first.reply(heard) == second.reply(heard)
 

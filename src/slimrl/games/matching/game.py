@@ -12,9 +12,9 @@ MAX_ERRORS = 8
 
 
 def usual_turns(size: int) -> int:
-    """Messages of a game of so many papers: 20, but four for each paper where there are few. With more time, whoever
-    goes through the few assignments there are and listens to nobody would earn nearly as much as who asks."""
-    return min(20, 4 * size)
+    """Messages of a game of so many papers: 20, but four for each paper where there are few, and six for two. With more
+    time, whoever goes through the few assignments there are and listens to nobody would earn as much as who asks."""
+    return min(20, 4 * size) if size > 2 else 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,9 @@ class Asker:
         if self._num_to_ask:  # a shy partner wants to be asked again, if only about a pair that both know
             self._num_to_ask -= 1
             return best or next(iter(cells), None)
-        is_worth_it = best is not None and (gained[best] >= MIN_GAIN or len(self._asked) < self._deal.size)
+        if len(self._asked) < self._deal.size:
+            return best or next(iter(cells), None)
+        is_worth_it = best is not None and gained[best] >= MIN_GAIN
         return best if is_worth_it or self._reserved == 1 else None  # no turn to keep: asking costs nothing
 
     def _listen(self, text: str) -> str:
