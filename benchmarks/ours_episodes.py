@@ -21,8 +21,9 @@ from slimrl.config.model import ModelConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_tables
-from slimrl.inference.client import Client, Completion, LocalClient
+from slimrl.inference.client import Client, Completion
 from slimrl.inference.engine import Engine
+from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat import ChatFormat
 from slimrl.models.load import Policy, load_policy
 from slimrl.trainer.optim import MasterAdamW

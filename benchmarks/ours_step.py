@@ -12,8 +12,8 @@ from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import EpisodeLimits, Player
-from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
+from slimrl.inference.local_client import LocalClient
 from slimrl.models.load import load_policy
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.trainer.optim import MasterAdamW

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from slimrl.inference import cache
-from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
+from slimrl.inference.local_client import LocalClient
 from slimrl.models import attention
 from slimrl.models.attention import ATTENTION
 from slimrl.types import SamplingParams

@@ -111,6 +111,7 @@ def check_trainable(sample: Sample) -> None:
     assert sample.loss_mask is not None and sample.rollout_log_probs is not None
     assert len(sample.loss_mask) == len(sample.rollout_log_probs) == sample.response_length
     assert set(sample.loss_mask) <= {0, 1}
+    assert 1 in sample.loss_mask or sample.remove_sample
     assert all(math.isfinite(logprob) and logprob <= 0.0 for logprob in sample.rollout_log_probs)
     for mask, logprob in zip(sample.loss_mask, sample.rollout_log_probs, strict=True):
         assert mask == 1 or logprob == 0.0

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,9 +84,32 @@ def test_the_contract_holds_for_args_and_a_sample_that_know_nothing(caplog: pyte
     assert "sglang_router_ip" in caplog.text
 
 
+STUBBED = """
+import sys, types
+stub = types.ModuleType("transformers")
+stub.AutoTokenizer = type("AutoTokenizer", (), {"from_pretrained": staticmethod(lambda *a, **k: object())})
+stub.PreTrainedTokenizerBase = type("PreTrainedTokenizerBase", (), {})
+sys.modules["transformers"] = stub
+import asyncio
+from slimrl.integrations.slime import generate
+from tests.integrations.restated import Sample, bare_args, check_contract, generate_and_rm
+sample = asyncio.run(generate_and_rm(generate, bare_args(), Sample(prompt="prompt"), {"temperature": 0.3}))
+check_contract(sample)
+print(sample.metadata["failure"])
+"""
+
+
+def test_the_contract_holds_with_a_stub_in_the_place_of_transformers() -> None:
+    """As SLIME's own tests of it run."""
+    command = [sys.executable, "-c", STUBBED]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "sglang_router_ip" in done.stdout
+
+
 def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
     game = state(seed=3)
-    conversation = MatchingTaskset().play_as("solver", Task("slime/0", {"game_state": game}), 0)
+    conversation = MatchingTaskset(max_turns=20).play_as("solver", Task("slime/0", {"game_state": game}), 0)
     replies = [message["content"] for message in conversation if message["role"] == "assistant"]
     sample = Sample(index=5, group_index=0, prompt="of the row", metadata=game)
     result, said = played(tiny_dir, lambda text, turn: replies[turn], sample)

@@ -14,8 +14,8 @@ from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import EpisodeLimits, Player
 from slimrl.errors import UserError
-from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
+from slimrl.inference.local_client import LocalClient
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.orchestrator.orchestrator import Orchestrator

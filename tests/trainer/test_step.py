@@ -12,8 +12,8 @@ from slimrl.config.loss import POLICIES, PRESETS, LossConfig
 from slimrl.config.train import GuardConfig, OptimConfig, TrainerConfig
 from slimrl.environments.base import Turn
 from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
-from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
+from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat import ChatFormat
 from slimrl.monitor.metrics import lookup
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights

@@ -19,8 +19,7 @@ from slimrl.environments.boundary import bounded
 from slimrl.environments.rollout import Attempt, Player, run_episode
 from slimrl.errors import RolloutError
 from slimrl.eval.evaluate import Contestant
-from slimrl.inference.client import Completion
-from slimrl.inference.scheduler import FinishReason
+from slimrl.inference.client import Completion, FinishReason
 from slimrl.models.chat import ChatFormat
 from slimrl.types import Message, Rollout, SamplingParams, Task
 

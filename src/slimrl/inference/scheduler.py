@@ -11,14 +11,12 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from slimrl.inference.cache import SlotCache, Span, shared_prefix
+from slimrl.inference.client import FinishReason
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import ScoredToken, Top
 from slimrl.types import SamplingParams
-
-FinishReason = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.inference.client import Completion
-from slimrl.inference.scheduler import FinishReason
+from slimrl.inference.client import Completion, FinishReason
 from slimrl.types import SamplingParams
 
 try:

@@ -20,8 +20,8 @@ from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfi
 from slimrl.environments.base import Taskset, load_taskset
 from slimrl.environments.rollout import EpisodeLimits, Player
 from slimrl.eval.evaluate import contestant_of
-from slimrl.inference.client import LocalClient
 from slimrl.inference.engine import Engine
+from slimrl.inference.local_client import LocalClient
 from slimrl.launch.demonstrations import load_demonstrations
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.pipeline import (

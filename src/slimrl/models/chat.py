@@ -11,12 +11,12 @@ characters are encoded, and no turn is forged. Tokens that are pieces of text (`
 stay such tokens wherever they stand; and where a template parts turns by plain text, a message can still spell that.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
-from transformers.utils.chat_template_utils import encode_marked_chat, mark_control_tokens
 
 from slimrl.errors import UserError
 from slimrl.models.excerpt import shortened
@@ -29,7 +29,6 @@ NOT_FOR_TEMPLATES = ("tools", "excerpt")
 QUESTION: Message = {"role": "user", "content": "question"}
 REPLY: Message = {"role": "assistant", "content": MARKER}
 NEXT = f"{MARKER}next"  # a message behind the reply
-MARK = cast(str, mark_control_tokens("x", re.compile("x")))[0]  # which transformers puts before a control token
 
 
 class ChatFormat:
@@ -221,16 +220,30 @@ class ChatFormat:
     def _marked(self, content: Any) -> Any:
         """A text, or whatever holds texts, with marks around the control tokens that they spell, for `_encode`. The
         marks are two private-use characters, which are taken out of texts that have them."""
-        return mark_control_tokens(content, self._control)
+        return _templates().mark_control_tokens(content, self._control)
 
     def _encode(self, text: str) -> list[int]:
         """The template writes its own control tokens, the first one included; what is marked is encoded as text."""
-        if MARK not in text:  # the rest goes through all added tokens, of which some tokenizers have thousands
+        if _mark() not in text:  # the rest goes through all added tokens, of which some tokenizers have thousands
             return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
         try:
-            return cast(list[int], encode_marked_chat(self._tokenizer, text))
+            return cast(list[int], _templates().encode_marked_chat(self._tokenizer, text))
         except ValueError as error:
             raise UserError(f"A message cannot be written for {self._tokenizer.name_or_path}: {error}.") from error
+
+
+def _templates() -> Any:
+    """Imported where it is used: SLIME's contract tests put a stub of few names in the place of transformers, with
+    which what they import must load."""
+    from transformers.utils import chat_template_utils
+
+    return chat_template_utils
+
+
+@functools.cache
+def _mark() -> str:
+    """What transformers puts before a control token."""
+    return cast(str, _templates().mark_control_tokens("x", re.compile("x")))[0]
 
 
 def _pattern(tokens: Iterable[str]) -> re.Pattern[str]:

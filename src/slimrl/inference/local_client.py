@@ -1,0 +1,65 @@
+"""The client of the engine in this process.
+
+It drives the engine from the asyncio loop it is called in: it steps while any request is open and lets other tasks run
+between steps, so that tool calls overlap with decoding and no thread ever competes for the cores.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from slimrl.inference.client import Completion
+from slimrl.inference.engine import Engine
+from slimrl.inference.scheduler import Request
+from slimrl.types import SamplingParams
+
+
+class LocalClient:
+    """The engine of this process. `decode` turns token ids into text; it is used only to look for stop strings."""
+
+    def __init__(self, engine: Engine, decode: Callable[[list[int]], str]) -> None:
+        self._engine = engine
+        self._decode = decode
+        self._open: dict[int, asyncio.Future[Completion]] = {}
+        self._driver: asyncio.Task[None] | None = None
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        """Sample until a stop token or string, `max_tokens`, or the end of the context. Cancelling frees the slot."""
+        sequence = self._engine.submit(prompt, params, self._stop_check(params.stop))
+        future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
+        self._open[id(sequence)] = future
+        if self._driver is None or self._driver.done():
+            self._driver = asyncio.create_task(self._drive())
+        try:
+            return await future
+        finally:
+            del self._open[id(sequence)]
+            if sequence.finish_reason is None:
+                self._engine.cancel(sequence)
+
+    async def _drive(self) -> None:
+        try:
+            while self._engine.busy:
+                for sequence in self._engine.step():
+                    self._resolve(sequence)
+                await asyncio.sleep(0)
+        except Exception as error:
+            # The engine is broken for everyone: whoever waits must hear of it rather than wait for ever.
+            for future in self._open.values():
+                if not future.done():
+                    future.set_exception(error)
+
+    def _resolve(self, sequence: Request) -> None:
+        future = self._open.get(id(sequence))
+        if future is not None and not future.done():
+            assert sequence.finish_reason is not None
+            completion = Completion(
+                tuple(sequence.sampled), tuple(sequence.logprobs), tuple(sequence.versions), sequence.finish_reason
+            )
+            future.set_result(completion)
+
+    def _stop_check(self, stop: tuple[str, ...]) -> Callable[[list[int]], bool]:
+        if not stop:
+            return lambda sampled: False
+        # A token is at least one byte and a character at most four, so a stop string lies within this many tokens.
+        tail = 4 * max(map(len, stop)) + 4
+        return lambda sampled: any(text in self._decode(sampled[-tail:]) for text in stop)
