@@ -19,6 +19,7 @@ from slimrl.config.load import load
 from slimrl.config.run import RLConfig
 from slimrl.config.write import FILE_NAME
 from slimrl.environments.base import demonstration_of, load_taskset
+from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.launch.question_runs import asked_before
 from slimrl.launch.questions import analyze
 from slimrl.monitor.rollouts import read_rollouts
@@ -82,7 +83,8 @@ def demonstrated(run: Path) -> dict[str, Any]:
     config = load(RLConfig, ["@", str(run / FILE_NAME)], {}).config
     (env,) = config.orchestrator.env
     taskset, num = load_taskset(env.id, env.args), config.warmup.max_steps * config.warmup.batch_size
-    games = [demonstration_of(taskset, task) for task in taskset.tasks("train")[:num]]
+    order = order_of_demonstrations([taskset], config.seed)
+    games = [demonstration_of(taskset, order.draw(place).task) for place in range(num)]
     asked = [asked_before([m["content"] for m in game if m["role"] == "assistant"]) for game in games]
     counts = Counter(number for number in asked if number is not None)
     mean = sum(number * count for number, count in counts.items()) / counts.total()
@@ -115,9 +117,8 @@ def main() -> None:
     runs = [*run_seeds(RECIPE, arguments).values()]
     (RECIPE.results / "marks.md").write_text(marks(runs, RECIPE.results / "baselines.json"))
     analyze(runs, RECIPE.results / "questions")
-    (RECIPE.results / "questions" / "demonstrations.json").write_text(
-        json.dumps(demonstrated(runs[0]), indent=1) + "\n"
-    )
+    shown = {run.name: demonstrated(run) for run in runs}
+    (RECIPE.results / "questions" / "demonstrations.json").write_text(json.dumps(shown, indent=1) + "\n")
     (RECIPE.results / "rollouts.md").write_text(transcript(runs[0], 10))
 
 

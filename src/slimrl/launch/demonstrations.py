@@ -26,7 +26,7 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
 
     Raises UserError if a taskset has no expert, or if a demonstration is longer than `seq_len`.
     """
-    curriculum = Curriculum(tasksets, f"sft/{config.seed}")
+    curriculum = order_of_demonstrations(tasksets, config.seed)
 
     def demonstrated(taskset: Taskset, task: Task) -> Sample:
         sample = _sample(demonstration_of(taskset, task), chat)
@@ -45,6 +45,11 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
     if not validation:
         raise UserError("the environments have no held-out tasks to validate on; check their `args`.")
     return Conversations(of_step, validation)
+
+
+def order_of_demonstrations(tasksets: Sequence[Taskset], seed: int) -> Curriculum:
+    """Which tasks experts show, one after the other, over all steps."""
+    return Curriculum(tasksets, f"sft/{seed}")
 
 
 def _from_data(

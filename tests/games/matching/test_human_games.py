@@ -9,6 +9,7 @@ import pytest
 
 from slimrl.games.matching.deal import REVIEWERS, Deal
 from slimrl.games.matching.game import Accept, MatchingGame, Propose, Reject, Say
+from slimrl.games.matching.generator import upstream_deal
 from slimrl.games.matching.protocol import parsed, play_text
 from slimrl.games.matching.rows import read_games, row
 from slimrl.games.matching.state import deal_of
@@ -78,7 +79,8 @@ def test_human_games_can_be_kept_as_rows(tmp_path: Path) -> None:
 def test_golden_games_are_what_they_were(tmp_path: Path) -> None:
     golden = json.loads((Path(DIRECTORY) / "golden.json").read_text("utf-8"))["seeded"]
     for seeded in golden:
-        deal = deal_of(seeded | {"best_assignment_reward": seeded["best"]}, "golden")
+        deal = deal_of(seeded | {"best_assignment_reward": seeded["best"]}, f"upstream-{seeded['seed']}")
+        assert upstream_deal(seeded["seed"]) == deal
         for player in (0, 1):
             view = [["" if value is None else value for value in values] for values in deal.seen(player)]
             assert view == [values for _, *values in seeded[f"view{player + 1}"]]
