@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from slimrl.cli import run
+from slimrl.config.data import ExpertDataConfig
 from slimrl.config.load import load
-from slimrl.config.run import EvalRunConfig, RLConfig
+from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from tests.environments.replying import Answer, Asked, completion, server
@@ -50,7 +51,7 @@ def steps_of(output_dir: Path) -> list[dict[str, float]]:
     return [metrics for _, metrics in read_metrics(output_dir / "metrics.jsonl")]
 
 
-@pytest.mark.parametrize(("command", "recipe"), [("rl", "rl.toml"), ("rl", "gpu.toml"), ("eval", "eval.toml")])
+@pytest.mark.parametrize(("command", "recipe"), [("rl", "rl.toml"), ("sft", "sft.toml"), ("rl", "gpu.toml"), ("eval", "eval.toml")])
 def test_a_recipe_says_what_would_run(command: str, recipe: str, capsys: pytest.CaptureFixture[str]):
     assert run([command, "@", str(RECIPES / recipe), "--dry-run"]) == 0
     assert 'id = "matching-game"' in capsys.readouterr().out
@@ -63,6 +64,15 @@ def test_the_evaluation_is_that_of_the_run():
     assert (evaluated.max_turns, evaluated.seq_len) == (trained.orchestrator.max_turns, trained.seq_len)
     assert evaluated.max_tokens == trained.orchestrator.sampling.max_tokens
     assert (evaluated.num_examples, evaluated.temperatures) == (trained.eval.num_examples, trained.eval.temperatures)
+
+
+def test_supervised_training_as_a_run_of_its_own_is_the_warm_up_of_the_other():
+    trained = load(RLConfig, ["@", str(RECIPES / "rl.toml")], {}).config
+    alone = load(SFTConfig, ["@", str(RECIPES / "sft.toml")], {}).config
+    assert isinstance(alone.data, ExpertDataConfig) and [alone.data.env] == list(trained.orchestrator.env)
+    assert (alone.optim, alone.schedule) == (trained.warmup.optim, trained.warmup.schedule)
+    assert (alone.max_steps, alone.batch_size) == (trained.warmup.max_steps, trained.warmup.batch_size)
+    assert (alone.seq_len, alone.model) == (trained.seq_len, trained.model)
 
 
 @pytest.mark.parametrize("recipe", ARCHITECTURES)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from slimrl.cli import run
+from slimrl.config.data import ExpertDataConfig
 from slimrl.config.load import load
-from slimrl.config.run import COMMANDS, RLConfig
+from slimrl.config.run import COMMANDS, RLConfig, SFTConfig
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from tests.tiny import tiny_model_dir
@@ -35,7 +36,7 @@ def test_the_cpu_recipes_play_the_same_games(capsys: pytest.CaptureFixture[str])
     for recipe in ("rl.toml", "sft.toml", "eval.toml"):
         text = (ROOT / "examples" / "wordle" / recipe).read_text()
         args |= {text.partition("args = {")[2].partition("}")[0]}
-    assert args == {" num_answers = 1000, hints = true, spelled = true "}
+    assert len(args) == 1
 
 
 def test_what_is_evaluated_is_what_training_evaluates() -> None:
@@ -46,6 +47,17 @@ def test_what_is_evaluated_is_what_training_evaluates() -> None:
     assert (evaluated.max_turns, evaluated.seq_len) == (trained.orchestrator.max_turns, trained.seq_len)
     for name in ("eval.toml", "README.md"):
         assert f"weights/step_{trained.max_steps}\n" in (directory / name).read_text()
+
+
+def test_supervised_training_as_a_run_of_its_own_is_the_warm_up_of_the_other() -> None:
+    directory = ROOT / "examples" / "wordle"
+    trained = load(RLConfig, ["@", str(directory / "rl.toml")], {}).config
+    alone = load(SFTConfig, ["@", str(directory / "sft.toml")], {}).config
+    assert isinstance(alone.data, ExpertDataConfig) and [alone.data.env] == list(trained.orchestrator.env)
+    assert (alone.optim, alone.schedule) == (trained.warmup.optim, trained.warmup.schedule)
+    assert (alone.max_steps, alone.batch_size) == (trained.warmup.max_steps, trained.warmup.batch_size)
+    for name in ("sft.toml", "README.md"):
+        assert f"wordle_sft/weights/step_{alone.max_steps}" in (directory / name).read_text()
 
 
 @pytest.mark.parametrize("recipe", ARCHITECTURES)
