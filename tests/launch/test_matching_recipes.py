@@ -51,7 +51,10 @@ def steps_of(output_dir: Path) -> list[dict[str, float]]:
     return [metrics for _, metrics in read_metrics(output_dir / "metrics.jsonl")]
 
 
-@pytest.mark.parametrize(("command", "recipe"), [("rl", "rl.toml"), ("sft", "sft.toml"), ("rl", "gpu.toml"), ("eval", "eval.toml")])
+RECIPE_COMMANDS = {"rl.toml": "rl", "sft.toml": "sft", "gpu.toml": "rl", "eval.toml": "eval"}
+
+
+@pytest.mark.parametrize(("recipe", "command"), RECIPE_COMMANDS.items())
 def test_a_recipe_says_what_would_run(command: str, recipe: str, capsys: pytest.CaptureFixture[str]):
     assert run([command, "@", str(RECIPES / recipe), "--dry-run"]) == 0
     assert 'id = "matching-game"' in capsys.readouterr().out
