@@ -34,9 +34,9 @@ MIN_ANSWERS = 20
 @dataclass
 class Wordle:
     """The `num_answers` commonest words; a fifth of them, by their hash, is held out. `hints` sums up all marks after
-    each guess; `spelled` has guesses written as ` c r a n e`. With `openings` above 1, every word of training comes that
-    often, and the expert opens each time with a word at random in place of the best: so there is more to learn from.
-    The fields are the `args` of the config section.
+    each guess; `spelled` has guesses written as ` c r a n e`. With `openings` above 1, every word of training comes
+    that often, and the expert opens each time with a word at random in place of the best: so there is more to learn
+    from. The fields are the `args` of the config section.
 
     After n tries, v of them guesses that could be played, the reward is
 
