@@ -114,13 +114,13 @@ class MatchingTaskset:
     def demonstrate(self, task: Task) -> list[Message]:
         """By one who plans, asks and proposes; see `Planner` in `games/matching/talkers.py`.
 
-        Half of the games end sooner than they have to, and where there is time for a second proposal, half of the first
-        ones come early: so that what a policy meets when it errs is shown too, rejections and last messages.
+        Half of the games end sooner than they have to, and half of the first proposals come early, after one question:
+        so that what a policy meets when it errs is shown too, rejections and last messages.
         """
         rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
         most = usual_turns(deal.size) if self.max_turns is None else self.max_turns
         max_turns = rng.choice((most, rng.randint(min(2 * deal.size + 2, most), most)))
-        is_early = rng.random() < 0.5 and (max_turns + 1 - player) // 2 > RESERVED
+        is_early = rng.random() < 0.5 and (max_turns + 1 - player) // 2 > min(RESERVED, deal.size)
         game = MatchingGame(deal, max_turns, self.max_errors)
         num_questions = 1 if is_early else deal.size + 1 + rng.randrange(2)
         planner = Planner(deal, player, max_turns, num_questions, rng)
