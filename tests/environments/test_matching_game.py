@@ -159,10 +159,10 @@ def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int
 
 def test_other_scripts_play_too():
     taskset, means = made(), {}
-    for name in ("constant", "own-view", "solver"):
+    for name in ("constant", "own-view", "planner", "solver"):
         conversations = [(task, taskset.play_as(name, task, 0)) for task in taskset.tasks("train")]
         means[name] = fmean(played(taskset, task, again(said))[1].reward for task, said in conversations)
-    assert means["constant"] < means["own-view"] < means["solver"]
+    assert means["constant"] < means["own-view"] < means["planner"] < means["solver"]
     with pytest.raises(UserError, match=r"no script `sover`\. Did you mean `solver`"):
         taskset.play_as("sover", taskset.tasks("train")[0], 0)
 

@@ -24,7 +24,7 @@ from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, seeded_deals, sp
 from slimrl.games.matching.rows import read_games
 from slimrl.games.matching.shy import ShyPartner
 from slimrl.games.matching.state import deal_of, game_state
-from slimrl.games.matching.talkers import RESERVED, Asker, Planner, Player, RandomTalker, constant, own_view
+from slimrl.games.matching.talkers import RESERVED, Asker, Planner, Player, RandomTalker, constant, own_view, patient
 from slimrl.types import Message, Rollout, Split, Task
 
 PARTNERS = ("scripted", "llm", "self")
@@ -32,6 +32,7 @@ ROLES = ("player 1", "player 2")
 SCRIPTS: dict[str, Callable[[MatchingGame, int], Player]] = {
     "constant": lambda game, player: constant(game.deal),
     "own-view": lambda game, player: own_view(game.deal, player),
+    "planner": lambda game, player: patient(game.deal, player, game.max_turns),
     "solver": lambda game, player: Asker(game.deal, player, game.max_turns),
 }
 
@@ -114,13 +115,15 @@ class MatchingTaskset:
     def demonstrate(self, task: Task) -> list[Message]:
         """By one who plans, asks and proposes; see `Planner` in `games/matching/talkers.py`.
 
-        Half of the games end sooner than they have to, and half of the first proposals come early, after one question:
-        so that what a policy meets when it errs is shown too, rejections and last messages.
+        Half of the games end sooner than they have to, and where there is time for a second proposal, half of the first
+        ones come early: so that what a policy meets when it errs is shown too, rejections and last messages. In games
+        of two papers there never is; there half come early all the same.
         """
         rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
         most = usual_turns(deal.size) if self.max_turns is None else self.max_turns
         max_turns = rng.choice((most, rng.randint(min(2 * deal.size + 2, most), most)))
-        is_early = rng.random() < 0.5 and (max_turns + 1 - player) // 2 > min(RESERVED, deal.size)
+        has_time = deal.size == 2 or (max_turns + 1 - player) // 2 > RESERVED
+        is_early = rng.random() < 0.5 and has_time
         game = MatchingGame(deal, max_turns, self.max_errors)
         num_questions = 1 if is_early else deal.size + 1 + rng.randrange(2)
         planner = Planner(deal, player, max_turns, num_questions, rng)
@@ -137,7 +140,8 @@ class MatchingTaskset:
         return self._played(task, game, RandomTalker(game.deal, self.role - 1, rng).reply)
 
     def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """By `constant` or `own-view`, who ask but do not listen, or `solver`, the strong expert."""
+        """By `constant` or `own-view`, who ask but do not listen, `planner`, the expert when it takes its time, or
+        `solver`, the strong one."""
         if name not in SCRIPTS:
             raise UserError(f"matching-game has no script `{name}`.{nearest(name, SCRIPTS)}")
         game = self._game(task)

@@ -156,6 +156,11 @@ class Planner:
         return next(iter((*planned, *unknown, *self._left)), None)
 
 
+def patient(deal: Deal, player: int, max_turns: int) -> Planner:
+    """A planner that asks about all of its plan, and once more, before it proposes."""
+    return Planner(deal, player, max_turns, deal.size + 1, random.Random(deal.game_id))
+
+
 class Asker:
     """Asks for one score after the other, of the assignment that looks best before others and what promises most, and
     then proposes.
