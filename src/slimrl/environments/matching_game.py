@@ -52,6 +52,9 @@ class MatchingTaskset:
     line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n`
     papers are made up from `seed`.
 
+    Games of two papers are for learning the form alone: of two assignments, the one that looks best to a player is the
+    poor one by the rule of the deal, which gives the other away.
+
     With `thoughts` the expert of the warm-up writes its plan before each reply, between <think> tags, which the partner
     does not hear.
     """

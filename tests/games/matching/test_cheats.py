@@ -13,7 +13,7 @@ from math import factorial
 import numpy as np
 import pytest
 
-from slimrl.games.matching.deal import Deal
+from slimrl.games.matching.deal import Assignment, Deal
 from slimrl.games.matching.game import Propose, usual_turns
 from slimrl.games.matching.protocol import written
 from slimrl.games.matching.sayings import question
@@ -21,7 +21,7 @@ from slimrl.games.matching.talkers import Asker, RandomTalker
 from slimrl.games.matching.views import best_except, joint_view, own_values
 from tests.games.matching.deals import against_shy, mean_reward, some_deals
 
-NUM_DEALS = {2: 60, 3: 60, 4: 40, 5: 25, 6: 25, 7: 25, 8: 25}
+NUM_DEALS = {3: 60, 4: 40, 5: 25, 6: 25, 7: 25, 8: 25}
 # The mark that nobody passes who does not listen: what looks best to one alone, between equals at random (see
 # test_talkers.py). A proposal at random is worth less: 0.71 with three papers, 0.61 with eight.
 OWN_VIEW = 0.78
@@ -144,6 +144,21 @@ def proposes_the_same_at_once(deal: Deal, seat: int, turn: int) -> str:
     return proposes_the_same_in_every_game(deal, seat, turn + 3)
 
 
+def contrary(deal: Deal, seat: int) -> Assignment:
+    """The first assignment without a pair of what looks best to it: the rule says that this is poor."""
+    own = deal.own_best(seat)
+    return next(one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
+
+
+def asks_as_much_as_is_wanted_and_proposes_the_same(deal: Deal, seat: int, turn: int) -> str:
+    """Of as many questions as there are papers no answer is heard."""
+    return next_question(deal, turn) if turn < deal.size else written(Propose(tuple(range(deal.size))), deal)
+
+
+def asks_as_much_as_is_wanted_and_proposes_the_contrary(deal: Deal, seat: int, turn: int) -> str:
+    return next_question(deal, turn) if turn < deal.size else written(Propose(contrary(deal, seat)), deal)
+
+
 CHEATS = (
     accepts_everything,
     proposes_its_own_view_for_ever,
@@ -160,6 +175,8 @@ CHEATS = (
     asks_without_listening_before_it_proposes,
     proposes_the_same_in_every_game,
     proposes_the_same_at_once,
+    asks_as_much_as_is_wanted_and_proposes_the_same,
+    asks_as_much_as_is_wanted_and_proposes_the_contrary,
 )
 
 
@@ -176,6 +193,15 @@ def test_it_does_not_pay(cheat: Cheat, seat: int, size: int) -> None:
     deals = some_deals(size, NUM_DEALS[size])
     games = [against_shy(deal, Cheater(deal, seat, cheat), seat, usual_turns(size)) for deal in deals]
     assert mean_reward(games) < min(OWN_VIEW, honest(size, seat) - 0.05)
+
+
+def test_two_papers_give_the_solution_away() -> None:
+    """Of two assignments, the one that looks best to a player is the poor one: no more is needed than a show of asking.
+    So two papers are for learning the form, and who plays them well has not shown that it listens."""
+    for seat in (0, 1):
+        cheat = asks_as_much_as_is_wanted_and_proposes_the_contrary
+        games = [against_shy(deal, Cheater(deal, seat, cheat), seat) for deal in some_deals(2, 40)]
+        assert mean_reward(games) > 0.95
 
 
 def test_who_never_proposes_gets_nothing() -> None:
