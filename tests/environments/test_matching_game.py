@@ -157,9 +157,17 @@ def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int
     assert fmean(rewards) > 0.8 and recovered >= 8 and last >= 16
 
 
+def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_many_questions():
+    taskset = made(max_turns=8)
+    games = [taskset.demonstrate(task) for task in taskset.tasks("train")]
+    replies = [[message["content"] for message in game if message["role"] == "assistant"] for game in games]
+    asked = [next(n for n, reply in enumerate(each) if "[propose]" in reply) for each in replies]
+    assert set(asked) == {1, 2, 3}
+
+
 def test_other_scripts_play_too():
     taskset, means = made(), {}
-    for name in ("constant", "own-view", "planner", "solver"):
+    for name in ("constant", "own-view", "contrary", "planner", "solver"):
         conversations = [(task, taskset.play_as(name, task, 0)) for task in taskset.tasks("train")]
         means[name] = fmean(played(taskset, task, again(said))[1].reward for task, said in conversations)
     assert means["constant"] < means["own-view"] < means["planner"] < means["solver"]

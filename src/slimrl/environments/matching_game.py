@@ -24,17 +24,11 @@ from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, seeded_deals, sp
 from slimrl.games.matching.rows import read_games
 from slimrl.games.matching.shy import ShyPartner
 from slimrl.games.matching.state import deal_of, game_state
-from slimrl.games.matching.talkers import RESERVED, Asker, Planner, Player, RandomTalker, constant, own_view, patient
+from slimrl.games.matching.talkers import RESERVED, SCRIPTS, Planner, RandomTalker
 from slimrl.types import Message, Rollout, Split, Task
 
 PARTNERS = ("scripted", "llm", "self")
 ROLES = ("player 1", "player 2")
-SCRIPTS: dict[str, Callable[[MatchingGame, int], Player]] = {
-    "constant": lambda game, player: constant(game.deal),
-    "own-view": lambda game, player: own_view(game.deal, player),
-    "planner": lambda game, player: patient(game.deal, player, game.max_turns),
-    "solver": lambda game, player: Asker(game.deal, player, game.max_turns),
-}
 
 
 @dataclass
@@ -119,16 +113,19 @@ class MatchingTaskset:
         """By one who plans, asks and proposes; see `Planner` in `games/matching/talkers.py`.
 
         Half of the games end sooner than they have to, and where there is time for a second proposal, half of the first
-        ones come early: so that what a policy meets when it errs is shown too, rejections and last messages. In games
-        of two papers there never is; there half come early all the same.
+        ones come early: so that what a policy meets when it errs is shown too, rejections and last messages. Where no
+        game has time for a second, the only one comes after one question up to as many as there are papers.
         """
         rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
         most = usual_turns(deal.size) if self.max_turns is None else self.max_turns
         max_turns = rng.choice((most, rng.randint(min(2 * deal.size + 2, most), most)))
-        has_time = deal.size == 2 or (max_turns + 1 - player) // 2 > RESERVED
-        is_early = rng.random() < 0.5 and has_time
         game = MatchingGame(deal, max_turns, self.max_errors)
-        num_questions = 1 if is_early else deal.size + 1 + rng.randrange(2)
+        if _own_turns(most, player) <= RESERVED:
+            num_questions = rng.randint(1, deal.size)
+        elif rng.random() < 0.5 and _own_turns(max_turns, player) > RESERVED:
+            num_questions = 1
+        else:
+            num_questions = deal.size + 1 + rng.randrange(2)
         planner = Planner(deal, player, max_turns, num_questions, rng)
 
         def reply(heard: str) -> str:
@@ -143,12 +140,11 @@ class MatchingTaskset:
         return self._played(task, game, RandomTalker(game.deal, self.role - 1, rng).reply)
 
     def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """By `constant` or `own-view`, who ask but do not listen, `planner`, the expert when it takes its time, or
-        `solver`, the strong one."""
+        """By one of `SCRIPTS`."""
         if name not in SCRIPTS:
             raise UserError(f"matching-game has no script `{name}`.{nearest(name, SCRIPTS)}")
         game = self._game(task)
-        return self._played(task, game, SCRIPTS[name](game, self.role - 1).reply)
+        return self._played(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def what_went_wrong(self, rollout: Rollout) -> str:
         return kind_of_failure(rollout.metrics, self.max_errors)
@@ -217,6 +213,11 @@ class MatchingTaskset:
         if len(games) < num:
             raise UserError(f"matching-game: found only {len(games)} games for `num_{split}` = {num}; lower it.")
         return [_task(f"{split}/{deal.game_id}", deal) for deal in games.values()]
+
+
+def _own_turns(max_turns: int, player: int) -> int:
+    """How many of the messages are a player's."""
+    return (max_turns + 1 - player) // 2
 
 
 def _task(task_id: str, deal: Deal) -> Task:

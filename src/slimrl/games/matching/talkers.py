@@ -7,7 +7,7 @@ and hears, and nothing else of the deal.
 """
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import permutations, product
 from typing import Protocol
 
@@ -77,6 +77,14 @@ def constant(deal: Deal) -> Stubborn:
 def own_view(deal: Deal, player: int) -> Stubborn:
     """What looks best to it alone, then what looks second best, and so on: the mark that whoever listens must pass."""
     return Stubborn(deal, _by_own_view(deal, player))
+
+
+def contrary(deal: Deal, player: int) -> Stubborn:
+    """It asks as much as a shy partner wants to have been asked, hears no answer, and proposes what has no pair of what
+    looks best to it alone: by the rule of the deal that is poor, so the contrary is better than chance."""
+    own = deal.own_best(player)
+    others = (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
+    return Stubborn(deal, others, num_first=deal.size)
 
 
 def _by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
@@ -229,3 +237,14 @@ class Asker:
         self._open = None
         cells = self._reader.asked(text).cells
         return f"{told(self._deal, cells[0], self._seen)} " if cells else ""
+
+
+SCRIPTS: dict[str, Callable[[Deal, int, int], Player]] = {
+    "constant": lambda deal, player, max_turns: constant(deal),
+    "own-view": lambda deal, player, max_turns: own_view(deal, player),
+    "contrary": lambda deal, player, max_turns: contrary(deal, player),
+    "planner": patient,
+    "solver": Asker,
+}
+"""By name, to compare with: three who ask and do not listen, the expert when it takes its time, and the strong one. A
+player comes from the deal, the seat and the messages of a game."""
