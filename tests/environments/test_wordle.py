@@ -222,18 +222,6 @@ def test_demonstrations_are_the_same_whichever_came_before() -> None:
     assert replies_of(taskset.demonstrate(tasks[0]))[-1] == f"<guess> {' '.join(tasks[0].data['answer'])}</guess>"
 
 
-def test_a_word_of_training_is_opened_in_as_many_ways_as_asked_for() -> None:
-    taskset = Wordle(num_answers=100, openings=3)
-    tasks, once = taskset.tasks("train"), Wordle(num_answers=100)
-    assert len(tasks) == 3 * len(once.tasks("train")) == len({task.id for task in tasks})
-    assert taskset.tasks("test") == once.tasks("test")
-    games = [replies_of(taskset.demonstrate(task)) for task in tasks]
-    assert len({game[0] for game in games}) > 30 and len({tuple(game) for game in games}) > 2 * len(tasks) / 3
-    for task, game in zip(tasks, games, strict=True):
-        assert game[-1] == f"<guess>{task.data['answer']}</guess>"
-        assert game == replies_of(taskset.demonstrate(task))
-
-
 def test_fixed_words_are_playable_and_look_at_no_marks() -> None:
     tasks = TASKSET.tasks("test")[:200]
     games = [replies_of(TASKSET.play_as("fixed", task, 0)) for task in tasks]
@@ -286,7 +274,6 @@ def test_an_episode_cut_short_is_not_explained() -> None:
         ({"win": 1.2, "speed": -0.6}, "must be 0 or more"),
         ({"num_answers": 3}, "`num_answers` must be 20 to 4044, not 3"),
         ({"num_answers": 5000}, "`num_answers` must be 20 to 4044, not 5000"),
-        ({"openings": 0}, "`openings` must be 1 or more, not 0"),
         ({"hint": True}, "Did you mean `hints`"),
     ],
 )

@@ -34,9 +34,7 @@ MIN_ANSWERS = 20
 @dataclass
 class Wordle:
     """The `num_answers` commonest words; a fifth of them, by their hash, is held out. `hints` sums up all marks after
-    each guess; `spelled` has guesses written as ` c r a n e`. With `openings` above 1, every word of training comes
-    that often, and the expert opens each time with a word at random in place of the best: so there is more to learn
-    from. The fields are the `args` of the config section.
+    each guess; `spelled` has guesses written as ` c r a n e`. Its fields are the `args` of its config section.
 
     After n tries, v of them guesses that could be played, the reward is
 
@@ -49,7 +47,6 @@ class Wordle:
     num_answers: int = 2000
     hints: bool = False
     spelled: bool = False
-    openings: int = 1
     win: float = 0.5
     speed: float = 0.1
     closeness: float = 0.3
@@ -67,8 +64,6 @@ class Wordle:
                 f"wordle: with `win` = {self.win:g} and `format` = {self.format:g} a loss with six good guesses can be "
                 "worth as much as a win after five bad ones; raise `win`."
             )
-        if self.openings < 1:
-            raise UserError(f"wordle: `openings` must be 1 or more, not {self.openings}.")
         words = word_list()
         if not MIN_ANSWERS <= self.num_answers <= len(words.answers):
             raise UserError(
@@ -78,25 +73,19 @@ class Wordle:
         self._solver = Solver(self._answers)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Every answer of the split, in an order that does not depend on how common it is. None for `validation`. A
-        further opening of a word of training has its number in the id."""
+        """Every answer of the split, in an order that does not depend on how common it is. None for `validation`."""
         if split == "validation":
             return []
         mine = [word for word in self._answers if is_held_out(word) == (split == "test")]
         mine.sort(key=lambda word: hashlib.sha256(word.encode()).digest())
-        tasks = [Task(f"{split}/{word}", {"answer": word}) for word in mine]
-        more = range(2, self.openings + 1 if split == "train" else 2)
-        return tasks + [Task(f"{task.id}/{number}", task.data) for number in more for task in tasks]
+        return [Task(f"{split}/{word}", {"answer": word}) for word in mine]
 
     def environment(self, task: Task) -> "WordleEpisode":
         return WordleEpisode(self, Game(task.data["answer"], self._allowed))
 
     def demonstrate(self, task: Task) -> list[Message]:
         """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
-        if self.openings == 1:
-            return self._played(task, self._solver.guess)
-        opener = random.Random(f"opening/{task.id}").choice(self._answers)
-        return self._played(task, lambda tries: self._solver.guess(tries) if tries else opener)
+        return self._played(task, self._solver.guess)
 
     def play_at_random(self, task: Task, seed: int) -> list[Message]:
         """Different words at random, all of them possible answers at first."""
