@@ -43,8 +43,8 @@ class MatchingTaskset:
     A game is over after `max_turns` messages of both together (default: 20, but four for each paper, and six for two);
     with `last_turn_rule` the policy is told at its last one to make its final proposal. It may make `max_errors`
     errors, and so may a language model opposite, whose games are dropped beyond that. `games` is a file of games, one a
-    line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n`
-    papers are made up from `seed`.
+    line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are
+    made up from `seed`.
 
     Games of two papers are for learning the form alone: of two assignments, the one that looks best to a player is the
     poor one by the rule of the deal, which gives the other away.
