@@ -184,4 +184,4 @@ def test_the_rules_name_every_tag_and_the_opening_has_the_players_own_table() ->
     text = rules(DEAL, max_turns=12)
     assert all(tag in text for tag in ("[message]", "[propose]", "[accept]", "[reject]"))
     assert "3 reviewers" in text and "12 messages" in text
-    assert opening(DEAL, 1).endswith(DEAL.table_text(1))
+    assert opening(DEAL, 1, 12).endswith(DEAL.table_text(1))

@@ -46,7 +46,7 @@ def test_a_row_has_the_prompt_of_player_1_the_state_twice_and_the_optimum() -> N
 
 
 def test_the_prompt_tells_how_many_messages_there_may_be() -> None:
-    assert "after 20 messages" in row(DEALS[0])["prompt"] and "after 12 messages" in row(DEALS[0], 12)["prompt"]
+    assert "after 12 messages" in row(DEALS[0])["prompt"] and "after 20 messages" in row(DEALS[0], 20)["prompt"]
 
 
 def test_a_state_without_an_order_is_a_deal_in_the_order_of_its_table(tmp_path: Path) -> None:

@@ -312,5 +312,5 @@ def test_a_text_that_is_no_act_is_a_message() -> None:
 def test_a_game_with_it_comes_to_an_end_in_time() -> None:
     for seat in (0, 1):
         games = [against_shy(deal, Asker(deal, seat, 16), seat) for deal in some_deals(4, 40)]
-        assert np.mean([game.agreed is not None for game in games]) > 0.9
+        assert np.mean([game.agreed is not None for game in games]) > 0.8
         assert max(game.num_messages for game in games) <= 16 and not any(game.too_many_errors for game in games)
