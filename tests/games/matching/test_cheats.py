@@ -13,11 +13,11 @@ from math import factorial
 import numpy as np
 import pytest
 
-from slimrl.games.matching.deal import Assignment, Deal
+from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import Propose, usual_turns
 from slimrl.games.matching.protocol import written
 from slimrl.games.matching.sayings import question
-from slimrl.games.matching.talkers import Asker, RandomTalker
+from slimrl.games.matching.talkers import Asker, RandomTalker, without_own_pairs
 from slimrl.games.matching.views import best_except, joint_view, own_values
 from tests.games.matching.deals import against_shy, mean_reward, some_deals
 
@@ -144,19 +144,15 @@ def proposes_the_same_at_once(deal: Deal, seat: int, turn: int) -> str:
     return proposes_the_same_in_every_game(deal, seat, turn + 3)
 
 
-def contrary(deal: Deal, seat: int) -> Assignment:
-    """The first assignment without a pair of what looks best to it: the rule says that this is poor."""
-    own = deal.own_best(seat)
-    return next(one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
-
-
 def asks_as_much_as_is_wanted_and_proposes_the_same(deal: Deal, seat: int, turn: int) -> str:
     """Of as many questions as there are papers no answer is heard."""
     return next_question(deal, turn) if turn < deal.size else written(Propose(tuple(range(deal.size))), deal)
 
 
 def asks_as_much_as_is_wanted_and_proposes_the_contrary(deal: Deal, seat: int, turn: int) -> str:
-    return next_question(deal, turn) if turn < deal.size else written(Propose(contrary(deal, seat)), deal)
+    if turn < deal.size:
+        return next_question(deal, turn)
+    return written(Propose(next(without_own_pairs(deal, seat))), deal)
 
 
 CHEATS = (

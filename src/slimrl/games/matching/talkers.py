@@ -80,11 +80,15 @@ def own_view(deal: Deal, player: int) -> Stubborn:
 
 
 def contrary(deal: Deal, player: int) -> Stubborn:
-    """It asks as much as a shy partner wants to have been asked, hears no answer, and proposes what has no pair of what
-    looks best to it alone: by the rule of the deal that is poor, so the contrary is better than chance."""
+    """It asks as much as a shy partner wants to have been asked, hears no answer, and proposes the contrary of what
+    looks best to it alone: by the rule of the deal that is poor, so this is better than chance."""
+    return Stubborn(deal, without_own_pairs(deal, player), num_first=deal.size)
+
+
+def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
+    """The assignments that have no pair of what looks best to the player alone."""
     own = deal.own_best(player)
-    others = (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
-    return Stubborn(deal, others, num_first=deal.size)
+    return (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
 
 
 def _by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
