@@ -78,6 +78,7 @@ def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_
 
 
 LEAVES = """
+import os
 import sys
 import torch
 from torch import distributed
@@ -87,13 +88,16 @@ from slimrl.trainer.parallel import Ranks
 rank = int(sys.argv[1])
 distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
 Ranks(rank, 2).sums([1.0])
-if rank == 1:
-    try:
-        Ranks(rank, 2).sums([1.0])
-    except UserError as error:
-        assert "another of the 2 processes ended" in str(error)
-    else:
-        sys.exit("nothing was noticed")
+if rank == 0:
+    os._exit(0)  # as one that is killed: no connection is closed in good order
+try:
+    Ranks(rank, 2).sums([1.0])
+except UserError as error:
+    assert "another of the 2 processes ended" in str(error)
+else:
+    sys.exit("nothing was noticed")
+finally:
+    distributed.destroy_process_group()
 """
 
 
