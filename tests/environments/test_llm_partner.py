@@ -42,7 +42,7 @@ def opened(url: str, **settings: Any) -> Iterator[LLMPartners]:
 def episode(partners: LLMPartners, player: int = 0, max_errors: int = 8, max_turns: int = 20) -> MatchingEpisode:
     game = MatchingGame(DEAL, max_turns, max_errors)
     partner = partners.partner(DEAL, 1 - player)
-    return MatchingEpisode(game, player, Asked(game, 1 - player, partner), last_turn_rule=True)
+    return MatchingEpisode(game, player, Asked(game, 1 - player, partner), last_turn_rule=True, notes=False)
 
 
 def play(partners: LLMPartners, *replies: str, **how: Any) -> list[Any]:

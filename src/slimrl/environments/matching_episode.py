@@ -8,6 +8,7 @@ from slimrl.environments.matching_record import Record
 from slimrl.environments.thoughts import without_thoughts
 from slimrl.errors import RolloutError
 from slimrl.games.matching.game import IllegalAct, MatchingGame
+from slimrl.games.matching.notes import Notes
 from slimrl.games.matching.protocol import play_text, proposal_lines
 from slimrl.games.matching.words import LAST_MESSAGE, MUST_ANSWER, rules
 from slimrl.types import Message
@@ -18,9 +19,12 @@ GO_ON = "It is still your turn: write [message] or [propose]."
 class MatchingEpisode:
     """One game, as the one of its players who is the policy sees it."""
 
-    def __init__(self, game: MatchingGame, player: int, other: Other, last_turn_rule: bool) -> None:
+    def __init__(self, game: MatchingGame, player: int, other: Other, last_turn_rule: bool, notes: bool) -> None:
+        """With `last_turn_rule` the player is told at its last message to propose; with `notes`, whenever something has
+        been said, which numbers it has."""
         self._game, self._player, self._other = game, player, other
         self._last_turn_rule = last_turn_rule
+        self._notes = Notes(game, player) if notes else None
         self._record = Record(game, player)
         self._num_heard = 0
 
@@ -73,9 +77,11 @@ class MatchingEpisode:
         """What the other player has done since, and what that asks of this one."""
         heard = heard_since(self._game, self._num_heard, 1 - self._player)
         self._num_heard = len(self._game.history)
-        notes = [heard] if heard else []
+        news = [heard] if heard else []
+        if self._notes:
+            news.append(self._notes.text())
         if self._game.proposal is not None:
-            notes.append(MUST_ANSWER)
+            news.append(MUST_ANSWER)
         elif self._last_turn_rule and self._game.messages_left <= 2:
-            notes.append(LAST_MESSAGE)
-        return notes
+            news.append(LAST_MESSAGE)
+        return news

@@ -50,7 +50,7 @@ class MatchingTaskset:
     poor one by the rule of the deal, which gives the other away.
 
     With `thoughts` the expert of the warm-up writes its plan before each reply, between <think> tags, which the partner
-    does not hear.
+    does not hear. With `notes` the policy reads in each turn which numbers it has by now, the largest first.
     """
 
     n: int = 8
@@ -64,6 +64,7 @@ class MatchingTaskset:
     num_test: int = 100
     seed: int = 0
     thoughts: bool = False
+    notes: bool = False
     llm: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -169,7 +170,7 @@ class MatchingTaskset:
         return Asked(game, player, partner)
 
     def _episode(self, game: MatchingGame, player: int, other: Other) -> MatchingEpisode:
-        return MatchingEpisode(game, player, other, self.last_turn_rule)
+        return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
     def _played(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
         """A whole conversation with the scripted partner, whoever the partner is in training."""

@@ -34,7 +34,8 @@ MIN_ANSWERS = 20
 @dataclass
 class Wordle:
     """The `num_answers` commonest words; a fifth of them, by their hash, is held out. `hints` sums up all marks after
-    each guess; `spelled` has guesses written as ` c r a n e`. Its fields are the `args` of its config section.
+    each guess; `spelled` has guesses written as ` c r a n e`; `strict` refuses guesses that cannot be the answer after the
+    marks before, where Wordle's hard mode only wants found letters to be used again. Its fields are the `args` of its config section.
 
     After n tries, v of them guesses that could be played, the reward is
 
@@ -47,6 +48,7 @@ class Wordle:
     num_answers: int = 2000
     hints: bool = False
     spelled: bool = False
+    strict: bool = False
     win: float = 0.5
     speed: float = 0.1
     closeness: float = 0.3
@@ -81,7 +83,7 @@ class Wordle:
         return [Task(f"{split}/{word}", {"answer": word}) for word in mine]
 
     def environment(self, task: Task) -> "WordleEpisode":
-        return WordleEpisode(self, Game(task.data["answer"], self._allowed))
+        return WordleEpisode(self, Game(task.data["answer"], self._allowed, self.strict))
 
     def demonstrate(self, task: Task) -> list[Message]:
         """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""

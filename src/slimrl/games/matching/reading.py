@@ -84,6 +84,16 @@ class Reader:
                 scores[last["reviewer"], last["paper"]] = mention.value
         return scores
 
+    def plain_scores(self, text: str) -> dict[Cell, int]:
+        """Scores told beyond doubt: the number of each sentence that names one reviewer, one paper and one number."""
+        scores: dict[Cell, int] = {}
+        for sentence in sentences(text[:MAX_READ_CHARS]):
+            mentions = self.mentions(sentence)
+            if sorted(mention.kind for mention in mentions) == ["number", "paper", "reviewer"]:
+                value = {mention.kind: mention.value for mention in mentions}
+                scores[value["reviewer"], value["paper"]] = value["number"]
+        return scores
+
     def _mention(self, match: re.Match[str]) -> Mention | None:
         if match["number"]:
             return Mention("number", int(match["number"])) if len(match["number"]) <= MAX_DIGITS else None

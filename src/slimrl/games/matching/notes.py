@@ -1,0 +1,39 @@
+"""The numbers that a player has, in its table and from what it was told, in one line. Knows nothing of their worth."""
+
+from slimrl.games.matching.deal import Deal
+from slimrl.games.matching.game import MatchingGame, Say
+from slimrl.games.matching.reading import Cell, Reader
+from slimrl.games.matching.sayings import names_of
+
+
+class Notes:
+    """Keeps the numbers of one player of a game."""
+
+    def __init__(self, game: MatchingGame, player: int) -> None:
+        self._game, self._player, self._reader = game, player, Reader(game.deal)
+
+    def text(self) -> str:
+        """`You know: Ava Electra 293, Ava BLEU 281. No score: Sofia GloVe.`, the largest number first.
+
+        What the table shows stays as it is. A sentence tells a score if it names one pair and one number. Pairs without
+        a score are those that were asked about and not told.
+        """
+        deal = self._game.deal
+        seen = {(r, p): score for r, row in enumerate(deal.seen(self._player)) for p, score in enumerate(row)}
+        numbers = {cell: score for cell, score in seen.items() if score is not None}
+        asked: dict[Cell, None] = {}
+        for player, act in self._game.history:
+            if isinstance(act, Say) and player == self._player:
+                asked |= dict.fromkeys(self._reader.asked(act.text).cells)
+            elif isinstance(act, Say):
+                numbers = self._reader.plain_scores(act.text) | numbers
+        known = sorted(numbers, key=lambda cell: (-numbers[cell], cell))
+        lists = {
+            "You know": [f"{_pair(deal, cell)} {numbers[cell]}" for cell in known],
+            "No score": [_pair(deal, cell) for cell in asked if cell not in numbers],
+        }
+        return " ".join(f"{title}: {', '.join(pairs)}." for title, pairs in lists.items() if pairs)
+
+
+def _pair(deal: Deal, cell: Cell) -> str:
+    return " ".join(names_of(deal, cell))
