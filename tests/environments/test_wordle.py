@@ -54,7 +54,8 @@ def replies_of(conversation: Sequence) -> list[str]:
 
 def test_the_splits_share_no_answer_and_are_the_same_every_time() -> None:
     train, test = ([task.data["answer"] for task in TASKSET.tasks(split)] for split in ("train", "test"))
-    assert (len(train), len(test)) == (1589, 411) and not set(train) & set(test)
+    assert (len(set(train)), len(test)) == (1589, 411) and not set(train) & set(test)
+    assert len({task.id for task in TASKSET.tasks("train")}) == len(train) == 10 * 1589
     assert {*train, *test} == set(word_list().answers[:2000])
     assert list(load_taskset("wordle", {}).tasks("test")) == list(TASKSET.tasks("test"))
     assert not TASKSET.tasks("validation")
@@ -203,7 +204,7 @@ def test_metrics_tell_how_it_was_played() -> None:
     assert "consistent" not in played(["", *guesses("shout")])[-1].metrics
 
 
-def test_the_solver_demonstrates_whole_games_that_earn_much() -> None:
+def test_demonstrations_are_whole_games_that_earn_much() -> None:
     assert isinstance(TASKSET, Expert)
     for task in TASKSET.tasks("train")[:6]:
         conversation = TASKSET.demonstrate(task)
@@ -220,6 +221,37 @@ def test_demonstrations_are_the_same_whichever_came_before() -> None:
     taskset = Wordle(spelled=True, hints=True)
     assert taskset.demonstrate(tasks[1]) == (taskset.demonstrate(tasks[0]), taskset.demonstrate(tasks[1]))[1]
     assert replies_of(taskset.demonstrate(tasks[0]))[-1] == f"<guess> {' '.join(tasks[0].data['answer'])}</guess>"
+
+
+def test_the_games_that_are_shown_of_a_word_differ_and_show_most_of_the_words() -> None:
+    tasks = Wordle(num_answers=100).tasks("train")
+    games = [tuple(replies_of(Wordle(num_answers=100).demonstrate(task))) for task in tasks]
+    of_word = {task.data["answer"]: set[tuple[str, ...]]() for task in tasks}
+    for task, game in zip(tasks, games, strict=True):
+        of_word[task.data["answer"]].add(game)
+    assert len({game[0] for game in games}) == 1  # the solver's first guess
+    assert fmean(map(len, of_word.values())) > 3
+    assert len({reply for game in games for reply in game}) > 90  # held-out ones too
+
+
+def test_the_solver_as_a_script_wins_sooner_than_the_demonstrations() -> None:
+    tasks = TASKSET.tasks("train")[:40]
+    solved = [len(replies_of(TASKSET.play_as("solver", task, 0))) for task in tasks]
+    shown = [len(replies_of(TASKSET.demonstrate(task))) for task in tasks]
+    assert fmean(solved) < fmean(shown)
+
+
+def test_strict_games_refuse_what_the_marks_exclude() -> None:
+    strict = Wordle(strict=True)
+    first, second, third = played(guesses("shout", "trace", "crane"), taskset=strict)
+    assert said(second) == "Error: `trace` does not go with the marks.\nGuess 3 of 6."  # the t was marked X
+    assert second.metrics["valid"] == 0.5 and third.metrics["won"] == third.metrics["consistent"] == 1.0
+    assert first.reward == pytest.approx(0.1) and second.reward == pytest.approx(-0.1 / 2)
+    tasks = strict.tasks("test")[:100]
+    for script, most in (("fixed", 0.15), ("random", 0.15)):
+        play = strict.play_at_random if script == "random" else lambda task, seed: strict.play_as("fixed", task, seed)
+        assert fmean(earned(replies_of(play(task, 0)), task, strict) for task in tasks) < most
+    assert all(played(replies_of(strict.demonstrate(task)), task, strict)[-1].metrics["valid"] == 1 for task in tasks)
 
 
 def test_fixed_words_are_playable_and_look_at_no_marks() -> None:

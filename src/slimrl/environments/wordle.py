@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from slimrl.environments.base import Turn
 from slimrl.environments.thoughts import without_thoughts
-from slimrl.errors import UserError
+from slimrl.errors import UserError, nearest
 from slimrl.games.wordle import GREEN, NUM_TRIES, Game, Try, fits, known_from
 from slimrl.games.wordle_solver import Solver, fixed_words
 from slimrl.games.wordle_words import is_held_out, word_list
@@ -27,19 +28,24 @@ G: the letter is right, and in its place
 Y: the letter is in the word, in another place
 X: the letter is not in the word, or not that often
 A reply without a guess in tags, a guess that is no word of five letters, and one made before cost a guess too."""
+STRICT = "So does a guess that does not go with all marks before."
 BEST_LOSS = 0.8  # the closeness of a wrong guess is at most this
 MIN_ANSWERS = 20
+NUM_GAMES = 10  # of each word to train on
 
 
 @dataclass
 class Wordle:
-    """The `num_answers` commonest words; a fifth of them, by their hash, is held out. `hints` sums up all marks after
-    each guess; `spelled` has guesses written as ` c r a n e`; `strict` refuses guesses that cannot be the answer after the
-    marks before, where Wordle's hard mode only wants found letters to be used again. Its fields are the `args` of its config section.
+    """The `num_answers` commonest words. Its fields are the `args` of its config section: `hints` sums up all marks
+    after each guess; `spelled` has guesses written as ` c r a n e`; `strict` refuses guesses that cannot be the answer
+    after the marks before (Wordle's own hard mode only wants the letters that were found to be used again).
 
-    After n tries, v of them guesses that could be played, the reward is
+    A fifth of the words, by their hash, is held out. With `opened` the first guess is made for the policy, a word at
+    random, and a fifth of the pairs of first guess and answer is held out; the answers of both splits are all words.
 
-        win [won] + speed [won] (6 - n) / 5 + closeness best + format v / n
+    After n tries of the policy's own, v of them guesses that could be played, the reward is
+
+        win [won] + speed [won] (tries left) / 5 + closeness best + format v / n
 
     where best is that of the best guess: 1/5 for each letter in its place, 1/10 for each that is elsewhere. Each turn
     earns by how much it changes that. The four weights add up to 1, and every win is worth more than any loss.
@@ -49,6 +55,7 @@ class Wordle:
     hints: bool = False
     spelled: bool = False
     strict: bool = False
+    opened: bool = False
     win: float = 0.5
     speed: float = 0.1
     closeness: float = 0.3
@@ -75,19 +82,33 @@ class Wordle:
         self._solver = Solver(self._answers)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Every answer of the split, in an order that does not depend on how common it is. None for `validation`."""
+        """Every answer of the split, in an order that does not depend on how common it is: once each if it is held out,
+        and `NUM_GAMES` times to train on, so that as many different games are shown of it. None for `validation`."""
         if split == "validation":
             return []
-        mine = [word for word in self._answers if is_held_out(word) == (split == "test")]
-        mine.sort(key=lambda word: hashlib.sha256(word.encode()).digest())
-        return [Task(f"{split}/{word}", {"answer": word}) for word in mine]
+        num = NUM_GAMES if split == "train" else 1
+        words = sorted(self._answers, key=lambda word: hashlib.sha256(word.encode()).digest())
+        games = {word: self._games(word, split, num) for word in words}
+        return [games[word][k] for k in range(num) for word in words if games[word]]
+
+    def _games(self, answer: str, split: Split, num: int) -> list[Task]:
+        """Games of one answer: `num` of them, or none where it is of the other split."""
+        if not self.opened:
+            mine = is_held_out(answer) == (split == "test")
+            return [Task(f"{split}/{answer}/{game}", {"answer": answer}) for game in range(num if mine else 0)]
+        others = [word for word in self._answers if word != answer]
+        random.Random(answer).shuffle(others)
+        openings = (word for word in others if is_held_out(f"{word}/{answer}") == (split == "test"))
+        return [Task(f"{split}/{answer}/{word}", {"answer": answer, "opening": word}) for word in islice(openings, num)]
 
     def environment(self, task: Task) -> "WordleEpisode":
-        return WordleEpisode(self, Game(task.data["answer"], self._allowed, self.strict))
+        return WordleEpisode(self, Game(task.data["answer"], self._allowed, self.strict, task.data.get("opening", "")))
 
     def demonstrate(self, task: Task) -> list[Message]:
-        """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
-        return self._played(task, self._solver.guess)
+        """One who knows all answers of both splits, but not which one it is, and guesses any that it could be; it wins
+        almost always."""
+        rng = random.Random(f"demonstration/{task.id}")
+        return self._played(task, lambda tries: self._solver.teach(tries, rng))
 
     def play_at_random(self, task: Task, seed: int) -> list[Message]:
         """Different words at random, all of them possible answers at first."""
@@ -103,17 +124,19 @@ class Wordle:
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
     def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """By `fixed`, who plays the same good words whatever the marks say."""
-        if name != "fixed":
-            raise UserError(f'wordle has no script `{name}`, only "fixed".')
-        return self._played(task, lambda tries: self._fixed[len(tries)])
+        """By `solver`, who guesses what would tell most, or `fixed`, who plays the same good words whatever the marks
+        say."""
+        scripts = {"solver": self._solver.guess, "fixed": lambda tries: self._fixed[len(tries)]}
+        if name not in scripts:
+            raise UserError(f"wordle has no script `{name}`.{nearest(name, scripts)}")
+        return self._played(task, scripts[name])
 
     def worth(self, game: Game) -> float:
         """The reward so far: the formula above."""
-        num = len(game.tries)
-        best = max((one.closeness for one in game.marked), default=0.0)
-        won = self.win + self.speed * (NUM_TRIES - num) / (NUM_TRIES - 1) if game.is_won else 0.0
-        return won + self.closeness * best + (self.format * len(game.marked) / num if num else 0.0)
+        marked = [one for one in game.own if one.marks]
+        best = max((one.closeness for one in marked), default=0.0)
+        won = self.win + self.speed * (NUM_TRIES - len(game.tries)) / (NUM_TRIES - 1) if game.is_won else 0.0
+        return won + self.closeness * best + (self.format * len(marked) / len(game.own) if game.own else 0.0)
 
     @cached_property
     def _fixed(self) -> list[str]:
@@ -147,19 +170,29 @@ class WordleEpisode:
 
     def opening(self) -> list[Message]:
         rules = RULES.format(example=self._rules.written("crane"))
-        return [{"role": "system", "content": rules}, {"role": "user", "content": self._next()}]
+        if self._rules.strict:
+            rules = f"{rules}\n{STRICT}"
+        return [{"role": "system", "content": rules}, {"role": "user", "content": self._told()}]
 
     def react(self, reply: str) -> Turn:
         game, before = self.game, self._rules.worth(self.game)
         guess = GUESS.search(without_thoughts(reply))
         self._untagged += guess is None
-        last = game.play(guess[1]) if guess else game.forfeit("there is no guess in <guess> tags.")
+        if guess:
+            game.play(guess[1])
+        else:
+            game.forfeit("there is no guess in <guess> tags.")
         return Turn(
             done=game.is_over,
-            messages=[{"role": "user", "content": "\n".join([*self._shown(last), *self._hints(), self._next()])}],
+            messages=[{"role": "user", "content": self._told()}],
             reward=self._rules.worth(game) - before,
-            metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.tries)},
+            metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.own)},
         )
+
+    def _told(self) -> str:
+        """What came of the last try, if there was one, and what is to be done."""
+        tries = self.game.tries
+        return "\n".join([*self._shown(tries[-1]), *self._hints(), self._next()] if tries else [self._next()])
 
     def _shown(self, last: Try) -> list[str]:
         if last.mistake:
@@ -182,15 +215,15 @@ class WordleEpisode:
 
 
 def metrics_of(game: Game) -> dict[str, float]:
-    """Those so far. `consistent` is the share of the guesses after the first that could have been the answer after all
-    marks before; without any it is left out."""
-    marked, num = game.marked, len(game.tries)
+    """Those so far, of the player's own tries. `consistent` is the share of the guesses after some marks that could
+    have been the answer after all of these; without any it is left out."""
+    marked, own = game.marked, [one for one in game.own if one.marks]
     metrics = {
         "won": float(game.is_won),
-        "guesses": float(num),
-        "valid": len(marked) / num,
-        "best_greens": float(max((one.marks.count(GREEN) for one in marked), default=0)),
-        "repeated": float(sum(one.is_repeated for one in game.tries)),
+        "guesses": float(len(game.tries)),
+        "valid": len(own) / len(game.own),
+        "best_greens": float(max((one.marks.count(GREEN) for one in own), default=0)),
+        "repeated": float(sum(one.is_repeated for one in game.own)),
     }
     if marked[1:]:
         consistent = sum(fits(one.word, marked[:place]) for place, one in enumerate(marked) if place)

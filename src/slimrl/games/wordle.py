@@ -57,13 +57,19 @@ class Try:
 class Game:
     """One answer and the tries so far. Every try counts, a mistake too, so that a game ends after `NUM_TRIES`.
 
-    In a `strict` one it is a mistake to guess what cannot be the answer, after all marks before.
+    In a `strict` one it is a mistake to guess what cannot be the answer, after all marks before. An `opening` is a
+    first try that is made for the player.
     """
 
     answer: str
     allowed: Set[str]
     strict: bool = False
+    opening: str = ""
     tries: list[Try] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.opening:
+            self.play(self.opening)
 
     def play(self, text: str) -> Try:
         """Try what stands in the text: a word, in letters of any case, which may be spelt out with spaces."""
@@ -79,6 +85,11 @@ class Game:
         assert not self.is_over, "the game is over"
         self.tries.append(Try("", "", mistake))
         return self.tries[-1]
+
+    @property
+    def own(self) -> list[Try]:
+        """Those of the player."""
+        return self.tries[1:] if self.opening else self.tries
 
     @property
     def marked(self) -> list[Try]:
