@@ -202,6 +202,20 @@ def test_thoughts_are_not_heard():
     assert turn.metrics["messages"] == turn.metrics["questions"] == 1.0
 
 
+@pytest.mark.parametrize("role", [1, 2])
+def test_with_notes_each_turn_tells_the_numbers_that_the_policy_has(role: int):
+    plain, noted = (made(role=role, notes=notes) for notes in (False, True))
+    task = noted.tasks("train")[0]
+    conversations = [
+        [m["content"] for m in taskset.demonstrate(task) if m["role"] == "user"] for taskset in (plain, noted)
+    ]
+    assert len(conversations[0]) == len(conversations[1])
+    for told, told_with_notes in zip(*conversations, strict=True):
+        parts = told_with_notes.split("\n\n")
+        notes = [part for part in parts if part.startswith("You know: ")]
+        assert len(notes) == 1 and "\n\n".join(part for part in parts if part not in notes) == told
+
+
 def test_without_an_agreement_there_is_nothing():
     taskset = made(max_turns=6)
     messages, turn = played(taskset, taskset.tasks("train")[0], replies("[message] Hello."))

@@ -254,6 +254,51 @@ def test_strict_games_refuse_what_the_marks_exclude() -> None:
     assert all(played(replies_of(strict.demonstrate(task)), task, strict)[-1].metrics["valid"] == 1 for task in tasks)
 
 
+OPENED = Wordle(num_answers=100, opened=True)
+
+
+def test_of_opened_games_the_pairs_of_first_guess_and_answer_are_held_out() -> None:
+    train, test = OPENED.tasks("train"), OPENED.tasks("test")
+    pairs = [{(task.data["opening"], task.data["answer"]) for task in tasks} for tasks in (train, test)]
+    assert [len(train), len(test)] == [*map(len, pairs)] == [1000, 100] and not pairs[0] & pairs[1]
+    assert {answer for _, answer in pairs[0]} == {answer for _, answer in pairs[1]} == set(word_list().answers[:100])
+    assert all(opening != answer for opening, answer in pairs[0] | pairs[1])
+    assert len({opening for opening, _ in pairs[1]}) > 50
+    more = {task.id for task in Wordle(num_answers=100, opened=True).tasks("test")}
+    assert more == {task.id for task in test}
+
+
+def test_an_opening_is_shown_and_earns_the_policy_nothing() -> None:
+    task = Task("x", {"answer": "crane", "opening": "trace"})
+    opening = asyncio.run(Wordle(hints=True).environment(task).start())
+    assert opening[1]["content"] == "\n".join(
+        ["word: t r a c e", "mark: X G G Y G", "place: _ r a _ e", "also: c", "none: t", "Guess 2 of 6."]
+    )
+    turns = played([""] * 6, task)
+    assert len(turns) == 5 and sum(turn.reward for turn in turns) == 0.0
+    metrics = {"guesses": 6, "best_greens": 0, "valid": 0, "tagged": 0}
+    assert turns[-1].metrics | metrics == turns[-1].metrics
+    assert earned(guesses("shout", "crane"), task) == pytest.approx(0.5 + 0.1 * 3 / 5 + 0.3 + 0.1)
+    (won,) = played(guesses("crane"), task)
+    assert won.reward == pytest.approx(0.5 + 0.1 * 4 / 5 + 0.3 + 0.1) and won.metrics["consistent"] == 1.0
+    assert said(played(guesses("trace"), task)[0]).startswith("Error: `trace` was guessed before.")
+    assert earned(guesses("shout"), task) == pytest.approx(0.1)  # no letter right, though the opening had four
+
+
+@pytest.mark.parametrize("script", ["solver", "fixed", "random", "demonstration"])
+def test_scripts_go_on_from_an_opening(script: str) -> None:
+    tasks = OPENED.tasks("test")[:50]
+    plays = {
+        "demonstration": OPENED.demonstrate,
+        "random": lambda task: OPENED.play_at_random(task, 0),
+    }
+    play = plays.get(script, lambda task: OPENED.play_as(script, task, 0))
+    turns = [played(replies_of(play(task)), task, OPENED)[-1] for task in tasks]
+    assert all(turn.done for turn in turns)
+    good = script in ("solver", "demonstration")
+    assert (fmean(turn.metrics["won"] for turn in turns) > 0.95) == good
+
+
 def test_fixed_words_are_playable_and_look_at_no_marks() -> None:
     tasks = TASKSET.tasks("test")[:200]
     games = [replies_of(TASKSET.play_as("fixed", task, 0)) for task in tasks]

@@ -78,8 +78,8 @@ class MatchingEpisode:
         heard = heard_since(self._game, self._num_heard, 1 - self._player)
         self._num_heard = len(self._game.history)
         news = [heard] if heard else []
-        if self._notes:
-            news.append(self._notes.text())
+        if self._notes and (known := self._notes.text()):
+            news.append(known)
         if self._game.proposal is not None:
             news.append(MUST_ANSWER)
         elif self._last_turn_rule and self._game.messages_left <= 2:
