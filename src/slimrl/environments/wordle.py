@@ -11,13 +11,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 
 from slimrl.environments.base import Turn
 from slimrl.environments.thoughts import without_thoughts
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError
 from slimrl.games.wordle import GREEN, NUM_TRIES, Game, Try, fits, known_from
-from slimrl.games.wordle_solver import Solver, fixed_words
+from slimrl.games.wordle_solver import Solver, fixed_words, openings
 from slimrl.games.wordle_words import is_held_out, word_list
 from slimrl.types import Message, Rollout, Split, Task
 
@@ -31,7 +30,7 @@ A reply without a guess in tags, a guess that is no word of five letters, and on
 STRICT = "So does a guess that does not go with all marks before."
 BEST_LOSS = 0.8  # the closeness of a wrong guess is at most this
 MIN_ANSWERS = 20
-NUM_GAMES = 10  # of each word to train on
+NUM_OPENINGS = 10
 
 
 @dataclass
@@ -40,8 +39,9 @@ class Wordle:
     after each guess; `spelled` has guesses written as ` c r a n e`; `strict` refuses guesses that cannot be the answer
     after the marks before (Wordle's own hard mode only wants the letters that were found to be used again).
 
-    A fifth of the words, by their hash, is held out. With `opened` the first guess is made for the policy, a word at
-    random, and a fifth of the pairs of first guess and answer is held out; the answers of both splits are all words.
+    A fifth of the words, by their hash, is held out. With `opened` the first guess is made for the policy, one of the
+    `NUM_OPENINGS` that tell most, and a fifth of the pairs of first guess and answer is held out: answers are in both
+    splits, after other guesses.
 
     After n tries of the policy's own, v of them guesses that could be played, the reward is
 
@@ -82,33 +82,22 @@ class Wordle:
         self._solver = Solver(self._answers)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Every answer of the split, in an order that does not depend on how common it is: once each if it is held out,
-        and `NUM_GAMES` times to train on, so that as many different games are shown of it. None for `validation`."""
+        """Every answer of the split, with every first guess of it, in an order that does not depend on how common they
+        are. None for `validation`."""
         if split == "validation":
             return []
-        num = NUM_GAMES if split == "train" else 1
-        words = sorted(self._answers, key=lambda word: hashlib.sha256(word.encode()).digest())
-        games = {word: self._games(word, split, num) for word in words}
-        return [games[word][k] for k in range(num) for word in words if games[word]]
-
-    def _games(self, answer: str, split: Split, num: int) -> list[Task]:
-        """Games of one answer: `num` of them, or none where it is of the other split."""
-        if not self.opened:
-            mine = is_held_out(answer) == (split == "test")
-            return [Task(f"{split}/{answer}/{game}", {"answer": answer}) for game in range(num if mine else 0)]
-        others = [word for word in self._answers if word != answer]
-        random.Random(answer).shuffle(others)
-        openings = (word for word in others if is_held_out(f"{word}/{answer}") == (split == "test"))
-        return [Task(f"{split}/{answer}/{word}", {"answer": answer, "opening": word}) for word in islice(openings, num)]
+        pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
+        games = [f"{opening}/{word}" if opening else word for opening, word in pairs]
+        mine = [game for game in games if is_held_out(game) == (split == "test")]
+        mine.sort(key=lambda game: hashlib.sha256(game.encode()).digest())
+        return [_task(split, *game.split("/")) for game in mine]
 
     def environment(self, task: Task) -> "WordleEpisode":
         return WordleEpisode(self, Game(task.data["answer"], self._allowed, self.strict, task.data.get("opening", "")))
 
     def demonstrate(self, task: Task) -> list[Message]:
-        """One who knows all answers of both splits, but not which one it is, and guesses any that it could be; it wins
-        almost always."""
-        rng = random.Random(f"demonstration/{task.id}")
-        return self._played(task, lambda tries: self._solver.teach(tries, rng))
+        """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
+        return self._played(task, self._solver.guess)
 
     def play_at_random(self, task: Task, seed: int) -> list[Message]:
         """Different words at random, all of them possible answers at first."""
@@ -124,12 +113,10 @@ class Wordle:
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
     def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """By `solver`, who guesses what would tell most, or `fixed`, who plays the same good words whatever the marks
-        say."""
-        scripts = {"solver": self._solver.guess, "fixed": lambda tries: self._fixed[len(tries)]}
-        if name not in scripts:
-            raise UserError(f"wordle has no script `{name}`.{nearest(name, scripts)}")
-        return self._played(task, scripts[name])
+        """By `fixed`, who plays the same good words whatever the marks say."""
+        if name != "fixed":
+            raise UserError(f'wordle has no script `{name}`, only "fixed".')
+        return self._played(task, lambda tries: self._fixed[len(tries)])
 
     def worth(self, game: Game) -> float:
         """The reward so far: the formula above."""
@@ -137,6 +124,11 @@ class Wordle:
         best = max((one.closeness for one in marked), default=0.0)
         won = self.win + self.speed * (NUM_TRIES - len(game.tries)) / (NUM_TRIES - 1) if game.is_won else 0.0
         return won + self.closeness * best + (self.format * len(marked) / len(game.own) if game.own else 0.0)
+
+    @cached_property
+    def _openings(self) -> list[str]:
+        """First guesses that are made for the policy; without `opened` that of none."""
+        return openings(self._answers, NUM_OPENINGS) if self.opened else [""]
 
     @cached_property
     def _fixed(self) -> list[str]:
@@ -212,6 +204,11 @@ class WordleEpisode:
         if self.game.is_over:
             return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
         return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."
+
+
+def _task(split: Split, *words: str) -> Task:
+    *opening, answer = words
+    return Task("/".join((split, *words)), {"answer": answer, "opening": "".join(opening)})
 
 
 def metrics_of(game: Game) -> dict[str, float]:

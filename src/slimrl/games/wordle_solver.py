@@ -1,12 +1,10 @@
 """Scripted players of Wordle. They know the list of all answers, as any player may, and nothing of the one sought.
 
-The solver always guesses a word that could be the answer, the one whose marks would tell most; the teacher any of those
-words, so that its games show more of them. Who plays fixed words looks at no marks: what those earn, a policy can earn
-without reading.
+The solver always guesses a word that could be the answer, the one whose marks would tell most. Who plays fixed words
+looks at no marks: what those earn, a policy can earn without reading.
 """
 
 import math
-import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import cached_property
@@ -27,25 +25,15 @@ class Solver:
 
     def guess(self, tries: Sequence[Try]) -> str:
         """The next guess: a pure function of the answers and the marked tries. Raises UserError when no answer fits."""
-        candidates = self._candidates(tries)
-        return self._opening[0] if len(candidates) == len(self._answers) else most_telling(candidates)
-
-    def teach(self, tries: Sequence[Try], rng: random.Random) -> str:
-        """The solver's first guess, and then any word that could be the answer. Raises as `guess` does."""
-        candidates = self._candidates(tries)
-        return self._opening[0] if len(candidates) == len(self._answers) else rng.choice(candidates)
-
-    def _candidates(self, tries: Sequence[Try]) -> Sequence[str]:
-        """The answers that fit the marks; all of them before the first."""
         marked = [one for one in tries if one.marks]
         if not marked:
-            return self._answers
+            return self._opening[0]
         opener, by_marks = self._opening
         known = by_marks.get(marked[0].marks, []) if marked[0].word == opener else self._answers
         candidates = [word for word in known if fits(word, marked)]
         if not candidates:
             raise UserError("wordle: no answer in the list fits these marks.")
-        return candidates
+        return most_telling(candidates)
 
     @cached_property
     def _opening(self) -> tuple[str, dict[str, list[str]]]:
@@ -58,9 +46,13 @@ class Solver:
 
 def most_telling(candidates: Sequence[str]) -> str:
     """Of words that could be the answer, the one whose marks have the highest entropy, over all that could."""
-    if len(candidates) <= 2:
-        return candidates[0]
-    return max(_of_common_letters(candidates, NUM_WEIGHED), key=lambda word: _entropy(word, candidates))
+    return openings(candidates, 1)[0] if len(candidates) > 2 else candidates[0]
+
+
+def openings(answers: Sequence[str], num: int) -> list[str]:
+    """So many of the answers, those that tell most as a first guess, the best first."""
+    weighed = _of_common_letters(answers, max(num, NUM_WEIGHED))
+    return sorted(weighed, key=lambda word: -_entropy(word, answers))[:num]
 
 
 def fixed_words(answers: Sequence[str], num: int) -> list[str]:
