@@ -30,7 +30,7 @@ A reply without a guess in tags, a guess that is no word of five letters, and on
 STRICT = "So does a guess that does not go with all marks before."
 BEST_LOSS = 0.8  # the closeness of a wrong guess is at most this
 MIN_ANSWERS = 20
-NUM_OPENINGS = 10
+NUM_OPENINGS = 5
 
 
 @dataclass
