@@ -10,7 +10,7 @@ from statistics import fmean
 import pytest
 
 from slimrl.environments.base import Expert, Explainer, RandomPlayer, Turn, load_taskset
-from slimrl.environments.wordle import Wordle
+from slimrl.environments.wordle import NUM_OPENINGS, Wordle
 from slimrl.errors import UserError
 from slimrl.games.wordle_words import word_list
 from slimrl.types import Rollout, Task
@@ -245,7 +245,7 @@ def test_of_opened_games_the_pairs_of_first_guess_and_answer_are_held_out() -> N
     openings = {opening for opening, _ in pairs[0]}
     answers = word_list().answers[:100]
     every = {(opening, answer) for opening in openings for answer in answers if opening != answer}
-    assert len(openings) == 10 and pairs[0] | pairs[1] == every and 0.15 < len(test) / len(every) < 0.25
+    assert len(openings) == NUM_OPENINGS and pairs[0] | pairs[1] == every and 0.15 < len(test) / len(every) < 0.25
     assert list(Wordle(num_answers=100, opened=True).tasks("test")) == list(test)
     assert not any("opening" in task.id or task.data["opening"] for task in TASKSET.tasks("test"))
 
