@@ -31,7 +31,7 @@ class PlayConfig(CommandConfig):
         "slimrl play reverse-text --args.style word --split test --task 3",
         "slimrl play wiki-search --args.num_pages 100 --args.num_train 50",
         "slimrl play matching-game --args.n 3 --args.role 2",
-        "slimrl play matching-game --args.n 3 --args.partner self --model.name outputs/matching_game/weights/step_16",
+        "slimrl play matching-game --args.n 3 --args.partner self --model.name outputs/matching_game/weights/step_14",
     )
 
     id: str = Field(min_length=1)

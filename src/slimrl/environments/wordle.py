@@ -88,10 +88,10 @@ class Wordle:
         if split == "validation":
             return []
         pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
-        games = [f"{opening}/{word}" if opening else word for opening, word in pairs]
+        games = {"/".join(filter(None, pair)): pair for pair in pairs}
         mine = [game for game in games if is_held_out(game) == (split == "test")]
         mine.sort(key=lambda game: hashlib.sha256(game.encode()).digest())
-        return [_task(split, *game.split("/")) for game in mine]
+        return [Task(f"{split}/{game}", dict(zip(("opening", "answer"), games[game], strict=True))) for game in mine]
 
     def environment(self, task: Task) -> "WordleEpisode":
         return WordleEpisode(self, Game(task.data["answer"], self._allowed, self.strict, task.data.get("opening", "")))
@@ -205,8 +205,3 @@ class WordleEpisode:
         if self.game.is_over:
             return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
         return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."
-
-
-def _task(split: Split, *words: str) -> Task:
-    *opening, answer = words
-    return Task("/".join((split, *words)), {"answer": answer, "opening": "".join(opening)})

@@ -66,7 +66,7 @@ class Talker:
 
     def _act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Say):
-            self._told |= self._reader.scores(heard.text)
+            self._told |= listed_scores(self._reader, heard.text)
         view = joint_view(self._deal.size, self._own, self._told)
         best = optimum(view)
         if isinstance(heard, Propose):
@@ -87,3 +87,15 @@ def told_scores(deal: Deal, seen: Grid) -> str:
         scores = [f"{deal.short_papers[paper]} {score}" for paper, score in enumerate(row) if score is not None]
         rows += [f"{reviewer}: {', '.join(scores)}"] if scores else []
     return f"My scores: {'; '.join(rows)}."
+
+
+def listed_scores(reader: Reader, text: str) -> dict[Cell, int]:
+    """What `told_scores` has told: every number as the score of the reviewer and paper named last before it."""
+    last: dict[str, int] = {}
+    scores: dict[Cell, int] = {}
+    for mention in reader.mentions(text):
+        if mention.kind != "number":
+            last[mention.kind] = mention.value
+        elif "reviewer" in last and "paper" in last:
+            scores[last["reviewer"], last["paper"]] = mention.value
+    return scores

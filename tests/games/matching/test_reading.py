@@ -8,7 +8,7 @@ import pytest
 from slimrl.games.matching.deal import Deal, default_names
 from slimrl.games.matching.reading import MAX_READ_CHARS, Asked, Mention, Reader
 from tests.games.matching.deals import some_deals
-from tests.games.matching.players import told_scores
+from tests.games.matching.players import listed_scores, told_scores
 
 AVA, DANIEL, SOFIA, ANDREI = range(4)
 BLEU, ELECTRA, GLOVE, GLUE = range(4)
@@ -95,7 +95,7 @@ def test_a_list_of_scores_is_read_back_whole() -> None:
     for deal in some_deals(4, 20) + some_deals(8, 5):
         seen = deal.seen(0)
         cells = {(r, p): cell for r, row in enumerate(seen) for p, cell in enumerate(row) if cell is not None}
-        assert Reader(deal).scores(told_scores(deal, seen)) == cells
+        assert listed_scores(Reader(deal), told_scores(deal, seen)) == cells
 
 
 def test_only_the_beginning_of_a_giant_text_is_read() -> None:

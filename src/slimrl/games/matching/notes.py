@@ -26,7 +26,7 @@ class Notes:
             if isinstance(act, Say) and player == self._player:
                 asked |= dict.fromkeys(self._reader.asked(act.text).cells)
             elif isinstance(act, Say):
-                numbers = self._reader.plain_scores(act.text) | numbers
+                numbers = self._reader.scores(act.text) | numbers
         known = sorted(numbers, key=lambda cell: (-numbers[cell], cell))
         lists = {
             "You know": [f"{_pair(deal, cell)} {numbers[cell]}" for cell in known],

@@ -74,17 +74,6 @@ class Reader:
         return [mention.value for mention in self.mentions(text) if mention.kind == "number"]
 
     def scores(self, text: str) -> dict[Cell, int]:
-        """Every number as the score of the reviewer and paper named last before it: `Ava: BLEU 91, GLUE 56`."""
-        last: dict[Kind, int] = {}
-        scores: dict[Cell, int] = {}
-        for mention in self.mentions(text):
-            if mention.kind != "number":
-                last[mention.kind] = mention.value
-            elif "reviewer" in last and "paper" in last:
-                scores[last["reviewer"], last["paper"]] = mention.value
-        return scores
-
-    def plain_scores(self, text: str) -> dict[Cell, int]:
         """Scores told beyond doubt: the number of each sentence that names one reviewer, one paper and one number."""
         scores: dict[Cell, int] = {}
         for sentence in sentences(text[:MAX_READ_CHARS]):
