@@ -57,6 +57,10 @@ class EvalConfig(Config):
     temperatures: Temperatures = Field(default=[0.0, 1.0])
     """Each task is tried once at each of these; 0 takes the likeliest token."""
 
+    max_turns: int | None = Field(default=None, ge=1)
+    """The same as `orchestrator.max_turns`, for held-out episodes, and by default that. More where training plays only
+    how episodes begin."""
+
 
 class WarmupConfig(Config):
     """Supervised fine-tuning before RL, on demonstrations by the environments' scripted experts.
@@ -122,6 +126,11 @@ class RLConfig(CommandConfig):
     def has_teacher(self) -> bool:
         """Whether the run distils."""
         return not isinstance(self.teacher, NoTeacherConfig)
+
+    @property
+    def held_out_turns(self) -> int:
+        """Most turns of a held-out episode."""
+        return self.eval.max_turns or self.orchestrator.max_turns
 
 
 class ProbeConfig(RLConfig):
