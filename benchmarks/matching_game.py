@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import markdown_table
-from seeds import Recipe, parser, run_seeds
+from seeds import Recipe, kept_beside, parser, run_seeds
 from slimrl.config.load import load
 from slimrl.config.run import RLConfig
 from slimrl.config.write import FILE_NAME
@@ -115,7 +115,8 @@ def _estimate(estimate: dict[str, float | None]) -> str:
 def main() -> None:
     arguments = parser(__doc__ or "", "outputs/matching_game_seeds").parse_args()
     runs = [*run_seeds(RECIPE, arguments).values()]
-    (RECIPE.results / "marks.md").write_text(marks(runs, RECIPE.results / "baselines.json"))
+    kept = kept_beside(RECIPE.results / runs[0].name)
+    (RECIPE.results / "marks.md").write_text(marks(kept, RECIPE.results / "baselines.json"))
     analyze(runs, RECIPE.results / "questions")
     shown = {run.name: demonstrated(run) for run in runs}
     (RECIPE.results / "questions" / "demonstrations.json").write_text(json.dumps(shown, indent=1) + "\n")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runs import ROOT, SUMMARY, Job, finish
+from runs import MAY_DIFFER, ROOT, SUMMARY, Job, finish
 from slimrl.config.load import Resolved, load
 from slimrl.config.run import RLConfig
 from slimrl.config.write import FILE_NAME, config_toml
@@ -42,20 +42,28 @@ class Recipe:
 
 
 def run_seeds(recipe: Recipe, arguments: argparse.Namespace) -> dict[int, Path]:
-    """The runs, all of them finished; their outcome is in `outcome.json`, their curves in `docs/NAME.png`."""
+    """The runs, all of them finished. The outcome of these and of what is kept of other seeds is in `outcome.json`,
+    their curves are in `docs/NAME.png`."""
     runs = {seed: arguments.runs / f"seed_{seed}" for seed in arguments.seeds}
     config = str(ROOT / "examples" / recipe.config)
     for seed, run in runs.items():
         argv = ["@", config, "--seed", str(seed), "--output-dir", str(run), *arguments.flags]
         finish(Job("rl", argv, run), resume=True)
         keep(run, recipe.results / run.name)
-    table = {run.name: outcome(run, recipe.metrics) for run in runs.values()}
+    seeds = kept_beside(recipe.results / runs[arguments.seeds[0]].name)
+    table = {kept.name: outcome(kept, recipe.metrics) for kept in seeds}
     (recipe.results / "outcome.json").write_text(json.dumps(table, indent=1) + "\n")
-    kept = [recipe.results / run.name for run in runs.values()]
-    plot_runs(kept, ROOT / "docs" / f"{recipe.name}.png", f"{recipe.title}, {len(runs)} seeds", recipe.curves)
+    plot_runs(seeds, ROOT / "docs" / f"{recipe.name}.png", f"{recipe.title}, {len(seeds)} seeds", recipe.curves)
     for name, result in table.items():
         _show(name, result)
     return runs
+
+
+def kept_beside(kept: Path) -> list[Path]:
+    """What is kept of a seed, and of the others with its settings, in order: a seed may take an hour, and each can be
+    made at another time."""
+    asked = _settings(kept)
+    return [one for one in sorted(kept.parent.glob("seed_*")) if _settings(one) == asked]
 
 
 def parser(description: str, runs: str) -> argparse.ArgumentParser:
@@ -100,6 +108,11 @@ def keep(run: Path, target: Path) -> None:
     # Its first line is the command that reads it, as in every TOML file of the repository.
     settings = config_toml(Resolved(config, {})).replace(f"@ {FILE_NAME}", f"@ {target / FILE_NAME}", 1)
     (target / FILE_NAME).write_text(_without_places(settings, places))
+
+
+def _settings(kept: Path) -> dict[str, Any]:
+    """Of one that is kept, but for what differs between seeds."""
+    return load(RLConfig, ["@", str(kept / FILE_NAME)], {}).config.model_dump(exclude=MAY_DIFFER | {"seed"})
 
 
 def _without_places(text: str, places: Iterable[Path]) -> str:

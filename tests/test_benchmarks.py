@@ -173,6 +173,17 @@ def test_without_a_warm_up_the_base_model_is_what_rl_began_with(script: Script, 
     assert found["greedy"]["turns"] == [2.1, 2.7]
 
 
+def test_seeds_of_the_same_settings_are_reported_together(script: Script, tmp_path: Path) -> None:
+    lines = (
+        'output_dir = "outputs/{name}"\nseed = {seed}\nmax_steps = {steps}\n[[orchestrator.env]]\nid = "reverse-text"\n'
+    )
+    for seed, steps in ((0, 5), (1, 6), (2, 5)):
+        (tmp_path / f"seed_{seed}").mkdir()
+        (tmp_path / f"seed_{seed}" / "config.toml").write_text(lines.format(name=f"x{seed}", seed=seed, steps=steps))
+    (tmp_path / "questions").mkdir()
+    assert script("seeds").kept_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
+
+
 def test_alphabet_sort_shows_the_turns_behind_the_examples(script: Script, tmp_path: Path) -> None:
     benchmark, example = script("alphabet_sort"), [("user", "Sort A"), ("assistant", "A")]
     said = [("user", "Sort B"), ("assistant", "B\nC"), ("user", "Add D"), ("assistant", "D")]
