@@ -12,12 +12,14 @@ import pytest
 from slimrl.environments.base import Expert, Explainer, RandomPlayer, Turn, load_taskset
 from slimrl.environments.wordle import NUM_OPENINGS, Wordle
 from slimrl.errors import UserError
+from slimrl.games.wordle import marks_of
 from slimrl.games.wordle_words import word_list
 from slimrl.types import Rollout, Task
 
 TASKSET = Wordle()
 CRANE = Task("test/crane", {"answer": "crane"})
 SHOUT = ["<guess>shout</guess>"]
+SHOUT_MARKED = "word: s h o u t\nmark: X X X X X"
 
 
 def played(replies: Sequence[str], task: Task = CRANE, taskset: Wordle = TASKSET) -> list[Turn]:
@@ -73,12 +75,13 @@ def test_letters_and_marks_stand_below_each_other() -> None:
     assert said(turn) == "word: e e r i e\nmark: X X Y X G\nGuess 2 of 6."
 
 
-def test_hints_sum_up_all_marks() -> None:
+def test_hints_sum_up_all_marks_and_a_mistake_changes_nothing() -> None:
     first, second, third = played(guesses("eerie", "trace", "zzzzz"), taskset=Wordle(hints=True))
     assert said(first).split("\n")[2:] == ["place: _ _ _ _ e", "also: r", "none: i", "Guess 2 of 6."]
     assert said(second).split("\n")[2:] == ["place: _ r a _ e", "also: c", "none: i t", "Guess 3 of 6."]
     assert said(third).split("\n") == [
         "Error: `zzzzz` is not in the list of words.",
+        *("word: t r a c e", "mark: X G G Y G"),
         *("place: _ r a _ e", "also: c", "none: i t", "Guess 4 of 6."),
     ]
 
@@ -107,7 +110,7 @@ def test_spelt_out_guesses_are_shown_and_taken_and_plain_ones_too() -> None:
 )
 def test_a_mistake_is_told_and_costs_a_guess(reply: str, told: str) -> None:
     first, second, third = played([*SHOUT, reply, *guesses("crane")])
-    assert said(second) == f"{told}\nGuess 3 of 6." and not second.done
+    assert said(second) == f"{told}\n{SHOUT_MARKED}\nGuess 3 of 6." and not second.done
     assert second.reward == pytest.approx(-0.1 / 2) and second.metrics["valid"] == 0.5
     assert third.metrics["won"] == 1.0 and third.metrics["guesses"] == 3.0
     assert first.reward + second.reward + third.reward == pytest.approx(0.5 + 0.1 * 3 / 5 + 0.3 + 0.1 * 2 / 3)
@@ -225,7 +228,8 @@ def test_demonstrations_are_the_same_whichever_came_before() -> None:
 def test_strict_games_refuse_what_the_marks_exclude() -> None:
     strict = Wordle(strict=True)
     first, second, third = played(guesses("shout", "trace", "crane"), taskset=strict)
-    assert said(second) == "Error: `trace` does not go with the marks.\nGuess 3 of 6."  # the t was marked X
+    told = "Error: `trace` does not go with the marks."  # the t was marked X
+    assert said(second) == f"{told}\n{SHOUT_MARKED}\nGuess 3 of 6."
     assert second.metrics["valid"] == 0.5 and third.metrics["won"] == third.metrics["consistent"] == 1.0
     assert first.reward == pytest.approx(0.1) and second.reward == pytest.approx(-0.1 / 2)
     tasks = strict.tasks("test")[:100]
@@ -238,9 +242,11 @@ def test_strict_games_refuse_what_the_marks_exclude() -> None:
 OPENED = Wordle(num_answers=100, opened=True)
 
 
-def test_of_opened_games_the_pairs_of_first_guess_and_answer_are_held_out() -> None:
+def test_of_opened_games_what_the_first_guess_can_be_told_is_held_out() -> None:
     train, test = OPENED.tasks("train"), OPENED.tasks("test")
     pairs = [{(task.data["opening"], task.data["answer"]) for task in tasks} for tasks in (train, test)]
+    told = [{(opening, marks_of(opening, answer)) for opening, answer in split} for split in pairs]
+    assert not told[0] & told[1]
     assert [len(train), len(test)] == [*map(len, pairs)] and not pairs[0] & pairs[1]
     openings = {opening for opening, _ in pairs[0]}
     answers = word_list().answers[:100]

@@ -16,7 +16,7 @@ from slimrl.environments.base import Turn
 from slimrl.environments.thoughts import without_thoughts
 from slimrl.environments.wordle_record import kind_of_failure, metrics_of
 from slimrl.errors import UserError
-from slimrl.games.wordle import NUM_TRIES, Game, Try, known_from
+from slimrl.games.wordle import NUM_TRIES, Game, Try, known_from, marks_of
 from slimrl.games.wordle_solver import Solver, fixed_words, openings
 from slimrl.games.wordle_words import is_held_out, word_list
 from slimrl.types import Message, Rollout, Split, Task
@@ -31,7 +31,7 @@ A reply without a guess in tags, a guess that is no word of five letters, and on
 STRICT = "So does a guess that does not go with all marks before."
 BEST_LOSS = 0.8  # the closeness of a wrong guess is at most this
 MIN_ANSWERS = 20
-NUM_OPENINGS = 5
+NUM_OPENINGS = 30
 
 
 @dataclass
@@ -41,8 +41,8 @@ class Wordle:
     after the marks before (Wordle's own hard mode only wants the letters that were found to be used again).
 
     A fifth of the words, by their hash, is held out. With `opened` the first guess is made for the policy, one of the
-    `NUM_OPENINGS` that tell most, and a fifth of the pairs of first guess and answer is held out: answers are in both
-    splits, after other guesses.
+    `NUM_OPENINGS` that tell most, and a fifth of what it can be told is held out: a first guess and its marks, with all
+    answers that have these. So answers are in both splits, after other marks.
 
     After n tries of the policy's own, v of them guesses that could be played, the reward is
 
@@ -88,10 +88,9 @@ class Wordle:
         if split == "validation":
             return []
         pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
-        games = {"/".join(filter(None, pair)): pair for pair in pairs}
-        mine = [game for game in games if is_held_out(game) == (split == "test")]
-        mine.sort(key=lambda game: hashlib.sha256(game.encode()).digest())
-        return [Task(f"{split}/{game}", dict(zip(("opening", "answer"), games[game], strict=True))) for game in mine]
+        mine = [pair for pair in pairs if is_held_out(_told_first(*pair)) == (split == "test")]
+        mine.sort(key=lambda pair: hashlib.sha256(_name(*pair).encode()).digest())
+        return [Task(f"{split}/{_name(*pair)}", dict(zip(("opening", "answer"), pair, strict=True))) for pair in mine]
 
     def environment(self, task: Task) -> "WordleEpisode":
         return WordleEpisode(self, Game(task.data["answer"], self._allowed, self.strict, task.data.get("opening", "")))
@@ -147,6 +146,15 @@ class Wordle:
             messages += turn.messages
 
 
+def _name(opening: str, answer: str) -> str:
+    return f"{opening}/{answer}" if opening else answer
+
+
+def _told_first(opening: str, answer: str) -> str:
+    """What decides about a game's split: what is the same for all games of it is on one side."""
+    return f"{opening}/{marks_of(opening, answer)}" if opening else answer
+
+
 class WordleEpisode:
     """One word, until it is found or six tries are spent."""
 
@@ -185,15 +193,15 @@ class WordleEpisode:
     def _told(self) -> str:
         """What came of the last try, if there was one, and what is to be done."""
         tries = self.game.tries
-        return "\n".join([*self._shown(tries[-1]), *self._hints(), self._next()] if tries else [self._next()])
+        mistake = [f"Error: {one.mistake}" for one in tries[-1:] if one.mistake]
+        return "\n".join([*mistake, *self._marks(), *self._hints(), self._next()] if tries else [self._next()])
 
-    def _shown(self, last: Try) -> list[str]:
-        if last.mistake:
-            return [f"Error: {last.mistake}"]
-        return [f"word: {' '.join(last.word)}", f"mark: {' '.join(last.marks)}"]
+    def _marks(self) -> list[str]:
+        """The last there are: after a mistake, which tells nothing, they are said again."""
+        last = self.game.marked[-1:]
+        return [line for one in last for line in (f"word: {' '.join(one.word)}", f"mark: {' '.join(one.marks)}")]
 
     def _hints(self) -> list[str]:
-        """After a mistake too: it changes nothing about what is known."""
         if not self._rules.hints:
             return []
         known = known_from(self.game.tries)
