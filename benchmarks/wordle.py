@@ -1,4 +1,4 @@
-"""Does a small model learn to play Wordle? `examples/wordle/rl.toml` on several seeds, with held-out words.
+"""Does a small model learn to play Wordle? `examples/wordle/rl.toml` on several seeds, with held-out games.
 
 `uv run python benchmarks/wordle.py`: trains the seeds one after the other, copies their curves to
 `benchmarks/results/wordle/`, draws `docs/wordle.png`, and writes the first ten held-out games of the first seed, the
