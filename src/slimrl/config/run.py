@@ -57,9 +57,9 @@ class EvalConfig(Config):
     temperatures: Temperatures = Field(default=[0.0, 1.0])
     """Each task is tried once at each of these; 0 takes the likeliest token."""
 
-    max_turns: int | None = Field(default=None, ge=1)
-    """The same as `orchestrator.max_turns`, for held-out episodes, and by default that. More where training plays only
-    how episodes begin."""
+    max_turns: int = Field(default=0, ge=0)
+    """Most turns the policy takes in a held-out episode; 0 for those of training, `orchestrator.max_turns`. More where
+    training plays only how episodes begin."""
 
 
 class WarmupConfig(Config):
