@@ -16,7 +16,6 @@ from tests.tiny import tiny_model_dir
 ROOT = Path(__file__).parents[2]
 RECIPES = {"rl.toml": "rl", "gpu.toml": "rl", "sft.toml": "sft", "eval.toml": "eval"}
 ARCHITECTURES = {"rl.toml": "llama", "gpu.toml": "qwen3"}
-GUESSES = {"rl.toml": 3, "gpu.toml": 6}  # of a game in training that is not won: one is made for the policy, or none
 
 
 def argv(recipe: str, **settings: object) -> list[str]:
@@ -45,7 +44,7 @@ def test_what_is_evaluated_is_what_training_evaluates() -> None:
     evaluated = load(COMMANDS["eval"], ["@", str(directory / "eval.toml")], {}).config
     trained = load(RLConfig, ["@", str(directory / "rl.toml")], {}).config
     assert evaluated.max_tokens == trained.orchestrator.sampling.max_tokens
-    assert (evaluated.max_turns, evaluated.seq_len) == (trained.held_out_turns, trained.seq_len)
+    assert (evaluated.max_turns, evaluated.seq_len) == (trained.orchestrator.max_turns, trained.seq_len)
     for name in ("eval.toml", "README.md"):
         assert f"weights/step_{trained.max_steps}\n" in (directory / name).read_text()
 
@@ -79,8 +78,7 @@ def test_warm_up_and_reinforcement_take_a_step(recipe: str, tmp_path: Path) -> N
     assert run(argv(recipe, **settings)) == 0
     (step, last) = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert step[1]["loss/tokens"] > 0 and step[1]["optim/grad_norm"] > 0 and step[1]["guard/mismatch_kl"] < 0.01
-    assert step[1]["env/guesses"] == GUESSES[recipe] and step[1]["env/won"] == 0
-    assert last[1]["held_out/guesses_greedy"] == 6 and "held_out/won_greedy" in last[1]
+    assert step[1]["env/guesses"] == 6 and step[1]["env/won"] == 0 and "held_out/won_greedy" in last[1]
     assert len(read_rollouts(tmp_path / "run" / "rollouts" / "step_000000.jsonl")) == 4
 
 
@@ -97,4 +95,4 @@ def test_eval_compares_with_random_words_and_the_solver(tiny_dir: Path, tmp_path
     played = results["evaluations"]
     scores = {name: played[name]["scripted"]["scores"] for name in ("random", "expert")}
     assert scores["expert"]["won"]["mean"] == 1.0
-    assert scores["random"]["valid"]["mean"] < 0.5  # a strict game refuses what the marks exclude
+    assert scores["random"]["won"]["mean"] < 1.0

@@ -57,10 +57,6 @@ class EvalConfig(Config):
     temperatures: Temperatures = Field(default=[0.0, 1.0])
     """Each task is tried once at each of these; 0 takes the likeliest token."""
 
-    max_turns: int = Field(default=0, ge=0)
-    """Most turns the policy takes in a held-out episode; 0 for those of training, `orchestrator.max_turns`. More where
-    training plays only how episodes begin."""
-
 
 class WarmupConfig(Config):
     """Supervised fine-tuning before RL, on demonstrations by the environments' scripted experts.
@@ -126,11 +122,6 @@ class RLConfig(CommandConfig):
     def has_teacher(self) -> bool:
         """Whether the run distils."""
         return not isinstance(self.teacher, NoTeacherConfig)
-
-    @property
-    def held_out_turns(self) -> int:
-        """Most turns of a held-out episode."""
-        return self.eval.max_turns or self.orchestrator.max_turns
 
 
 class ProbeConfig(RLConfig):

@@ -28,7 +28,6 @@ G: the letter is right, and in its place
 Y: the letter is in the word, in another place
 X: the letter is not in the word, or not that often
 A reply without a guess in tags, a guess that is no word of five letters, and one made before cost a guess too."""
-STRICT = "So does a guess that does not go with all marks before."
 BEST_LOSS = 0.8  # the closeness of a wrong guess is at most this
 MIN_ANSWERS = 20
 NUM_OPENINGS = 30
@@ -37,8 +36,7 @@ NUM_OPENINGS = 30
 @dataclass
 class Wordle:
     """The `num_answers` commonest words. Its fields are the `args` of its config section: `hints` sums up all marks
-    after each guess; `spelled` has guesses written as ` c r a n e`; `strict` refuses guesses that cannot be the answer
-    after the marks before (Wordle's own hard mode only wants the letters that were found to be used again).
+    after each guess; `spelled` has guesses written as ` c r a n e`.
 
     A fifth of the words, by their hash, is held out. With `opened` the first guess is made for the policy, one of the
     `NUM_OPENINGS` that tell most, and a fifth of what it can be told is held out: a first guess and its marks, with all
@@ -55,7 +53,6 @@ class Wordle:
     num_answers: int = 2000
     hints: bool = False
     spelled: bool = False
-    strict: bool = False
     opened: bool = False
     win: float = 0.5
     speed: float = 0.1
@@ -93,7 +90,7 @@ class Wordle:
         return [Task(f"{split}/{_name(*pair)}", dict(zip(("opening", "answer"), pair, strict=True))) for pair in mine]
 
     def environment(self, task: Task) -> "WordleEpisode":
-        return WordleEpisode(self, Game(task.data["answer"], self._allowed, self.strict, task.data.get("opening", "")))
+        return WordleEpisode(self, Game(task.data["answer"], self._allowed, task.data.get("opening", "")))
 
     def demonstrate(self, task: Task) -> list[Message]:
         """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
@@ -171,8 +168,6 @@ class WordleEpisode:
 
     def opening(self) -> list[Message]:
         rules = RULES.format(example=self._rules.written("crane"))
-        if self._rules.strict:
-            rules = f"{rules}\n{STRICT}"
         return [{"role": "system", "content": rules}, {"role": "user", "content": self._told()}]
 
     def react(self, reply: str) -> Turn:

@@ -55,15 +55,11 @@ class Try:
 
 @dataclass(slots=True)
 class Game:
-    """One answer and the tries so far. Every try counts, a mistake too, so that a game ends after `NUM_TRIES`.
-
-    In a `strict` one it is a mistake to guess what cannot be the answer, after all marks before. An `opening` is a
-    first try that is made for the player.
-    """
+    """One answer and the tries so far. Every try counts, a mistake too, so that a game ends after `NUM_TRIES`. An
+    `opening` is a first try that is made for the player."""
 
     answer: str
     allowed: Set[str]
-    strict: bool = False
     opening: str = ""
     tries: list[Try] = field(default_factory=list)
 
@@ -116,9 +112,7 @@ class Game:
             return f"{shown} has {len(word)} letters, not {NUM_LETTERS}."
         if word not in self.allowed:
             return f"{shown} is not in the list of words."
-        if word in self.words:
-            return f"{shown} was guessed before."
-        return f"{shown} does not go with the marks." if self.strict and not fits(word, self.tries) else ""
+        return f"{shown} was guessed before." if word in self.words else ""
 
 
 def fits(word: str, tries: Iterable[Try]) -> bool:

@@ -7,7 +7,6 @@ import io
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -153,8 +152,7 @@ def rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
         for temperature in config.eval.temperatures
     ]
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
-    examined = replace(player, limits=replace(limits, max_turns=config.held_out_turns))
-    held_out = HeldOut(plan, lambda: contestant_of(examined), output_dir, console)
+    held_out = HeldOut(plan, lambda: contestant_of(player), output_dir, console)
     return Parts(config, output_dir, policy, engine, player, tasksets, held_out, console)
 
 

@@ -187,7 +187,7 @@ def _write_eval_file(parts: Parts, weights: Path) -> Path:
         temperatures=config.eval.temperatures,
         max_tokens=config.orchestrator.sampling.max_tokens,
         stop=config.orchestrator.sampling.stop,
-        max_turns=config.held_out_turns,
+        max_turns=config.orchestrator.max_turns,
         episode_timeout_s=config.orchestrator.episode_timeout_s,
         seq_len=config.seq_len,
         inference=config.inference,

@@ -100,8 +100,7 @@ def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
     plan = HeldOutPlan(teacher_tasksets(parts) or parts.tasksets, "test", config.eval.num_examples, samplings)
-    limits = replace(parts.player.limits, max_turns=config.held_out_turns, seq_len=settings.seq_len)
-    chat = parts.player.chat
+    limits, chat = replace(parts.player.limits, seq_len=settings.seq_len), parts.player.chat
 
     @cache
     def player() -> Player:
