@@ -4,7 +4,8 @@
 `benchmarks/results/matching_game/`, draws `docs/matching_game.png`, and writes there: `marks.md`, what the seeds earn
 beside the scripts of `baselines.json`, which play the same games; `questions/`, whether questions change in training
 and go with the reward, and how many the warm-up's demonstrations ask; `rollouts.md`, the first ten held-out games of
-the first seed, the first and not the best.
+the first seed, the first and not the best. The last two need rollouts, which are not kept: they are of the seeds that
+were asked for, and replace what was there.
 """
 
 import json

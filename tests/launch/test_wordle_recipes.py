@@ -95,4 +95,5 @@ def test_eval_compares_with_random_words_and_the_solver(tiny_dir: Path, tmp_path
     played = results["evaluations"]
     scores = {name: played[name]["scripted"]["scores"] for name in ("random", "expert")}
     assert scores["expert"]["won"]["mean"] == 1.0
-    assert scores["random"]["won"]["mean"] < 1.0
+    assert scores["expert"]["consistent"]["mean"] == 1.0
+    assert scores["random"]["consistent"]["mean"] < 0.5  # it does not look at the marks

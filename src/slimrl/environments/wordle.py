@@ -188,13 +188,16 @@ class WordleEpisode:
     def _told(self) -> str:
         """What came of the last try, if there was one, and what is to be done."""
         tries = self.game.tries
-        mistake = [f"Error: {one.mistake}" for one in tries[-1:] if one.mistake]
-        return "\n".join([*mistake, *self._marks(), *self._hints(), self._next()] if tries else [self._next()])
+        if not tries:
+            return self._next()
+        mistake = [f"Error: {tries[-1].mistake}"] if tries[-1].mistake else []
+        return "\n".join([*mistake, *self._marks(), *self._hints(), self._next()])
 
     def _marks(self) -> list[str]:
         """The last there are: after a mistake, which tells nothing, they are said again."""
-        last = self.game.marked[-1:]
-        return [line for one in last for line in (f"word: {' '.join(one.word)}", f"mark: {' '.join(one.marks)}")]
+        if not (marked := self.game.marked):
+            return []
+        return [f"word: {' '.join(marked[-1].word)}", f"mark: {' '.join(marked[-1].marks)}"]
 
     def _hints(self) -> list[str]:
         if not self._rules.hints:
