@@ -72,7 +72,6 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     tasksets = tasksets_of(config.env)
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)
     _check_baselines(config, tasks[0])
-    output_dir = open_evaluation_dir(resolved, Path(config.output_dir), config.resume)
     samplings = _samplings(config)
     plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings, config.resume)
 
@@ -80,19 +79,20 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     def model() -> Player:
         return _player(config, config.model.name, console)
 
-    evaluations: dict[str, dict[str, Evaluation]] = {}
-    for name in (config.model.name, *config.baselines):
-        held_out = HeldOut(plan, _contestant(config, name, model, console), output_dir, console)
-        slug = MODEL if name == config.model.name else _slug(name)
-        if script_of(name):
-            evaluations[name] = {SCRIPTED: held_out.play(slug, name, samplings[0], SCRIPTED)}
-        else:
-            evaluations[name] = {mode_of(s.temperature): held_out.play(slug, name, s) for s in samplings}
-        held_out.record(slug, name, list(evaluations[name].values()))
-    results = Results(config, tasks, evaluations)
-    _show(results, output_dir, console)
-    _write_results(results, output_dir / "results.json")
-    console.note(f"{time.monotonic() - began:.0f} s; report.md, failures.md and every rollout: {output_dir}")
+    with open_evaluation_dir(resolved, Path(config.output_dir), config.resume) as output_dir:
+        evaluations: dict[str, dict[str, Evaluation]] = {}
+        for name in (config.model.name, *config.baselines):
+            held_out = HeldOut(plan, _contestant(config, name, model, console), output_dir, console)
+            slug = MODEL if name == config.model.name else _slug(name)
+            if script_of(name):
+                evaluations[name] = {SCRIPTED: held_out.play(slug, name, samplings[0], SCRIPTED)}
+            else:
+                evaluations[name] = {mode_of(s.temperature): held_out.play(slug, name, s) for s in samplings}
+            held_out.record(slug, name, list(evaluations[name].values()))
+        results = Results(config, tasks, evaluations)
+        _show(results, output_dir, console)
+        _write_results(results, output_dir / "results.json")
+        console.note(f"{time.monotonic() - began:.0f} s; report.md, failures.md and every rollout: {output_dir}")
     return 0
 
 

@@ -7,6 +7,7 @@ import io
 import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -59,48 +60,48 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     """The `rl` command: held-out before, warm-up if asked for, RL, held-out after, plots and the closing table."""
     began = time.monotonic()
     config, console = resolved.config, RunConsole()
-    output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
-    past = read_progress(output_dir) if config.resume else None
-    first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
-    sinks = _sinks(resolved, output_dir, config.wandb, console, first)
-    with Monitor(sinks) as monitor:
-        parts = rl_parts(config, output_dir, console)
-        orchestrator = make_orchestrator(parts)
-        reference = cache(lambda: reference_module(parts))
-        orchestrator.lesson = make_lesson(parts, reference)
-        warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
-        _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
-        if config.warmup.max_steps:
-            _note_doubts(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
-        if config.resume:
-            console.note(f"resuming at step {first} of {config.max_steps}")
-        stages, before = _stages_before_rl(parts, warmup)
-        terms = terms_of(config.trainer.loss.choices(), parts.policy.module, reference)
-        state = start(parts.policy, config.trainer.optim, output_dir, config.resume, terms)
-        for sink in (console.steps(config.max_steps, first), *more_sinks):
-            monitor.add(sink)
-        train_rl(parts, orchestrator, state, monitor, before)
-        stage, metrics = parts.held_out.measure("final", "after RL")
-        monitor.log(config.max_steps, metrics)
-    report(parts, [*stages, stage], time.monotonic() - began + earlier_s)
-    console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
+    with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
+        past = read_progress(output_dir) if config.resume else None
+        first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
+        sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+        with Monitor(sinks) as monitor:
+            parts = rl_parts(config, output_dir, console)
+            orchestrator = make_orchestrator(parts)
+            reference = cache(lambda: reference_module(parts))
+            orchestrator.lesson = make_lesson(parts, reference)
+            warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
+            _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
+            if config.warmup.max_steps:
+                _note_doubts(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
+            if config.resume:
+                console.note(f"resuming at step {first} of {config.max_steps}")
+            stages, before = _stages_before_rl(parts, warmup)
+            terms = terms_of(config.trainer.loss.choices(), parts.policy.module, reference)
+            state = start(parts.policy, config.trainer.optim, output_dir, config.resume, terms)
+            for sink in (console.steps(config.max_steps, first), *more_sinks):
+                monitor.add(sink)
+            train_rl(parts, orchestrator, state, monitor, before)
+            stage, metrics = parts.held_out.measure("final", "after RL")
+            monitor.log(config.max_steps, metrics)
+        report(parts, [*stages, stage], time.monotonic() - began + earlier_s)
+        console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
     return 0
 
 
 def run_sft(resolved: Resolved[SFTConfig]) -> int:
     """The `sft` command."""
     config, console = resolved.config, RunConsole()
-    output_dir = open_training_dir(resolved, Path(config.output_dir), config.resume, console.note)
-    policy = open_policy(_settled(config.model, output_dir, config.resume), console)
-    _note_doubts(config.model, "optim.lr", config.optim.lr, console)
-    conversations = load_demonstrations(config, policy.chat, console)
-    state = start(policy, config.optim, output_dir, config.resume)
-    first = state.progress.step
-    sinks = _sinks(resolved, output_dir, config.wandb, console, first)
-    with Monitor([*sinks, console.steps(config.max_steps, first, "sft/loss")]) as monitor:
-        train_sft(state, config, conversations, monitor)
-    console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
-    console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
+    with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
+        policy = open_policy(_settled(config.model, output_dir, config.resume), console)
+        _note_doubts(config.model, "optim.lr", config.optim.lr, console)
+        conversations = load_demonstrations(config, policy.chat, console)
+        state = start(policy, config.optim, output_dir, config.resume)
+        first = state.progress.step
+        sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+        with Monitor([*sinks, console.steps(config.max_steps, first, "sft/loss")]) as monitor:
+            train_sft(state, config, conversations, monitor)
+        console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
+        console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
     return 0
 
 
@@ -112,18 +113,20 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
 
 def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, console: RunConsole) -> int:
     config, output_dir = resolved.config, Path(resolved.config.output_dir)
-    by_the_first(ranks, lambda: open_training_dir(resolved, output_dir, config.resume, console.note))
-    model = agreed(_settled(config.model, output_dir, config.resume), ranks)
-    policy = open_policy(model, console)
-    _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
-    terms = terms_of(config.trainer.loss.choices(), policy.module, lambda: load_policy(model).module)
-    state = start(policy, config.trainer.optim, output_dir, config.resume, terms, ranks)
-    first = state.progress.step
-    batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
-    sinks = _sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
-    with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
-        train(state, config, batches.receive, lambda version: None, monitor)
-    console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
+    opened = open_training_dir(resolved, output_dir, config.resume, console.note)
+    with ExitStack() as held:
+        by_the_first(ranks, lambda: held.enter_context(opened))
+        model = agreed(_settled(config.model, output_dir, config.resume), ranks)
+        policy = open_policy(model, console)
+        _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
+        terms = terms_of(config.trainer.loss.choices(), policy.module, lambda: load_policy(model).module)
+        state = start(policy, config.trainer.optim, output_dir, config.resume, terms, ranks)
+        first = state.progress.step
+        batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
+        sinks = _sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
+        with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
+            train(state, config, batches.receive, lambda version: None, monitor)
+        console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
     return 0
 
 

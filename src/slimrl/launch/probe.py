@@ -55,15 +55,15 @@ class Probe:
 def run_probe(resolved: Resolved[ProbeConfig]) -> int:
     """The `probe` command. What it finds lies in `output_dir/probe`: `probe.json`, `probe.md`, every rollout."""
     config, console, began = resolved.config, RunConsole(), time.monotonic()
-    output_dir = open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, resume=False)
-    parts = rl_parts(config, output_dir, console)
-    probe = measure(parts)
-    table = as_cells(probe)
-    console.show(for_terminal(table, console.is_live))
-    content = without_nan(asdict(probe))
-    replace_file(output_dir / "probe.json", [json.dumps(content, indent=1, allow_nan=False).encode()])
-    replace_file(output_dir / "probe.md", [as_markdown(table).encode()])
-    console.note(f"{time.monotonic() - began:.0f} s; probe.json, probe.md and every rollout: {output_dir}")
+    with open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, resume=False) as output_dir:
+        parts = rl_parts(config, output_dir, console)
+        probe = measure(parts)
+        table = as_cells(probe)
+        console.show(for_terminal(table, console.is_live))
+        content = without_nan(asdict(probe))
+        replace_file(output_dir / "probe.json", [json.dumps(content, indent=1, allow_nan=False).encode()])
+        replace_file(output_dir / "probe.md", [as_markdown(table).encode()])
+        console.note(f"{time.monotonic() - began:.0f} s; probe.json, probe.md and every rollout: {output_dir}")
     return 0
 
 

@@ -1,10 +1,16 @@
-"""The directory of a run: may we write to it, does it hold a run already, and does that run's config still hold?"""
+"""The directory of a run: may we write to it, does it hold a run already, and does that run's config still hold?
+
+Whoever has opened one has it alone until the `with` ends or its process dies.
+"""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.load import C, Resolved, load
@@ -15,16 +21,21 @@ from slimrl.trainer.checkpoint import remove_leftovers
 METRICS = "metrics.jsonl"
 TRAINING = (METRICS, "checkpoints", "warmup")  # what a training run leaves, once it has begun
 EVALUATION = "held_out"
+LOCK = ".lock"
 MAY_DIFFER = ("resume", "output_dir")
 # What an evaluation may be resumed with: these decide which episodes there are, and not what happens in one.
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
 
 
-def open_training_dir(resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]) -> Path:
+@contextmanager
+def open_training_dir(
+    resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
+) -> Iterator[Path]:
     """Create the directory, or take up the run in it.
 
-    Raises UserError when it cannot be written, or when it holds a run and `resume` is not set: nothing is ever
-    overwritten by accident. Settings that differ from the ones the run was started with are pointed out.
+    Raises UserError when it cannot be written, when another process is at work in it, or when it holds a run and
+    `resume` is not set: nothing is ever overwritten by accident. Settings that differ from the ones the run was started
+    with are pointed out.
     """
     if resume:
         for change in _changes(resolved.config, output_dir / FILE_NAME, MAY_DIFFER):
@@ -35,16 +46,18 @@ def open_training_dir(resolved: Resolved[C], output_dir: Path, resume: bool, not
             "directory, or delete it."
         )
     _make_writable(output_dir)
-    remove_leftovers(output_dir)
-    write_config(resolved, output_dir)
-    return output_dir
+    with _alone(output_dir):
+        remove_leftovers(output_dir)
+        write_config(resolved, output_dir)
+        yield output_dir
 
 
-def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -> Path:
+@contextmanager
+def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -> Iterator[Path]:
     """Create the directory, or take up the evaluation in it; without `resume` that is replaced.
 
-    Raises UserError if it holds a training run, or if an evaluation is to go on with settings that its episodes so far
-    were not played with.
+    Raises UserError when it cannot be written, when another process is at work in it, if it holds a training run, or if
+    an evaluation is to go on with settings that its episodes so far were not played with.
     """
     if _holds(output_dir, TRAINING):
         raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
@@ -56,11 +69,29 @@ def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -
             "directory."
         )
     _make_writable(output_dir)
-    if not resume:
-        for path in (output_dir / EVALUATION).glob("*.json*"):
-            path.unlink()
-    write_config(resolved, output_dir)
-    return output_dir
+    with _alone(output_dir):
+        if not resume:
+            for path in (output_dir / EVALUATION).glob("*.json*"):
+                path.unlink()
+        write_config(resolved, output_dir)
+        yield output_dir
+
+
+@contextmanager
+def _alone(output_dir: Path) -> Iterator[None]:
+    """The operating system drops the lock when its holder dies, so a killed run can be resumed."""
+    lock = FileLock(output_dir / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(
+            f"another process is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` "
+            "another directory."
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _holds(output_dir: Path, names: Collection[str]) -> bool:

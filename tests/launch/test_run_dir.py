@@ -1,0 +1,71 @@
+"""Of two processes at one output directory the second is told of the first, whatever it wants there."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slimrl.config.load import Resolved, load
+from slimrl.config.run import EvalRunConfig, TrainerOnlyConfig
+from slimrl.errors import UserError
+from slimrl.launch.run_dir import open_evaluation_dir, open_training_dir
+
+ROOT = Path(__file__).parents[2]
+DEBUG = ROOT / "configs" / "debug" / "rl" / "train.toml"
+HOLD = """
+import sys, time
+from pathlib import Path
+from slimrl.config.load import load
+from slimrl.config.run import TrainerOnlyConfig
+from slimrl.launch.run_dir import open_training_dir
+
+with open_training_dir(load(TrainerOnlyConfig, ["@", sys.argv[1]], {}), Path(sys.argv[2]), False, print):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def trainer() -> Resolved[TrainerOnlyConfig]:
+    return load(TrainerOnlyConfig, ["@", str(DEBUG)], {})
+
+
+def test_one_run_at_a_time_has_a_directory(tmp_path: Path):
+    notes: list[str] = []
+    evaluation = load(EvalRunConfig, ["@", str(ROOT / "examples" / "reverse_text" / "eval.toml")], {})
+    with open_training_dir(trainer(), tmp_path, False, notes.append):
+        for resume in (False, True):
+            with (
+                pytest.raises(UserError, match=rf"another process is at work in {tmp_path}.*`--output_dir`"),
+                open_training_dir(trainer(), tmp_path, resume, notes.append),
+            ):
+                pass
+            with pytest.raises(UserError, match="at work"), open_evaluation_dir(evaluation, tmp_path, resume):
+                pass
+    with open_training_dir(trainer(), tmp_path, True, notes.append) as opened:
+        assert opened == tmp_path
+
+
+def test_who_is_refused_changes_nothing(tmp_path: Path):
+    with open_training_dir(trainer(), tmp_path, False, print):
+        partial = tmp_path / "checkpoints" / ".partial_1"
+        partial.mkdir(parents=True)
+        settings = (tmp_path / "config.toml").read_bytes()
+        other = load(TrainerOnlyConfig, ["@", str(DEBUG), "--seed", "7"], {})
+        with pytest.raises(UserError, match="at work"), open_training_dir(other, tmp_path, True, print):
+            pass
+        assert partial.exists()
+        assert (tmp_path / "config.toml").read_bytes() == settings
+
+
+def test_a_killed_run_can_be_taken_up(tmp_path: Path):
+    arguments = [sys.executable, "-c", HOLD, str(DEBUG), str(tmp_path)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="at work"), open_training_dir(trainer(), tmp_path, True, print):
+            pass
+        holder.send_signal(signal.SIGKILL)
+    with open_training_dir(trainer(), tmp_path, True, print) as opened:
+        assert opened == tmp_path
