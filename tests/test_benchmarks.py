@@ -184,6 +184,27 @@ def test_seeds_of_the_same_settings_are_reported_together(script: Script, tmp_pa
     assert script("seeds").kept_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
 
 
+def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path) -> None:
+    played = {("a", "start"): (0.0, 0.5, 0.25, 0.0), ("a", "final"): (0.5, 0.75, 0.5, 1.0)}
+    played |= {("b", "start"): (0.5, 0.25, 0.25, 0.0), ("b", "final"): (0.25, 0.5, 0.25, math.nan)}
+    for (name, stage), rewards in played.items():
+        games = [
+            Rollout(f"test/{place}", (), (), (), (), reward, failure="timeout" if math.isnan(reward) else None)
+            for place, reward in enumerate(rewards)
+        ]
+        if stage == "final":
+            games.reverse()
+        for mode in ("greedy", "sampled"):
+            records = [RolloutRecord(game, (), "") for game in games]
+            write_rollouts(tmp_path / name / "held_out" / f"{stage}_{mode}.jsonl", records)
+    found = script("wordle").rises([tmp_path / "a", tmp_path / "b"])["greedy"]
+    assert found["a"]["mean"] == pytest.approx((0.5 + 0.25 + 0.25) / 3)
+    assert found["b"]["mean"] == pytest.approx(0.0)
+    assert found["together"]["mean"] == pytest.approx(1 / 6)
+    assert 0 < found["together"]["low"] < 1 / 6 < found["together"]["high"]
+    assert [estimate["num"] for estimate in found.values()] == [3, 3, 3]
+
+
 def test_alphabet_sort_shows_the_turns_behind_the_examples(script: Script, tmp_path: Path) -> None:
     benchmark, example = script("alphabet_sort"), [("user", "Sort A"), ("assistant", "A")]
     said = [("user", "Sort B"), ("assistant", "B\nC"), ("user", "Add D"), ("assistant", "D")]
