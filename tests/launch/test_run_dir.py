@@ -35,6 +35,7 @@ def test_one_run_at_a_time_has_a_directory(tmp_path: Path):
     notes: list[str] = []
     evaluation = load(EvalRunConfig, ["@", str(ROOT / "examples" / "reverse_text" / "eval.toml")], {})
     with open_training_dir(trainer(), tmp_path, False, notes.append):
+        (tmp_path / "metrics.jsonl").write_text("{}\n")  # to be continued, or deleted, but not now
         for resume in (False, True):
             with (
                 pytest.raises(UserError, match=rf"another process is at work in {tmp_path}.*`--output_dir`"),
@@ -69,3 +70,12 @@ def test_a_killed_run_can_be_taken_up(tmp_path: Path):
         holder.send_signal(signal.SIGKILL)
     with open_training_dir(trainer(), tmp_path, True, print) as opened:
         assert opened == tmp_path
+
+
+def test_a_lock_that_cannot_be_had_is_an_error_of_the_directory(tmp_path: Path):
+    (tmp_path / ".lock").mkdir()
+    with (
+        pytest.raises(UserError, match=r"\.lock could not be written: .*--output_dir"),
+        open_training_dir(trainer(), tmp_path, False, print),
+    ):
+        pass

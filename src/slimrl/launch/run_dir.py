@@ -16,6 +16,7 @@ from slimrl.config.base import CommandConfig
 from slimrl.config.load import C, Resolved, load
 from slimrl.config.write import FILE_NAME, write_config
 from slimrl.errors import UserError
+from slimrl.monitor.files import writing
 from slimrl.trainer.checkpoint import remove_leftovers
 
 METRICS = "metrics.jsonl"
@@ -37,16 +38,15 @@ def open_training_dir(
     `resume` is not set: nothing is ever overwritten by accident. Settings that differ from the ones the run was started
     with are pointed out.
     """
-    if resume:
-        for change in _changes(resolved.config, output_dir / FILE_NAME, MAY_DIFFER):
-            note(f"resuming with another setting: {change}")
-    elif _holds(output_dir, (*TRAINING, EVALUATION)):
-        raise UserError(
-            f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` another "
-            "directory, or delete it."
-        )
-    _make_writable(output_dir)
     with _alone(output_dir):
+        if resume:
+            for change in _changes(resolved.config, output_dir / FILE_NAME, MAY_DIFFER):
+                note(f"resuming with another setting: {change}")
+        elif _holds(output_dir, (*TRAINING, EVALUATION)):
+            raise UserError(
+                f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` "
+                "another directory, or delete it."
+            )
         remove_leftovers(output_dir)
         write_config(resolved, output_dir)
         yield output_dir
@@ -59,17 +59,16 @@ def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -
     Raises UserError when it cannot be written, when another process is at work in it, if it holds a training run, or if
     an evaluation is to go on with settings that its episodes so far were not played with.
     """
-    if _holds(output_dir, TRAINING):
-        raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
-    goes_on = resume and _holds(output_dir, (EVALUATION,))
-    if goes_on and (changes := [*_changes(resolved.config, output_dir / FILE_NAME, EVALUATION_MAY_DIFFER)]):
-        raise UserError(
-            f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes cannot "
-            "be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` another "
-            "directory."
-        )
-    _make_writable(output_dir)
     with _alone(output_dir):
+        if _holds(output_dir, TRAINING):
+            raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
+        goes_on = resume and _holds(output_dir, (EVALUATION,))
+        if goes_on and (changes := [*_changes(resolved.config, output_dir / FILE_NAME, EVALUATION_MAY_DIFFER)]):
+            raise UserError(
+                f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes "
+                "cannot be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` "
+                "another directory."
+            )
         if not resume:
             for path in (output_dir / EVALUATION).glob("*.json*"):
                 path.unlink()
@@ -79,15 +78,18 @@ def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -
 
 @contextmanager
 def _alone(output_dir: Path) -> Iterator[None]:
-    """The operating system drops the lock when its holder dies, so a killed run can be resumed."""
+    """The directory, made if need be, with no other process at work in it. The operating system drops the lock when its
+    holder dies, so a killed run can be resumed."""
+    _make_writable(output_dir)
     lock = FileLock(output_dir / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UserError(
-            f"another process is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` "
-            "another directory."
-        ) from None
+    with writing(output_dir / LOCK):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"another process is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` "
+                "another directory."
+            ) from None
     try:
         yield
     finally:
