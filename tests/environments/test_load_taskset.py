@@ -126,3 +126,38 @@ def test_a_module_that_does_not_load(tmp_path, monkeypatch, source, message):
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=rf"`broken_tasks:Own`: broken_tasks failed to load: {message}"):
         load_taskset("broken_tasks:Own", {})
+
+
+@pytest.mark.parametrize(
+    ("env_id", "args", "says"),
+    [
+        ("wordle", {"hints": "False"}, "`hints` cannot be 'False': .*boolean"),
+        ("wordle", {"opened": 1}, "`opened` cannot be 1: .*boolean"),
+        ("wordle", {"num_answers": "abc"}, "`num_answers` cannot be 'abc': .*integer"),
+        ("wordle", {"num_answers": True}, "`num_answers` cannot be True: .*integer"),
+        ("wordle", {"win": "0.5"}, "`win` cannot be '0.5': .*number"),
+        ("alphabet-sort", {"min_turns": 2.5}, "`min_turns` cannot be 2.5: .*integer"),
+        ("reverse-text", {"style": 3}, "`style` cannot be 3: .*string"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused(env_id, args, says):
+    with pytest.raises(UserError, match=f"environment `{env_id}`: {says}"):
+        load_taskset(env_id, args)
+
+
+def test_a_whole_number_is_a_number():
+    assert load_taskset("alphabet-sort", {"power": 8, "num_train": 3, "num_test": 3}).power == 8
+
+
+def test_annotations_that_are_text_are_read_too_and_others_promise_nothing(tmp_path):
+    path = tmp_path / "later.py"
+    path.write_text(
+        "from __future__ import annotations\n"
+        "class Later:\n"
+        "    def __init__(self, on: bool, where: Missing, what=1): self.given = (on, where, what)\n"
+        "    def tasks(self, split): return []\n"
+        "    def environment(self, task): return None\n"
+    )
+    assert load_taskset(f"{path}:Later", {"on": True, "where": "x", "what": "y"}).given == (True, "x", "y")
+    with pytest.raises(UserError, match="`on` cannot be 'no'"):
+        load_taskset(f"{path}:Later", {"on": "no", "where": "x"})

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
+from slimrl.environments.settings import check_args
 from slimrl.errors import UserError, nearest
 from slimrl.models.text import is_writable
 from slimrl.types import Message, Rollout, Split, Task
@@ -133,12 +134,14 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
         raise UserError(
             f"environment `{env_id}` is not a class, but the {type(constructor).__name__} {constructor!r:.80}."
         )
+    signature = inspect.signature(constructor)
     try:
-        inspect.signature(constructor).bind(**args)
+        signature.bind(**args)
     except TypeError as error:
-        known = [name for name in inspect.signature(constructor).parameters if name not in ("args", "kwargs")]
+        known = [name for name in signature.parameters if name not in ("args", "kwargs")]
         unknown = next((name for name in args if name not in known), "")
         raise UserError(f"environment `{env_id}`: {error}.{nearest(unknown, known)}") from error
+    check_args(signature, args, f"environment `{env_id}`")
     try:
         taskset = constructor(**args)
     except UserError:

@@ -1,5 +1,6 @@
-"""Tables of settings among an environment's `args`, which the configuration does not know: names and types checked."""
+"""The types of an environment's `args`, which the configuration does not know, and of tables of settings among them."""
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, TypeVar, get_type_hints
@@ -9,6 +10,15 @@ from pydantic import TypeAdapter, ValidationError
 from slimrl.errors import UserError, nearest
 
 T = TypeVar("T")
+PLAIN = {annotation: kind for kind in (bool, int, float, str) for annotation in (kind, kind.__name__)}
+
+
+def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
+    """Raises UserError for a value that is not of the parameter's type, where that is one of `PLAIN`: a switch that is
+    "False" would count as on. Other annotations, and none, promise nothing."""
+    for name, parameter in signature.parameters.items():
+        if name in args and isinstance(parameter.annotation, type | str) and parameter.annotation in PLAIN:
+            _check(PLAIN[parameter.annotation], args[name], who, name)
 
 
 def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
@@ -20,8 +30,12 @@ def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
             raise UserError(f"the {who} has no setting `{name}`.{nearest(name, known)}")
     types = get_type_hints(kind)
     for name, value in given.items():
-        try:
-            TypeAdapter(types[name]).validate_python(value, strict=True)
-        except ValidationError as error:
-            raise UserError(f"{who}: `{name}` cannot be {value!r:.100}: {error.errors()[0]['msg']}.") from error
+        _check(types[name], value, who, name)
     return kind(**given)
+
+
+def _check(kind: Any, value: Any, who: str, name: str) -> None:
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError as error:
+        raise UserError(f"{who}: `{name}` cannot be {value!r:.100}: {error.errors()[0]['msg']}.") from error
