@@ -167,7 +167,7 @@ def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_ma
 
 def test_other_scripts_play_too():
     taskset, means = made(), {}
-    for name in ("constant", "own-view", "contrary", "planner", "solver"):
+    for name in ("constant", "own-view", "contrary", "deaf", "planner", "solver"):
         conversations = [(task, taskset.play_as(name, task, 0)) for task in taskset.tasks("train")]
         means[name] = fmean(played(taskset, task, again(said))[1].reward for task, said in conversations)
     assert means["constant"] < means["own-view"] < means["planner"] < means["solver"]

@@ -7,11 +7,12 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from slimrl.games.matching.deal import Deal
+from slimrl.games.matching.deal import Deal, optimum
 from slimrl.games.matching.game import MatchingGame, Propose, Say, usual_turns
 from slimrl.games.matching.generator import upstream_deal
 from slimrl.games.matching.protocol import heard_act, written
 from slimrl.games.matching.talkers import Asker, Planner, Player, RandomTalker, constant, own_view
+from slimrl.games.matching.views import joint_view, own_values
 from tests.games.matching.deals import against_shy, mean_reward, some_deals
 from tests.games.matching.players import Agreeable, OwnViewTalker, Talker, play_out
 
@@ -96,6 +97,21 @@ def test_what_looks_best_to_one_alone_is_worth_more_where_ties_are_broken_at_ran
         anything += [deal.score(a) for a in worths]
     assert 0.70 < fmean(picked) < 0.74 and 0.77 < fmean(at_random) < 0.81 and 0.69 < fmean(anything) < 0.73
     assert max(picked) < 0.8  # 1 / 1.25
+
+
+@pytest.mark.parametrize(("size", "num", "low", "high"), [(3, 300, 0.77, 0.81), (8, 40, 0.80, 0.86)])
+def test_what_a_table_shows_as_best_is_worth_more_than_the_rule_allows(
+    size: int, num: int, low: float, high: float
+) -> None:
+    """Where it is accepted: the choice between equals by which games are dealt is hidden from the players."""
+    shown, ruled = [], []
+    for deal in some_deals(size, num):
+        for seat in (0, 1):
+            view = joint_view(size, own_values(deal.seen(seat)), {})
+            shown.append(deal.score(optimum(view)))
+            ruled.append(deal.score(deal.own_best(seat)))
+    assert fmean(ruled) < 0.79 and max(ruled) < 0.8
+    assert low < fmean(shown) < high and max(shown) > 0.9
 
 
 def test_a_planner_asks_about_its_plan_and_then_proposes_it() -> None:

@@ -85,6 +85,26 @@ def contrary(deal: Deal, player: int) -> Stubborn:
     return Stubborn(deal, without_own_pairs(deal, player), num_first=deal.size)
 
 
+def deaf(deal: Deal, player: int) -> Stubborn:
+    """It asks as much as a shy partner wants to have been asked, hears no answer, and proposes what looks best to it
+    alone and may be the optimum: by the rule of the deal that which looks better than all others is not. What this
+    earns needs no listening."""
+    return Stubborn(deal, by_the_rule(deal, player), num_first=deal.size)
+
+
+def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
+    """What looks best to the player alone, then what looks second best ...; the first of them last, if none looks as
+    good."""
+    view = joint_view(deal.size, own_values(deal.seen(player)), {})
+    proposals = _by_own_view(deal, player)
+    first, second = next(proposals), next(proposals)
+    is_alone = worth_of(view, first) > worth_of(view, second)
+    yield from (second,) if is_alone else (first, second)
+    yield from proposals
+    if is_alone:
+        yield first
+
+
 def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
     """The assignments that have no pair of what looks best to the player alone."""
     own = deal.own_best(player)
@@ -247,8 +267,9 @@ SCRIPTS: dict[str, Callable[[Deal, int, int], Player]] = {
     "constant": lambda deal, player, max_turns: constant(deal),
     "own-view": lambda deal, player, max_turns: own_view(deal, player),
     "contrary": lambda deal, player, max_turns: contrary(deal, player),
+    "deaf": lambda deal, player, max_turns: deaf(deal, player),
     "planner": patient,
     "solver": Asker,
 }
-"""By name, to compare with: three who ask and do not listen, the expert when it takes its time, and the strong one. A
+"""By name, to compare with: four who ask and do not listen, the expert when it takes its time, and the strong one. A
 player comes from the deal, the seat and the messages of a game."""
