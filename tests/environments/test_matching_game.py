@@ -14,12 +14,11 @@ import pytest
 
 from slimrl.environments.base import Turn, load_taskset, tasks_of
 from slimrl.environments.matching_game import MatchingTaskset
-from slimrl.environments.matching_others import MAX_HEARD_CHARS
 from slimrl.errors import RolloutError, UserError
 from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import Propose
 from slimrl.games.matching.generator import seeded_deals, split_of
-from slimrl.games.matching.protocol import proposal_lines, written
+from slimrl.games.matching.protocol import MAX_HEARD_CHARS, proposal_lines, written
 from slimrl.games.matching.rows import lines
 from slimrl.games.matching.state import deal_of
 from slimrl.games.matching.words import LAST_MESSAGE

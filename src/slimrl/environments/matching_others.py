@@ -7,12 +7,10 @@ from typing import Protocol
 from slimrl.environments.table import Table
 from slimrl.environments.thoughts import without_thoughts
 from slimrl.errors import RolloutError
-from slimrl.games.matching.game import Act, IllegalAct, MatchingGame, Say
-from slimrl.games.matching.protocol import play_text, written
+from slimrl.games.matching.game import IllegalAct, MatchingGame
+from slimrl.games.matching.protocol import as_heard, play_text, written
 from slimrl.games.matching.talkers import Player
 from slimrl.types import Metrics
-
-MAX_HEARD_CHARS = 1000  # of a message, before the other one reads it
 
 
 class Partner(Protocol):
@@ -116,12 +114,6 @@ class Itself:
 
 
 def heard_since(game: MatchingGame, num_heard: int, player: int) -> str:
-    """What a player has done since so many acts, as the other reads it. Long messages are cut here, and only here."""
+    """What a player has done since so many acts, as the other reads it."""
     acts = [act for who, act in game.history[num_heard:] if who == player]
-    return "\n\n".join(written(_short(act), game.deal) for act in acts)
-
-
-def _short(act: Act) -> Act:
-    if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
-        return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
-    return act
+    return "\n\n".join(written(as_heard(act), game.deal) for act in acts)

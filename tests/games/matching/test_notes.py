@@ -5,6 +5,7 @@ import re
 
 from slimrl.games.matching.game import MatchingGame, Say
 from slimrl.games.matching.notes import Notes
+from slimrl.games.matching.protocol import MAX_HEARD_CHARS
 from slimrl.games.matching.sayings import names_of
 from slimrl.games.matching.shy import ShyPartner
 from slimrl.games.matching.talkers import Asker
@@ -65,3 +66,14 @@ def test_a_number_counts_in_a_sentence_that_has_one_pair_and_no_other_number() -
     told = f"{first[0]} has 701 for {first[1]}! For {second[1]}, {second[0]}: 702."
     game.play(1, Say(f"{told} {third[0]} has 5 for {third[1]}, or 6. And 7. {third[0]} 8."))
     assert noted(Notes(game, 0).text()) == before | {first: 701, second: 702}
+
+
+def test_what_a_long_message_ends_with_is_not_noted_for_it_is_not_heard() -> None:
+    deal = some_deals(3, 1)[0]
+    cell = next((r, p) for r in range(3) for p in range(3) if deal.seen(0)[r][p] is None)
+    reviewer, paper = names_of(deal, cell)
+    for padding, is_heard in ((10, True), (MAX_HEARD_CHARS, False)):
+        game = MatchingGame(deal)
+        game.play(0, Say("What do you know?"))
+        game.play(1, Say(f"{'Hm. ' * (padding // 4)}{reviewer} for {paper}: 777."))
+        assert (f"{reviewer} {paper} 777" in Notes(game, 0).text()) is is_heard

@@ -2,6 +2,7 @@
 
 from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import MatchingGame, Say
+from slimrl.games.matching.protocol import as_heard
 from slimrl.games.matching.reading import Cell, Reader
 from slimrl.games.matching.sayings import names_of
 
@@ -23,10 +24,11 @@ class Notes:
         numbers = {cell: score for cell, score in seen.items() if score is not None}
         asked: dict[Cell, None] = {}
         for player, act in self._game.history:
-            if isinstance(act, Say) and player == self._player:
-                asked |= dict.fromkeys(self._reader.asked(act.text).cells)
-            elif isinstance(act, Say):
-                numbers = self._reader.scores(act.text) | numbers
+            heard = act if player == self._player else as_heard(act)
+            if isinstance(heard, Say) and player == self._player:
+                asked |= dict.fromkeys(self._reader.asked(heard.text).cells)
+            elif isinstance(heard, Say):
+                numbers = self._reader.scores(heard.text) | numbers
         known = sorted(numbers, key=lambda cell: (-numbers[cell], cell))
         lists = {
             "You know": [f"{_pair(deal, cell)} {numbers[cell]}" for cell in known],

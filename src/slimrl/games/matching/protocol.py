@@ -31,6 +31,7 @@ from slimrl.errors import nearest
 from slimrl.games.matching.deal import Assignment, Deal
 from slimrl.games.matching.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 
+MAX_HEARD_CHARS = 1000  # of a message
 _TAG = re.compile(r"\[[ \t]*(message|propose|accept|reject)[ \t]*\]", re.IGNORECASE)
 _LINE_BREAK = re.compile(r"\r\n|\r|\n|<br ?/?>", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*•–\s]+|\d{1,3}[.)]\s+)+")
@@ -81,6 +82,13 @@ def written(act: Act, deal: Deal) -> str:
             return "[accept]"
         case Reject():
             return "[reject]"
+
+
+def as_heard(act: Act) -> Act:
+    """The act, or as much of a long message as the other player hears."""
+    if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
+        return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
+    return act
 
 
 def heard_act(heard: str, deal: Deal) -> Say | Propose | None:
