@@ -15,6 +15,7 @@ import pytest
 
 from slimrl.cli import run
 from slimrl.environments.base import Expert, Explainer, RandomPlayer, Turn, load_taskset
+from slimrl.errors import UserError
 from slimrl.monitor.metrics import METRICS
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
@@ -100,6 +101,12 @@ def test_the_file_of_the_first_step_is_an_environment(first_step: Path) -> None:
     assert [turn.done for turn in turns] == [False, False, False, True]
     assert turns[3].reward == 1.0 and turns[3].metrics == {"prices_known": 1, "blind": True}
     assert all(turn.metrics.keys() == {"prices_known"} for turn in turns[:3])  # it has not answered yet
+
+
+def test_a_price_range_that_cannot_work_is_refused(first_step: Path) -> None:
+    with pytest.raises(UserError, match="`highest` is 9"):
+        load_taskset(f"{first_step / 'market.py'}:Market", {"highest": 9})
+    assert len(load_taskset(f"{first_step / 'market.py'}:Market", {"highest": 10}).tasks("test")) == 200
 
 
 def test_the_expert_gets_everything_and_guessing_a_third(taskset: Any) -> None:

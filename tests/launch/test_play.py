@@ -189,6 +189,17 @@ def test_what_went_wrong_is_told_in_the_words_of_evaluation(own: str) -> None:
     assert Rollout("t", (), (), (), (), 0.5).reward == 0.5  # without tokens there are no turns to have earned it
 
 
+def test_a_perfect_game_of_many_turns_is_not_called_wrong() -> None:
+    """Six sixths add up to a little less than one."""
+    taskset = load_taskset("alphabet-sort", {"min_turns": 6, "max_turns": 6, "num_train": 3, "num_test": 3})
+    task = taskset.tasks("train")[0]
+    said = [message["content"] for message in demonstration_of(taskset, task) if message["role"] == "assistant"]
+    argv = ["--id", "alphabet-sort", "--task", task.id, "--args.num_train", "3", "--args.num_test", "3"]
+    argv += ["--args.min_turns", "6", "--args.max_turns", "6"]
+    seen = played(argv, "".join(f"{reply}\n\n" for reply in said))
+    assert "Reward: 1 (task" in seen and "An evaluation would call it" not in seen
+
+
 def test_the_seed_decides_the_order_and_a_task_goes_first() -> None:
     tasks = [Task(f"train/{n}", {}) for n in range(20)]
 

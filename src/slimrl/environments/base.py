@@ -28,6 +28,10 @@ BUILTIN = {
 }
 
 
+SUCCESS = 1.0 - 1e-9
+"""An episode of this reward earned all there is: a sum of turns' rewards may be rounded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The environment's answer to one reply of the policy.

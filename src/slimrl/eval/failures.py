@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slimrl.environments.base import Explainer
+from slimrl.environments.base import SUCCESS, Explainer
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.types import Rollout
 
-SUCCESS = 1.0 - 1e-9  # a sum of turns' rewards may be rounded
 MAX_CHARS = 6000  # of a message: more of it helps nobody who reads
 
 

@@ -17,6 +17,7 @@ from slimrl.config.load import Resolved
 from slimrl.config.play import PlayConfig
 from slimrl.environments.answers import answered, closed, opened
 from slimrl.environments.base import (
+    SUCCESS,
     Environment,
     Explainer,
     Seated,
@@ -177,7 +178,7 @@ class _Game:
     def _show_result(self, reward: float, turn: Turn) -> None:
         self.terminal.note(f"The episode is over. Reward: {reward:.4g} (task {self.task.id})", "bold")
         self.terminal.numbers(turn.metrics)
-        if isinstance(self.taskset, Explainer) and reward < 1.0:
+        if isinstance(self.taskset, Explainer) and reward < SUCCESS:
             rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
             if (kind := self.taskset.what_went_wrong(rollout)) is not None:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
