@@ -10,7 +10,7 @@ import pytest
 from slimrl.cli import run
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.load import load
-from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
+from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from tests.environments.replying import Answer, Asked, completion, server
@@ -58,15 +58,6 @@ RECIPE_COMMANDS = {"rl.toml": "rl", "sft.toml": "sft", "gpu.toml": "rl", "eval.t
 def test_a_recipe_says_what_would_run(command: str, recipe: str, capsys: pytest.CaptureFixture[str]):
     assert run([command, "@", str(RECIPES / recipe), "--dry-run"]) == 0
     assert 'id = "matching-game"' in capsys.readouterr().out
-
-
-def test_the_evaluation_is_that_of_the_run():
-    trained = load(RLConfig, ["@", str(RECIPES / "rl.toml")], {}).config
-    evaluated = load(EvalRunConfig, ["@", str(RECIPES / "eval.toml")], {}).config
-    assert evaluated.env == trained.orchestrator.env
-    assert (evaluated.max_turns, evaluated.seq_len) == (trained.orchestrator.max_turns, trained.seq_len)
-    assert evaluated.max_tokens == trained.orchestrator.sampling.max_tokens
-    assert (evaluated.num_examples, evaluated.temperatures) == (trained.eval.num_examples, trained.eval.temperatures)
 
 
 def test_supervised_training_as_a_run_of_its_own_is_the_warm_up_of_the_other():

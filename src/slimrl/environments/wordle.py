@@ -7,7 +7,6 @@ thoughts, is the guess, and the rest is not read. A reply without one, or with o
 
 import hashlib
 import random
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +20,7 @@ from slimrl.games.wordle_solver import Solver, fixed_words, openings
 from slimrl.games.wordle_words import is_held_out, word_list
 from slimrl.types import Message, Rollout, Split, Task
 
-GUESS = re.compile(r"<guess>(.*?)</guess>", re.DOTALL)
+OPEN, CLOSE = "<guess>", "</guess>"
 RULES = """Find the secret word, an English word of five letters, in six guesses. Answer with a guess in tags: {example}
 After it you read a mark for each letter:
 G: the letter is right, and in its place
@@ -39,8 +38,8 @@ class Wordle:
     after each guess; `spelled` has guesses written as ` c r a n e`.
 
     A fifth of the words, by their hash, is held out. With `opened` the first guess is made for the policy, one of the
-    `NUM_OPENINGS` that tell most, and a fifth of what it can be told is held out: a first guess and its marks, with all
-    answers that have these. So answers are in both splits, after other marks.
+    `NUM_OPENINGS` of the commonest letters, and a fifth of what it can be told is held out: a first guess and its
+    marks, with all answers that have these. So answers are in both splits, after other first marks.
 
     After n tries of the policy's own, v of them guesses that could be played, the reward is
 
@@ -98,8 +97,8 @@ class Wordle:
 
     def play_at_random(self, task: Task, seed: int) -> list[Message]:
         """Different words at random, all of them possible answers at first."""
-        words = iter(random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES))
-        return self._played(task, lambda tries: next(words))
+        words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
+        return self._played(task, lambda tries: _first_new(words, tries))
 
     def what_went_wrong(self, rollout: Rollout) -> str | None:
         """A game that was won late is no failure, though it earned less than one that was won at once."""
@@ -113,7 +112,7 @@ class Wordle:
         """By `fixed`, who plays the same good words whatever the marks say."""
         if name != "fixed":
             raise UserError(f'wordle has no script `{name}`, only "fixed".')
-        return self._played(task, lambda tries: self._fixed[len(tries)])
+        return self._played(task, lambda tries: _first_new(self._fixed, tries))
 
     def worth(self, game: Game) -> float:
         """The reward so far: the formula above."""
@@ -141,6 +140,17 @@ class Wordle:
             if turn.done:
                 return messages
             messages += turn.messages
+
+
+def guess_in(reply: str) -> str | None:
+    """What stands in the first pair of tags outside of thoughts."""
+    _, opened, rest = without_thoughts(reply).partition(OPEN)
+    guess, closed, _ = rest.partition(CLOSE)
+    return guess if opened and closed else None
+
+
+def _first_new(words: Sequence[str], tries: Sequence[Try]) -> str:
+    return next(word for word in words if word not in {one.word for one in tries})
 
 
 def _name(opening: str, answer: str) -> str:
@@ -172,10 +182,10 @@ class WordleEpisode:
 
     def react(self, reply: str) -> Turn:
         game, before = self.game, self._rules.worth(self.game)
-        guess = GUESS.search(without_thoughts(reply))
+        guess = guess_in(reply)
         self._untagged += guess is None
-        if guess:
-            game.play(guess[1])
+        if guess is not None:
+            game.play(guess)
         else:
             game.forfeit("there is no guess in <guess> tags.")
         return Turn(

@@ -50,7 +50,8 @@ def most_telling(candidates: Sequence[str]) -> str:
 
 
 def openings(answers: Sequence[str], num: int) -> list[str]:
-    """So many of the answers, those that tell most as a first guess, the best first."""
+    """So many of the answers, as first guesses: of the words of the commonest letters those that tell most, the best
+    first."""
     weighed = _of_common_letters(answers, max(num, NUM_WEIGHED))
     return sorted(weighed, key=lambda word: -_entropy(word, answers))[:num]
 
