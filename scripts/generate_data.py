@@ -10,7 +10,7 @@ same games on every machine. The file appears when it is whole.
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -48,13 +48,29 @@ def generate(arguments: argparse.Namespace) -> None:
         raise UserError(f"--max_turns is {arguments.max_turns}; it must be 2 at least.")
     if arguments.output.is_dir():
         raise UserError(f"{arguments.output} is a directory; --output is the file to write.")
+    if arguments.output.suffix != ".jsonl":
+        raise UserError(f"--output is {arguments.output}, but games are written as JSONL: call it .jsonl.")
     if arguments.output.exists() and not arguments.force:
         raise UserError(f"{arguments.output} exists. Choose another --output, or add --force to replace it.")
     console = RunConsole()
     dealt = seeded_deals(arguments.n, arguments.seed)
     games = islice((deal for deal in dealt if arguments.split in ("all", split_of(deal))), arguments.num_games)
-    replace_file(arguments.output, lines(counted(games, arguments.num_games, console), arguments.max_turns))
+    write(arguments.output, lines(counted(games, arguments.num_games, console), arguments.max_turns))
     console.note(f"{arguments.num_games:,} games in {arguments.output}")
+
+
+def write(file: Path, rows: Iterable[bytes]) -> None:
+    """Raises UserError where it cannot be written, by the flags of this script."""
+    try:
+        replace_file(file, rows)
+    except UserError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        raise UserError(
+            f"{file} could not be written: {cause.strerror or cause}. Make it writable and free some space there, or "
+            "choose another --output."
+        ) from error
 
 
 def counted(games: Iterator[Deal], total: int, console: RunConsole) -> Iterator[Deal]:

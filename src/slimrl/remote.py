@@ -2,11 +2,12 @@
 failures may pass. Knows nothing of what it is asked."""
 
 import os
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
 from slimrl.errors import UserError
-from slimrl.hosts import is_this_machine
+from slimrl.hosts import is_address, is_this_machine
 
 BUSY = frozenset({429, 503, 529})
 PASSING = frozenset({408, 500, 502, 504})
@@ -23,12 +24,31 @@ def key_in(variable: str) -> str:
 
 
 def without_key(data: bytes, key: str) -> bytes:
-    """Some servers repeat a key that they do not know, and what they say is written down.
+    r"""Some servers repeat a key that they do not know, and what they say is written down. In JSON, and in JSON that
+    stands in JSON, any of its characters may be escaped.
 
-    >>> without_key(b"unknown key: sk-12345", "sk-12345")
-    b'unknown key: [key]'
+    >>> without_key(b"unknown key: sk-12345", "sk-12345"), without_key(rb"unknown key: sk\u002D12345", "sk-12345")
+    (b'unknown key: [key]', b'unknown key: [key]')
     """
-    return data.replace(key.encode(), b"[key]") if len(key) >= MIN_KEY_CHARS else data
+    if len(key) < MIN_KEY_CHARS:
+        return data
+    return re.sub("".join(map(_spelled, key)).encode(), b"[key]", data)
+
+
+def _spelled(char: str) -> str:
+    """A pattern of all the ways in which JSON may write it; the bound keeps the search linear."""
+    plain = re.escape(char)
+    return rf"(?:{plain}|\\{{1,8}}(?:{plain}|u(?i:{ord(char):04x})))"
+
+
+def check_no_password(base_url: str, who: str) -> None:
+    """Raises UserError, which does not repeat it, for an address with a user or a password in it: those would stand in
+    every message and file that names the address."""
+    if "@" in base_url and not (is_address(base_url) and "@" not in urlsplit(base_url).netloc):
+        raise UserError(
+            f"{who}: `base_url` has a user or a password in it (`...@...`). Remove it: a key goes into the variable of "
+            "the environment that `api_key_variable` names."
+        )
 
 
 def backoff_s(tries: int, share: float) -> float:
@@ -51,7 +71,8 @@ def import_httpx(who: str) -> Any:
 
 def http_client(httpx: Any, who: str, base_url: str, key: str, num_concurrent: int) -> Any:
     """An `httpx.AsyncClient` with the key and the proxies of the environment, for one event loop. Raises UserError if
-    they cannot be used."""
+    they cannot be used, or there is a password in the address."""
+    check_no_password(base_url, who)
     try:
         return httpx.AsyncClient(
             timeout=None,

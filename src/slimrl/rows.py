@@ -16,7 +16,7 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
     if path.suffix == ".parquet":
         if not path.is_file():
             raise UserError(f"cannot read {path}: no such file; check {check}.")
-        yield from _numbered(_datasets().Dataset.from_parquet(str(path)), str(path))
+        yield from _numbered(_parquet(path, check), str(path))
         return
     try:
         with path.open(encoding="utf-8", newline="\n") as file:  # and not at what else Unicode calls a line break
@@ -53,10 +53,21 @@ def _numbered(rows: Any, name: str) -> Iterator[tuple[Any, str]]:
         yield row, f"{name}:{number}"
 
 
+def _parquet(path: Path, check: str) -> Any:
+    datasets = _datasets()
+    try:
+        return datasets.Dataset.from_parquet(str(path))
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise UserError(
+            f"{path} cannot be read as a parquet file: {type(error).__name__}: {str(error).strip()} "
+            f"Check {check}; JSONL must not be called .parquet."
+        ) from error
+
+
 def _parsed(line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested too deeply
         return line
 
 

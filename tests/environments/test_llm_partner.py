@@ -14,10 +14,11 @@ import pytest
 
 from slimrl.environments.llm_partner import LLMPartners, PartnerServer, llm_partners_of
 from slimrl.environments.matching_episode import MatchingEpisode
-from slimrl.environments.matching_others import MAX_HEARD_CHARS, Asked
+from slimrl.environments.matching_others import Asked
 from slimrl.errors import RolloutError, UserError
 from slimrl.games.matching.deal import Deal, default_names
 from slimrl.games.matching.game import MatchingGame
+from slimrl.games.matching.protocol import MAX_HEARD_CHARS
 from tests.environments.replying import Answer, completion, server
 from tests.environments.replying import Asked as Request
 
@@ -279,6 +280,60 @@ def test_the_key_is_in_nothing_that_is_written(monkeypatch, caplog, capfd):
     assert KEY not in str(stopped.value)
     written = capfd.readouterr()
     assert not any(KEY[:12] in text for text in (caplog.text, written.out, written.err))
+
+
+ESCAPES: dict[str, Callable[[str], str]] = {
+    "as Go and .NET do": lambda text: text.replace("=", "\\u003d"),
+    "in capitals": lambda text: text.replace("=", "\\u003D"),
+    "as PHP does": lambda text: text.replace("/", "\\/"),
+    "all of it": lambda text: "".join(f"\\u{ord(char):04x}" for char in text),
+    "twice": lambda text: text.replace("=", "\\\\u003d"),
+}
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+def test_a_key_that_the_server_escapes_is_in_nothing_either(escape: Callable[[str], str], monkeypatch):
+    key = "c2VjcmV0/c2VjcmV0/c2VjcmV0+MDE=="
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+
+    def escaped(answer: Answer) -> Answer:
+        body = json.dumps(answer.body)
+        assert key in body
+        return Answer(answer.status, body.replace(key, escape(key)).encode())
+
+    refused = refusal(message={"content": None, "refusal": f"not with {key}"})
+    error = Answer(401, {"error": f"Incorrect API key provided: {key}."})
+    for answer in (error, refused, completion(f"Your key is {key}"), Answer(200, {"no completion": key})):
+        with server(saying(escaped(answer))) as (url, _), opened(url, max_tries=1) as partners:
+            with pytest.raises(RolloutError) as raised:
+                play(partners, "[message] Hello")
+            assert "[key]" in str(raised.value)
+            assert "c2VjcmV0" not in str(raised.value) and "\\u0" not in str(raised.value)
+    with server(saying(escaped(completion(f"[message] It is {key}.")))) as (url, _), opened(url) as partners:
+        _, turn = play(partners, "[message] Which key?")
+        assert turn.messages[0]["content"] == "[message] It is [key]."
+
+
+def test_a_reply_in_another_encoding_than_utf_8_is_none(monkeypatch):
+    """A key in it would not be found."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    data = json.dumps(completion(f"[message] {KEY}").body)
+    with server(saying(Answer(200, data.encode("utf-16")))) as (url, _), opened(url, max_tries=1) as partners:
+        with pytest.raises(RolloutError, match="gave no chat completion") as raised:
+            play(partners, "[message] Hello")
+        assert KEY not in str(raised.value)
+    with server(saying(Answer(200, data.encode("utf-8-sig")))) as (url, _), opened(url) as partners:
+        _, turn = play(partners, "[message] Hello")
+        assert turn.messages[0]["content"] == "[message] [key]"
+
+
+@pytest.mark.parametrize(
+    "address", ["http://me:pass-word@localhost:1/v1", "https://me:pass-word@localhost:many", "me:pass-word@localhost"]
+)
+def test_an_address_with_a_password_is_refused_and_not_shown(address: str):
+    with pytest.raises(UserError, match=r"a key goes into the variable .* `api_key_variable` names") as raised:
+        llm_partners_of({"base_url": address})
+    assert "pass-word" not in str(raised.value)
 
 
 def test_a_key_that_is_a_placeholder_is_no_secret(monkeypatch):

@@ -91,6 +91,15 @@ def test_a_bad_reply_spoils_one_rollout_and_says_why(answer: Answer, reason: str
     assert detail in error.value.detail
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 405])
+def test_what_is_no_router_stops_the_run_at_once_and_names_the_flags(status: int) -> None:
+    with pytest.raises(UserError) as error:
+        sampled(lambda _: Answer(status, b"who are you?"))
+    assert f"/generate takes no requests of ours: HTTP {status}: 'who are you?'" in str(error.value)
+    assert "http://127.0.0.1:" in str(error.value)
+    assert "--sglang-router-ip and --sglang-router-port" in str(error.value)
+
+
 def test_a_server_in_trouble_is_asked_again() -> None:
     answers = iter([Answer(503, b"updating weights"), Answer(500, b""), reply()])
     completions, _, asked = sampled(lambda _: next(answers))

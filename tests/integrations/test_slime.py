@@ -16,9 +16,12 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.games.matching.generator import deal as new_deal
 from slimrl.games.matching.state import game_state
 from slimrl.inference.client import Completion
-from slimrl.integrations.slime import MatchingRollouts, generate
+from slimrl.integrations.sglang import ABORTED
+from slimrl.integrations.slime import MAX_FAILURES, MatchingRollouts, generate
 from slimrl.integrations.slime_filter import no_failed_game
 from slimrl.types import SamplingParams, Task
+from tests.environments.replying import completion
+from tests.environments.replying import server as answering
 from tests.environments.scripted import CHAT, TOKENIZER
 from tests.integrations.restated import (
     Sample,
@@ -314,6 +317,27 @@ class Falling:
         self.closed += 1
 
 
+@dataclass
+class Sometimes:
+    """A taskset whose partner fails while it `falls`."""
+
+    taskset: MatchingTaskset
+    falls: bool = False
+
+    def tasks(self, split: str) -> list[Task]:
+        return []
+
+    def environment(self, task: Task) -> Any:
+        return Falling(at_start=True) if self.falls else self.taskset.environment(task)
+
+
+class GivenUp(Given):
+    """A source of tokens that was told to stop."""
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        raise RolloutError(ABORTED, "the server gave the request up")
+
+
 def test_taskset_and_source_of_tokens_can_be_given() -> None:
     given = Given(proposal())
     rollouts = MatchingRollouts(MatchingTaskset(max_turns=4), CHAT, given)
@@ -334,6 +358,47 @@ def test_a_partner_that_fails_makes_a_sample_that_is_not_trained(at_start: bool)
     assert result.metadata["failure"] == "partner_timeout: no answer in 60 s"
     assert taskset.closed == 1
     assert sum(result.loss_mask) == (0 if at_start else len(tokens_of("hello")) + 1)
+
+
+async def all_played(rollouts: MatchingRollouts, samples: list[Sample]) -> None:
+    for sample in samples:
+        await generate_and_rm(rollouts.generate, bare_args(), sample, sampling_params())
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_after_many_failed_games_in_a_row_the_run_stops(at_start: bool) -> None:
+    """SLIME itself would draw new groups for ever."""
+    rollouts = MatchingRollouts(Falling(at_start), CHAT, Given("hello"))
+    samples = [sample_of(seed) for seed in range(MAX_FAILURES)]
+    asyncio.run(all_played(rollouts, samples[1:]))
+    with pytest.raises(UserError, match=r"64 games in a row failed.*The last: partner_timeout: no answer in 60 s"):
+        asyncio.run(all_played(rollouts, samples[:1]))
+
+
+def test_a_finished_game_between_failed_ones_lets_the_run_go_on() -> None:
+    taskset = Sometimes(MatchingTaskset(max_turns=4))
+    rollouts = MatchingRollouts(taskset, CHAT, Given(proposal()), max_failures=3)
+    for _ in range(3):
+        taskset.falls = True
+        asyncio.run(all_played(rollouts, [sample_of(), sample_of()]))
+        taskset.falls = False
+        asyncio.run(all_played(rollouts, [sample_of()]))
+
+
+def test_games_that_slime_gave_up_do_not_count_as_failed() -> None:
+    rollouts = MatchingRollouts(MatchingTaskset(), CHAT, GivenUp(""), max_failures=1)
+    samples = [sample_of(), sample_of()]
+    asyncio.run(all_played(rollouts, samples))
+    assert [sample.status for sample in samples] == [STATUS.ABORTED] * 2
+
+
+def test_a_partner_that_only_says_what_is_illegal_stops_the_run() -> None:
+    """Its server replies every time, and so `max_failures` of `llm` does not see to that."""
+    with answering(lambda _: completion("Sure!")) as (url, _):
+        taskset = MatchingTaskset(partner="llm", llm={"base_url": url, "max_tries": 1})
+        rollouts = MatchingRollouts(taskset, CHAT, Given("[message] Hello"), max_failures=3)
+        with pytest.raises(UserError, match=r"3 games in a row failed.*partner_illegal: .*It wrote 'Sure!'"):
+            asyncio.run(all_played(rollouts, [sample_of() for _ in range(3)]))
 
 
 def test_a_group_with_a_game_that_failed_is_not_trained_on() -> None:

@@ -21,7 +21,7 @@ from slimrl.launch.questions import (
     main,
     verdict,
 )
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
+from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json, write_rollouts
 from slimrl.types import Message, Rollout
 
 PNG = b"\x89PNG"
@@ -249,6 +249,51 @@ def test_a_directory_without_rollouts_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "rollouts").mkdir()
     with pytest.raises(UserError, match=r"no rollouts/step_\*\.jsonl"):
         analyze([tmp_path], tmp_path / "out")
+
+
+def test_a_run_that_is_given_twice_is_a_clear_error(tmp_path: Path) -> None:
+    """It would count as two seeds in perfect agreement."""
+    run, other = recorded(tmp_path / "run", learner(0)), recorded(tmp_path / "other", learner(1))
+    (tmp_path / "link").symlink_to(run)
+    for again in (run, tmp_path / "other" / ".." / "run", tmp_path / "link"):
+        with pytest.raises(UserError, match=r"`--log_dir` has .*run more than once"):
+            analyze([run, other, again], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metrics": None},
+        {"token_ids": [1, 2]},
+        {"token_ids": 7},
+        {"reward": 10**400},
+        {"reward": "much"},
+        {"messages": ["hello"]},
+        {"messages": [{"role": "assistant", "content": None}]},
+    ],
+)
+def test_a_file_of_something_else_is_named(change: dict[str, object], tmp_path: Path) -> None:
+    run = recorded(tmp_path / "run", learner(0), num_steps=2)
+    line = rollout_to_json(RolloutRecord(game(2, 0.5), (0.0,), "")) | change
+    rollout_file(run, 2).write_text(json.dumps(line) + "\n")
+    with pytest.raises(UserError, match=r"step_000002\.jsonl does not hold rollouts as `rl` records them"):
+        analyze([run], tmp_path / "out")
+
+
+def test_a_file_of_lines_from_elsewhere_is_named(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "run", learner(0), num_steps=1)
+    rollout_file(run, 2).write_text('{"step": 2, "loss": 0.5}\n')
+    with pytest.raises(UserError, match=r"step_000002\.jsonl does not hold .*: KeyError: 'task_id'.*`--log_dir`"):
+        analyze([run], tmp_path / "out")
+
+
+@pytest.mark.parametrize("text", ['model = "smollm2-135m"', "warmup = 40", "[[model]]\nname = 'a'"])
+def test_a_config_of_something_else_is_named(text: str, tmp_path: Path) -> None:
+    run = recorded(tmp_path / "run", learner(0))
+    (run / "config.toml").write_text(text)
+    with pytest.raises(UserError, match=r"config\.toml is no config that `rl` wrote: `(model|warmup)` is "):
+        analyze([run], tmp_path / "out")
 
 
 def test_a_run_of_another_environment_is_a_clear_error(tmp_path: Path) -> None:

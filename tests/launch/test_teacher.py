@@ -320,6 +320,21 @@ def test_a_key_that_the_server_repeats_is_not_shown(monkeypatch):
         score_at(url)
 
 
+def test_a_key_that_the_server_escapes_is_not_shown(monkeypatch):
+    monkeypatch.setenv("TEACHER_API_KEY", 'sk-"secret"')
+    with (
+        answering(lambda body: (401, {"error": 'no such key: sk-"secret"'})) as url,
+        pytest.raises(UserError, match=r"no such key: \[key\]"),
+    ):
+        score_at(url)
+
+
+def test_an_address_with_a_password_is_refused_and_not_shown():
+    with pytest.raises(UserError, match="teacher: `base_url` has a user or a password in it") as raised:
+        score_at("http://me:pass-word@localhost:1/v1")
+    assert "pass-word" not in str(raised.value)
+
+
 def test_names_that_are_no_ids_are_not_compared():
     with answering(lambda body: (200, echoed(body, lambda token: "the same text"))) as url:
         assert score_at(url) == [[-0.5] * 4]

@@ -62,12 +62,24 @@ def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:
         (("--num_games", "5", "--max_turns", "1"), "--max_turns is 1; it must be 2 at least"),
         (("--num_games", "5", "--n", "11"), "n is 11, but matching games are dealt for n = 2 to 10"),
         (("--num_games", "5", "--output", "/"), "/ is a directory"),
+        (
+            ("--num_games", "5", "--output", "games.parquet"),
+            "--output is games.parquet, but games are written as JSONL",
+        ),
+        (("--num_games", "5", "--output", "games"), "games are written as JSONL: call it .jsonl"),
     ],
 )
 def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = run("--output", str(tmp_path / "games.jsonl"), *arguments)
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_told_by_the_flag_of_this_script(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    done = run("--num_games", "1", "--n", "2", "--output", str(tmp_path / "file/games.jsonl"))
+    assert done.returncode == 1 and "file/games.jsonl could not be written: " in done.stderr
+    assert "another --output." in done.stderr and "--output_dir" not in done.stderr
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """The script that starts SLIME: what it passes on, and what it says where something is missing. Nothing is started."""
 
 import os
+import re
 import shlex
 import stat
 import subprocess
+import sys
 from argparse import Namespace
 from pathlib import Path
 
@@ -88,6 +90,30 @@ def test_the_config_is_understood() -> None:
     }  # fmt: skip
 
 
+def checks(document: Path) -> list[str]:
+    """What is given to Python there to see whether all is installed."""
+    return re.findall(r'python3 -c "(.*)"', document.read_text(encoding="utf-8"))
+
+
+def test_the_guide_and_the_script_check_the_same() -> None:
+    assert len(checks(SCRIPT)) == 1 and checks(SCRIPT) == checks(ROOT / "docs/slime.md")
+
+
+@pytest.mark.parametrize("missing", ["httpx", "pydantic", "scipy", "transformers"])
+def test_a_package_that_is_missing_is_named_before_anything_is_started(missing: str, tmp_path: Path) -> None:
+    (tmp_path / f"{missing}.py").write_text(f"raise ImportError('there is no {missing}')")
+    command = [sys.executable, "-c", *checks(SCRIPT)]
+    environ = {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and f"there is no {missing}" in done.stderr.splitlines()[-1]
+
+
+def test_nothing_is_said_where_nothing_is_missing(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", *checks(SCRIPT)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 @pytest.mark.parametrize(
     ("there", "message"),
     [
@@ -97,7 +123,7 @@ def test_the_config_is_understood() -> None:
         (("ray", "slime", "model"), "MEGATRON_ROOT="),
         (("ray", "slime", "model", "megatron"), "`hf download` the model there"),
         (("ray", "slime", "model", "megatron", "hf"), "tools/convert_hf_to_torch_dist.py"),
-        (("ray", "slime", "model", "megatron", "hf", "ref"), "slimrl cannot be imported by python3"),
+        (("ray", "slime", "model", "megatron", "hf", "ref"), "slimrl and its game cannot be loaded by python3"),
     ],
 )
 def test_what_is_missing_is_named(there: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.hosts import is_address, is_variable
-from slimrl.remote import BUSY, PASSING, http_client, import_httpx, key_in, without_key
+from slimrl.remote import BUSY, PASSING, check_no_password, http_client, import_httpx, key_in, without_key
 from slimrl.types import Message
 
 MAX_REPLY_BYTES = 1 << 20
@@ -51,6 +51,7 @@ class ChatServer:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_no_password(self.base_url, self.who)
         if not is_address(self.base_url):
             raise UserError(f"{self.who}: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
         if not is_variable(self.api_key_variable):
@@ -117,7 +118,7 @@ class ChatConnection:
         await self._wake_up()
         data = await self._post(f"{self._server.base_url.rstrip('/')}/chat/completions", body)
         try:
-            whole = json.loads(data)
+            whole = json.loads(data.decode("utf-8-sig"))  # other encodings would hide a key from `without_key`
             choice, usage = whole["choices"][0], whole.get("usage")
             message, reason = choice["message"], choice.get("finish_reason")
             text, refusal = message["content"], message.get("refusal")

@@ -21,6 +21,7 @@ except ImportError as error:
 
 ABORTED = "aborted"
 """The reason of a rollout that the server was told to give up, as SLIME does when it has enough samples."""
+NO_ROUTER = frozenset({401, 403, 404, 405})  # not about one request: whoever is there answers all of them so
 FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
 NO_VERSION = 0  # slimrl's numbers of weights; SGLang's are texts, and stand in `RouterClient.weight_versions`
 
@@ -65,7 +66,8 @@ class RouterClient:
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """At most `params.max_tokens` tokens; how they are chosen is SLIME's choice, and in `sampling_params`.
 
-        Raises RolloutError if the request was aborted or cannot be answered, UserError if there is no router.
+        Raises RolloutError if the request was aborted or cannot be answered, UserError if there is no router, or
+        something else in its place.
         """
         body = {
             "input_ids": prompt,
@@ -100,7 +102,13 @@ class RouterClient:
 
 
 def read(response: httpx.Response) -> Any:
-    """The JSON of a reply. Raises RolloutError for one that is none, or that says no."""
+    """The JSON of a reply. Raises RolloutError for one that is none or says no, UserError for one of `NO_ROUTER`."""
+    if response.status_code in NO_ROUTER:
+        raise UserError(
+            f"what answers at {response.url} takes no requests of ours: HTTP {response.status_code}: "
+            f"{response.text!r:.300}. SGLang's router takes POST /generate without a key; is it the address in "
+            "--sglang-router-ip and --sglang-router-port?"
+        )
     if response.status_code != 200:
         raise RolloutError("router_error", f"HTTP {response.status_code}: {response.text!r:.300}")
     try:

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ from slimrl.models.chat import ChatFormat
 from slimrl.types import Message, Rollout, SamplingParams, Split, Task
 
 NEVER = 10**6  # the policy's turns are bounded by the game's own rules
+MAX_FAILURES = 64  # eight groups of eight: a short trouble of the router or the partner may spoil many games at once
 logger = logging.getLogger(__name__)
 
 # What a router's address and a tokenizer are called in SLIME's `args`, and how it is told of them.
@@ -64,7 +65,8 @@ async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any]
     """Plays one game, and fills the sample. What SLIME calls for every sample.
 
     Raises UserError, which ends SLIME's run, for what would fail for every sample: a missing setting, a row that is no
-    game, a context that the opening fills, a router that is not there, a partner's budget that is used up.
+    game, a context that the opening fills, a router that is not there, a partner's budget that is used up; and where
+    nothing but failures come, many in a row.
     """
     settings = Settings.of(args)
     if settings is None:
@@ -131,7 +133,8 @@ class MatchingRollouts:
     """What all samples have in common: who plays them, and in which words.
 
     To have other games, another partner or another source of tokens, make one of your own: its `generate`, under a name
-    in your module, is what SLIME calls.
+    in your module, is what SLIME calls. After `max_failures` games in a row that failed, and none that did not, it
+    stops SLIME, which would play other games for ever.
     """
 
     taskset: Taskset
@@ -140,6 +143,8 @@ class MatchingRollouts:
     max_context_len: int = 0
     max_turn_tokens: int = 0
     timeout_s: float = TIMEOUT_S
+    max_failures: int = MAX_FAILURES
+    _failures: list[str] = field(default_factory=list, init=False, repr=False, compare=False)  # since the last success
 
     async def generate(
         self, args: Any, sample: Sample, sampling_params: Mapping[str, Any], evaluation: bool = False
@@ -151,7 +156,9 @@ class MatchingRollouts:
         try:
             environment, opening, num_prompt = await self._begun(task)
         except RolloutError as error:
-            return not_played(sample, f"{error.reason}: {error.detail}", evaluation, self.chat.end_of_turn)
+            not_played(sample, f"{error.reason}: {error.detail}", evaluation, self.chat.end_of_turn)
+            self._count(sample)
+            return sample
         limits = self._limits(num_prompt, sampling_params)
         attempt = Attempt(_Begun(environment, opening), task, SamplingParams(self.max_turn_tokens or limits.seq_len))
         async with self.sampler.client(sampling_params, self.chat.end_of_turn, sample.session_id or "") as client:
@@ -159,7 +166,23 @@ class MatchingRollouts:
             sample.weight_versions = client.weight_versions
         fill(sample, rollout, num_prompt, self.chat)
         sample.metadata["evaluation"] = evaluation
+        self._count(sample)
         return sample
+
+    def _count(self, sample: Sample) -> None:
+        """Raises UserError after `max_failures` failures in a row. A game that SLIME gave up says nothing."""
+        if sample.status == sample.Status.ABORTED:
+            return
+        if sample.status != sample.Status.FAILED:
+            self._failures.clear()
+            return
+        self._failures.append(sample.metadata["failure"])
+        if len(self._failures) >= self.max_failures:
+            raise UserError(
+                f"slime: {len(self._failures)} games in a row failed, through no fault of the policy, and none was "
+                f"finished. The last: {self._failures[-1]}. SLIME would play others for ever: mend what that names, "
+                "and start again, from the last checkpoint."
+            )
 
     def _check(self, sampling_params: Mapping[str, Any]) -> None:
         if sampling_params.get("max_new_tokens") is None and not self.max_context_len:

@@ -5,10 +5,12 @@ are drawn or compared.
 import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from slimrl.environments.thoughts import without_thoughts
 from slimrl.errors import UserError
@@ -135,7 +137,7 @@ def asked_before(replies: Sequence[str]) -> int | None:
 
 
 def read_run(log_dir: Path) -> Run:
-    """The run in a directory. Raises UserError if there is none, or no finished game in it."""
+    """The run in a directory. Raises UserError if there is none, no finished game in it, or something else."""
     if not log_dir.is_dir():
         raise UserError(f"there is no directory {log_dir}. Give `--log_dir` the output_dir of a run.")
     files = {int(match[1]): path for path in (log_dir / "rollouts").glob("*") if (match := STEP_FILE.match(path.name))}
@@ -144,14 +146,37 @@ def read_run(log_dir: Path) -> Run:
             f"{log_dir} has no rollouts/step_*.jsonl. Give `--log_dir` the output_dir of a run of `rl`, not a folder "
             "of several; those are given one after the other."
         )
-    rollouts = [(step, record.rollout) for step in sorted(files) for record in read_rollouts(files[step])]
+    rollouts = [(step, rollout) for step in sorted(files) for rollout in _rollouts(files[step])]
     finished = [(step, rollout) for step, rollout in rollouts if not rollout.failure and math.isfinite(rollout.reward)]
     games = [(step, rollout) for step, rollout in finished if rollout.metrics.keys() >= GAME_METRICS]
     num_failed, num_others = len(rollouts) - len(finished), len(finished) - len(games)
     if not games:
         raise UserError(_no_games(log_dir, num_failed, [rollout for _, rollout in finished]))
     name, start = log_dir.resolve().name, _start(log_dir / "config.toml")
-    return Run(name, start, tuple(_episode(*game) for game in games), num_failed, num_others)
+    return Run(name, start, tuple(_episodes(games, files)), num_failed, num_others)
+
+
+def _rollouts(path: Path) -> list[Rollout]:
+    with _understood(path):
+        return [record.rollout for record in read_rollouts(path)]
+
+
+def _episodes(games: Sequence[tuple[int, Rollout]], files: Mapping[int, Path]) -> Iterator[Episode]:
+    for step, rollout in games:
+        with _understood(files[step]):
+            yield _episode(step, rollout)
+
+
+@contextmanager
+def _understood(path: Path) -> Iterator[None]:
+    """Whoever writes lines of another kind calls them step_1.jsonl too: whatever they lack, the file is named."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
+        raise UserError(
+            f"{path} does not hold rollouts as `rl` records them: {type(error).__name__}: {error}. Give `--log_dir` "
+            "the output_dir of a run of `rl`."
+        ) from error
 
 
 def _start(config: Path) -> str:
@@ -159,14 +184,24 @@ def _start(config: Path) -> str:
         settings = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return "what it began with is not known: there is no config.toml"
-    model = settings.get("model", {}).get("name", "a model that its config does not name")
-    num_steps = settings.get("warmup", {}).get("max_steps", 0)
+    model = _section(settings, "model", config).get("name", "a model that its config does not name")
+    num_steps = _section(settings, "warmup", config).get("max_steps", 0)
     if not num_steps:
         return f"begun with {model} as it was, without a warm-up of its own"
     return (
         f"begun after a warm-up of {num_steps} supervised steps on a script's games, which teaches {model} to ask: its "
         "beginning is not that of the base model"
     )
+
+
+def _section(settings: Mapping[str, Any], name: str, config: Path) -> Mapping[str, Any]:
+    section = settings.get(name, {})
+    if not isinstance(section, dict):
+        raise UserError(
+            f"{config} is no config that `rl` wrote: `{name}` is {section!r:.80}, and not a section. Give `--log_dir` "
+            "the output_dir of a run of `rl`."
+        )
+    return section
 
 
 def _episode(step: int, rollout: Rollout) -> Episode:

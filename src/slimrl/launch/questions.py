@@ -11,6 +11,7 @@ import argparse
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -42,7 +43,8 @@ T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Stude
 
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
     """Writes the pictures, the summary and the report of one run or of several, and returns their paths. Raises
-    UserError where there is no run, or no finished game in it."""
+    UserError where there is no run, or no finished game in it, and for a run that is given twice."""
+    _check_different(log_dirs)
     runs = [read_run(log_dir) for log_dir in log_dirs]
     found = correlations(runs)
     summary, report = output_dir / "summary.json", output_dir / "report.md"
@@ -115,6 +117,13 @@ def main(argv: Sequence[str] | None = None, description: str | None = __doc__) -
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _check_different(log_dirs: Sequence[Path]) -> None:
+    """A run beside itself would count as two seeds that agree in everything."""
+    found = Counter(log_dir.resolve() for log_dir in log_dirs)
+    if twice := [str(log_dir) for log_dir, num in found.items() if num > 1]:
+        raise UserError(f"`--log_dir` has {twice[0]} more than once; several runs are of several seeds. Give it once.")
 
 
 def _centred(groups: Sequence[Sequence[float]]) -> list[float]:

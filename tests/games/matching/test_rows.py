@@ -80,6 +80,8 @@ def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
         (with_state(DEALS[0], mask2=[[1, 1, 2]] * 3), "mask2 holds 2; a mask is 1 where the player knows"),
         (with_state(DEALS[0], scale1="2"), "scale1 is '2'; it must be a number"),
         (with_state(DEALS[0], scale1=float("nan")), "a scale is nan"),
+        (with_state(DEALS[0], scale1=10**400), "; it must be above 0, and 1e+300 at most"),
+        (with_state(DEALS[0], scale2=1e308), "scale2 is 1e+308; it must be above 0, and 1e+300 at most"),
         (
             with_state(DEALS[0], best_assignment_reward=1),
             "best_assignment_reward is 1, but the best assignment of this",
@@ -105,8 +107,29 @@ def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
         read_games(file)
 
 
+def test_a_line_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "games.jsonl"
+    file.write_bytes(next(lines(DEALS)) + b"[" * 1_000_000)
+    with pytest.raises(UserError, match=r"games.jsonl:2 is no matching game"):
+        read_games(file)
+
+
+@pytest.mark.parametrize("content", [b"", next(lines(DEALS)), b"PAR1" + bytes(5000) + b"PAR1"])
+def test_a_parquet_file_that_is_none_is_named(content: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("datasets", reason="the extra [data] is not installed")
+    file = tmp_path / "games.parquet"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=r"games\.parquet cannot be read as a parquet file: .*the path of the games"):
+        read_games(file)
+
+
 def test_a_file_without_games_is_an_error_that_says_how_to_make_some(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"scripts/generate_data.py --output .*games.jsonl --force"):
         read_games(write(tmp_path / "games.jsonl"))
     with pytest.raises(UserError, match="check the path of the games"):
         read_games(tmp_path / "missing.jsonl")
+
+
+def test_what_is_advised_for_a_file_without_games_is_what_the_script_does(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"games\.txt holds no games; .* --output .*games\.jsonl --force"):
+        read_games(write(tmp_path / "games.txt"))

@@ -38,7 +38,8 @@ def read_games(path: Path) -> list[Deal]:
     """The games of a file (JSONL or parquet). Raises UserError that names file and line where there is none."""
     games = [_deal(content, place) for content, place in file_rows(path, "the path of the games")]
     if not games:
-        raise UserError(f"{path} holds no games; write some with `scripts/generate_data.py --output {path} --force`.")
+        file = path.with_suffix(".jsonl")  # what that script writes
+        raise UserError(f"{path} holds no games; write some with `scripts/generate_data.py --output {file} --force`.")
     return games
 
 
