@@ -6,11 +6,17 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import islice, permutations, product
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import pytest
 
+from slimrl.games.matching.game import Propose
+from slimrl.games.matching.generator import seeded_deals
+from slimrl.games.matching.protocol import written
+from slimrl.games.matching.shy import ShyPartner
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
 
@@ -203,6 +209,32 @@ def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path
     assert found["together"]["mean"] == pytest.approx(1 / 6)
     assert 0 < found["together"]["low"] < 1 / 6 < found["together"]["high"]
     assert [estimate["num"] for estimate in found.values()] == [3, 3, 3]
+
+
+def test_a_mute_partner_tells_nothing_and_judges_as_ever(script: Script) -> None:
+    benchmark, num_told = script("matching_listening"), 0
+    for deal in islice(seeded_deals(3, 5), 20):
+        shy, mute = (kind(deal, 1, Random(0)) for kind in (ShyPartner, benchmark.MutePartner))
+        for reviewer, paper in product(deal.short_reviewers, deal.short_papers):
+            asked = f"[message] What is your score for {reviewer} and {paper}?"
+            told, silent = shy.reply(asked), f"[message] I do not know {reviewer} for {paper}."
+            assert mute.reply(asked) == silent
+            num_told += told != silent
+        for assignment in permutations(range(3)):
+            proposal = written(Propose(assignment), deal)
+            assert mute.reply(proposal) == shy.reply(proposal)
+    assert num_told > 20
+
+
+def test_what_answers_are_worth_is_paired_by_game(script: Script) -> None:
+    def games(*rewards: float) -> list[Rollout]:
+        metrics = {"optimum": 1.0, "distinct_questions": 2.0}
+        return [Rollout(f"test/{n}", (), (), (), (), reward, metrics=metrics) for n, reward in enumerate(rewards)]
+
+    found = script("matching_listening").compared(games(0.5, 1.0, 0.75), games(0.25, 0.75, 0.5 - 0.375))
+    assert (found["told"]["mean"], found["mute"]["mean"]) == (0.75, 0.375)
+    assert 0.25 <= found["difference"]["low"] < found["difference"]["mean"] == 0.375 < found["difference"]["high"]
+    assert found["distinct_questions"] == [2.0, 2.0]
 
 
 def test_alphabet_sort_shows_the_turns_behind_the_examples(script: Script, tmp_path: Path) -> None:
