@@ -84,11 +84,8 @@ def main() -> None:
         found[who] = compared(*([record.rollout for record in records] for records in played))
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     for who, row in found.items():
-        told, mute, difference = (row[name] for name in ("told", "mute", "difference"))
-        interval = f"{difference['low']:.3f} to {difference['high']:.3f}"
-        print(
-            f"{who}: {told['mean']:.3f}, mute {mute['mean']:.3f}; answers are worth {difference['mean']:.3f} ({interval})"
-        )
+        worth, means = row["difference"], " and ".join(f"{name} {row[name]['mean']:.3f}" for name in games)
+        print(f"{who}: {means}; answers are worth {worth['mean']:.3f} ({worth['low']:.3f} to {worth['high']:.3f})")
 
 
 if __name__ == "__main__":
