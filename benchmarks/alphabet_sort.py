@@ -1,10 +1,11 @@
 """Does a small model learn to sort without being taught? `examples/alphabet_sort/rl.toml` on several seeds.
 
 `uv run python benchmarks/alphabet_sort.py`: trains the seeds one after the other, copies their curves to
-`benchmarks/results/alphabet_sort/`, draws `docs/alphabet_sort.png`, and writes the first ten held-out episodes of the
-first seed before and after RL, the first and not the best, to `benchmarks/results/alphabet_sort/rollouts.md`.
-What `examples/alphabet_sort/eval.toml` says of the base model and of every seed, with its higher power, goes to
-`strict.json` there.
+`benchmarks/results/alphabet_sort/`, draws `docs/alphabet_sort.png`, and writes there: `by_turn.json`, what each turn
+earns; `rollouts.md`, the first ten held-out episodes of the first seed before and after RL, the first and not the best;
+`strict.json`, what `examples/alphabet_sort/eval.toml` says of the base model and of each seed, with its higher power.
+These three need weights or rollouts, which are not kept: they are of the seeds that were asked for, and replace what
+was there.
 """
 
 import json
