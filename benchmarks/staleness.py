@@ -121,16 +121,16 @@ class Stale:
 def run_stale(resolved: Resolved[RLConfig], behind: int) -> None:
     """The `rl` command without warm-up and resuming, on stale rollouts."""
     began, config, console = time.monotonic(), resolved.config, RunConsole()
-    output_dir = open_training_dir(resolved, Path(config.output_dir), False, console.note)
-    parts = rl_parts(config, output_dir, console)
-    orchestrator: Any = Stale(make_orchestrator(parts), parts.policy.module, parts.engine.publish, behind)
-    first, before = parts.held_out.measure("start", "before RL")
-    state = start(parts.policy, config.trainer.optim, output_dir, False)
-    with Monitor([JsonlSink(output_dir / METRICS), console.steps(config.max_steps)]) as monitor:
-        train_rl(parts, orchestrator, state, monitor, before)
-        last, metrics = parts.held_out.measure("final", "after RL")
-        monitor.log(config.max_steps, metrics)
-    report(parts, [first, last], time.monotonic() - began)
+    with open_training_dir(resolved, Path(config.output_dir), False, console.note) as output_dir:
+        parts = rl_parts(config, output_dir, console)
+        orchestrator: Any = Stale(make_orchestrator(parts), parts.policy.module, parts.engine.publish, behind)
+        first, before = parts.held_out.measure("start", "before RL")
+        state = start(parts.policy, config.trainer.optim, output_dir, False)
+        with Monitor([JsonlSink(output_dir / METRICS), console.steps(config.max_steps)]) as monitor:
+            train_rl(parts, orchestrator, state, monitor, before)
+            last, metrics = parts.held_out.measure("final", "after RL")
+            monitor.log(config.max_steps, metrics)
+        report(parts, [first, last], time.monotonic() - began)
 
 
 def losses_of(dtype: str, behind: int) -> list[tuple[str, Algorithm]]:

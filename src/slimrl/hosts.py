@@ -43,6 +43,15 @@ def is_address(url: str) -> bool:
         return False
 
 
+def has_password(url: str) -> bool:
+    """Whether a user or a password stands in it. Where it is no address, any `@` may mean one.
+
+    >>> has_password("http://me:secret@localhost/v1"), has_password("me:secret@localhost"), has_password("http://a/@b")
+    (True, True, False)
+    """
+    return "@" in url and not (is_address(url) and "@" not in urlsplit(url).netloc)
+
+
 def is_variable(name: str) -> bool:
     """Whether a variable of the environment can be called so; where a name of one is asked for, people put the secret.
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from slimrl.errors import UserError
-from slimrl.hosts import is_address, is_this_machine
+from slimrl.hosts import has_password, is_this_machine
 
 BUSY = frozenset({429, 503, 529})
 PASSING = frozenset({408, 500, 502, 504})
@@ -18,7 +18,7 @@ MIN_KEY_CHARS = 8  # what is shorter is no secret, but a word such as EMPTY
 def key_in(variable: str) -> str:
     """The key in a variable of the environment, empty if there is none. Raises UserError for what can be no key."""
     key = os.environ.get(variable, "").strip()  # files of secrets end with a newline
-    if not (key.isascii() and key.isprintable()):
+    if not (key.isascii() and key.isprintable()) or "\\" in key:
         raise UserError(f"the key in the variable {variable} has characters that no key has.")
     return key
 
@@ -32,11 +32,22 @@ def without_key(data: bytes, key: str) -> bytes:
     """
     if len(key) < MIN_KEY_CHARS:
         return data
+    if not _is_text(data):
+        return b"[what is no UTF-8 text and may hold the key]"
     return re.sub("".join(map(_spelled, key)).encode(), b"[key]", data)
 
 
+def _is_text(data: bytes) -> bool:
+    """UTF-8, as all servers write; in UTF-16 there are zeros between the characters of a key."""
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
 def _spelled(char: str) -> str:
-    """A pattern of all the ways in which JSON may write it; the bound keeps the search linear."""
+    """A pattern of all the ways in which JSON may write it. The bound keeps the search linear, but for a key that
+    repeats one character over and over."""
     plain = re.escape(char)
     return rf"(?:{plain}|\\{{1,8}}(?:{plain}|u(?i:{ord(char):04x})))"
 
@@ -44,7 +55,7 @@ def _spelled(char: str) -> str:
 def check_no_password(base_url: str, who: str) -> None:
     """Raises UserError, which does not repeat it, for an address with a user or a password in it: those would stand in
     every message and file that names the address."""
-    if "@" in base_url and not (is_address(base_url) and "@" not in urlsplit(base_url).netloc):
+    if has_password(base_url):
         raise UserError(
             f"{who}: `base_url` has a user or a password in it (`...@...`). Remove it: a key goes into the variable of "
             "the environment that `api_key_variable` names."

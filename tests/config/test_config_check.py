@@ -97,6 +97,13 @@ def test_a_key_in_place_of_its_variable_is_refused_and_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["http://me:secret@localhost:8000/v1", "http://me:secret@localhost:many"])
+def test_a_password_in_an_address_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(UserError, match=r"teacher\.base_url has a user or a password in it") as caught:
+        load(RLConfig, [*ENV, *SERVER, "--teacher.base_url", url], {})
+    assert "secret" not in str(caught.value)
+
+
 def test_contradiction_says_where_each_side_was_set() -> None:
     with pytest.raises(UserError) as caught:
         load(RLConfig, [*ENV, "--orchestrator.batch-size", "20"], {"SLIMRL_ORCHESTRATOR__ROLLOUTS_PER_EXAMPLE": "6"})

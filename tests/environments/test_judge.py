@@ -151,6 +151,9 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(tmp_path, monkeypatc
     with pytest.raises(UserError, match="the key in the variable JUDGE_API_KEY has characters") as raised:
         ask_once(NOWHERE, tmp_path / "cache")
     assert "cret" not in str(raised.value)
+    monkeypatch.setenv("JUDGE_API_KEY", "back\\slash")
+    with pytest.raises(UserError, match="has characters that no key has"):
+        ask_once(NOWHERE, tmp_path / "cache")
     monkeypatch.setenv("JUDGE_API_KEY", "secret\n")
     with server(lambda asked: completion("yes")) as (url, asked):
         assert ask_once(url, tmp_path / "cache") is True

@@ -92,7 +92,7 @@ def test_a_bad_reply_spoils_one_rollout_and_says_why(answer: Answer, reason: str
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 405])
-def test_what_is_no_router_stops_the_run_at_once_and_names_the_flags(status: int) -> None:
+def test_what_is_no_router_stops_the_run_and_names_the_flags(status: int) -> None:
     with pytest.raises(UserError) as error:
         sampled(lambda _: Answer(status, b"who are you?"))
     assert f"/generate takes no requests of ours: HTTP {status}: 'who are you?'" in str(error.value)
@@ -101,10 +101,10 @@ def test_what_is_no_router_stops_the_run_at_once_and_names_the_flags(status: int
 
 
 def test_a_server_in_trouble_is_asked_again() -> None:
-    answers = iter([Answer(503, b"updating weights"), Answer(500, b""), reply()])
+    answers = iter([Answer(503, b"updating weights"), Answer(500, b""), Answer(404, b"no worker available"), reply()])
     completions, _, asked = sampled(lambda _: next(answers))
     assert completions[0].token_ids == (11, 12)
-    assert len(asked) == 3
+    assert len(asked) == 4
 
 
 def test_a_broken_connection_is_tried_again() -> None:

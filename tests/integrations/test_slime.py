@@ -17,7 +17,7 @@ from slimrl.games.matching.generator import deal as new_deal
 from slimrl.games.matching.state import game_state
 from slimrl.inference.client import Completion
 from slimrl.integrations.sglang import ABORTED
-from slimrl.integrations.slime import MAX_FAILURES, MatchingRollouts, generate
+from slimrl.integrations.slime import MatchingRollouts, Settings, generate, rollouts_of
 from slimrl.integrations.slime_filter import no_failed_game
 from slimrl.types import SamplingParams, Task
 from tests.environments.replying import completion
@@ -368,11 +368,17 @@ async def all_played(rollouts: MatchingRollouts, samples: list[Sample]) -> None:
 @pytest.mark.parametrize("at_start", [True, False])
 def test_after_many_failed_games_in_a_row_the_run_stops(at_start: bool) -> None:
     """SLIME itself would draw new groups for ever."""
-    rollouts = MatchingRollouts(Falling(at_start), CHAT, Given("hello"))
-    samples = [sample_of(seed) for seed in range(MAX_FAILURES)]
+    rollouts = MatchingRollouts(Falling(at_start), CHAT, Given("hello"), max_failures=16)
+    samples = [sample_of(seed) for seed in range(16)]
     asyncio.run(all_played(rollouts, samples[1:]))
-    with pytest.raises(UserError, match=r"64 games in a row failed.*The last: partner_timeout: no answer in 60 s"):
+    with pytest.raises(UserError, match=r"16 games in a row failed.*The last: partner_timeout: no answer in 60 s"):
         asyncio.run(all_played(rollouts, samples[:1]))
+
+
+def test_how_many_may_fail_in_a_row_is_a_setting(tiny_dir: Path) -> None:
+    for more, num in (({}, 1024), ({"matching_max_failures": 7}, 7)):
+        settings = Settings.of(slime_args(str(tiny_dir), 1, **more))
+        assert settings is not None and rollouts_of(settings).max_failures == num
 
 
 def test_a_finished_game_between_failed_ones_lets_the_run_go_on() -> None:

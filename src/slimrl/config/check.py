@@ -17,7 +17,7 @@ from slimrl.config.serve import ServeConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
 from slimrl.config.train import ScheduleConfig
 from slimrl.errors import UserError
-from slimrl.hosts import is_address, is_loopback, is_variable
+from slimrl.hosts import has_password, is_address, is_loopback, is_variable
 
 
 class Contradiction(UserError):
@@ -275,6 +275,12 @@ def check_teacher(config: RLConfig) -> None:
 
 
 def check_teacher_server(server: ServerTeacherConfig, temperature: float) -> None:
+    if has_password(server.base_url):  # it is not repeated
+        raise Contradiction(
+            "teacher.base_url has a user or a password in it (`...@...`). Remove it: a key goes into the variable of "
+            "the environment that teacher.api_key_variable names.",
+            "teacher.base_url",
+        )
     if not is_address(server.base_url):
         raise Contradiction(
             f"teacher.base_url must be as http://localhost:8000/v1, not {server.base_url!r}.", "teacher.base_url"

@@ -118,7 +118,7 @@ class ChatConnection:
         await self._wake_up()
         data = await self._post(f"{self._server.base_url.rstrip('/')}/chat/completions", body)
         try:
-            whole = json.loads(data.decode("utf-8-sig"))  # other encodings would hide a key from `without_key`
+            whole = json.loads(data.decode("utf-8-sig"))
             choice, usage = whole["choices"][0], whole.get("usage")
             message, reason = choice["message"], choice.get("finish_reason")
             text, refusal = message["content"], message.get("refusal")

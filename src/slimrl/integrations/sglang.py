@@ -21,7 +21,8 @@ except ImportError as error:
 
 ABORTED = "aborted"
 """The reason of a rollout that the server was told to give up, as SLIME does when it has enough samples."""
-NO_ROUTER = frozenset({401, 403, 404, 405})  # not about one request: whoever is there answers all of them so
+NO_ROUTER = frozenset({401, 403, 404, 405})  # not about one request: who is there answers all of them so
+NO_WORKER = 404  # or a router that has no worker at the moment: it is asked again
 FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
 NO_VERSION = 0  # slimrl's numbers of weights; SGLang's are texts, and stand in `RouterClient.weight_versions`
 
@@ -94,7 +95,7 @@ class RouterClient:
                         "Is it the address in --sglang-router-ip and --sglang-router-port, and is it running?"
                     ) from error
             else:
-                if response.status_code < 500 or last:
+                if (response.status_code < 500 and response.status_code != NO_WORKER) or last:
                     return read(response)
             await asyncio.sleep(wait_s)
             wait_s *= 2

@@ -24,9 +24,11 @@ from slimrl.inference.client import Client
 from slimrl.integrations.sglang import ABORTED, Router
 from slimrl.integrations.slime_rows import (
     GAME,
+    MAX_FAILURES,
     TIMEOUT_S,
     Sample,
     environment_args,
+    max_failures_of,
     task_of,
     taskset_of,
     timeout_of,
@@ -35,7 +37,6 @@ from slimrl.models.chat import ChatFormat
 from slimrl.types import Message, Rollout, SamplingParams, Split, Task
 
 NEVER = 10**6  # the policy's turns are bounded by the game's own rules
-MAX_FAILURES = 64  # eight groups of eight: a short trouble of the router or the partner may spoil many games at once
 logger = logging.getLogger(__name__)
 
 # What a router's address and a tokenizer are called in SLIME's `args`, and how it is told of them.
@@ -85,6 +86,7 @@ class Settings:
     max_context_len: int
     max_turn_tokens: int
     timeout_s: float
+    max_failures: int
 
     @classmethod
     def of(cls, args: Any) -> "Settings | None":
@@ -105,6 +107,7 @@ class Settings:
             max_context_len=int(getattr(args, "rollout_max_context_len", None) or 0),
             max_turn_tokens=int(getattr(args, "matching_turn_tokens", None) or 0),
             timeout_s=timeout_of(args),
+            max_failures=max_failures_of(args),
         )
 
 
@@ -125,6 +128,7 @@ def rollouts_of(settings: Settings) -> "MatchingRollouts":
         settings.max_context_len,
         settings.max_turn_tokens,
         settings.timeout_s,
+        settings.max_failures,
     )
 
 

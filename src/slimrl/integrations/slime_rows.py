@@ -14,6 +14,7 @@ from slimrl.types import Task
 ENVIRONMENT = "matching-game"
 GAME = "game_state"
 TIMEOUT_S = 120.0  # of one answer of the partner's
+MAX_FAILURES = 1024  # more than play at once: a short trouble of the router or the partner fails all of these
 NOT_HERE = ("n", "games", "num_train", "num_test", "seed", "max_turns", "thoughts")
 
 
@@ -88,6 +89,11 @@ def environment_args(args: Any) -> dict[str, Any]:
 def timeout_of(args: Any) -> float:
     """The longest to wait for the partner: `matching_timeout_s`."""
     return float(getattr(args, "matching_timeout_s", None) or TIMEOUT_S)
+
+
+def max_failures_of(args: Any) -> int:
+    """After so many games in a row that failed SLIME is stopped: `matching_max_failures`."""
+    return int(getattr(args, "matching_max_failures", None) or MAX_FAILURES)
 
 
 @cache

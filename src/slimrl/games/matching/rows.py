@@ -38,8 +38,10 @@ def read_games(path: Path) -> list[Deal]:
     """The games of a file (JSONL or parquet). Raises UserError that names file and line where there is none."""
     games = [_deal(content, place) for content, place in file_rows(path, "the path of the games")]
     if not games:
-        file = path.with_suffix(".jsonl")  # what that script writes
-        raise UserError(f"{path} holds no games; write some with `scripts/generate_data.py --output {file} --force`.")
+        raise UserError(
+            f"{path} holds no games. Write some with `scripts/generate_data.py --output NAME.jsonl`, and name that "
+            "file."
+        )
     return games
 
 

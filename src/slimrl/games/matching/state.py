@@ -5,7 +5,7 @@ from typing import Any
 
 from slimrl.games.matching.deal import Deal, Mask, Table, default_names
 
-MAX_SCALE = 1e300
+LARGEST = 1e300
 """A scaled value must be a float; whole numbers in JSON may be larger than any."""
 KEYS = ("table", "mask1", "mask2", "scale1", "scale2", "best_assignment_reward")
 
@@ -77,8 +77,8 @@ def _mask(key: str, grid: object) -> Mask:
 def _number(key: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{key} is {value!r}; it must be a number")
-    if abs(value) > MAX_SCALE:
-        raise ValueError(f"{key} is {value!r:.40}; it must be above 0, and {MAX_SCALE:g} at most")
+    if abs(value) > LARGEST:
+        raise ValueError(f"{key} is {value!r:.40}; it must be above 0, and {LARGEST:g} at most")
     return float(value)
 
 
