@@ -1,54 +1,30 @@
 """Does a policy of the matching game listen? The same held-out games, with a partner that never knows a score.
 
-`uv run python benchmarks/matching_listening.py --model outputs/matching_game/weights/step_14` plays the games of
-`examples/matching_game/eval.toml` twice and writes `benchmarks/results/matching_game/listening.json`. To each question
-the mute partner says that it does not know; proposals it judges by what it sees, as ever. So what somebody earns less
-with it is what the answers are worth to them: nothing to the script `deaf`, which hears none.
+`uv run python benchmarks/matching_listening.py --model outputs/matching_game/weights/step_14 --name "after RL"` plays
+the games of `examples/matching_game/eval.toml` twice and adds to `benchmarks/results/matching_game/listening.json`. To
+each question the mute partner says that it does not know; proposals it judges by what it sees, as ever. So what
+somebody earns less with it is what the answers are worth to them: nothing to the script `deaf`, which hears none.
 """
 
 import argparse
 import json
-import random
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from runs import ROOT, Job, finish
-from slimrl.environments.matching_game import MatchingTaskset
-from slimrl.environments.matching_others import Asked, Scripted
-from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.game import MatchingGame
-from slimrl.games.matching.shy import ShyPartner
+from slimrl.monitor.files import without_nan
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.stats import estimate_mean, paired_difference
-from slimrl.types import Rollout, Task
+from slimrl.types import Rollout
 
 CONFIG = ROOT / "examples" / "matching_game" / "eval.toml"
+MUTE = ROOT / "benchmarks" / "matching_mute.py"
 RESULTS = ROOT / "benchmarks" / "results" / "matching_game" / "listening.json"
 BASELINES = ["script:deaf", "script:planner"]
-FILES = {
-    "the policy, greedy": "eval_greedy",
-    "the policy, sampled": "eval_sampled",
-    "script:deaf": "vs_script-deaf_scripted",
-    "script:planner": "vs_script-planner_scripted",
-}
+POLICY = {"greedy": "eval_greedy", "sampled": "eval_sampled"}
+SCRIPTS = {name: f"vs_{name.replace(':', '-')}_scripted" for name in BASELINES}
 SCORES = ("optimum", "distinct_questions")
-
-
-class MutePartner(ShyPartner):
-    """Has nothing to tell."""
-
-    def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
-        super().__init__(deal, player, rng)
-        self._seen = ((None,) * deal.size,) * deal.size
-
-
-class Mute(MatchingTaskset):
-    """The same games with the same partner, but for its answers."""
-
-    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> Asked:
-        rng = random.Random(f"matching-game/{task.id}")
-        return Asked(game, player, Scripted(MutePartner(game.deal, player, rng)))
 
 
 def compared(told: list[Rollout], mute: list[Rollout]) -> dict[str, Any]:
@@ -71,21 +47,28 @@ def compared(told: list[Rollout], mute: list[Rollout]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="weights of a run of examples/matching_game/rl.toml")
+    parser.add_argument("--name", required=True, help="what they are called in the results, as in `seed 0, after RL`")
     parser.add_argument("--runs", type=Path, default=Path("outputs/matching_listening"), help="where the runs go")
     arguments = parser.parse_args()
     always = ["@", str(CONFIG), "--model.name", arguments.model, "--baselines", json.dumps(BASELINES)]
-    games = {"told": [], "mute": ["--env.0.id", f"{Path(__file__).resolve()}:Mute"]}
+    games = {"told": [], "mute": ["--env.0.id", f"{MUTE}:Mute"]}
     for name, flags in games.items():
         run = arguments.runs / name
         finish(Job("eval", [*always, *flags, "--output_dir", str(run)], run, "results.json"), resume=True)
-    found = {}
-    for who, file in FILES.items():
+
+    def found(file: str) -> dict[str, Any]:
         played = [read_rollouts(arguments.runs / name / "held_out" / f"{file}.jsonl") for name in games]
-        found[who] = compared(*([record.rollout for record in records] for records in played))
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    for who, row in found.items():
+        return compared(*([record.rollout for record in records] for records in played))
+
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results |= {script: found(file) for script, file in SCRIPTS.items()}
+    results |= {f"{arguments.name}, {mode}": found(file) for mode, file in POLICY.items()}
+    results = without_nan(results)
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    for who, row in results.items():
         worth, means = row["difference"], " and ".join(f"{name} {row[name]['mean']:.3f}" for name in games)
-        print(f"{who}: {means}; answers are worth {worth['mean']:.3f} ({worth['low']:.3f} to {worth['high']:.3f})")
+        interval = "" if worth["low"] is None else f" ({worth['low']:.3f} to {worth['high']:.3f})"
+        print(f"{who}: {means}; answers are worth {worth['mean']:.3f}{interval}")
 
 
 if __name__ == "__main__":

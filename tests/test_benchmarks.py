@@ -212,7 +212,7 @@ def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path
 
 
 def test_a_mute_partner_tells_nothing_and_judges_as_ever(script: Script) -> None:
-    benchmark, num_told = script("matching_listening"), 0
+    benchmark, num_told = script("matching_mute"), 0
     for deal in islice(seeded_deals(3, 5), 20):
         shy, mute = (kind(deal, 1, Random(0)) for kind in (ShyPartner, benchmark.MutePartner))
         for reviewer, paper in product(deal.short_reviewers, deal.short_papers):
