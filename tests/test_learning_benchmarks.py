@@ -203,4 +203,4 @@ def test_scripts_of_the_matching_game_are_marks_beside_the_runs(tmp_path: Path, 
     ).splitlines()
     assert any(line.startswith("| script:solver | 0.864 (") for line in lines)
     assert "| seed_0, after RL, greedy | 0.800 (0.700 to 0.900) |" in "\n".join(lines)
-    assert len(lines) == 2 + 7 + 2 * 3
+    assert len(lines) == 2 + 8 + 2 * 3  # a head, the scripts of eval.toml, two modes of three stages
