@@ -2,12 +2,14 @@
 
 `uv run python benchmarks/wordle.py`: trains the seeds one after the other, copies their curves to
 `benchmarks/results/wordle/`, draws `docs/wordle.png`, and writes there: `consistency.json`, how far the guesses go with
-the marks; `rises.json`, what RL adds game by game; `rollouts.md`, the first ten held-out games of the first seed, the
-first and not the best. The last two need rollouts, which are not kept: they are of the seeds that were asked for, and
-replace what was there.
+the marks; `rises.json`, what RL adds game by game, in all games and in those whose first marks no warm-up had shown;
+`rollouts.md`, the first ten held-out games of the first seed, the first and not the best. The last two need rollouts,
+which are not kept: they are of the seeds that were asked for, and replace what was there.
 """
 
 import json
+import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +17,9 @@ from statistics import fmean
 from typing import Any
 
 from seeds import STAGES, Recipe, kept_beside, parser, run_seeds
+from slimrl.environments.base import demonstration_of, load_taskset
+from slimrl.games.wordle import marks_of
+from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.stats import paired_difference
 
@@ -39,18 +44,31 @@ def consistency(run: Path) -> dict[str, dict[str, float | None]]:
 
 def rises(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """What RL adds to the reward of the same held-out games, those that failed nowhere, by decoding, with 95% intervals
-    over games: of each run, and of all, the mean over runs of each game taken first."""
+    over games: of each run, and of all, the mean over runs of each game taken first. `unseen`: without the games that
+    begin with a position which the warm-up of any of the runs had shown, as some turn of another game."""
+    positions = set().union(*map(shown, runs))
     result: dict[str, dict[str, Any]] = {}
     for mode in ("greedy", "sampled"):
         before, after = ([_rewards(run, stage, mode) for run in runs] for stage in ("start", "final"))
         games = [game for game in before[0] if all(game in stage for stage in (*before, *after))]
-        pairs = {
-            run.name: ([old[game] for game in games], [new[game] for game in games])
-            for run, old, new in zip(runs, before, after, strict=True)
-        }
-        pairs["together"] = tuple([fmean(one[game] for one in stage) for game in games] for stage in (before, after))
-        result[mode] = {name: asdict(paired_difference(new, old)) for name, (old, new) in pairs.items()}
+        unseen = [game for game in games if _opening(game) not in positions]
+        result[mode] = _added(runs, before, after, games)
+        result[f"{mode}, unseen"] = _added(runs, before, after, unseen)
     return result
+
+
+def shown(run: Path) -> set[tuple[str, str]]:
+    """The positions in the demonstrations of a run's warm-up: each guess with its marks."""
+    config = tomllib.loads((run / "config.toml").read_text())
+    env, warmup = config["orchestrator"]["env"][0], config["warmup"]
+    taskset = load_taskset(env["id"], env["args"])
+    order = order_of_demonstrations([taskset], config["seed"])
+    positions: set[tuple[str, str]] = set()
+    for place in range(warmup["max_steps"] * warmup["batch_size"]):
+        for message in demonstration_of(taskset, order.draw(place).task):
+            if message["role"] == "user" and (told := re.search("word: (.*)\nmark: (.*)", message["content"])):
+                positions.add((told[1].replace(" ", ""), told[2].replace(" ", "")))
+    return positions
 
 
 def transcript(run: Path, num: int) -> str:
@@ -73,6 +91,22 @@ def transcript(run: Path, num: int) -> str:
 def _rewards(run: Path, stage: str, mode: str) -> dict[str, float]:
     rollouts = [record.rollout for record in read_rollouts(run / "held_out" / f"{stage}_{mode}.jsonl")]
     return {rollout.task_id: rollout.reward for rollout in rollouts if not rollout.failure}
+
+
+def _added(
+    runs: Sequence[Path], before: list[dict[str, float]], after: list[dict[str, float]], games: list[str]
+) -> dict[str, Any]:
+    old, new = ([[rewards[game] for game in games] for rewards in stage] for stage in (before, after))
+    for stage in (old, new):
+        stage.append([fmean(game) for game in zip(*stage, strict=True)])
+    names = [*(run.name for run in runs), "together"]
+    return {name: asdict(paired_difference(b, a)) for name, a, b in zip(names, old, new, strict=True)}
+
+
+def _opening(game: str) -> tuple[str, str]:
+    """The first guess of a game and its marks, as its task's id has them: `test/GUESS/ANSWER`."""
+    _, guess, answer = game.split("/")
+    return guess, marks_of(guess, answer)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ import json
 import math
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from itertools import islice, permutations, product
 from pathlib import Path
@@ -13,10 +14,12 @@ from types import ModuleType
 
 import pytest
 
+from slimrl.environments.base import load_taskset
 from slimrl.games.matching.game import Propose
 from slimrl.games.matching.generator import seeded_deals
 from slimrl.games.matching.protocol import written
 from slimrl.games.matching.shy import ShyPartner
+from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
 
@@ -190,25 +193,45 @@ def test_seeds_of_the_same_settings_are_reported_together(script: Script, tmp_pa
     assert script("seeds").kept_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
 
 
+WORDLE_RUN = """
+seed = 0
+[[orchestrator.env]]
+id = "wordle"
+args = { num_answers = 100, hints = true, spelled = true, opened = true }
+[warmup]
+max_steps = 1
+batch_size = 1
+"""
+
+
 def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path) -> None:
+    env = tomllib.loads(WORDLE_RUN)["orchestrator"]["env"][0]
+    demonstrated = order_of_demonstrations([load_taskset(env["id"], env["args"])], 0).draw(0).task
+    _, guess, answer = demonstrated.id.split("/")
+    names = (f"test/{guess}/{answer}", "test/vivid/mummy", "test/vivid/kayak", "test/vivid/lolly")
     played = {("a", "start"): (0.0, 0.5, 0.25, 0.0), ("a", "final"): (0.5, 0.75, 0.5, 1.0)}
     played |= {("b", "start"): (0.5, 0.25, 0.25, 0.0), ("b", "final"): (0.25, 0.5, 0.25, math.nan)}
     for (name, stage), rewards in played.items():
         games = [
-            Rollout(f"test/{place}", (), (), (), (), reward, failure="timeout" if math.isnan(reward) else None)
-            for place, reward in enumerate(rewards)
+            Rollout(game, (), (), (), (), reward, failure="timeout" if math.isnan(reward) else None)
+            for game, reward in zip(names, rewards, strict=True)
         ]
         if stage == "final":
             games.reverse()
         for mode in ("greedy", "sampled"):
             records = [RolloutRecord(game, (), "") for game in games]
             write_rollouts(tmp_path / name / "held_out" / f"{stage}_{mode}.jsonl", records)
-    found = script("wordle").rises([tmp_path / "a", tmp_path / "b"])["greedy"]
+        (tmp_path / name / "config.toml").write_text(WORDLE_RUN)
+    rises = script("wordle").rises([tmp_path / "a", tmp_path / "b"])
+    found = rises["greedy"]
     assert found["a"]["mean"] == pytest.approx((0.5 + 0.25 + 0.25) / 3)
     assert found["b"]["mean"] == pytest.approx(0.0)
     assert found["together"]["mean"] == pytest.approx(1 / 6)
     assert 0 < found["together"]["low"] < 1 / 6 < found["together"]["high"]
     assert [estimate["num"] for estimate in found.values()] == [3, 3, 3]
+    unseen = rises["greedy, unseen"]  # not the first game, whose first guess and marks the warm-up had shown
+    assert [estimate["num"] for estimate in unseen.values()] == [2, 2, 2]
+    assert [estimate["mean"] for estimate in unseen.values()] == pytest.approx([0.25, 0.125, 0.1875])
 
 
 def test_a_mute_partner_tells_nothing_and_judges_as_ever(script: Script) -> None:
