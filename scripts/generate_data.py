@@ -10,7 +10,7 @@ same games on every machine. The file appears when it is whole.
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -55,22 +55,9 @@ def generate(arguments: argparse.Namespace) -> None:
     console = RunConsole()
     dealt = seeded_deals(arguments.n, arguments.seed)
     games = islice((deal for deal in dealt if arguments.split in ("all", split_of(deal))), arguments.num_games)
-    write(arguments.output, lines(counted(games, arguments.num_games, console), arguments.max_turns))
+    rows = lines(counted(games, arguments.num_games, console), arguments.max_turns)
+    replace_file(arguments.output, rows, "--output")
     console.note(f"{arguments.num_games:,} games in {arguments.output}")
-
-
-def write(file: Path, rows: Iterable[bytes]) -> None:
-    """Raises UserError where it cannot be written, by the flags of this script."""
-    try:
-        replace_file(file, rows)
-    except UserError as error:
-        cause = error.__cause__
-        if not isinstance(cause, OSError):
-            raise
-        raise UserError(
-            f"{file} could not be written: {cause.strerror or cause}. Make it writable and free some space there, or "
-            "choose another --output."
-        ) from error
 
 
 def counted(games: Iterator[Deal], total: int, console: RunConsole) -> Iterator[Deal]:

@@ -71,3 +71,17 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]):
     assert ended.value.code == 0
     out = capsys.readouterr().out
     assert all(word in out for word in ("kappa", "false yes", "JUDGE_API_KEY", "slimrl judge examples FILE"))
+
+
+def test_what_cannot_be_written_is_told_by_the_argument_that_chose_it(
+    answers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("no folder")
+    nowhere = str(tmp_path / "file" / "out")
+    for argv, chosen_by in (
+        (["examples", nowhere], "file"),
+        (["calibrate", str(answers), "--output", nowhere], "--output"),
+    ):
+        assert run(["judge", *argv]) == 2
+        error = capsys.readouterr().err
+        assert f"{nowhere} could not be written" in error and error.endswith(f"choose another {chosen_by}.\n")

@@ -74,7 +74,7 @@ def run_judge(argv: Sequence[str]) -> int:
         _show_mistakes(calibration, arguments.show, console)
     if arguments.output:
         content = {"file": str(arguments.file), "num": len(labelled), "judges": [_plain(one) for one in calibrations]}
-        replace_file(arguments.output, [json.dumps(content, indent=1, ensure_ascii=False).encode()])
+        replace_file(arguments.output, [json.dumps(content, indent=1, ensure_ascii=False).encode()], "--output")
         console.note(f"all of it: {arguments.output}")
     return 0
 
@@ -111,7 +111,7 @@ def _positive(text: str) -> int:
 
 def _write_examples(path: Path, num: int, seed: int) -> int:
     rows = [json.dumps(one.row, ensure_ascii=False) for one in labelled_answers(num, seed)]
-    replace_file(path, [("\n".join(rows) + "\n").encode()])
+    replace_file(path, [("\n".join(rows) + "\n").encode()], "file")
     RunConsole().note(f"{len(rows)} labelled answers in {path}; now: uv run slimrl judge calibrate {path}")
     return 0
 

@@ -19,18 +19,19 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turns an `OSError` from creating or writing `path` into a `UserError` that says what to do."""
+def writing(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
+    """Turns an `OSError` from creating or writing `path` into a `UserError` that says what to do. `chosen_by` is the
+    argument of the command that says where it goes."""
     try:
         yield
     except OSError as error:
         if error.errno in FULL:
             raise UserError(
                 f"The disk is full: {path} could not be written ({error.strerror}). Free some space there, then run "
-                "the same command again with --resume to go on from the last checkpoint."
+                "the same command again; what has checkpoints goes on from the last with --resume."
             ) from error
         raise UserError(
-            f"{path} could not be written: {error.strerror or error}. Make it writable, or choose another --output_dir."
+            f"{path} could not be written: {error.strerror or error}. Make it writable, or choose another {chosen_by}."
         ) from error
 
 
@@ -97,10 +98,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def replace_file(path: Path, chunks: Iterable[bytes]) -> None:
-    """Writes `path` anew so that a reader, or a crash at any moment, sees either the old content or the new."""
+def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:
+    """Writes `path` anew so that a reader, or a crash at any moment, sees either the old content or the new. For
+    `chosen_by` see `writing`."""
     temporary = path.with_name(f".{path.name}.new")
-    with writing(path):
+    with writing(path, chosen_by):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(temporary, "wb") as file:
