@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runs import ROOT, Job, finish
+from slimrl.launch.evaluation import MODEL, SCRIPTED, slug_of
 from slimrl.monitor.files import without_nan
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.stats import estimate_mean, paired_difference
@@ -22,8 +23,8 @@ CONFIG = ROOT / "examples" / "matching_game" / "eval.toml"
 MUTE = ROOT / "benchmarks" / "matching_mute.py"
 RESULTS = ROOT / "benchmarks" / "results" / "matching_game" / "listening.json"
 BASELINES = ["script:deaf", "script:planner"]
-POLICY = {"greedy": "eval_greedy", "sampled": "eval_sampled"}
-SCRIPTS = {name: f"vs_{name.replace(':', '-')}_scripted" for name in BASELINES}
+POLICY = {mode: f"{MODEL}_{mode}" for mode in ("greedy", "sampled")}
+SCRIPTS = {name: f"{slug_of(name)}_{SCRIPTED}" for name in BASELINES}
 SCORES = ("optimum", "distinct_questions")
 
 

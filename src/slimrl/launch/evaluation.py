@@ -83,7 +83,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
         evaluations: dict[str, dict[str, Evaluation]] = {}
         for name in (config.model.name, *config.baselines):
             held_out = HeldOut(plan, _contestant(config, name, model, console), output_dir, console)
-            slug = MODEL if name == config.model.name else _slug(name)
+            slug = MODEL if name == config.model.name else slug_of(name)
             if script_of(name):
                 evaluations[name] = {SCRIPTED: held_out.play(slug, name, samplings[0], SCRIPTED)}
             else:
@@ -112,10 +112,10 @@ def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
         raise UserError(
             f"`{twice}` stands twice among `model.name` and `baselines`: it cannot be compared with itself."
         )
-    slugs = [_slug(name) for name in config.baselines]
-    if alike := [name for name in config.baselines if slugs.count(_slug(name)) > 1]:
+    slugs = [slug_of(name) for name in config.baselines]
+    if alike := [name for name in config.baselines if slugs.count(slug_of(name)) > 1]:
         raise UserError(
-            f"the `baselines` {' and '.join(alike)} would have the same files, {_slug(alike[0])}_...: evaluate them "
+            f"the `baselines` {' and '.join(alike)} would have the same files, {slug_of(alike[0])}_...: evaluate them "
             "one at a time, each with an `--output_dir` of its own."
         )
     for name in config.baselines:
@@ -123,7 +123,7 @@ def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
             script(asked.taskset, asked.task, config.seed)
 
 
-def _slug(name: str) -> str:
+def slug_of(name: str) -> str:
     """What the files of a baseline are called."""
     return f"vs_{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}"
 
