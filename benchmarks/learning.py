@@ -20,12 +20,11 @@ from lora import flags, warm_up
 from runs import ROOT, SUMMARY, Job, drop_weights, finish
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
-from slimrl.monitor.stats import estimate_mean
+from slimrl.monitor.stats import estimate_mean, mean_of_few
 
 REVERSE_TEXT = ROOT / "examples" / "reverse_text" / "rl.toml"
 MODES = ("greedy", "sampled")
 WINDOW = 5  # training steps whose mean reward has to reach the threshold
-STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}  # two-sided 95%
 TABLE_HEAD = (
     "",
     "held-out reward, greedy (95%: questions; seeds)",
@@ -192,23 +191,14 @@ def held_out(outcomes: Sequence[Mapping[str, Any]], runs: Sequence[Path], mode: 
     ]
     questions = [statistics.fmean(rewards[task] for rewards in rewards_SQ) for task in rewards_SQ[0]]
     over_questions = estimate_mean(questions)
-    seeds_low, seeds_high = student_interval(means)
+    over_seeds = mean_of_few(means)
     return {
-        "mean": statistics.fmean(means),
+        "mean": over_seeds.mean,
         "questions_low": _known(over_questions.low),
         "questions_high": _known(over_questions.high),
-        "seeds_low": _known(seeds_low),
-        "seeds_high": _known(seeds_high),
+        "seeds_low": _known(over_seeds.low),
+        "seeds_high": _known(over_seeds.high),
     }
-
-
-def student_interval(values: Sequence[float]) -> tuple[float, float]:
-    """95% for the mean of a few independent values that are about normal; nan for one value or more than ten."""
-    if len(values) - 1 not in STUDENT_T:
-        return math.nan, math.nan
-    half = STUDENT_T[len(values) - 1] * statistics.stdev(values) / math.sqrt(len(values))
-    mean = statistics.fmean(values)
-    return mean - half, mean + half
 
 
 def _known(value: float) -> float | None:

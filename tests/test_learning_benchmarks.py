@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -85,12 +84,6 @@ def test_a_threshold_is_reached_when_the_mean_of_five_steps_is_there(script: Scr
     assert steps_to([0.5, 0.5, 0.5, 0.5, 1.0, 1.0], 0.6) == 5
     assert steps_to([0.5] * 4 + [1.0], 0.61) is None
     assert steps_to([1.0] * 4, 0.5) is None
-
-
-def test_the_interval_of_three_seeds_by_hand(script: Script) -> None:
-    low, high = script("learning").student_interval([1.0, 2.0, 3.0])
-    assert high - 2 == pytest.approx(4.303 / math.sqrt(3)) and 2 - low == pytest.approx(high - 2)
-    assert all(map(math.isnan, script("learning").student_interval([1.0])))
 
 
 def test_algorithms_are_all_presets_and_the_value_head(script: Script) -> None:

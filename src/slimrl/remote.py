@@ -3,6 +3,7 @@ failures may pass. Knows nothing of what it is asked."""
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -69,6 +70,19 @@ def backoff_s(tries: int, share: float) -> float:
     (0.25, 0.5, 8.0)
     """
     return min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * (1 + share) / 2
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float:
+    """How long a busy server wants to be left alone; a date, which the standard allows too, counts as nothing.
+
+    >>> retry_after_s({"Retry-After": "2.5"}), retry_after_s({"Retry-After": "soon"}), retry_after_s({})
+    (2.5, 0.0, 0.0)
+    """
+    try:
+        seconds = float(headers.get("Retry-After", "0"))
+    except ValueError:
+        return 0.0
+    return seconds if 0.0 <= seconds < float("inf") else 0.0
 
 
 def import_httpx(who: str) -> Any:

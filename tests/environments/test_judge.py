@@ -292,9 +292,9 @@ def test_after_many_failures_in_a_row_the_run_stops(tmp_path):
                 ask(judge, "6")
 
 
-async def impatient(judge: LLMJudge, for_s: float) -> None:
+async def impatient(judge: LLMJudge, for_s: float, response: str = "1874") -> None:
     async with asyncio.timeout(for_s):
-        await judge.judge("When?", "1874", ["1874"])
+        await judge.judge("When?", response, ["1874"])
 
 
 def test_a_question_that_is_cancelled_after_a_long_wait_ends_and_counts_as_a_failure(tmp_path):
@@ -313,6 +313,23 @@ def test_a_question_that_is_cancelled_after_a_long_wait_ends_and_counts_as_a_fai
         with pytest.raises(UserError, match="the episode ended first; `timeout_s` should be below"):
             ask(judge)
         gone.set()
+
+
+def test_questions_that_wait_long_for_their_place_and_are_given_up_say_nothing_about_a_server_that_replies(tmp_path):
+    def slowly(asked: Asked) -> Answer:
+        time.sleep(0.1)
+        return completion("yes")
+
+    async def many(judge: LLMJudge) -> list[BaseException | None]:
+        each = (impatient(judge, 1.5, str(number)) for number in range(40))
+        return await asyncio.gather(*each, return_exceptions=True)
+
+    settings = {"max_failures": 2, "timeout_s": 2.0, "num_concurrent": 1}
+    with server(slowly) as (url, _), opened(url, tmp_path / "cache", **settings) as judge:
+        ends = asyncio.run(many(judge))
+        assert sum(isinstance(end, TimeoutError) for end in ends) > 10 and ends.count(None) > 1
+        assert {type(end) for end in ends} == {TimeoutError, type(None)}
+        assert ask(judge).correct
 
 
 def test_questions_that_are_given_up_at_once_say_nothing_about_the_server(tmp_path):

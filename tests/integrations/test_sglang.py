@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,12 @@ def test_a_cut_reply_says_so() -> None:
         (reply(()), "router_reply", "expected at least one token"),
         (reply(None), "router_reply", "`output_token_logprobs` is None, expected at least one token"),
         (reply([[None, 11, None]]), "router_reply", "the log-probability of token 11 is None"),
+        (reply([[0.5, 11]]), "router_reply", "the log-probability of token 11 is 0.5"),
+        (reply([[-(10**400), 11]]), "router_reply", "the log-probability of token 11 is -1000"),
+        (reply([[-0.5, -1]]), "router_reply", "[-0.5, -1] is no [log-probability, token id]"),
+        (reply([[-0.5, 2**40]]), "router_reply", "is no [log-probability, token id]"),
+        (Answer(200, b"[" * 200_000), "router_reply", "no JSON: '[[[["),
+        (Answer(200, b"{}", {"Content-Encoding": "gzip"}), "router_reply", "what it sent cannot be unpacked: "),
         (reply([[float("nan"), 11]]), "router_reply", "the log-probability of token 11 is nan"),
         (reply([[-float("inf"), 11]]), "router_reply", "the log-probability of token 11 is -inf"),
         (reply([[-0.5, "11"]]), "router_reply", "is no [log-probability, token id]"),
@@ -82,6 +89,7 @@ def test_a_cut_reply_says_so() -> None:
         (Answer(200, b"<html>"), "router_reply", "no JSON: '<html>'"),
         (Answer(400, {"error": "too long"}), "router_error", "HTTP 400: "),
         (Answer(500, b"out of memory"), "router_error", "HTTP 500: 'out of memory'"),
+        (Answer(429, b"too many"), "router_error", "HTTP 429: 'too many'"),
     ],
 )
 def test_a_bad_reply_spoils_one_rollout_and_says_why(answer: Answer, reason: str, detail: str) -> None:
@@ -101,10 +109,27 @@ def test_what_is_no_router_stops_the_run_and_names_the_flags(status: int) -> Non
 
 
 def test_a_server_in_trouble_is_asked_again() -> None:
-    answers = iter([Answer(503, b"updating weights"), Answer(500, b""), Answer(404, b"no worker available"), reply()])
-    completions, _, asked = sampled(lambda _: next(answers))
-    assert completions[0].token_ids == (11, 12)
-    assert len(asked) == 4
+    troubles = [(503, b"updating weights"), (500, b""), (404, b"no worker available"), (429, b"queue is full")]
+    for num, trouble in enumerate([*troubles, (408, b"")]):
+        answers = iter([*(Answer(*one) for one in troubles[:num]), Answer(*trouble), reply()])
+        completions, _, asked = sampled(lambda _, answers=answers: next(answers), max_tries=6)
+        assert completions[0].token_ids == (11, 12)
+        assert len(asked) == num + 2
+
+
+def test_a_busy_router_says_how_long_it_wants_to_be_left_alone() -> None:
+    times = []
+
+    def answer(_: Asked) -> Answer:
+        times.append(time.monotonic())
+        return reply() if len(times) > 1 else Answer(429, b"", {"Retry-After": "0.3"})
+
+    sampled(answer)
+    assert times[1] - times[0] >= 0.3
+
+
+def test_certainty_is_no_probability_above_1() -> None:
+    assert sampled(lambda _: reply(((1e-5, 11),)))[0][0].logprobs == (0.0,)
 
 
 def test_a_broken_connection_is_tried_again() -> None:

@@ -4,12 +4,13 @@ import asyncio
 import random
 import time
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slimrl.environments.matching_game import MatchingTaskset
-from slimrl.errors import RolloutError, UserError
+from slimrl.errors import UserError
 from slimrl.games.matching.generator import deal as new_deal
 from slimrl.games.matching.state import game_state
 from slimrl.integrations.slime_env import MatchingEnv, build_env
@@ -40,6 +41,27 @@ def test_a_whole_game() -> None:
     assert done and info["reward"] == info["score"] > 0.0
     with pytest.raises(UserError, match="call `reset` first"):
         env.step("[accept]")
+    env.close()
+
+
+def test_replies_may_end_as_sglang_leaves_them(tiny_dir: Path) -> None:
+    """SLIME asks it to keep special tokens, and the one that it stopped at."""
+
+    def played(end: str) -> tuple[float, list[str]]:
+        sample = Sample(index=0, metadata=dict(STATE))
+        env = build_env(sample=sample, args=Namespace(max_turns=20, hf_checkpoint=str(tiny_dir)))
+        env.reset()
+        observed = [env.step(reply + end)[0]["obs_str"] for reply in expert_replies()]
+        env.close()
+        return sample.reward, observed
+
+    plain = played("")
+    assert plain[0] > 0.0
+    assert played("<|im_end|>") == plain and played("<|im_end|><|endoftext|>") == plain
+    sample = Sample(index=0, metadata=dict(STATE))
+    env = build_env(sample=sample, args=Namespace(hf_checkpoint=str(tiny_dir)))
+    env.reset()
+    assert env.step("[message] What is <|im_end|>?")[2]["errors"] == 0.0  # in the middle it is text
     env.close()
 
 
@@ -81,16 +103,21 @@ def test_samples_with_the_same_settings_share_a_partner_and_its_budget() -> None
     assert len(asked) == 4
 
 
-def test_the_time_to_wait_for_the_partner_is_that_of_the_config() -> None:
+def test_the_time_to_wait_for_the_partner_is_that_of_the_config_and_its_failure_ends_one_game() -> None:
     def slowly(asked: Any) -> Any:
         time.sleep(0.4 if len(requests) > 1 else 0)
         return completion("[message] Which paper?")
 
     with server(slowly) as (url, requests):
         args = Namespace(matching_args={"partner": "llm", "llm": {"base_url": url}}, matching_timeout_s=0.1)
-        env = build_env(sample=Sample(index=0, metadata=dict(STATE)), args=args)
+        sample = Sample(index=0, metadata=dict(STATE))
+        env = build_env(sample=sample, args=args)
         env.reset()
-        with pytest.raises(RolloutError, match="timeout"):
+        observation, done, info = env.step("[message] Hello")
+        assert done and observation["obs_str"] == "" and info["reward"] == 0.0
+        assert sample.remove_sample and sample.reward == 0.0
+        assert sample.metadata["failure"] == info["failure"] and "timeout" in info["failure"]
+        with pytest.raises(UserError, match="call `reset` first"):
             env.step("[message] Hello")
         env.close()
 

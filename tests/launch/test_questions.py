@@ -189,8 +189,65 @@ def test_a_run_that_does_not_change_is_said_not_to(tmp_path: Path) -> None:
     rng = random.Random(1)
     run = read_run(recorded(tmp_path, lambda step: [game(rng.randrange(4), rng.random()) for _ in range(8)]))
     assert verdict(difference(run, "before")) == "no clear change"
-    fewer = read_run(recorded(tmp_path / "less", lambda step: [game(int(step < 10) + k % 2, 0.5) for k in range(8)]))
+    fewer = read_run(recorded(tmp_path / "less", lambda step: [game(2 * (step < 10) + step % 2, 0.5)]))
     assert verdict(difference(fewer, "before")) == "asks less"
+
+
+def test_a_difference_by_hand(tmp_path: Path) -> None:
+    """Groups have 1 and 3 questions in the first two of ten steps, 2 and 6 in the last two: variances of 4/3 and 16/3,
+    of the means 1/3 and 4/3, and 75/17 degrees of freedom, whose factor lies between those of 5 and of 4."""
+
+    def games(step: int) -> list[Rollout]:
+        few, many = (1, 3) if step <= 2 else (2, 6)
+        return [game(num, 0.5, f"train/{num}") for num in (few, few, many)]
+
+    run = read_run(recorded(tmp_path, games, num_steps=10))
+    found = difference(run, "before")
+    assert (found.mean, found.num) == (pytest.approx(2.0), 8)
+    assert 2.571 * math.sqrt(5 / 3) < found.high - 2 < 2.776 * math.sqrt(5 / 3)
+    assert 2 - found.low == pytest.approx(found.high - 2)
+
+
+def test_several_seeds_by_hand(tmp_path: Path) -> None:
+    """They rise by 1, 2 and 3: a deviation of 1, and Student's factor for two degrees of freedom is 4.303."""
+
+    def seed(rise: int) -> Run:
+        return read_run(recorded(tmp_path / str(rise), lambda step: [game(1 + rise * (step > 10), 0.5)]))
+
+    found = joint_difference([seed(rise) for rise in (1, 2, 3)], "before")
+    assert (found.mean, found.num) == (pytest.approx(2.0), 3)
+    assert found.high - 2 == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4)
+    assert 2 - found.low == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4)
+    alike = joint_difference([seed(4), replace(seed(4), name="other")], "before")
+    assert alike.mean == 4.0 and verdict(alike) == "too little to say"  # two seeds that agree by chance
+
+
+def test_a_correlation_within_groups_by_hand(tmp_path: Path) -> None:
+    """Four games of each of three tasks. Less the means of their groups, questions are -1, -1, 1, 1 and rewards -0.1,
+    0, 0, 0.1: a coefficient of the root of a half. Twelve pairs, of which each of three groups takes one."""
+
+    def games(step: int) -> list[Rollout]:
+        shapes = ((1, -0.1), (1, 0.0), (3, 0.0), (3, 0.1))
+        return [game(num + k, 0.5 + 0.1 * k + extra, f"train/{k}") for k in range(3) for num, extra in shapes]
+
+    found = correlations([read_run(recorded(tmp_path, games, num_steps=1))])[WITHIN]
+    z, half = math.atanh(math.sqrt(0.5)), 1.96 / math.sqrt(9 - 3)
+    assert (found.mean, found.num) == (pytest.approx(math.sqrt(0.5)), 9)
+    assert (found.low, found.high) == pytest.approx((math.tanh(z - half), math.tanh(z + half)), abs=1e-4)
+
+
+def test_the_roles_of_self_play_are_looked_at_apart_and_a_game_counts_once(tmp_path: Path) -> None:
+    """The second player asks three more, which has nothing to do with the reward; within a role all of it has."""
+
+    def games(step: int) -> list[Rollout]:
+        asked = [1 + (step + k) % 3 for k in range(4)]
+        roles = (("player 1", 0), ("player 2", 3))
+        return [replace(game(num + more, 0.3 * num), role=role) for num in asked for role, more in roles]
+
+    run = read_run(recorded(tmp_path, games))
+    found = correlations([run])
+    assert found[WITHIN].mean == pytest.approx(1.0) and found[WITHIN].num == (160 - 40) // 2
+    assert difference(run, "before").num == 8  # groups, of both roles
 
 
 def test_one_step_is_too_little_to_say_anything_about_training(tmp_path: Path) -> None:
@@ -199,10 +256,20 @@ def test_one_step_is_too_little_to_say_anything_about_training(tmp_path: Path) -
 
 
 def test_an_episode_is_counted_by_what_the_policy_said(tmp_path: Path) -> None:
-    run = read_run(recorded(tmp_path, lambda step: [game(3, 0.9)], num_steps=1))
+    one = game(3, 0.9)
+    one = replace(one, metrics={**one.metrics, "questions": 5.0, "distinct_questions": 4.0})
+    run = read_run(recorded(tmp_path, lambda step: [one], num_steps=1))
     assert [values_of(run.episodes, measure) for measure in MEASURES] == [
-        [3], [1.0], [3.0], [3.0], [3], [3], [3], [4], [0.9]
+        [3], [1.0], [4.0], [5.0], [3], [3], [3], [4], [0.9]
     ]  # fmt: skip
+
+
+def test_a_copy_of_a_step_is_not_that_step(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "run", learner(0))
+    before = read_run(run).episodes
+    for ending in (".bak", ".tmp", "~"):
+        rollout_file(run, 3).with_name(f"{rollout_file(run, 3).name}{ending}").write_text("nothing of it")
+    assert read_run(run).episodes == before
 
 
 def test_thoughts_are_not_said(tmp_path: Path) -> None:

@@ -3,7 +3,16 @@ import math
 import numpy as np
 import pytest
 
-from slimrl.monitor.stats import bootstrap, correlation, estimate_mean, paired_difference, sign_test, wilson
+from slimrl.monitor.stats import (
+    bootstrap,
+    correlation,
+    difference_of_means,
+    estimate_mean,
+    mean_of_few,
+    paired_difference,
+    sign_test,
+    wilson,
+)
 
 
 def test_wilson_matches_published_numbers():
@@ -71,6 +80,50 @@ def test_a_paired_difference_is_less_uncertain_than_the_means():
 
 def test_equal_differences_have_no_interval():
     assert math.isnan(paired_difference([1.0, 0.0], [1.0, 0.0]).low)
+
+
+def test_the_interval_of_three_seeds_is_students():
+    found = mean_of_few([1.0, 2.0, 3.0])  # deviation 1, and 4.303 for two degrees of freedom in every table
+    assert found.mean == 2.0 and found.num == 3
+    assert found.high - 2 == pytest.approx(4.3027 / math.sqrt(3), abs=1e-4) and 2 - found.low == pytest.approx(
+        found.high - 2
+    )
+
+
+def test_few_values_cover_the_true_mean_as_often_as_is_said():
+    rng = np.random.default_rng(5)
+    samples = rng.normal(size=(1000, 3))
+    covered = sum(found.low < 0 < found.high for found in (mean_of_few(sample.tolist()) for sample in samples))
+    assert 930 < covered < 970
+
+
+def test_a_difference_of_means_by_hand():
+    """Variances 10 and 4 of five and four values: 2 and 1 of the means, so 3 of the difference and
+    9 / (4 / 4 + 1 / 3) = 6.75 degrees of freedom, whose factor lies between those of 6 (2.447) and 7 (2.365)."""
+    values = [6.0, 8.0, 10.0, 12.0, 14.0]
+    others = [2.0 - math.sqrt(6), 2.0, 2.0, 2.0 + math.sqrt(6)]
+    found = difference_of_means(values, others)
+    assert (found.mean, found.num) == (pytest.approx(8.0), 9)
+    assert 2.365 * math.sqrt(3) < found.high - 8 < 2.447 * math.sqrt(3)
+    assert 8 - found.low == pytest.approx(found.high - 8)
+    back = difference_of_means(others, values)
+    assert (back.low, back.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
+
+
+def test_a_difference_of_two_small_samples_covers_the_true_one_as_often_as_is_said():
+    rng = np.random.default_rng(6)
+    found = [difference_of_means(*rng.normal(size=(2, 3)).tolist()) for _ in range(1000)]
+    assert 930 < sum(one.low < 0 < one.high for one in found) < 985  # Welch's is wide where there are three of each
+
+
+@pytest.mark.parametrize("values", [[1.0], [2.0, 2.0], [2.0, 2.0, 2.0]])
+def test_what_does_not_vary_has_no_interval_by_student_either(values: list[float]):
+    assert math.isnan(mean_of_few(values).low) and mean_of_few(values).mean == values[0]
+    assert math.isnan(difference_of_means(values, [1.0, 1.0]).low)
+
+
+def test_a_side_that_varies_is_enough_for_a_difference():
+    assert difference_of_means([2.0, 2.0], [0.0, 0.1, 0.2]).low > 1.5
 
 
 def test_the_sign_test_is_exact():

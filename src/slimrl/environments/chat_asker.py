@@ -5,6 +5,7 @@ nothing but failures, many in a row, stop the run.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -36,6 +37,7 @@ class Asker:
         self.connection = ChatConnection(server)
         self._places = asyncio.Semaphore(server.num_concurrent)
         self._failures: list[str] = []  # since the last usable reply
+        self._replied_at = -math.inf  # by the clock of the event loop
         self._rng = random.Random(0)
 
     @asynccontextmanager
@@ -57,8 +59,10 @@ class Asker:
             self._failed(str(error))
             raise
         except asyncio.CancelledError:
-            # Whoever gives up many episodes at once, as SLIME does, says nothing about the server.
-            if asyncio.get_running_loop().time() - began > LONG_WAIT * self._server.timeout_s:
+            # Whoever gives up many episodes at once, as SLIME does, says nothing about the server; but one that has
+            # told nobody anything in the meantime may be gone.
+            waited_s = asyncio.get_running_loop().time() - max(began, self._replied_at)
+            if waited_s > LONG_WAIT * self._server.timeout_s:
                 self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
             raise
 
@@ -71,6 +75,7 @@ class Asker:
                 try:
                     usable = read(await self.connection.reply(body_of(num_counted)))
                     self._failures.clear()
+                    self._replied_at = asyncio.get_running_loop().time()
                     return usable
                 except TryAgain as again:
                     troubles.append(again.failure)

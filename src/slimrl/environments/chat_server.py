@@ -13,7 +13,16 @@ from typing import Any, ClassVar
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.hosts import is_address, is_variable
-from slimrl.remote import BUSY, PASSING, check_no_password, http_client, import_httpx, key_in, without_key
+from slimrl.remote import (
+    BUSY,
+    PASSING,
+    check_no_password,
+    http_client,
+    import_httpx,
+    key_in,
+    retry_after_s,
+    without_key,
+)
 from slimrl.types import Message
 
 MAX_REPLY_BYTES = 1 << 20
@@ -186,7 +195,7 @@ class ChatConnection:
         reason = self._reason("busy" if status in BUSY else "error")
         failure = RolloutError(reason, f"{url} answered {status}: {text}")
         if status in BUSY or status in PASSING:
-            raise TryAgain(failure, status not in BUSY, _retry_after(response.headers))
+            raise TryAgain(failure, status not in BUSY, retry_after_s(response.headers))
         raise failure
 
     async def _read(self, response: Any) -> bytes:
@@ -208,12 +217,3 @@ class ChatConnection:
 def _total(usage: Any) -> int:
     total = usage.get("total_tokens") if isinstance(usage, dict) else 0
     return max(0, total) if isinstance(total, int) else 0
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds; a date, which the standard allows too, counts as none."""
-    try:
-        seconds = float(headers.get("Retry-After", "0"))
-    except ValueError:
-        return 0.0
-    return seconds if 0.0 <= seconds < float("inf") else 0.0

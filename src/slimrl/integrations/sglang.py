@@ -4,7 +4,6 @@ Knows nothing of games or rewards. No text is sent or read, so nothing is ever t
 """
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion, FinishReason
+from slimrl.remote import BUSY, PASSING, retry_after_s
 from slimrl.types import SamplingParams
 
 try:
@@ -23,6 +23,9 @@ ABORTED = "aborted"
 """The reason of a rollout that the server was told to give up, as SLIME does when it has enough samples."""
 NO_ROUTER = frozenset({401, 403, 404, 405})  # not about one request: who is there answers all of them so
 NO_WORKER = 404  # or a router that has no worker at the moment: it is asked again
+ROUNDING = 1e-3  # of a log-probability: certainty may come out above 0
+LOWEST = -1e9  # a log-probability
+MAX_TOKEN_ID = 2**31 - 1
 FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
 NO_VERSION = 0  # slimrl's numbers of weights; SGLang's are texts, and stand in `RouterClient.weight_versions`
 
@@ -85,9 +88,11 @@ class RouterClient:
         url = f"{self.router.address}/generate"
         wait_s = self.router.first_wait_s
         for tries in range(1, self.router.max_tries + 1):
-            last = tries == self.router.max_tries
+            last, asked_s = tries == self.router.max_tries, 0.0
             try:
                 response = await self.http.post(url, json=body)
+            except httpx.DecodingError as error:
+                raise RolloutError("router_reply", f"what it sent cannot be unpacked: {error}") from error
             except httpx.TransportError as error:
                 if last:
                     raise UserError(
@@ -95,11 +100,16 @@ class RouterClient:
                         "Is it the address in --sglang-router-ip and --sglang-router-port, and is it running?"
                     ) from error
             else:
-                if (response.status_code < 500 and response.status_code != NO_WORKER) or last:
+                if last or not may_pass(response.status_code):
                     return read(response)
-            await asyncio.sleep(wait_s)
+                asked_s = min(retry_after_s(response.headers), self.router.timeout_s)
+            await asyncio.sleep(max(wait_s, asked_s))
             wait_s *= 2
         raise AssertionError("the last try returns or raises")
+
+
+def may_pass(status: int) -> bool:
+    return status >= 500 or status == NO_WORKER or status in BUSY | PASSING
 
 
 def read(response: httpx.Response) -> Any:
@@ -114,7 +124,7 @@ def read(response: httpx.Response) -> Any:
         raise RolloutError("router_error", f"HTTP {response.status_code}: {response.text!r:.300}")
     try:
         return response.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RolloutError("router_reply", f"no JSON: {response.text!r:.300}") from error
 
 
@@ -146,10 +156,10 @@ def tokens_of(pairs: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     token_ids: list[int] = []
     logprobs: list[float] = []
     for pair in pairs:
-        if not isinstance(pair, list) or len(pair) < 2 or type(pair[1]) is not int:
+        if not isinstance(pair, list) or len(pair) < 2 or type(pair[1]) is not int or not 0 <= pair[1] <= MAX_TOKEN_ID:
             raise RolloutError("router_reply", f"{pair!r:.100} is no [log-probability, token id]")
-        if not isinstance(pair[0], int | float) or not math.isfinite(pair[0]):
-            raise RolloutError("router_reply", f"the log-probability of token {pair[1]} is {pair[0]!r}")
+        if not isinstance(pair[0], int | float) or not LOWEST < pair[0] <= ROUNDING:
+            raise RolloutError("router_reply", f"the log-probability of token {pair[1]} is {pair[0]!r:.100}")
         token_ids.append(pair[1])
-        logprobs.append(float(pair[0]))
+        logprobs.append(min(0.0, float(pair[0])))
     return tuple(token_ids), tuple(logprobs)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
-from transformers import AutoTokenizer
-
 from slimrl.environments.answers import closed, opened
 from slimrl.environments.base import Environment, Taskset, Turn
 from slimrl.environments.boundary import bounded
@@ -33,6 +31,7 @@ from slimrl.integrations.slime_rows import (
     taskset_of,
     timeout_of,
 )
+from slimrl.integrations.slime_tokenizer import tokenizer_of
 from slimrl.models.chat import ChatFormat
 from slimrl.types import Message, Rollout, SamplingParams, Split, Task
 
@@ -113,17 +112,10 @@ class Settings:
 
 @cache
 def rollouts_of(settings: Settings) -> "MatchingRollouts":
-    """One for a whole process: SLIME calls a bare function for each sample, and the tokenizer is slow to load."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(settings.hf_checkpoint)
-    except Exception as error:  # tokenizers raises plain `Exception`; whatever it is, the directory needs mending
-        raise UserError(
-            f"slime: no tokenizer could be loaded from --hf-checkpoint {settings.hf_checkpoint}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    """One for a whole process: SLIME calls a bare function for each sample."""
     return MatchingRollouts(
         taskset_of(settings.environment),
-        ChatFormat(tokenizer),
+        ChatFormat(tokenizer_of(settings.hf_checkpoint)),
         settings.router,
         settings.max_context_len,
         settings.max_turn_tokens,

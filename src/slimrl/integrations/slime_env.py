@@ -2,10 +2,12 @@
 
 That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) asks a module for `build_env(sample, args)` and then plays
 `reset()`, `step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the
-model stops; `integrations/slime.py` does more, and is to be preferred where there is the choice. Loads no model.
+model stops; `integrations/slime.py` does more, and is to be preferred where there is the choice. Loads no model, and
+of --hf-checkpoint only the tokenizer, to know what a reply may end with.
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +15,7 @@ from slimrl.environments.answers import answered, closed, opened
 from slimrl.environments.background import LoopThread
 from slimrl.environments.base import Environment
 from slimrl.environments.boundary import bounded
-from slimrl.errors import UserError
+from slimrl.errors import RolloutError, UserError
 from slimrl.integrations.slime_rows import (
     GAME,
     TIMEOUT_S,
@@ -23,9 +25,11 @@ from slimrl.integrations.slime_rows import (
     taskset_of,
     timeout_of,
 )
+from slimrl.integrations.slime_tokenizer import without_end
 from slimrl.types import Message, Task
 
 Observation = dict[str, Any]
+logger = logging.getLogger(__name__)
 
 
 class MatchingEnv:
@@ -36,11 +40,18 @@ class MatchingEnv:
     >>> observation, done, info = env.step("[message] What is the score of Ava for BLEU?")  # doctest: +SKIP
     """
 
-    def __init__(self, args: Mapping[str, Any] | None = None, sample: Any = None, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        args: Mapping[str, Any] | None = None,
+        sample: Any = None,
+        timeout_s: float = TIMEOUT_S,
+        hf_checkpoint: str = "",
+    ) -> None:
         """`args` are those of the environment `matching-game`; the `sample`, if there is one, brings the game and is
-        given the reward when it is over. `timeout_s` is for one answer of the partner's."""
+        given the reward when it is over. `timeout_s` is for one answer of the partner's. Replies may end with special
+        tokens of the tokenizer of `hf_checkpoint`; without one, what is given to `step` must be the reply alone."""
         self._taskset = taskset_of(json.dumps(args or {}, sort_keys=True))
-        self._sample, self._timeout_s = sample, timeout_s
+        self._sample, self._timeout_s, self._hf_checkpoint = sample, timeout_s, hf_checkpoint
         self._thread = LoopThread("slime")
         self._episode: Environment | None = None
 
@@ -60,11 +71,17 @@ class MatchingEnv:
         return observed(messages), {"game_id": task.id}
 
     def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
-        """Plays a reply. `info` has the `reward`, which is 0 until the game is over, and the metrics so far. Raises
-        RolloutError if the partner fails, UserError without a game."""
+        """Plays a reply. `info` has the `reward`, which is 0 until the game is over, and the metrics so far. If the
+        partner fails the game is over, `info` has the `failure`, and the sample is not trained on. Raises UserError
+        without a game."""
         if self._episode is None:
             raise UserError("slime: there is no game in progress: call `reset` first.")
-        turn = self._thread.wait(bounded(answered(self._episode, text), "environment", self._timeout_s))
+        reply = without_end(text, self._hf_checkpoint) if self._hf_checkpoint else text
+        try:
+            turn = self._thread.wait(bounded(answered(self._episode, reply), "environment", self._timeout_s))
+        except RolloutError as error:  # SLIME's rollout catches nothing: one failure would end all of its run
+            self._leave()
+            return observed([]), True, {"reward": 0.0, "failure": self._failed(error)}
         self._note(turn.reward, turn.metrics)
         if turn.done:
             self._leave()
@@ -85,6 +102,15 @@ class MatchingEnv:
             self._sample.reward = reward
             self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
 
+    def _failed(self, error: RolloutError) -> str:
+        failure = f"{error.reason}: {error.detail}"
+        logger.warning("a sample is not trained on: %s", failure)
+        self._note(0.0, {})
+        if self._sample is not None:
+            self._sample.remove_sample = True
+            self._sample.metadata["failure"] = failure
+        return failure
+
     def _leave(self) -> None:
         if self._episode is None:
             return
@@ -101,7 +127,7 @@ def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
             "slime: matching_args.role = 2 cannot act here: the prompts of the rows show the table of player 1. Use "
             "slimrl.integrations.slime.generate, or remove it."
         )
-    return MatchingEnv(settings, sample, timeout_of(args))
+    return MatchingEnv(settings, sample, timeout_of(args), str(getattr(args, "hf_checkpoint", None) or ""))
 
 
 def observed(messages: Any) -> Observation:

@@ -40,6 +40,8 @@ class Episode:
 
     step: int
     task_id: str
+    role: str
+    """Empty but for a policy that plays itself."""
     reward: float
     turns: float
     before: float | None
@@ -119,6 +121,12 @@ def grouped(episodes: Sequence[Episode]) -> list[list[Episode]]:
     return list(groups.values())
 
 
+def by_role(group: Sequence[Episode]) -> list[list[Episode]]:
+    """The episodes of each role."""
+    roles = dict.fromkeys(episode.role for episode in group)
+    return [[episode for episode in group if episode.role == role] for role in roles]
+
+
 def group_means(episodes: Sequence[Episode], measure: str) -> list[float]:
     """The mean of a measure in each group that has it."""
     return [fmean(values) for group in grouped(episodes) if (values := values_of(group, measure))]
@@ -140,7 +148,8 @@ def read_run(log_dir: Path) -> Run:
     """The run in a directory. Raises UserError if there is none, no finished game in it, or something else."""
     if not log_dir.is_dir():
         raise UserError(f"there is no directory {log_dir}. Give `--log_dir` the output_dir of a run.")
-    files = {int(match[1]): path for path in (log_dir / "rollouts").glob("*") if (match := STEP_FILE.match(path.name))}
+    recorded = (log_dir / "rollouts").glob("*")
+    files = {int(match[1]): path for path in recorded if (match := STEP_FILE.fullmatch(path.name))}
     if not files:
         raise UserError(
             f"{log_dir} has no rollouts/step_*.jsonl. Give `--log_dir` the output_dir of a run of `rl`, not a folder "
@@ -210,6 +219,7 @@ def _episode(step: int, rollout: Rollout) -> Episode:
     return Episode(
         step=step,
         task_id=rollout.task_id,
+        role=rollout.role,
         reward=rollout.reward,
         turns=len(replies),
         before=asked_before(replies),

@@ -19,10 +19,20 @@ from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.launch.question_plots import draw_scatter, draw_training
-from slimrl.launch.question_runs import MEASURES, Episode, Run, group_means, grouped, read_run, values_of, with_proposal
+from slimrl.launch.question_runs import (
+    MEASURES,
+    Episode,
+    Run,
+    by_role,
+    group_means,
+    grouped,
+    read_run,
+    values_of,
+    with_proposal,
+)
 from slimrl.monitor.files import replace_file
 from slimrl.monitor.plots import save_figure
-from slimrl.monitor.stats import Z_95, Estimate, correlation, estimate_mean
+from slimrl.monitor.stats import Z_95, Estimate, correlation, difference_of_means, estimate_mean, mean_of_few
 
 ASKED = "before"  # what the verdict is about
 LABELS = {
@@ -38,7 +48,6 @@ LABELS = {
 }
 OVERALL, WITHIN = "over group means", "within groups"
 NOTHING = Estimate(math.nan, math.nan, math.nan, 0)
-T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # Student's, for 1 to 9 degrees of freedom
 
 
 def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
@@ -60,28 +69,27 @@ def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
 def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
     """Of the questions before the first proposal with the reward: of the means of groups; and within groups, where both
     are taken as what they differ by from the mean of theirs, since games differ in what they need and in what they are
-    worth, and two things that grow in training go together for that alone."""
-    groups = [group for run in runs for group in grouped(with_proposal(run.episodes))]
-    if not groups:
+    worth, and two things that grow in training go together for that alone. Of a policy that plays itself the roles are
+    looked at apart, for they may ask more and less by nature; a game, whose reward is that of both, counts once."""
+    asking = [with_proposal(run.episodes) for run in runs]
+    if not any(asking):
         return dict.fromkeys((OVERALL, WITHIN), NOTHING)
-    asked, rewards = ([values_of(group, measure) for group in groups] for measure in (ASKED, "reward"))
-    inner = correlation(_centred(asked), _centred(rewards))
+    means = [[mean for episodes in asking for mean in group_means(episodes, measure)] for measure in (ASKED, "reward")]
+    groups = [part for episodes in asking for group in grouped(episodes) for part in by_role(group)]
+    inner = correlation(*(_centred([values_of(group, measure) for group in groups]) for measure in (ASKED, "reward")))
+    num_roles = len({episode.role for episodes in asking for episode in episodes})
     return {
-        OVERALL: correlation([fmean(values) for values in asked], [fmean(values) for values in rewards]),
-        WITHIN: _with_fewer(inner, inner.num - len(groups)),
+        OVERALL: correlation(*means),
+        WITHIN: _with_fewer(inner, (inner.num - len(groups)) // num_roles),
     }
 
 
 def difference(run: Run, measure: str) -> Estimate:
-    """The mean of groups at the end less that at the beginning, of two independent samples, with a normal interval."""
+    """The mean of groups at the end less that at the beginning, which are independent; nothing of a single step."""
     before, after = group_means(run.beginning, measure), group_means(run.end, measure)
-    if not before or not after:
+    if not before or not after or len(run.steps) < 2:
         return NOTHING
-    mean, num = fmean(after) - fmean(before), len(before) + len(after)
-    if len(run.steps) < 2 or min(len(before), len(after)) < 2:
-        return Estimate(mean, math.nan, math.nan, num)
-    half = Z_95 * math.sqrt(_variance(before) / len(before) + _variance(after) / len(after))
-    return Estimate(mean, mean - half, mean + half, num)
+    return difference_of_means(after, before)
 
 
 def joint_difference(runs: Sequence[Run], measure: str) -> Estimate:
@@ -91,14 +99,14 @@ def joint_difference(runs: Sequence[Run], measure: str) -> Estimate:
     each = [difference(run, measure).mean for run in runs]
     if any(map(math.isnan, each)):
         return NOTHING
-    half = T_95[min(len(each) - 1, len(T_95)) - 1] * math.sqrt(_variance(each) / len(each))
-    return Estimate(fmean(each), fmean(each) - half, fmean(each) + half, len(each))
+    return mean_of_few(each)
 
 
 def verdict(change: Estimate) -> str:
-    """What a difference says about the questions."""
+    """What a difference says about the questions. Where nothing varies there is no interval, and of a difference there
+    too little to say."""
     if math.isnan(change.low):
-        return "too little to say"
+        return "too little to say" if change.mean else "no clear change"
     if change.low > 0:
         return "asks more"
     return "asks less" if change.high < 0 else "no clear change"
@@ -138,11 +146,6 @@ def _with_fewer(found: Estimate, num: int) -> Estimate:
         return Estimate(found.mean, low, high, num)
     z, half = math.atanh(found.mean), Z_95 / math.sqrt(num - 3)
     return Estimate(found.mean, math.tanh(z - half), math.tanh(z + half), num)
-
-
-def _variance(values: Sequence[float]) -> float:
-    mean = fmean(values)
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def _summary(runs: Sequence[Run], found: dict[str, Estimate]) -> dict[str, Any]:

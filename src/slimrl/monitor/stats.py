@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import fmean, variance
 
 import numpy as np
+from scipy.special import stdtrit
 
 NUM_RESAMPLES = 10_000
 MAX_DRAWS = 1_000_000  # at once, so that a large evaluation does not need a large array
@@ -75,6 +77,39 @@ def paired_difference(values: Sequence[float], others: Sequence[float]) -> Estim
     return bootstrap(differences)
 
 
+def mean_of_few(values: Sequence[float]) -> Estimate:
+    """The mean of independent values that are about normal, such as one for each seed, with Student's interval.
+    Without one (nan) for a single value, and where all are equal.
+
+    >>> mean_of_few([1.0, 2.0, 3.0]).interval
+    '-0.484 to 4.484'
+    """
+    _check(values)
+    mean, num = fmean(values), len(values)
+    if len(set(values)) == 1:
+        return Estimate(mean, math.nan, math.nan, num)
+    half = _student(num - 1) * math.sqrt(variance(values) / num)
+    return Estimate(mean, mean - half, mean + half, num)
+
+
+def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Estimate:
+    """The mean of `values` less that of `others`, two independent samples, with the interval of Welch's test (1947).
+    Without one (nan) where a side has a single value, and where neither varies.
+
+    >>> difference_of_means([3.0, 4.0, 5.0], [1.0, 1.0, 2.0]).interval
+    '0.670 to 4.663'
+    """
+    _check(values)
+    _check(others)
+    mean, num = fmean(values) - fmean(others), len(values) + len(others)
+    if min(len(values), len(others)) < 2 or len(set(values)) == len(set(others)) == 1:
+        return Estimate(mean, math.nan, math.nan, num)
+    parts = [(variance(side) / len(side), len(side) - 1) for side in (values, others)]
+    spread = sum(part for part, _ in parts)
+    half = _student(spread**2 / sum(part**2 / free for part, free in parts)) * math.sqrt(spread)
+    return Estimate(mean, mean - half, mean + half, num)
+
+
 def correlation(values: Sequence[float], others: Sequence[float]) -> Estimate:
     """Pearson's coefficient, as `mean`, with the 95% interval of Fisher's z (1921): for independent pairs, not too few.
 
@@ -113,6 +148,11 @@ def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
     num = wins + losses
     tail = sum(math.comb(num, few) for few in range(min(wins, losses) + 1))
     return min(1.0, float(Fraction(2 * tail, 2**num)))
+
+
+def _student(free: float) -> float:
+    """Of Student's distribution with so many degrees of freedom 95% lie within this of 0."""
+    return float(stdtrit(free, 0.975))
 
 
 def _check(values: Sequence[float]) -> None:
