@@ -19,7 +19,7 @@ from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
 from slimrl.games.matching.rows import lines
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.files import replace_file
+from slimrl.monitor.files import replace_file, writing
 
 
 def main() -> None:
@@ -46,11 +46,13 @@ def generate(arguments: argparse.Namespace) -> None:
         raise UserError(f"--num_games is {arguments.num_games}; it must be 1 at least.")
     if arguments.max_turns is not None and arguments.max_turns < 2:
         raise UserError(f"--max_turns is {arguments.max_turns}; it must be 2 at least.")
+    with writing(arguments.output, "--output"):
+        is_there = arguments.output.exists()
     if arguments.output.is_dir():
         raise UserError(f"{arguments.output} is a directory; --output is the file to write.")
     if arguments.output.suffix != ".jsonl":
         raise UserError(f"--output is {arguments.output}, but games are written as JSONL: call it .jsonl.")
-    if arguments.output.exists() and not arguments.force:
+    if is_there and not arguments.force:
         raise UserError(f"{arguments.output} exists. Choose another --output, or add --force to replace it.")
     console = RunConsole()
     dealt = seeded_deals(arguments.n, arguments.seed)

@@ -19,7 +19,7 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
         yield from _numbered(_parquet(path, check), str(path))
         return
     try:
-        with path.open(encoding="utf-8", newline="\n") as file:  # and not at what else Unicode calls a line break
+        with path.open(encoding="utf-8-sig", newline="\n") as file:  # and not at what else Unicode calls a line break
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield _parsed(line.rstrip("\n")), f"{path}:{number}"

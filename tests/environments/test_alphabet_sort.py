@@ -458,7 +458,7 @@ def test_failures_are_told_apart():
         ({"min_names": 0}, "1 <= min_names <= max_names, not 0 and 5"),
         ({"max_names": 1}, "`max_names` must be 2 or more"),
         ({"max_turns": 20}, "`max_turns` x `max_names` = 100, and there are only"),
-        ({"sort_by": "first"}, 'a list such as ["first", "last"]'),
+        ({"sort_by": "first"}, "`sort_by` cannot be 'first': Input should be a valid list"),
         ({"sort_by": []}, 'a list such as ["first", "last"]'),
         ({"sort_by": ["frist"]}, "first"),
         ({"power": 0}, "`power` must be 1 or more, not 0"),

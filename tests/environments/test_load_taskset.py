@@ -133,6 +133,11 @@ def test_a_module_that_does_not_load(tmp_path, monkeypatch, source, message):
     [
         ("wordle", {"hints": "False"}, "`hints` cannot be 'False': .*boolean"),
         ("wordle", {"opened": 1}, "`opened` cannot be 1: .*boolean"),
+        ("matching-game", {"max_turns": 2.5}, "`max_turns` cannot be 2.5: .*integer"),
+        ("matching-game", {"max_turns": float("nan")}, "`max_turns` cannot be nan: .*integer"),
+        ("matching-game", {"partner": "llm", "llm": 5}, "`llm` cannot be 5: .*dictionary"),
+        ("alphabet-sort", {"sort_by": 5}, "`sort_by` cannot be 5: .*list"),
+        ("alphabet-sort", {"sort_by": [["first"]]}, "`sort_by` cannot be .*: .*string"),
         ("wordle", {"num_answers": "abc"}, "`num_answers` cannot be 'abc': .*integer"),
         ("wordle", {"num_answers": True}, "`num_answers` cannot be True: .*integer"),
         ("wordle", {"win": "0.5"}, "`win` cannot be '0.5': .*number"),

@@ -217,7 +217,7 @@ def test_the_seed_decides_the_order_and_a_task_goes_first() -> None:
     [
         (["--id", "reverse-txt"], "there is no environment `reverse-txt`. Did you mean `reverse-text`?"),
         ([*REVERSE, "--args.stile", "word"], "unexpected keyword argument 'stile'. Did you mean `style`?"),
-        ([*REVERSE, "--split", "validation"], "has no tasks in split = validation. Try `--split` train or test."),
+        ([*REVERSE, "--split", "validation"], "has no tasks in split = validation. Try another `--split`: train, "),
         ([*REVERSE, "--task", "10000"], "task = 10000 is no task of `reverse-text` in split = train. It has 10000, "),
         ([*REVERSE, "--task", "nonsense"], "with the numbers 0 to 9999 and ids such as `train/"),
         ([*REVERSE, "--model.dtype", "float32"], "model cannot act, because no model plays. Name one with model.name"),

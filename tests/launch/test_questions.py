@@ -307,6 +307,20 @@ def test_runs_of_different_length_share_a_picture(tmp_path: Path) -> None:
     assert analyze(runs, tmp_path / "out")
 
 
+def test_a_step_that_was_recorded_twice_is_a_clear_error(tmp_path: Path) -> None:
+    run = recorded(tmp_path / "run", learner(0), num_steps=2)
+    rollout_file(run, 2).with_name("step_2.jsonl").write_bytes(rollout_file(run, 2).read_bytes())
+    with pytest.raises(UserError, match=r"step_0*2\.jsonl and step_0*2\.jsonl are of the same step"):
+        analyze([run], tmp_path / "out")
+
+
+def test_a_run_that_has_only_begun_is_a_clear_error(tmp_path: Path) -> None:
+    rollout_file(tmp_path, 1).parent.mkdir()
+    rollout_file(tmp_path, 1).touch()
+    with pytest.raises(UserError, match=r"has no game yet: its rollouts/step_\*\.jsonl are empty"):
+        analyze([tmp_path], tmp_path / "out")
+
+
 def test_a_directory_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no directory .*nowhere.*--log_dir"):
         analyze([tmp_path / "nowhere"], tmp_path / "out")
@@ -332,6 +346,7 @@ def test_a_run_that_is_given_twice_is_a_clear_error(tmp_path: Path) -> None:
     "change",
     [
         {"metrics": None},
+        {"metrics": {**game(2, 0.5).metrics, "questions": None}},
         {"token_ids": [1, 2]},
         {"token_ids": 7},
         {"reward": 10**400},

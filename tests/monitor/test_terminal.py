@@ -1,9 +1,11 @@
 """The person's screen and keyboard, without a terminal. With one: `tests/launch/test_play_terminal.py`."""
 
 import io
+import sys
 
 import pytest
 
+from slimrl.errors import UserError
 from slimrl.monitor.terminal import Terminal, Typed, printable
 
 
@@ -81,3 +83,9 @@ def test_a_pipe_gets_plain_text_with_what_was_typed() -> None:
 
 def test_a_message_cannot_repaint_the_screen() -> None:
     assert printable("a\x1b[2J\x07\x9b\tb\r\nc\rd") == "a\\x1b[2J\\x07\\x9b\tb\nc\\x0dd"
+
+
+def test_without_a_keyboard_there_is_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)  # as where it is closed
+    with pytest.raises(UserError, match="standard input is closed"):
+        Terminal()

@@ -7,7 +7,7 @@ policy reads is settled beforehand: no reply changes it. The rules are in `envir
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -50,7 +50,7 @@ class AlphabetSort:
     max_turns: int = 3
     min_names: int = 1
     max_names: int = 5
-    sort_by: Sequence[str] = tuple(KEYS)
+    sort_by: list[str] = field(default_factory=lambda: [*KEYS])
     key_by_turn: bool = False
     power: float = 4.0
     restate: bool = False
@@ -64,8 +64,8 @@ class AlphabetSort:
         self._check_range("names", self.min_names, self.max_names, 1)
         if self.max_names < MIN_AT_FIRST:
             raise UserError("alphabet-sort: `max_names` must be 2 or more: a list of one name is sorted already.")
-        if isinstance(self.sort_by, str) or not self.sort_by:
-            raise UserError(f'alphabet-sort: `sort_by` is a list such as ["first", "last"], not {self.sort_by!r}.')
+        if not self.sort_by:
+            raise UserError('alphabet-sort: `sort_by` is a list such as ["first", "last"], and this one is empty.')
         if unknown := [key for key in self.sort_by if key not in KEYS]:
             raise UserError(f"alphabet-sort: cannot `sort_by` {unknown[0]!r}.{nearest(str(unknown[0]), KEYS)}")
         if not self.power >= 1.0:

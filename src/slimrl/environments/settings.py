@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import fields
+from types import GenericAlias, UnionType
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -10,15 +11,23 @@ from pydantic import TypeAdapter, ValidationError
 from slimrl.errors import UserError, nearest
 
 T = TypeVar("T")
-PLAIN = {annotation: kind for kind in (bool, int, float, str) for annotation in (kind, kind.__name__)}
+PLAIN: dict[Any, Any] = {
+    annotation: kind
+    for one in (bool, int, float, str)
+    for kind, name in ((one, one.__name__), (one | None, f"{one.__name__} | None"))
+    for annotation in (kind, name)
+}
+for listed, name in ((list[str], "list[str]"), (dict[str, Any], "dict[str, Any]")):
+    PLAIN |= dict.fromkeys((listed, name), listed)
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
     """Raises UserError for a value that is not of the parameter's type, where that is one of `PLAIN`: a switch that is
     "False" would count as on. Other annotations, and none, promise nothing."""
     for name, parameter in signature.parameters.items():
-        if name in args and isinstance(parameter.annotation, type | str) and parameter.annotation in PLAIN:
-            _check(PLAIN[parameter.annotation], args[name], who, name)
+        annotation = parameter.annotation
+        if name in args and isinstance(annotation, type | str | UnionType | GenericAlias) and annotation in PLAIN:
+            _check(PLAIN[annotation], args[name], who, name)
 
 
 def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:

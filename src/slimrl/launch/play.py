@@ -31,7 +31,7 @@ from slimrl.environments.boundary import bounded
 from slimrl.errors import RolloutError, UserError
 from slimrl.models.excerpt import shortened
 from slimrl.monitor.terminal import HELP, QUIT, Terminal
-from slimrl.types import Message, Rollout, Split, Task
+from slimrl.types import Message, Rollout, Task
 
 T = TypeVar("T")
 EXPERT, AGAIN = "/expert", "/again"
@@ -53,8 +53,9 @@ class Seating(Protocol):
 
 def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, terminal: Terminal | None = None) -> int:
     """The `play` command: one task after the other, until the person has had enough."""
-    config = resolved.config
+    config, terminal = resolved.config, terminal or Terminal((AGAIN, EXPERT))
     taskset = load_taskset(config.id, config.args)
+    terminal.note(f"making the tasks of {config.id} ...")
     found = tasks_of(taskset, config.split)
     tasks = in_order(found, config)
     if seat is None and isinstance(taskset, Seated) and taskset.roles:
@@ -63,7 +64,6 @@ def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, termin
             "`args.partner` away."
         )
     make = seat(taskset, config) if seat else taskset.environment
-    terminal = terminal or Terminal((AGAIN, EXPERT))
     _welcome(taskset, config, len(tasks), terminal)
     with asyncio.Runner() as runner:
         for place, task in enumerate(tasks):
@@ -81,9 +81,10 @@ def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, termin
 def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
     """The tasks as the seed has them, `config.task` first. Raises UserError if there are none, or not that one."""
     if not tasks:
-        others: list[Split] = ["train", "validation", "test"]
-        rest = " or ".join(split for split in others if split != config.split)
-        raise UserError(f"environment `{config.id}` has no tasks in split = {config.split}. Try `--split` {rest}.")
+        raise UserError(
+            f"environment `{config.id}` has no tasks in split = {config.split}. Try another `--split`: train, "
+            "validation or test; or look at the `args` that say how many there are."
+        )
     order = random.Random(f"play/{config.seed}").sample(tasks, len(tasks))
     if not config.task:
         return order

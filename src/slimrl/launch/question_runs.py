@@ -149,7 +149,14 @@ def read_run(log_dir: Path) -> Run:
     if not log_dir.is_dir():
         raise UserError(f"there is no directory {log_dir}. Give `--log_dir` the output_dir of a run.")
     recorded = (log_dir / "rollouts").glob("*")
-    files = {int(match[1]): path for path in recorded if (match := STEP_FILE.fullmatch(path.name))}
+    files: dict[int, Path] = {}
+    for path in recorded:
+        if match := STEP_FILE.fullmatch(path.name):
+            if (step := int(match[1])) in files:
+                raise UserError(
+                    f"{path} and {files[step].name} are of the same step. Remove the one that is no part of it."
+                )
+            files[step] = path
     if not files:
         raise UserError(
             f"{log_dir} has no rollouts/step_*.jsonl. Give `--log_dir` the output_dir of a run of `rl`, not a folder "
@@ -214,6 +221,9 @@ def _section(settings: Mapping[str, Any], name: str, config: Path) -> Mapping[st
 
 
 def _episode(step: int, rollout: Rollout) -> Episode:
+    for name in ("questions", "distinct_questions"):
+        if not math.isfinite(rollout.metrics[name]):
+            raise ValueError(f"its metric `{name}` is {rollout.metrics[name]}")
     replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
     counts = count_questions(_said([without_thoughts(reply) for reply in replies]))
     return Episode(
@@ -236,6 +246,8 @@ def _said(replies: Sequence[str]) -> list[str]:
 
 
 def _no_games(log_dir: Path, num_failed: int, others: Sequence[Rollout]) -> str:
+    if not others and not num_failed:
+        return f"{log_dir} has no game yet: its rollouts/step_*.jsonl are empty."
     if not others:
         return f"{log_dir} has no finished game: all of its {num_failed} rollouts failed; see their `failure_detail`."
     metrics = ", ".join(sorted(others[0].metrics)) or "none"

@@ -124,6 +124,9 @@ def main(argv: Sequence[str] | None = None, description: str | None = __doc__) -
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted; the files that were written are whole", file=sys.stderr)
+        return 130
     return 0
 
 

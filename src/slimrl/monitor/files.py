@@ -16,6 +16,7 @@ from typing import Any
 from slimrl.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_FOLDER = (errno.EEXIST, errno.ENOTDIR)
 
 
 @contextmanager
@@ -30,8 +31,9 @@ def writing(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
                 f"The disk is full: {path} could not be written ({error.strerror}). Free some space there, then run "
                 "the same command again; what has checkpoints goes on from the last with --resume."
             ) from error
+        mend = "A part of its path is a file: c" if error.errno in NO_FOLDER else "Make it writable, or c"
         raise UserError(
-            f"{path} could not be written: {error.strerror or error}. Make it writable, or choose another {chosen_by}."
+            f"{path} could not be written: {error.strerror or error}. {mend}hoose another {chosen_by}."
         ) from error
 
 

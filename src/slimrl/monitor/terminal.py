@@ -14,6 +14,7 @@ from typing import TextIO
 from rich.panel import Panel
 from rich.text import Text
 
+from slimrl.errors import UserError
 from slimrl.monitor.console import RunConsole
 
 with contextlib.suppress(ImportError):  # some builds of Python have none
@@ -39,6 +40,8 @@ class Terminal:
     def __init__(
         self, commands: Sequence[str] = (), keyboard: TextIO | None = None, screen: TextIO | None = None
     ) -> None:
+        if keyboard is None and sys.stdin is None:
+            raise UserError("there is no keyboard to read from: standard input is closed.")
         self._keyboard = keyboard or sys.stdin
         self._console = RunConsole(screen)
         self._commands = (QUIT, HELP, *commands)

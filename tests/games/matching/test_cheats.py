@@ -210,12 +210,12 @@ def test_who_knows_the_rule_and_hears_no_answer_earns_less_than_who_listens(seat
 
 
 def test_two_papers_give_the_solution_away() -> None:
-    """Of two assignments, the one that looks best to a player is the poor one: no more is needed than a show of asking.
+    """Of two assignments, the only one that looks best is the poor one: little more is needed than a show of asking.
     So two papers are for learning the form, and who plays them well has not shown that it listens."""
     for seat in (0, 1):
         cheat = asks_as_much_as_is_wanted_and_proposes_the_contrary
         games = [against_shy(deal, Cheater(deal, seat, cheat), seat) for deal in some_deals(2, 40)]
-        assert mean_reward(games) > 0.95
+        assert mean_reward(games) > 0.85
 
 
 def test_who_never_proposes_gets_nothing() -> None:

@@ -152,6 +152,9 @@ def test_beyond_eight_names_are_numbered() -> None:
         ({"reviewers": ("Ava Li", "ava li")}, "two reviewers are called 'ava li'"),
         ({"reviewers": ("Ava Li", " ")}, "is empty"),
         ({"reviewers": ("Ava Li", "Li, Bo")}, "holds one of"),
+        ({"reviewers": ("Ava Li", "B. Ek")}, "holds one of"),
+        ({"papers": ("GPT-3.5: a", "BLEU: b")}, "holds one of"),
+        ({"papers": ("Ava: a", "BLEU: b"), "reviewers": ("Ava Li", "Bo Ek")}, "both called 'Ava'"),
         ({"papers": ("a\nb", "c")}, "line break"),
     ],
 )

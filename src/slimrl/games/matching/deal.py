@@ -81,6 +81,10 @@ class Deal:
                 raise ValueError(f"an order is {order}; it must have each of 0 to {self.size - 1} once")
         _check_names("paper", self.papers, self.short_papers, self.size)
         _check_names("reviewer", self.reviewers, self.short_reviewers, self.size)
+        papers = {name.casefold() for name in self.short_papers}
+        for name in (*self.reviewers, *self.short_reviewers):
+            if name.casefold() in papers:
+                raise ValueError(f"a reviewer and a paper are both called {name!r}")
 
     @property
     def size(self) -> int:
@@ -196,8 +200,10 @@ def _check_names(what: str, names: Sequence[str], short: Sequence[str], size: in
         if not name.strip() or name != " ".join(name.split()):
             raise ValueError(f"the {what} name {name!r} is empty, or has spaces that do not count or a line break")
     for name in short if what == "paper" else names:
-        if any(mark in name for mark in ',:"<>[]'):
-            raise ValueError(f'the {what} name {name!r} holds one of , : " < > [ ] which tables and proposals use')
+        if any(mark in name for mark in ',:"<>[].!?;'):
+            raise ValueError(
+                f'the {what} name {name!r} holds one of , : " < > [ ] . ! ? ; which tables, proposals and sentences use'
+            )
     for group in (names, short):
         again = [name for name, count in Counter(name.casefold() for name in group).items() if count > 1]
         if again:

@@ -52,6 +52,6 @@ def _deal(content: Any, place: str) -> Deal:
             f"{shown(content)}. `scripts/generate_data.py` writes such files."
         )
     try:
-        return deal_of(content["game_state"], str(content.get("game_id", place)))
+        return deal_of(content["game_state"], str(content.get("game_id") or place))
     except ValueError as error:
         raise UserError(f"{place} is no matching game: {error}.") from error

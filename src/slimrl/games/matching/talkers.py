@@ -81,7 +81,7 @@ def own_view(deal: Deal, player: int) -> Stubborn:
 
 def contrary(deal: Deal, player: int) -> Stubborn:
     """It asks as much as a shy partner wants to have been asked, hears no answer, and proposes the contrary of what
-    looks best to it alone: by the rule of the deal that is poor, so this is better than chance."""
+    looks best to it alone: by the rule of the deal that is often poor."""
     return Stubborn(deal, without_own_pairs(deal, player), num_first=deal.size)
 
 
@@ -106,8 +106,8 @@ def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
 
 
 def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
-    """The assignments that have no pair of what looks best to the player alone."""
-    own = deal.own_best(player)
+    """The assignments that have no pair of what looks best to the player alone, of several such of the first."""
+    own = next(_by_own_view(deal, player))
     return (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
 
 
