@@ -42,10 +42,22 @@ def test_one_run_at_a_time_has_a_directory(tmp_path: Path):
                 open_training_dir(trainer(), tmp_path, resume, notes.append),
             ):
                 pass
-            with pytest.raises(UserError, match="at work"), open_evaluation_dir(evaluation, tmp_path, resume):
+            with pytest.raises(UserError, match="at work"), open_evaluation_dir(evaluation, tmp_path, resume, print):
                 pass
     with open_training_dir(trainer(), tmp_path, True, notes.append) as opened:
         assert opened == tmp_path
+
+
+def test_an_evaluation_that_is_replaced_is_pointed_out(tmp_path: Path):
+    notes: list[str] = []
+    evaluation = load(EvalRunConfig, ["@", str(ROOT / "examples" / "reverse_text" / "eval.toml")], {})
+    episodes = tmp_path / "held_out" / "eval_greedy.jsonl"
+    for resume in (False, True, False):
+        with open_evaluation_dir(evaluation, tmp_path, resume, notes.append):
+            assert episodes.exists() == resume
+            episodes.parent.mkdir(exist_ok=True)
+            episodes.write_text("{}\n")
+    assert notes == [f"replacing the evaluation that was in {tmp_path}"]
 
 
 def test_who_is_refused_changes_nothing(tmp_path: Path):

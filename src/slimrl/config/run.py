@@ -271,7 +271,8 @@ class EvalRunConfig(CommandConfig):
     """Decides every sampled token."""
 
     resume: bool = False
-    """Go on with an interrupted evaluation in `output_dir`: episodes that were finished are not played again."""
+    """Go on with an interrupted evaluation in `output_dir`: episodes that were finished are not played again. Without
+    it an evaluation that is there is replaced."""
 
     model: ModelConfig = ModelConfig()
     inference: InferenceConfig = InferenceConfig()

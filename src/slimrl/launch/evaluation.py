@@ -79,7 +79,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     def model() -> Player:
         return _player(config, config.model.name, console)
 
-    with open_evaluation_dir(resolved, Path(config.output_dir), config.resume) as output_dir:
+    with open_evaluation_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         evaluations: dict[str, dict[str, Evaluation]] = {}
         for name in (config.model.name, *config.baselines):
             held_out = HeldOut(plan, _contestant(config, name, model, console), output_dir, console)

@@ -55,7 +55,7 @@ class Probe:
 def run_probe(resolved: Resolved[ProbeConfig]) -> int:
     """The `probe` command. What it finds lies in `output_dir/probe`: `probe.json`, `probe.md`, every rollout."""
     config, console, began = resolved.config, RunConsole(), time.monotonic()
-    with open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, resume=False) as output_dir:
+    with open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, False, console.note) as output_dir:
         parts = rl_parts(config, output_dir, console)
         probe = measure(parts)
         table = as_cells(probe)

@@ -53,8 +53,10 @@ def open_training_dir(
 
 
 @contextmanager
-def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -> Iterator[Path]:
-    """Create the directory, or take up the evaluation in it; without `resume` that is replaced.
+def open_evaluation_dir(
+    resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
+) -> Iterator[Path]:
+    """Create the directory, or take up the evaluation in it; without `resume` that is replaced, which is pointed out.
 
     Raises UserError when it cannot be written, when another process is at work in it, if it holds a training run, or if
     an evaluation is to go on with settings that its episodes so far were not played with.
@@ -69,7 +71,8 @@ def open_evaluation_dir(resolved: Resolved[C], output_dir: Path, resume: bool) -
                 "cannot be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` "
                 "another directory."
             )
-        if not resume:
+        if not resume and _holds(output_dir, (EVALUATION,)):
+            note(f"replacing the evaluation that was in {output_dir}")
             for path in (output_dir / EVALUATION).glob("*.json*"):
                 path.unlink()
         write_config(resolved, output_dir)
