@@ -136,16 +136,13 @@ def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
 
 @pytest.mark.parametrize("limit", ["context", "response"])
 def test_a_game_is_cut_at_the_limit_that_comes_first(limit: str, tiny_dir: Path) -> None:
-    def chatty(text: str, turn: int) -> str:
-        return "[message] What is the score of Ava for BLEU?" if turn < 2 else "[message] " + "long " * 200
-
     whole, _ = played(tiny_dir, lambda text, turn: "[accept]", sample_of())
     num_prompt = len(whole.tokens) - whole.response_length
     end = num_prompt + 150
     bounds = {"context": end + 50, "response": end + 50, limit: end}
     result, said = played(
         tiny_dir,
-        chatty,
+        lambda text, turn: "[message] " + "long " * 200,
         sample_of(),
         sampling_params(max_new_tokens=bounds["response"] - num_prompt),
         rollout_max_context_len=bounds["context"],
