@@ -394,3 +394,15 @@ def test_a_run_that_only_failed_is_a_clear_error(tmp_path: Path) -> None:
 def test_a_mistake_ends_the_command_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--log_dir", str(tmp_path / "nowhere"), "--output_dir", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith("error: there is no directory")
+
+
+def test_an_interruption_is_told_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("slimrl.launch.questions.read_run", interrupted)
+    run = recorded(tmp_path / "run", learner(0), num_steps=1)
+    assert main(["--log_dir", str(run), "--output_dir", str(tmp_path / "out")]) == 130
+    assert capsys.readouterr().err == "interrupted; run it again\n"

@@ -125,7 +125,7 @@ def main(argv: Sequence[str] | None = None, description: str | None = __doc__) -
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; the files that were written are whole", file=sys.stderr)
+        print("interrupted; run it again", file=sys.stderr)
         return 130
     return 0
 
