@@ -1,19 +1,21 @@
-"""Does a policy of the matching game listen? The same held-out games, with a partner that never knows a score.
+"""Do the seeds of the matching game listen? Their held-out games again, with a partner that never knows a score.
 
-`uv run python benchmarks/matching_listening.py --model outputs/matching_game/weights/step_14 --name "after RL"` plays
-the games of `examples/matching_game/eval.toml` twice and adds to `benchmarks/results/matching_game/listening.json`. To
-each question the mute partner says that it does not know; proposals it judges by what it sees, as ever. So what
-somebody earns less with it is what the answers are worth to them: nothing to the script `deaf`, which hears none.
+`uv run python benchmarks/matching_listening.py`, after `benchmarks/matching_game.py` and of the same runs. To each
+question the mute partner says that it does not know; proposals it judges by what it sees, as ever. So what somebody
+earns less with it is what the answers are worth to them: nothing to the script `deaf`, which hears none. Adds what the
+warm-up and RL made of each seed to `benchmarks/results/matching_game/listening.json`, and writes how the scripts play
+the games with their partner to `baselines.json` beside it.
 """
 
 import argparse
 import json
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from runs import ROOT, Job, finish
-from slimrl.launch.evaluation import MODEL, SCRIPTED, slug_of
+from slimrl.launch.evaluation import SCRIPTED, slug_of
 from slimrl.monitor.files import without_nan
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.stats import estimate_mean, paired_difference
@@ -21,10 +23,10 @@ from slimrl.types import Rollout
 
 CONFIG = ROOT / "examples" / "matching_game" / "eval.toml"
 MUTE = ROOT / "benchmarks" / "matching_mute.py"
-RESULTS = ROOT / "benchmarks" / "results" / "matching_game" / "listening.json"
+RESULTS = ROOT / "benchmarks" / "results" / "matching_game"
 BASELINES = ["script:deaf", "script:planner"]
-POLICY = {mode: f"{MODEL}_{mode}" for mode in ("greedy", "sampled")}
-SCRIPTS = {name: f"{slug_of(name)}_{SCRIPTED}" for name in BASELINES}
+STAGES = {"start": ("after the warm-up", "warmup/weights"), "final": ("after RL", "weights")}
+MODES = ("greedy", "sampled")
 SCORES = ("optimum", "distinct_questions")
 
 
@@ -45,29 +47,49 @@ def compared(told: list[Rollout], mute: list[Rollout]) -> dict[str, Any]:
     }
 
 
+def played(run: Path, *flags: str) -> Path:
+    """Where the episodes of an evaluation are, which is made if it is not there."""
+    argv = ["@", str(CONFIG), *flags, "--output_dir", str(run)]
+    finish(Job("eval", argv, run, "results.json"), resume=True)
+    return run / "held_out"
+
+
+def rollouts(path: Path) -> list[Rollout]:
+    return [record.rollout for record in read_rollouts(path)]
+
+
+def listening(run: Path, mute_runs: Path) -> dict[str, Any]:
+    """Of a seed after the warm-up and after RL, and of the scripts that play the same games."""
+    found = {}
+    for stage, (called, weights) in STAGES.items():
+        model = max((run / weights).iterdir(), key=lambda path: int(path.name.removeprefix("step_")))
+        flags = ("--model.name", str(model), "--env.0.id", f"{MUTE}:Mute", "--baselines", json.dumps(BASELINES))
+        mute = played(mute_runs / f"{run.name}_{stage}", *flags)
+        for mode in MODES:
+            told = rollouts(run / "held_out" / f"{stage}_{mode}.jsonl")
+            found[f"{run.name}, {called}, {mode}"] = compared(told, rollouts(mute / f"eval_{mode}.jsonl"))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="weights of a run of examples/matching_game/rl.toml")
-    parser.add_argument("--name", required=True, help="what they are called in the results, as in `seed 0, after RL`")
-    parser.add_argument("--runs", type=Path, default=Path("outputs/matching_listening"), help="where the runs go")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--runs", type=Path, default=Path("outputs/matching_game_seeds"), help="where the runs are")
     arguments = parser.parse_args()
-    always = ["@", str(CONFIG), "--model.name", arguments.model, "--baselines", json.dumps(BASELINES)]
-    games = {"told": [], "mute": ["--env.0.id", f"{MUTE}:Mute"]}
-    for name, flags in games.items():
-        run = arguments.runs / name
-        finish(Job("eval", [*always, *flags, "--output_dir", str(run)], run, "results.json"), resume=True)
-
-    def found(file: str) -> dict[str, Any]:
-        played = [read_rollouts(arguments.runs / name / "held_out" / f"{file}.jsonl") for name in games]
-        return compared(*([record.rollout for record in records] for records in played))
-
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results |= {script: found(file) for script, file in SCRIPTS.items()}
-    results |= {f"{arguments.name}, {mode}": found(file) for mode, file in POLICY.items()}
-    results = without_nan(results)
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    others = arguments.runs / "listening"
+    told = played(others / "scripts", "--temperatures", "[0.0]")
+    shutil.copy(told.parent / "results.json", RESULTS / "baselines.json")
+    path = RESULTS / "listening.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    for seed in arguments.seeds:
+        results |= listening(arguments.runs / f"seed_{seed}", others)
+    mute = others / f"seed_{arguments.seeds[-1]}_final" / "held_out"
+    for name in BASELINES:
+        file = f"{slug_of(name)}_{SCRIPTED}.jsonl"
+        results[name] = compared(rollouts(told / file), rollouts(mute / file))
+    path.write_text(json.dumps(without_nan(results), indent=1) + "\n")
     for who, row in results.items():
-        worth, means = row["difference"], " and ".join(f"{name} {row[name]['mean']:.3f}" for name in games)
+        worth, means = row["difference"], " and ".join(f"{name} {row[name]['mean']:.3f}" for name in ("told", "mute"))
         interval = "" if worth["low"] is None else f" ({worth['low']:.3f} to {worth['high']:.3f})"
         print(f"{who}: {means}; answers are worth {worth['mean']:.3f}{interval}")
 

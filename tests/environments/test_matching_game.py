@@ -153,7 +153,7 @@ def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int
         rewards.append(turn.reward)
         recovered += turn.metrics["proposals"] > 1
         last += LAST_MESSAGE in conversation[-2]["content"] and "[propose]" in replies[-1]
-    assert fmean(rewards) > 0.8 and recovered >= 8 and last >= 16
+    assert fmean(rewards) > 0.75 and recovered >= 8 and last >= 16
 
 
 def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_many_questions():
@@ -211,7 +211,7 @@ def test_with_notes_each_turn_tells_the_numbers_that_the_policy_has(role: int):
     assert len(conversations[0]) == len(conversations[1])
     for told, told_with_notes in zip(*conversations, strict=True):
         parts = told_with_notes.split("\n\n")
-        notes = [part for part in parts if part.startswith("You know: ")]
+        notes = [part for part in parts if part.startswith(("You know: ", "Low: "))]
         assert len(notes) == 1 and "\n\n".join(part for part in parts if part not in notes) == told
 
 

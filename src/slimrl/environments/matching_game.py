@@ -21,10 +21,11 @@ from slimrl.errors import UserError, nearest
 from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import MAX_ERRORS, MatchingGame, usual_turns
 from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
+from slimrl.games.matching.planner import Planner
 from slimrl.games.matching.rows import read_games
 from slimrl.games.matching.shy import ShyPartner
 from slimrl.games.matching.state import deal_of, game_state
-from slimrl.games.matching.talkers import RESERVED, SCRIPTS, Planner, RandomTalker
+from slimrl.games.matching.talkers import RESERVED, SCRIPTS, RandomTalker
 from slimrl.types import Message, Rollout, Split, Task
 
 PARTNERS = ("scripted", "llm", "self")
@@ -49,8 +50,9 @@ class MatchingTaskset:
     Games of two papers are for learning the form alone: of two assignments, the one that looks best to a player is the
     poor one by the rule of the deal, which gives the other away.
 
-    With `thoughts` the expert of the warm-up writes its plan before each reply, between <think> tags, which the partner
-    does not hear. With `notes` the policy reads in each turn which numbers it has by now, the largest first.
+    With `thoughts` the expert of the warm-up writes how it comes to its plan before each reply, between <think> tags,
+    which the partner does not hear. With `notes` the policy reads in each turn which numbers it has by now, the largest
+    first, and low ones apart.
     """
 
     n: int = 8
@@ -111,7 +113,7 @@ class MatchingTaskset:
         return [self._episode(game, player, other) for player, other in enumerate(others)]
 
     def demonstrate(self, task: Task) -> list[Message]:
-        """By one who plans, asks and proposes; see `Planner` in `games/matching/talkers.py`.
+        """By one who plans, asks and proposes; see `games/matching/planner.py`.
 
         Half of the games end sooner than they have to, and where there is time for a second proposal, half of the first
         ones come early: so that what a policy meets when it errs is shown too, rejections and last messages. Where no
@@ -127,7 +129,7 @@ class MatchingTaskset:
             num_questions = 1
         else:
             num_questions = deal.size + 1 + rng.randrange(2)
-        planner = Planner(deal, player, max_turns, num_questions, rng)
+        planner = Planner(deal, player, max_turns, num_questions)
 
         def reply(heard: str) -> str:
             text = planner.reply(heard)

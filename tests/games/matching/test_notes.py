@@ -1,4 +1,4 @@
-"""A player's notes: every number that it has, once, and what it asked for in vain."""
+"""A player's notes: every number that it has, once, low ones apart, and what it asked for in vain."""
 
 import random
 import re
@@ -9,6 +9,7 @@ from slimrl.games.matching.protocol import MAX_HEARD_CHARS
 from slimrl.games.matching.sayings import names_of
 from slimrl.games.matching.shy import ShyPartner
 from slimrl.games.matching.talkers import Asker
+from slimrl.games.matching.views import USUAL
 from tests.games.matching.deals import some_deals
 
 NOTED = re.compile(r"(\w+) (\w+) (\d+)")
@@ -18,7 +19,7 @@ def noted(text: str) -> dict[tuple[str, str], int]:
     return {(reviewer, paper): int(number) for reviewer, paper, number in NOTED.findall(text)}
 
 
-def test_at_first_there_is_the_table_largest_number_first() -> None:
+def test_at_first_there_is_the_table_largest_number_first_and_low_ones_apart() -> None:
     for deal in some_deals(3, 20):
         for player in (0, 1):
             seen = deal.seen(player)
@@ -31,7 +32,10 @@ def test_at_first_there_is_the_table_largest_number_first() -> None:
             text = Notes(MatchingGame(deal), player).text()
             numbers = noted(text)
             assert numbers == expected and list(numbers.values()) == sorted(numbers.values(), reverse=True)
-            assert text.startswith("You know: ") == bool(expected) and "No score" not in text
+            first, _, low = text.partition("Low: ")
+            assert first.startswith("You know: ") == bool(noted(first)) and "No score" not in text
+            assert all(number >= USUAL for number in noted(first).values())
+            assert all(number < USUAL for number in noted(low).values())
 
 
 def test_all_that_a_partner_tells_is_noted_and_what_it_does_not_know() -> None:

@@ -1,10 +1,11 @@
-"""The numbers that a player has, in its table and from what it was told, in one line. Knows nothing of their worth."""
+"""The numbers that a player has, in its table and from what it was told, in one line, those below the usual apart."""
 
 from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import MatchingGame, Say
 from slimrl.games.matching.protocol import as_heard
 from slimrl.games.matching.reading import Cell, Reader
 from slimrl.games.matching.sayings import names_of
+from slimrl.games.matching.views import USUAL
 
 
 class Notes:
@@ -14,10 +15,11 @@ class Notes:
         self._game, self._player, self._reader = game, player, Reader(game.deal)
 
     def text(self) -> str:
-        """`You know: Ava Electra 293, Ava BLEU 281. No score: Sofia GloVe.`, the largest number first.
+        """`You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`, the largest number
+        first.
 
         What the table shows stays as it is. A sentence tells a score if it names one pair and one number. Pairs without
-        a score are those that were asked about and not told.
+        a score are those that were asked about and not told; a low one is below `USUAL`.
         """
         deal = self._game.deal
         seen = {(r, p): score for r, row in enumerate(deal.seen(self._player)) for p, score in enumerate(row)}
@@ -31,7 +33,8 @@ class Notes:
                 numbers = self._reader.scores(heard.text) | numbers
         known = sorted(numbers, key=lambda cell: (-numbers[cell], cell))
         lists = {
-            "You know": [f"{_pair(deal, cell)} {numbers[cell]}" for cell in known],
+            "You know": [f"{_pair(deal, cell)} {numbers[cell]}" for cell in known if numbers[cell] >= USUAL],
+            "Low": [f"{_pair(deal, cell)} {numbers[cell]}" for cell in known if numbers[cell] < USUAL],
             "No score": [_pair(deal, cell) for cell in asked if cell not in numbers],
         }
         return " ".join(f"{title}: {', '.join(pairs)}." for title, pairs in lists.items() if pairs)

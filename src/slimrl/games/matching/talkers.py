@@ -1,5 +1,4 @@
-"""Scripted players for either seat: the strong expert, one whose rule can be read off the conversation, and those who
-do not listen, with whom to compare.
+"""Scripted players for either seat: the strong expert, and those who do not listen, with whom to compare.
 
 A player is asked for its next text by `reply(heard)`: `heard` is what the other player has done since, in the
 protocol's text; empty at the beginning, and when it has just rejected a proposal itself. A player knows what it sees
@@ -11,21 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import permutations, product
 from typing import Protocol
 
-import numpy as np
-
 from slimrl.games.matching.deal import UNKNOWN, Assignment, Deal, optimum
 from slimrl.games.matching.game import Accept, Act, Propose, Reject, Say
+from slimrl.games.matching.planner import patient
 from slimrl.games.matching.protocol import heard_act, written
 from slimrl.games.matching.reading import Cell, Reader
-from slimrl.games.matching.sayings import names_of, question, told
+from slimrl.games.matching.sayings import question, told
 from slimrl.games.matching.shy import NUM_AGAIN
-from slimrl.games.matching.views import Weights, best_except, gains, joint_view, own_values, worth_of
+from slimrl.games.matching.views import NEARLY, Weights, best_except, gains, joint_view, own_values, worth_of
 
-NEARLY = 0.98  # of the best that a talker sees: what it accepts, for the two round differently
 RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
 MIN_GAIN = 0.5  # in expected value: what a question must promise
 LEANING = 0.5  # after each rejection, what the partner has told weighs so much more
-USUAL = 250  # the number that a planner counts for a pair without one: 50 on a scale of 5
 
 
 class Player(Protocol):
@@ -117,80 +113,6 @@ def _by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
     while (best := best_except(view, made)) not in made:
         made.append(best)
         yield best
-
-
-class Planner:
-    """Plans, asks about the plan, and proposes it. The expert for small models: its rule can be read off the
-    conversation.
-
-    The plan is the assignment with the largest total of the numbers as they stand, in the table and in the answers,
-    where a pair without a number counts `USUAL`; no scale is worked out. It asks `num_questions`, about the pairs of
-    the plan that have no number before others, and proposes the plan; with its last message in any case. After a
-    rejection it asks for as much as a shy partner wants, and proposes the best other plan.
-    """
-
-    def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int, rng: random.Random) -> None:
-        self._deal, self._reader = deal, Reader(deal)
-        numbers = {(r, p): cell for r, row in enumerate(deal.seen(player)) for p, cell in enumerate(row)}
-        self._numbers = {cell: number for cell, number in numbers.items() if number is not None}
-        self._own = set(self._numbers)
-        self._left = rng.sample(list(numbers), len(numbers))
-        """Pairs that it has not asked about."""
-        self._open: Cell | None = None
-        self._refused: list[Assignment] = []
-        self._num_to_ask = num_questions
-        self._turns_left = (max_turns + 1 - player) // 2
-        self.thought = ""
-        """The plan behind its last reply: the largest number first, `?` where it had not asked yet."""
-
-    def reply(self, heard: str) -> str:
-        return written(self._act(heard_act(heard, self._deal)), self._deal)
-
-    def _written_down(self, plan: Assignment) -> str:
-        cells = [(reviewer, paper) for paper, reviewer in enumerate(plan)]
-        cells.sort(key=lambda cell: -self._numbers.get(cell, -1))
-        return ", ".join(f"{' '.join(names_of(self._deal, cell))} {self._noted(cell)}" for cell in cells)
-
-    def _noted(self, cell: Cell) -> str:
-        return str(self._numbers.get(cell, "?" if cell in self._left else "unknown"))
-
-    def _view(self) -> Weights:
-        view = np.full((self._deal.size, self._deal.size), float(USUAL))
-        for cell, number in self._numbers.items():
-            view[cell] = number
-        return view
-
-    def _act(self, heard: Say | Propose | None) -> Act:
-        if isinstance(heard, Propose):
-            view = self._view()
-            good = worth_of(view, heard.assignment) >= NEARLY * worth_of(view, optimum(view))
-            return Accept() if good or not self._turns_left else Reject()
-        if isinstance(heard, Say) and self._open and (numbers := self._reader.numbers(heard.text)):
-            self._numbers.setdefault(self._open, numbers[-1])
-        self._turns_left -= 1
-        plan = best_except(self._view(), self._refused)
-        self.thought = self._written_down(plan)
-        self._open = self._next_question(plan)
-        if self._open:
-            self._left.remove(self._open)
-            self._num_to_ask -= 1
-            return Say(question(self._deal, self._open))
-        self._refused.append(plan)
-        self._num_to_ask = NUM_AGAIN
-        return Propose(plan)
-
-    def _next_question(self, plan: Assignment) -> Cell | None:
-        """None when it is time to propose."""
-        if not self._turns_left or not self._num_to_ask:
-            return None
-        unknown = [cell for cell in self._left if cell not in self._own]
-        planned = [cell for cell in unknown if plan[cell[1]] == cell[0]]
-        return next(iter((*planned, *unknown, *self._left)), None)
-
-
-def patient(deal: Deal, player: int, max_turns: int) -> Planner:
-    """A planner that asks about all of its plan, and once more, before it proposes."""
-    return Planner(deal, player, max_turns, deal.size + 1, random.Random(deal.game_id))
 
 
 class Asker:

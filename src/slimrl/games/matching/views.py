@@ -16,6 +16,9 @@ Weights = npt.NDArray[np.float64]
 
 P_KNOWN = 0.4  # that a player knows a cell
 MIN_SCALE, MAX_SCALE = 1.0, 10.0
+USUAL = 250
+"""A usual number: 50, what a pair of which nothing is known counts, on a scale of 5. Any number below it is low."""
+NEARLY = 0.98  # of the best that a player sees: what it accepts, for the two round differently
 _SCALES = np.linspace(MIN_SCALE, MAX_SCALE, 9001)
 _VALUES = np.arange(MAX_VALUE + 1)
 _NEVER = -1e6  # the weight of a pair that must not be chosen
