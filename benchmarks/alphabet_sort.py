@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from episodes import held_out
 from runs import ROOT, Job, finish
 from seeds import Recipe, parser, run_seeds
-from slimrl.monitor.rollouts import read_rollouts
 from slimrl.trainer.checkpoint import step_directories
 from slimrl.types import Message, Rollout
 
@@ -31,12 +31,6 @@ RECIPE = Recipe(
 )
 STAGES = {"start": "before RL", "final": "after RL"}
 EVAL = str(ROOT / "examples" / "alphabet_sort" / "eval.toml")
-
-
-def held_out(run: Path, stage: str) -> list[Rollout]:
-    """The episodes at temperature 1 that came to an end."""
-    rollouts = [record.rollout for record in read_rollouts(run / "held_out" / f"{stage}_sampled.jsonl")]
-    return [rollout for rollout in rollouts if not rollout.failure]
 
 
 def by_turn(rollouts: Sequence[Rollout]) -> dict[str, dict[str, float]]:
@@ -75,7 +69,7 @@ def strict_table(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
 
 def transcript(run: Path, num: int) -> str:
     """The first episodes before and after RL: what was asked, and what the policy wrote."""
-    stages = {name: held_out(run, stage)[:num] for stage, name in STAGES.items()}
+    stages = {name: held_out(run, stage, "sampled")[:num] for stage, name in STAGES.items()}
     lines = [f"The first {num} held-out episodes of {run.name}, at temperature 1, before and after RL."]
     for pair in zip(*stages.values(), strict=True):
         for name, rollout in zip(stages, pair, strict=True):
@@ -97,7 +91,8 @@ def main() -> None:
     arguments = parser(__doc__ or "", "outputs/alphabet_sort_seeds").parse_args()
     runs = run_seeds(RECIPE, arguments)
     tables = {
-        run.name: {name: by_turn(held_out(run, stage)) for stage, name in STAGES.items()} for run in runs.values()
+        run.name: {name: by_turn(held_out(run, stage, "sampled")) for stage, name in STAGES.items()}
+        for run in runs.values()
     }
     (RECIPE.results / "by_turn.json").write_text(json.dumps(tables, indent=1) + "\n")
     (RECIPE.results / "strict.json").write_text(json.dumps(strict_table([*runs.values()]), indent=1) + "\n")

@@ -2,18 +2,22 @@
 
 `uv run python benchmarks/matching_game.py`: trains the seeds one after the other, copies their curves to
 `benchmarks/results/matching_game/`, draws `docs/matching_game.png`, and writes there: `marks.md`, what the seeds earn
-beside the scripts of `baselines.json`, which play the same games; `questions/`, whether questions change in training
+beside the scripts of `baselines.json`, which play the same games; `rises.json`, what RL adds game by game;
+`by_questions.json`, what held-out games earn by how much was asked; `questions/`, whether questions change in training
 and go with the reward, and how many the warm-up's demonstrations ask; `rollouts.md`, the first ten held-out games of
-the first seed, the first and not the best. The last two need rollouts, which are not kept: they are of the seeds that
-were asked for, and replace what was there.
+the first seed, the first and not the best. All but the marks need rollouts, which are not kept: they are of the seeds
+that were asked for, and replace what was there.
 """
 
 import json
 from collections import Counter
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+from episodes import MODES, held_out, rises
 from harness import markdown_table
 from seeds import Recipe, kept_beside, parser, run_seeds
 from slimrl.config.load import load
@@ -24,6 +28,7 @@ from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.launch.question_runs import asked_before
 from slimrl.launch.questions import analyze
 from slimrl.monitor.rollouts import read_rollouts
+from slimrl.types import Rollout
 
 RECIPE = Recipe(
     config="matching_game/rl.toml",
@@ -71,11 +76,31 @@ def marks(runs: Sequence[Path], baselines: Path) -> str:
     """A line for every script, and for every stage of every run."""
     lines = of_scripts(baselines)
     for run in runs:
-        for mode in ("greedy", "sampled"):
+        for mode in MODES:
             lines |= of_run(run, mode)
     rows = [(name, _estimate(of["reward"]), *(f"{of[column]:.2f}" for column in COLUMNS)) for name, of in lines.items()]
     head = ("who", "reward (95% interval)", *(column.replace("_", " ") for column in COLUMNS))
     return markdown_table(head, rows) + "\n"
+
+
+def by_questions(run: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Of the games with so many different questions before the first proposal: how many, and the means of what they
+    earn, of agreements and of optima. By stage and decoding; `none` is games without a proposal."""
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for stage, mode in product(("start", "final"), MODES):
+        games: dict[str, list[Rollout]] = {}
+        for rollout in held_out(run, stage, mode):
+            asked = asked_before([m["content"] for m in rollout.messages if m["role"] == "assistant"])
+            games.setdefault("none" if asked is None else str(asked), []).append(rollout)
+        table[f"{STAGES[stage]}, {mode}"] = {
+            asked: {
+                "games": len(games[asked]),
+                "reward": round(fmean(rollout.reward for rollout in games[asked]), 4),
+                **{name: round(fmean(r.metrics[name] for r in games[asked]), 4) for name in ("agreed", "optimum")},
+            }
+            for asked in sorted(games)
+        }
+    return table
 
 
 def demonstrated(run: Path) -> dict[str, Any]:
@@ -118,6 +143,12 @@ def main() -> None:
     runs = [*run_seeds(RECIPE, arguments).values()]
     kept = kept_beside(RECIPE.results / runs[0].name)
     (RECIPE.results / "marks.md").write_text(marks(kept, RECIPE.results / "baselines.json"))
+    tables = {
+        "rises.json": {mode: rises(runs, mode) for mode in MODES},
+        "by_questions.json": {run.name: by_questions(run) for run in runs},
+    }
+    for name, table in tables.items():
+        (RECIPE.results / name).write_text(json.dumps(table, indent=1) + "\n")
     analyze(runs, RECIPE.results / "questions")
     shown = {run.name: demonstrated(run) for run in runs}
     (RECIPE.results / "questions" / "demonstrations.json").write_text(json.dumps(shown, indent=1) + "\n")

@@ -14,26 +14,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from episodes import MODES, held_out
+from matching_game import RECIPE
 from runs import ROOT, Job, finish
-from slimrl.launch.evaluation import SCRIPTED, slug_of
+from slimrl.launch.evaluation import MODEL, SCRIPTED, slug_of
 from slimrl.monitor.files import without_nan
-from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.stats import estimate_mean, paired_difference
+from slimrl.trainer.checkpoint import step_directories
 from slimrl.types import Rollout
 
 CONFIG = ROOT / "examples" / "matching_game" / "eval.toml"
 MUTE = ROOT / "benchmarks" / "matching_mute.py"
-RESULTS = ROOT / "benchmarks" / "results" / "matching_game"
 BASELINES = ["script:deaf", "script:planner"]
 STAGES = {"start": ("after the warm-up", "warmup/weights"), "final": ("after RL", "weights")}
-MODES = ("greedy", "sampled")
 SCORES = ("optimum", "distinct_questions")
 
 
 def compared(told: list[Rollout], mute: list[Rollout]) -> dict[str, Any]:
     """Reward with and without answers, the paired difference over games, and means of the other scores."""
-    pairs = [(a, b) for a, b in zip(told, mute, strict=True) if not (a.failure or b.failure)]
-    assert pairs and all(a.task_id == b.task_id for a, b in pairs)
+    others = {rollout.task_id: rollout for rollout in mute}
+    pairs = [(rollout, others[rollout.task_id]) for rollout in told if rollout.task_id in others]
     rewards = [[pair[side].reward for pair in pairs] for side in (0, 1)]
     means = {
         score: [round(estimate_mean([pair[side].metrics[score] for pair in pairs]).mean, 4) for side in (0, 1)]
@@ -48,26 +48,22 @@ def compared(told: list[Rollout], mute: list[Rollout]) -> dict[str, Any]:
 
 
 def played(run: Path, *flags: str) -> Path:
-    """Where the episodes of an evaluation are, which is made if it is not there."""
+    """An evaluation, which is made if it is not there."""
     argv = ["@", str(CONFIG), *flags, "--output_dir", str(run)]
     finish(Job("eval", argv, run, "results.json"), resume=True)
-    return run / "held_out"
-
-
-def rollouts(path: Path) -> list[Rollout]:
-    return [record.rollout for record in read_rollouts(path)]
+    return run
 
 
 def listening(run: Path, mute_runs: Path) -> dict[str, Any]:
-    """Of a seed after the warm-up and after RL, and of the scripts that play the same games."""
+    """Of a seed after the warm-up and after RL. The scripts play the mute games of each, too."""
     found = {}
     for stage, (called, weights) in STAGES.items():
-        model = max((run / weights).iterdir(), key=lambda path: int(path.name.removeprefix("step_")))
+        model = step_directories(run / weights)[-1]
         flags = ("--model.name", str(model), "--env.0.id", f"{MUTE}:Mute", "--baselines", json.dumps(BASELINES))
         mute = played(mute_runs / f"{run.name}_{stage}", *flags)
         for mode in MODES:
-            told = rollouts(run / "held_out" / f"{stage}_{mode}.jsonl")
-            found[f"{run.name}, {called}, {mode}"] = compared(told, rollouts(mute / f"eval_{mode}.jsonl"))
+            episodes = held_out(run, stage, mode), held_out(mute, MODEL, mode)
+            found[f"{run.name}, {called}, {mode}"] = compared(*episodes)
     return found
 
 
@@ -78,15 +74,14 @@ def main() -> None:
     arguments = parser.parse_args()
     others = arguments.runs / "listening"
     told = played(others / "scripts", "--temperatures", "[0.0]")
-    shutil.copy(told.parent / "results.json", RESULTS / "baselines.json")
-    path = RESULTS / "listening.json"
+    shutil.copy(told / "results.json", RECIPE.results / "baselines.json")
+    path = RECIPE.results / "listening.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     for seed in arguments.seeds:
         results |= listening(arguments.runs / f"seed_{seed}", others)
-    mute = others / f"seed_{arguments.seeds[-1]}_final" / "held_out"
+    mute = others / f"seed_{arguments.seeds[-1]}_final"
     for name in BASELINES:
-        file = f"{slug_of(name)}_{SCRIPTED}.jsonl"
-        results[name] = compared(rollouts(told / file), rollouts(mute / file))
+        results[name] = compared(*(held_out(run, slug_of(name), SCRIPTED) for run in (told, mute)))
     path.write_text(json.dumps(without_nan(results), indent=1) + "\n")
     for who, row in results.items():
         worth, means = row["difference"], " and ".join(f"{name} {row[name]['mean']:.3f}" for name in ("told", "mute"))

@@ -11,17 +11,15 @@ import json
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
+from episodes import MODES, rises
 from seeds import STAGES, Recipe, kept_beside, parser, run_seeds
 from slimrl.environments.base import demonstration_of, load_taskset
 from slimrl.games.wordle import marks_of
 from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
-from slimrl.monitor.stats import paired_difference
 
 RECIPE = Recipe(
     config="wordle/rl.toml",
@@ -37,23 +35,18 @@ def consistency(run: Path) -> dict[str, dict[str, float | None]]:
     no game had two guesses that could be played."""
     stages = {stage: json.loads((run / "held_out" / f"{stage}.json").read_text())["metrics"] for stage in STAGES}
     return {
-        mode: {stage: metrics.get(f"held_out/consistent_{mode}") for stage, metrics in stages.items()}
-        for mode in ("greedy", "sampled")
+        mode: {stage: metrics.get(f"held_out/consistent_{mode}") for stage, metrics in stages.items()} for mode in MODES
     }
 
 
-def rises(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """What RL adds to the reward of the same held-out games, those that failed nowhere, by decoding, with 95% intervals
-    over games: of each run, and of all, the mean over runs of each game taken first. `unseen`: without the games that
-    begin with a position which the warm-up of any of the runs had shown, as some turn of another game."""
+def rises_of(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """What RL adds, by decoding. `unseen`: without the games that begin with a position which the warm-up of any of the
+    runs had shown, as some turn of another game."""
     positions = set().union(*map(shown, runs))
     result: dict[str, dict[str, Any]] = {}
-    for mode in ("greedy", "sampled"):
-        before, after = ([_rewards(run, stage, mode) for run in runs] for stage in ("start", "final"))
-        games = [game for game in before[0] if all(game in stage for stage in (*before, *after))]
-        unseen = [game for game in games if _opening(game) not in positions]
-        result[mode] = _added(runs, before, after, games)
-        result[f"{mode}, unseen"] = _added(runs, before, after, unseen)
+    for mode in MODES:
+        result[mode] = rises(runs, mode)
+        result[f"{mode}, unseen"] = rises(runs, mode, lambda game: _opening(game) not in positions)
     return result
 
 
@@ -88,21 +81,6 @@ def transcript(run: Path, num: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rewards(run: Path, stage: str, mode: str) -> dict[str, float]:
-    rollouts = [record.rollout for record in read_rollouts(run / "held_out" / f"{stage}_{mode}.jsonl")]
-    return {rollout.task_id: rollout.reward for rollout in rollouts if not rollout.failure}
-
-
-def _added(
-    runs: Sequence[Path], before: list[dict[str, float]], after: list[dict[str, float]], games: list[str]
-) -> dict[str, Any]:
-    old, new = ([[rewards[game] for game in games] for rewards in stage] for stage in (before, after))
-    for stage in (old, new):
-        stage.append([fmean(game) for game in zip(*stage, strict=True)])
-    names = [*(run.name for run in runs), "together"]
-    return {name: asdict(paired_difference(b, a)) for name, a, b in zip(names, old, new, strict=True)}
-
-
 def _opening(game: str) -> tuple[str, str]:
     """The first guess of a game and its marks, as its task's id has them: `test/GUESS/ANSWER`."""
     _, guess, answer = game.split("/")
@@ -114,7 +92,7 @@ def main() -> None:
     runs = [*run_seeds(RECIPE, arguments).values()]
     table = {kept.name: consistency(kept) for kept in kept_beside(RECIPE.results / runs[0].name)}
     (RECIPE.results / "consistency.json").write_text(json.dumps(table, indent=1) + "\n")
-    (RECIPE.results / "rises.json").write_text(json.dumps(rises(runs), indent=1) + "\n")
+    (RECIPE.results / "rises.json").write_text(json.dumps(rises_of(runs), indent=1) + "\n")
     (RECIPE.results / "rollouts.md").write_text(transcript(runs[0], 10))
 
 

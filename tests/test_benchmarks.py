@@ -222,7 +222,7 @@ def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path
             records = [RolloutRecord(game, (), "") for game in games]
             write_rollouts(tmp_path / name / "held_out" / f"{stage}_{mode}.jsonl", records)
         (tmp_path / name / "config.toml").write_text(WORDLE_RUN)
-    rises = script("wordle").rises([tmp_path / "a", tmp_path / "b"])
+    rises = script("wordle").rises_of([tmp_path / "a", tmp_path / "b"])
     found = rises["greedy"]
     assert found["a"]["mean"] == pytest.approx((0.5 + 0.25 + 0.25) / 3)
     assert found["b"]["mean"] == pytest.approx(0.0)
@@ -271,7 +271,7 @@ def test_alphabet_sort_shows_the_turns_behind_the_examples(script: Script, tmp_p
         failed = Rollout("test/1", (), (), (), (), math.nan, failure="timeout")
         records = [RolloutRecord(rollout, (), ""), RolloutRecord(failed, (), "")]
         write_rollouts(tmp_path / "held_out" / f"{stage}_sampled.jsonl", records)
-    assert benchmark.by_turn(benchmark.held_out(tmp_path, "final")) == {
+    assert benchmark.by_turn(benchmark.held_out(tmp_path, "final", "sampled")) == {
         "2 turns": {"episodes": 1, "turn 1": 1.0, "turn 2": 0.5}
     }
     text = benchmark.transcript(tmp_path, 10)

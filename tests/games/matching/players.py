@@ -4,8 +4,8 @@ from slimrl.games.matching.deal import Deal, optimum
 from slimrl.games.matching.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 from slimrl.games.matching.protocol import heard_act, play_text, written
 from slimrl.games.matching.reading import Cell, Reader
-from slimrl.games.matching.talkers import NEARLY, Player
-from slimrl.games.matching.views import Grid, joint_view, own_values, worth_of
+from slimrl.games.matching.talkers import Player
+from slimrl.games.matching.views import Grid, joint_view, looks_best, own_values
 
 
 def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
@@ -70,7 +70,7 @@ class Talker:
         view = joint_view(self._deal.size, self._own, self._told)
         best = optimum(view)
         if isinstance(heard, Propose):
-            if self._has_rejected or worth_of(view, heard.assignment) >= NEARLY * worth_of(view, best):
+            if self._has_rejected or looks_best(view, heard.assignment):
                 return Accept()
             self._has_rejected = True
             return Reject()

@@ -8,9 +8,10 @@ from slimrl.games.matching.deal import Deal
 from slimrl.games.matching.game import Propose, Say
 from slimrl.games.matching.planner import Planner
 from slimrl.games.matching.protocol import heard_act
+from slimrl.games.matching.views import USUAL
 from tests.games.matching.deals import against_shy, some_deals
 
-NUMBERED = re.compile(r"(\w+ \w+) (?:low )?(\d+)")
+NUMBERED = re.compile(r"(\w+ \w+) (low )?(\d+)")
 
 
 def three_by_three(*known: tuple[int, int], scale: float = 10.0) -> Deal:
@@ -108,16 +109,19 @@ def test_what_it_is_told_changes_the_plan_and_what_nobody_tells_is_not_asked_aga
     assert player.thought.startswith("Ava Electra 950. ")
 
 
-def test_every_number_of_a_thought_is_one_that_it_sees() -> None:
+def test_every_number_of_a_thought_is_one_that_it_sees_and_low_ones_are_called_so() -> None:
+    num_low = num_high = 0
     for deal in some_deals(3, 20):
         player = Planner(deal, 0, 8, 3)
         player.reply("")
-        for pair, number in NUMBERED.findall(player.thought):
+        for pair, low, number in NUMBERED.findall(player.thought):
             reviewer, paper = (
                 names.index(name)
                 for names, name in zip((deal.short_reviewers, deal.short_papers), pair.split(), strict=True)
             )
-            assert deal.seen(0)[reviewer][paper] == int(number)
+            assert deal.seen(0)[reviewer][paper] == int(number) and bool(low) == (int(number) < USUAL)
+            num_low, num_high = num_low + bool(low), num_high + (not low)
+    assert num_low > 5 and num_high > 5
 
 
 def test_with_two_papers_there_is_one_way_to_go_on_and_after_a_rejection_another_plan() -> None:

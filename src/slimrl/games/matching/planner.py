@@ -6,13 +6,13 @@ with, how to go on, which of two ways is better.
 
 import numpy as np
 
-from slimrl.games.matching.deal import Assignment, Deal, optimum
+from slimrl.games.matching.deal import Assignment, Deal
 from slimrl.games.matching.game import Accept, Act, Propose, Reject, Say
 from slimrl.games.matching.protocol import heard_act, written
 from slimrl.games.matching.reading import Cell, Reader
 from slimrl.games.matching.sayings import names_of, question
 from slimrl.games.matching.shy import NUM_AGAIN
-from slimrl.games.matching.views import NEARLY, USUAL, Weights, best_except, worth_of
+from slimrl.games.matching.views import USUAL, Weights, best_except, looks_best
 
 FIRST = 1e5  # what the first pair counts besides: a plan has it, unless all of those are refused
 IN_ORDER = 1e-3  # of plans that look the same, the one in the order of the table
@@ -32,7 +32,6 @@ class Planner:
         self._deal, self._reader = deal, Reader(deal)
         numbers = {(r, p): cell for r, row in enumerate(deal.seen(player)) for p, cell in enumerate(row)}
         self._numbers = {cell: number for cell, number in numbers.items() if number is not None}
-        self._own = set(self._numbers)
         self._left = list(numbers)
         """Pairs that it has not asked about."""
         self._open: Cell | None = None
@@ -47,9 +46,8 @@ class Planner:
 
     def _act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Propose):
-            view = self._view()
-            good = worth_of(view, heard.assignment) >= NEARLY * worth_of(view, optimum(view))
-            return Accept() if good or not self._turns_left else Reject()
+            is_good = looks_best(self._view(), heard.assignment)
+            return Accept() if is_good or not self._turns_left else Reject()
         if isinstance(heard, Say) and self._open and (numbers := self._reader.numbers(heard.text)):
             self._numbers.setdefault(self._open, numbers[-1])
         self._turns_left -= 1
@@ -110,8 +108,7 @@ class Planner:
         """None when it is time to propose."""
         if not self._turns_left or not self._num_to_ask:
             return None
-        unknown = [cell for cell in self._left if cell not in self._own]
-        return next(iter((*filter(self._is_open, pairs_of(plan)), *unknown, *self._left)), None)
+        return next(iter((*filter(self._is_open, (*pairs_of(plan), *self._left)), *self._left)), None)
 
 
 def pairs_of(plan: Assignment) -> list[Cell]:

@@ -17,7 +17,7 @@ from slimrl.games.matching.protocol import heard_act, written
 from slimrl.games.matching.reading import Cell, Reader
 from slimrl.games.matching.sayings import question, told
 from slimrl.games.matching.shy import NUM_AGAIN
-from slimrl.games.matching.views import NEARLY, Weights, best_except, gains, joint_view, own_values, worth_of
+from slimrl.games.matching.views import Weights, best_except, gains, joint_view, looks_best, own_values, worth_of
 
 RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
 MIN_GAIN = 0.5  # in expected value: what a question must promise
@@ -145,8 +145,7 @@ class Asker:
         answer = self._listen(heard.text) if isinstance(heard, Say) else ""
         view = joint_view(self._deal.size, self._own, self._told)
         if isinstance(heard, Propose):
-            good = worth_of(view, heard.assignment) >= NEARLY * worth_of(view, optimum(view))
-            return Accept() if good or not self._turns_left else Reject()
+            return Accept() if looks_best(view, heard.assignment) or not self._turns_left else Reject()
         cell = self._next_question(view)
         if cell:
             self._asked.add(cell)

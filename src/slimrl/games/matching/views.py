@@ -18,7 +18,7 @@ P_KNOWN = 0.4  # that a player knows a cell
 MIN_SCALE, MAX_SCALE = 1.0, 10.0
 USUAL = 250
 """A usual number: 50, what a pair of which nothing is known counts, on a scale of 5. Any number below it is low."""
-NEARLY = 0.98  # of the best that a player sees: what it accepts, for the two round differently
+NEARLY = 0.98  # of the best that a player sees: what looks as good
 _SCALES = np.linspace(MIN_SCALE, MAX_SCALE, 9001)
 _VALUES = np.arange(MAX_VALUE + 1)
 _NEVER = -1e6  # the weight of a pair that must not be chosen
@@ -84,6 +84,11 @@ def gains(view: Weights, cells: Collection[Cell]) -> dict[Cell, float]:
 def worth_of(view: Weights, assignment: Assignment) -> float:
     """The sum over the pairs of an assignment."""
     return float(view[list(assignment), range(len(assignment))].sum())
+
+
+def looks_best(view: Weights, assignment: Assignment) -> bool:
+    """Whether it is worth as much as the best, or nearly: two players round differently."""
+    return worth_of(view, assignment) >= NEARLY * worth_of(view, optimum(view))
 
 
 def best_except(view: Weights, refused: Collection[Assignment]) -> Assignment:
