@@ -15,6 +15,7 @@ from slimrl.config.load import load
 from slimrl.config.play import PlayConfig
 from slimrl.environments.base import demonstration_of, load_taskset
 from slimrl.errors import UserError
+from slimrl.games.matching.words import LAST_MESSAGE
 from slimrl.launch.play import as_read, in_order, run_play
 from slimrl.monitor.terminal import Terminal
 from slimrl.types import Message, Rollout, Task
@@ -156,14 +157,12 @@ def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: 
 
 
 def matching_game(role: int) -> tuple[list[str], str]:
-    """The flags of a small game, and what the expert types in it."""
-    argv = ["--id", "matching-game", "--args.n", "3", "--args.role", str(role), "--task", "0"]
+    """The flags of a small game that the expert ends before it has to, with an agreement, and what it types in it."""
     taskset = load_taskset("matching-game", {"n": 3, "role": role})
-    replies = [
-        message["content"]
-        for message in demonstration_of(taskset, taskset.tasks("train")[0])
-        if message["role"] == "assistant"
-    ]
+    games = (demonstration_of(taskset, task) for task in taskset.tasks("train"))
+    place, game = next((place, game) for place, game in enumerate(games) if LAST_MESSAGE not in game[-2]["content"])
+    argv = ["--id", "matching-game", "--args.n", "3", "--args.role", str(role), "--task", str(place)]
+    replies = [message["content"] for message in game if message["role"] == "assistant"]
     return argv, "\n\n".join([*replies, "n\n"])
 
 
