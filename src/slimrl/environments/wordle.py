@@ -29,7 +29,7 @@ X: the letter is not in the word, or not that often
 A reply without a guess in tags, a guess that is no word of five letters, and one made before cost a guess too."""
 BEST_LOSS = 0.8  # the closeness of a wrong guess is at most this
 MIN_ANSWERS = 20
-NUM_OPENINGS = 30
+NUM_OPENINGS = 60
 
 
 @dataclass
