@@ -1,5 +1,6 @@
 """The held-out episodes of finished runs, and what training adds to their rewards, task by task."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +12,7 @@ from slimrl.monitor.stats import paired_difference
 from slimrl.types import Rollout
 
 MODES = ("greedy", "sampled")
+REWARDS = "rewards.json"
 
 
 def held_out(run: Path, stage: str, mode: str) -> list[Rollout]:
@@ -19,16 +21,26 @@ def held_out(run: Path, stage: str, mode: str) -> list[Rollout]:
     return [rollout for rollout in rollouts if not rollout.failure]
 
 
-def rises(runs: Sequence[Path], mode: str, counts: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
-    """What RL adds to the reward of the same held-out tasks, those that failed nowhere, with 95% intervals over tasks:
-    of each run, and together, the mean over runs of each task taken first. `counts` chooses tasks by their ids."""
-    before, after = (
-        [{rollout.task_id: rollout.reward for rollout in held_out(run, stage, mode)} for run in runs]
-        for stage in ("start", "final")
-    )
-    tasks = [task for task in before[0] if counts(task) and all(task in rewards for rewards in (*before, *after))]
-    old, new = ([[rewards[task] for task in tasks] for rewards in stage] for stage in (before, after))
-    for stage in (old, new):
+def keep_rewards(run: Path, kept: Path) -> None:
+    """Keep in `rewards.json` what RL adds to each held-out task that failed neither before it nor after, for rollouts
+    are not kept: by decoding, of each task the reward before and after."""
+    table: dict[str, dict[str, tuple[float, float]]] = {}
+    for mode in MODES:
+        before, after = (
+            {rollout.task_id: round(rollout.reward, 6) for rollout in held_out(run, stage, mode)}
+            for stage in ("start", "final")
+        )
+        table[mode] = {task: (before[task], after[task]) for task in before if task in after}
+    (kept / REWARDS).write_text(json.dumps(table) + "\n")
+
+
+def rises(seeds: Sequence[Path], mode: str, counts: Callable[[str], bool] = lambda _: True) -> dict[str, Any]:
+    """What RL adds to the reward of the same held-out tasks, with 95% intervals over tasks: of each seed that is kept,
+    and together, the mean over seeds of each task taken first. `counts` chooses tasks by their ids."""
+    rewards = [json.loads((seed / REWARDS).read_text())[mode] for seed in seeds]
+    tasks = [task for task in rewards[0] if counts(task) and all(task in seed for seed in rewards)]
+    before, after = ([[seed[task][stage] for task in tasks] for seed in rewards] for stage in (0, 1))
+    for stage in (before, after):
         stage.append([fmean(task) for task in zip(*stage, strict=True)])
-    names = [*(run.name for run in runs), "together"]
-    return {name: asdict(paired_difference(b, a)) for name, a, b in zip(names, old, new, strict=True)}
+    names = [*(seed.name for seed in seeds), "together"]
+    return {name: asdict(paired_difference(b, a)) for name, a, b in zip(names, before, after, strict=True)}

@@ -5,8 +5,8 @@
 beside the scripts of `baselines.json`, which play the same games; `rises.json`, what RL adds game by game;
 `by_questions.json`, what held-out games earn by how much was asked; `questions/`, whether questions change in training
 and go with the reward, and how many the warm-up's demonstrations ask; `rollouts.md`, the first ten held-out games of
-the first seed, the first and not the best. All but the marks need rollouts, which are not kept: they are of the seeds
-that were asked for, and replace what was there.
+the first seed, the first and not the best. The last three need rollouts, which are not kept: they are of the seeds that
+were asked for, and replace what was there.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from episodes import MODES, held_out, rises
+from episodes import MODES, held_out, keep_rewards, rises
 from harness import markdown_table
 from seeds import Recipe, kept_beside, parser, run_seeds
 from slimrl.config.load import load
@@ -141,10 +141,12 @@ def _estimate(estimate: dict[str, float | None]) -> str:
 def main() -> None:
     arguments = parser(__doc__ or "", "outputs/matching_game_seeds").parse_args()
     runs = [*run_seeds(RECIPE, arguments).values()]
+    for run in runs:
+        keep_rewards(run, RECIPE.results / run.name)
     kept = kept_beside(RECIPE.results / runs[0].name)
     (RECIPE.results / "marks.md").write_text(marks(kept, RECIPE.results / "baselines.json"))
     tables = {
-        "rises.json": {mode: rises(runs, mode) for mode in MODES},
+        "rises.json": {mode: rises(kept, mode) for mode in MODES},
         "by_questions.json": {run.name: by_questions(run) for run in runs},
     }
     for name, table in tables.items():

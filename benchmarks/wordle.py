@@ -3,8 +3,8 @@
 `uv run python benchmarks/wordle.py`: trains the seeds one after the other, copies their curves to
 `benchmarks/results/wordle/`, draws `docs/wordle.png`, and writes there: `consistency.json`, how far the guesses go with
 the marks; `rises.json`, what RL adds game by game, in all games and in those whose first marks no warm-up had shown;
-`rollouts.md`, the first ten held-out games of the first seed, the first and not the best. The last two need rollouts,
-which are not kept: they are of the seeds that were asked for, and replace what was there.
+`rollouts.md`, the first ten held-out games of the first seed, the first and not the best. The last needs rollouts,
+which are not kept: it is of the first seed that was asked for, and replaces what was there.
 """
 
 import json
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from episodes import MODES, rises
+from episodes import MODES, keep_rewards, rises
 from seeds import STAGES, Recipe, kept_beside, parser, run_seeds
 from slimrl.environments.base import demonstration_of, load_taskset
 from slimrl.games.wordle import marks_of
@@ -39,14 +39,14 @@ def consistency(run: Path) -> dict[str, dict[str, float | None]]:
     }
 
 
-def rises_of(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
+def rises_of(seeds: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """What RL adds, by decoding. `unseen`: without the games that begin with a position which the warm-up of any of the
-    runs had shown, as some turn of another game."""
-    positions = set().union(*map(shown, runs))
+    seeds had shown, as some turn of another game."""
+    positions = set().union(*map(shown, seeds))
     result: dict[str, dict[str, Any]] = {}
     for mode in MODES:
-        result[mode] = rises(runs, mode)
-        result[f"{mode}, unseen"] = rises(runs, mode, lambda game: _opening(game) not in positions)
+        result[mode] = rises(seeds, mode)
+        result[f"{mode}, unseen"] = rises(seeds, mode, lambda game: _opening(game) not in positions)
     return result
 
 
@@ -90,9 +90,12 @@ def _opening(game: str) -> tuple[str, str]:
 def main() -> None:
     arguments = parser(__doc__ or "", "outputs/wordle_seeds").parse_args()
     runs = [*run_seeds(RECIPE, arguments).values()]
-    table = {kept.name: consistency(kept) for kept in kept_beside(RECIPE.results / runs[0].name)}
-    (RECIPE.results / "consistency.json").write_text(json.dumps(table, indent=1) + "\n")
-    (RECIPE.results / "rises.json").write_text(json.dumps(rises_of(runs), indent=1) + "\n")
+    for run in runs:
+        keep_rewards(run, RECIPE.results / run.name)
+    kept = kept_beside(RECIPE.results / runs[0].name)
+    tables = {"consistency.json": {seed.name: consistency(seed) for seed in kept}, "rises.json": rises_of(kept)}
+    for name, table in tables.items():
+        (RECIPE.results / name).write_text(json.dumps(table, indent=1) + "\n")
     (RECIPE.results / "rollouts.md").write_text(transcript(runs[0], 10))
 
 

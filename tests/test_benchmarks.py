@@ -222,6 +222,8 @@ def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path
             records = [RolloutRecord(game, (), "") for game in games]
             write_rollouts(tmp_path / name / "held_out" / f"{stage}_{mode}.jsonl", records)
         (tmp_path / name / "config.toml").write_text(WORDLE_RUN)
+    for name in ("a", "b"):
+        script("episodes").keep_rewards(tmp_path / name, tmp_path / name)
     rises = script("wordle").rises_of([tmp_path / "a", tmp_path / "b"])
     found = rises["greedy"]
     assert found["a"]["mean"] == pytest.approx((0.5 + 0.25 + 0.25) / 3)
