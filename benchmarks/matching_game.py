@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from episodes import MODES, held_out, keep_rewards, rises
+from episodes import MODES, held_out, rises
 from harness import markdown_table
 from seeds import Recipe, kept_beside, parser, run_seeds
 from slimrl.config.load import load
@@ -141,8 +141,6 @@ def _estimate(estimate: dict[str, float | None]) -> str:
 def main() -> None:
     arguments = parser(__doc__ or "", "outputs/matching_game_seeds").parse_args()
     runs = [*run_seeds(RECIPE, arguments).values()]
-    for run in runs:
-        keep_rewards(run, RECIPE.results / run.name)
     kept = kept_beside(RECIPE.results / runs[0].name)
     (RECIPE.results / "marks.md").write_text(marks(kept, RECIPE.results / "baselines.json"))
     tables = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from episodes import keep_rewards
 from runs import MAY_DIFFER, ROOT, SUMMARY, Job, finish
 from slimrl.config.load import Resolved, load
 from slimrl.config.run import RLConfig
@@ -50,6 +51,7 @@ def run_seeds(recipe: Recipe, arguments: argparse.Namespace) -> dict[int, Path]:
         argv = ["@", config, "--seed", str(seed), "--output-dir", str(run), *arguments.flags]
         finish(Job("rl", argv, run), resume=True)
         keep(run, recipe.results / run.name)
+        keep_rewards(run, recipe.results / run.name)
     seeds = kept_beside(recipe.results / runs[arguments.seeds[0]].name)
     table = {kept.name: outcome(kept, recipe.metrics) for kept in seeds}
     (recipe.results / "outcome.json").write_text(json.dumps(table, indent=1) + "\n")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from episodes import MODES, keep_rewards, rises
+from episodes import MODES, rises
 from seeds import STAGES, Recipe, kept_beside, parser, run_seeds
 from slimrl.environments.base import demonstration_of, load_taskset
 from slimrl.games.wordle import marks_of
@@ -90,8 +90,6 @@ def _opening(game: str) -> tuple[str, str]:
 def main() -> None:
     arguments = parser(__doc__ or "", "outputs/wordle_seeds").parse_args()
     runs = [*run_seeds(RECIPE, arguments).values()]
-    for run in runs:
-        keep_rewards(run, RECIPE.results / run.name)
     kept = kept_beside(RECIPE.results / runs[0].name)
     tables = {"consistency.json": {seed.name: consistency(seed) for seed in kept}, "rises.json": rises_of(kept)}
     for name, table in tables.items():
