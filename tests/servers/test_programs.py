@@ -98,6 +98,19 @@ def test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch):
     assert not record(port, tmp_path).exists()
 
 
+def test_one_that_has_ended_before_it_is_looked_at_says_why_too(program, port, tmp_path, monkeypatch):
+    spawn = process._spawn
+
+    def spawned(*args, **how):
+        child = spawn(*args, **how)
+        while began(child.pid):  # until it has ended; nobody has waited for it
+            time.sleep(0.01)
+        return child
+
+    monkeypatch.setattr(process, "_spawn", spawned)
+    test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch)
+
+
 def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_path, monkeypatch):
     settings = JudgeSettings("slow", f"http://localhost:{port}/v1")
     monkeypatch.setattr(llamacpp, "judge_settings", lambda: settings)

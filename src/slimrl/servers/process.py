@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
 from slimrl.models.store import cache_root, say
-from slimrl.servers.family import began, end, family
+from slimrl.servers.family import began, end, family, processes
 
 STOP_S = 20.0
 POLL_S = 0.25
@@ -83,7 +83,7 @@ def start(program: Program) -> None:
         say(f"starting {program.about}; log: {program.log}")
         with program.log.open("wb") as log:
             process = _spawn(program, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        running = Running(process.pid, began(process.pid), program.about)
+        running = _as_started(program, process)
         try:
             _remember(program, running)
             if not _gets_ready(program, running):
@@ -106,7 +106,7 @@ def run(program: Program) -> int:
             return 0
         say(f"starting {program.about} at {program.url}{program.path}; Ctrl-C ends it")
         process = _spawn(program)
-        running = Running(process.pid, began(process.pid), program.about)
+        running = _as_started(program, process)
         try:
             _remember(program, running)
         except BaseException:  # what is not remembered cannot be stopped from elsewhere
@@ -171,6 +171,11 @@ def _spawn(program: Program, **how: object) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(program.command, env={**os.environ, **program.environment}, **how)  # type: ignore[call-overload,no-any-return]
     except OSError as error:
         raise UserError(f"{program.command[0]} cannot be run: {error.strerror}.") from error
+
+
+def _as_started(program: Program, process: "subprocess.Popen[bytes]") -> Running:
+    """Even of one that has ended already: a child has its number, and its moment, until it is waited for."""
+    return Running(process.pid, processes(process.pid)[process.pid].began, program.about)
 
 
 @contextmanager
