@@ -51,7 +51,6 @@ def run_seeds(recipe: Recipe, arguments: argparse.Namespace) -> dict[int, Path]:
         argv = ["@", config, "--seed", str(seed), "--output-dir", str(run), *arguments.flags]
         finish(Job("rl", argv, run), resume=True)
         keep(run, recipe.results / run.name)
-        keep_rewards(run, recipe.results / run.name)
     seeds = kept_beside(recipe.results / runs[arguments.seeds[0]].name)
     table = {kept.name: outcome(kept, recipe.metrics) for kept in seeds}
     (recipe.results / "outcome.json").write_text(json.dumps(table, indent=1) + "\n")
@@ -99,11 +98,13 @@ def outcome(run: Path, metrics: Sequence[str]) -> dict[str, Any]:
 
 
 def keep(run: Path, target: Path) -> None:
-    """Copy what the claim rests on, without this machine's paths: of the settings, not where each came from."""
+    """Copy what the claim rests on, without this machine's paths: of the settings, not where each came from; of the
+    held-out rollouts, their rewards."""
     config = load(RLConfig, ["@", str(run / FILE_NAME)], {}).config
     for name in (*KEPT, *(f"held_out/{stage}.json" for stage in stages_of(run))):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(run / name, target / name)
+    keep_rewards(run, target)
     places = {run.parent, Path(config.output_dir).parent}  # a run may have been moved
     summary = target / SUMMARY
     summary.write_text(_without_places(summary.read_text(), places))

@@ -175,6 +175,8 @@ def test_what_is_kept_names_no_place_of_this_machine(script: Script, tmp_path: P
     (run / "held_out").mkdir(parents=True)
     for stage in ("start", "final"):
         (run / "held_out" / f"{stage}.json").write_text("{}")
+        for mode in ("greedy", "sampled"):
+            (run / "held_out" / f"{stage}_{mode}.jsonl").touch()
     (run / "metrics.jsonl").write_text("{}\n")
     own = '[{ id = "/some/where/market.py:Market", args = { corpus = "/else/where/pages", marks = ["</guess>"] } }]'
     begin(run, "--orchestrator.env", own)

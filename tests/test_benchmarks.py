@@ -172,6 +172,9 @@ def test_without_a_warm_up_the_base_model_is_what_rl_began_with(script: Script, 
         metrics = {"held_out/turns_greedy": 2.0 + mean, "held_out/turns_sampled": 3.0}
         content = {"held_out": {"greedy": estimate, "sampled": estimate}, "metrics": metrics}
         (run / "held_out" / f"{stage}.json").write_text(json.dumps(content))
+        for mode in ("greedy", "sampled"):
+            record = RolloutRecord(Rollout("t", (), (), (), (), mean), (), "")
+            write_rollouts(run / "held_out" / f"{stage}_{mode}.jsonl", [record])
     (run / "summary.json").write_text('{"duration_s": 90}')
     (run / "metrics.jsonl").write_text("{}\n")
     (run / "config.toml").write_text('[[orchestrator.env]]\nid = "reverse-text"\n')
@@ -180,6 +183,8 @@ def test_without_a_warm_up_the_base_model_is_what_rl_began_with(script: Script, 
     assert found["greedy"]["base"]["mean"] == 0.1 and "after_warmup" not in found["greedy"]
     assert found["greedy"]["rise"] == pytest.approx(0.6) and found["greedy"]["intervals_apart"]
     assert found["greedy"]["turns"] == [2.1, 2.7]
+    rewards = json.loads((tmp_path / "kept" / "rewards.json").read_text())
+    assert rewards == {"greedy": {"t": [0.1, 0.7]}, "sampled": {"t": [0.1, 0.7]}}
 
 
 def test_seeds_of_the_same_settings_are_reported_together(script: Script, tmp_path: Path) -> None:

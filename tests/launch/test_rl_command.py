@@ -15,6 +15,7 @@ from slimrl.cli import run
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
+from slimrl.trainer.checkpoint import read_progress
 
 STEPS = 5
 
@@ -67,6 +68,15 @@ def test_a_run_leaves_everything_that_it_promises(finished):
     assert all(record.rollout.num_sampled and record.text for record in records)
     stages = [stage["name"] for stage in json.loads((finished / "summary.json").read_text())["stages"]]
     assert stages == ["base model", "after warm-up", "after RL"]
+
+
+def test_a_checkpoint_counts_the_time_of_what_came_before_the_first_step(finished):
+    directories = [finished, finished / "warmup"]
+    steps = [metrics for run in directories for _, metrics in read_metrics(run / "metrics.jsonl")]
+    in_steps = sum(metrics.get("time/step_s", 0.0) for metrics in steps)
+    spent = read_progress(finished)
+    assert spent and spent.seconds > in_steps
+    assert json.loads((finished / "summary.json").read_text())["duration_s"] > spent.seconds
 
 
 def test_rollouts_started_are_trained_or_dropped(finished):

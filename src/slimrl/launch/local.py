@@ -78,6 +78,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
             stages, before = _stages_before_rl(parts, warmup)
             terms = terms_of(config.trainer.loss.choices(), parts.policy.module, reference)
             state = start(parts.policy, config.trainer.optim, output_dir, config.resume, terms)
+            state.spend(time.monotonic() - began)  # on evaluations and the warm-up: a resumed run counts these, too
             for sink in (console.steps(config.max_steps, first), *more_sinks):
                 monitor.add(sink)
             train_rl(parts, orchestrator, state, monitor, before)

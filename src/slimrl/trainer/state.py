@@ -44,9 +44,13 @@ class TrainState:
             self.progress,
             step=self.progress.step + 1,
             data_position=data_position,
-            seconds=self.progress.seconds + seconds,
             role_means=dict(role_means),
         )
+        self.spend(seconds)
+
+    def spend(self, seconds: float) -> None:
+        """Time of the run, in a step or beside it."""
+        self.progress = replace(self.progress, seconds=self.progress.seconds + seconds)
 
 
 def start(
