@@ -1,5 +1,7 @@
 """Rules across sections: what contradicts is refused, with every key that takes part and where it was set."""
 
+import re
+
 import pytest
 
 from slimrl.config.base import CommandConfig
@@ -102,6 +104,19 @@ def test_a_password_in_an_address_is_refused_and_not_shown(url: str) -> None:
     with pytest.raises(UserError, match=r"teacher\.base_url has a user or a password in it") as caught:
         load(RLConfig, [*ENV, *SERVER, "--teacher.base_url", url], {})
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        ('{ base_url = "http://me:secret@localhost/v1" }', "env.0.args.llm.base_url"),
+        ('[{ base_url = "http://localhost/v1" }, { base_url = "me:secret@localhost" }]', "env.0.args.llm.1.base_url"),
+    ],
+)
+def test_nor_is_a_password_passed_on_to_an_environment(given: str, place: str) -> None:
+    with pytest.raises(UserError, match=rf"{re.escape(place)} has a user or a password in it") as caught:
+        load(EvalRunConfig, ["--env.0.id", "x", "--env.0.args.llm", given], {})
+    assert "secret" not in str(caught.value) and str(caught.value).endswith(f"({place}: --env.0.args.llm)")
 
 
 def test_contradiction_says_where_each_side_was_set() -> None:

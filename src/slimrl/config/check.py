@@ -5,6 +5,8 @@ switched off (`wandb.enabled = false`, `warmup.max_steps = 0`) keeps its setting
 """
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.data import FileDataConfig, HubDataConfig
@@ -34,6 +36,7 @@ def check(config: CommandConfig) -> None:
     Raises:
         Contradiction: the first rule that is broken.
     """
+    check_addresses(config.model_dump())
     match config:
         case ProbeConfig():
             check_rl(config)
@@ -50,6 +53,27 @@ def check(config: CommandConfig) -> None:
             check_serve(config)
         case PlayConfig():
             check_play(config)
+
+
+def check_addresses(settings: Any, key: str = "") -> None:
+    """No key in the address of a server, also not in what is passed on to an environment: it would stand in every file
+    and message that names the address."""
+    match settings:
+        case dict():
+            entries: Iterable[tuple[Any, Any]] = settings.items()
+        case list():
+            entries = enumerate(settings)
+        case _:
+            return
+    for name, value in entries:
+        place = f"{key}.{name}" if key else str(name)
+        if name == "base_url" and isinstance(value, str) and has_password(value):  # it is not repeated
+            raise Contradiction(
+                f"{place} has a user or a password in it (`...@...`). Remove it: a key goes into the variable of the "
+                "environment that `api_key_variable` beside it names.",
+                place,
+            )
+        check_addresses(value, place)
 
 
 def check_rl(config: RLConfig) -> None:
@@ -275,12 +299,6 @@ def check_teacher(config: RLConfig) -> None:
 
 
 def check_teacher_server(server: ServerTeacherConfig, temperature: float) -> None:
-    if has_password(server.base_url):  # it is not repeated
-        raise Contradiction(
-            "teacher.base_url has a user or a password in it (`...@...`). Remove it: a key goes into the variable of "
-            "the environment that teacher.api_key_variable names.",
-            "teacher.base_url",
-        )
     if not is_address(server.base_url):
         raise Contradiction(
             f"teacher.base_url must be as http://localhost:8000/v1, not {server.base_url!r}.", "teacher.base_url"
