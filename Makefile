@@ -17,7 +17,7 @@ types:
 
 # Who may import whom, and how large things may be; part of the tests, first because it takes a second.
 floors:
-	uv run pytest -q tests/test_floors.py tests/test_sizes.py tests/test_docs.py
+	uv run pytest -q tests/project/test_floors.py tests/project/test_sizes.py tests/project/test_docs.py
 
 tests:
 	uv run pytest

@@ -18,8 +18,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import ks_2samp
 
 from harness import RESULTS, machine_facts, markdown_table, median, write_result
-from slimrl.games.matching.deal import MARGIN, UNKNOWN, Deal
-from slimrl.games.matching.generator import deals, seeded_deals, upstream_deal
+from slimrl.environments.matching_game.rules.deal import MARGIN, UNKNOWN, Deal
+from slimrl.environments.matching_game.rules.generator import deals, seeded_deals, upstream_deal
 
 SIZE = 8
 # What a game is like, whoever is called what: a number, or one for each player.

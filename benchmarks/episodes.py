@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from slimrl.monitor.rollouts import read_rollouts
-from slimrl.monitor.stats import paired_difference
+from slimrl.stats import paired_difference
 from slimrl.types import Rollout
 
 MODES = ("greedy", "sampled")

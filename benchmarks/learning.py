@@ -20,7 +20,7 @@ from lora import flags, warm_up
 from runs import ROOT, SUMMARY, Job, drop_weights, finish
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
-from slimrl.monitor.stats import estimate_mean, mean_of_few
+from slimrl.stats import estimate_mean, mean_of_few
 
 REVERSE_TEXT = ROOT / "examples" / "reverse_text" / "rl.toml"
 MODES = ("greedy", "sampled")

@@ -20,13 +20,14 @@ from typing import Any
 from episodes import MODES, held_out, rises
 from harness import markdown_table
 from seeds import Recipe, kept_beside, parser, run_seeds
-from slimrl.config.load import load
+from slimrl.config.reading.load import load
+from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
-from slimrl.config.write import FILE_NAME
-from slimrl.environments.base import demonstration_of, load_taskset
+from slimrl.environments.find import load_taskset
+from slimrl.environments.matching_game.analysis.compare import analyze
+from slimrl.environments.matching_game.analysis.runs import asked_before
+from slimrl.environments.scripts import demonstration_of
 from slimrl.launch.demonstrations import order_of_demonstrations
-from slimrl.launch.question_runs import asked_before
-from slimrl.launch.questions import analyze
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.types import Rollout
 

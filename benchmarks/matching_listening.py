@@ -17,9 +17,9 @@ from typing import Any
 from episodes import MODES, held_out
 from matching_game import RECIPE
 from runs import ROOT, Job, finish
-from slimrl.launch.evaluation import MODEL, SCRIPTED, slug_of
-from slimrl.monitor.files import without_nan
-from slimrl.monitor.stats import estimate_mean, paired_difference
+from slimrl.commands.eval import MODEL, SCRIPTED, slug_of
+from slimrl.io.files import without_nan
+from slimrl.stats import estimate_mean, paired_difference
 from slimrl.trainer.checkpoint import step_directories
 from slimrl.types import Rollout
 

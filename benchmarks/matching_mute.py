@@ -5,11 +5,11 @@ uv run slimrl play benchmarks/matching_mute.py:Mute --args.n 3
 
 import random
 
-from slimrl.environments.matching_game import MatchingTaskset
-from slimrl.environments.matching_others import Asked, Scripted
-from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.game import MatchingGame
-from slimrl.games.matching.shy import ShyPartner
+from slimrl.environments.matching_game.environment import MatchingTaskset
+from slimrl.environments.matching_game.opponents import Asked, Scripted
+from slimrl.environments.matching_game.rules.deal import Deal
+from slimrl.environments.matching_game.rules.game import MatchingGame
+from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
 from slimrl.types import Task
 
 

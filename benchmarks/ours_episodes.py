@@ -19,17 +19,16 @@ from pathlib import Path
 from slimrl.config.loss import LossConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
-from slimrl.environments.base import Turn
-from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_tables
 from slimrl.inference.client import Client, Completion
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
-from slimrl.models.chat import ChatFormat
+from slimrl.models.chat.template import ChatFormat
 from slimrl.models.load import Policy, load_policy
+from slimrl.rollout.episode import Attempt, EpisodeLimits, Player, run_tables
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
-from slimrl.types import Message, Rollout, Sample, SamplingParams, Split, Task
+from slimrl.types import Message, Rollout, Sample, SamplingParams, Split, Task, Turn
 
 WORDS = Path(__file__).read_text(encoding="utf-8").replace('"', " ").split()
 GLUE = 64  # more than a chat template adds to a turn

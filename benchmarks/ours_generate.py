@@ -8,8 +8,8 @@ import torch
 from generate_work import Case, GenerateReport, Stopwatch, Timing, random_prompts, side_arguments
 from slimrl.config.model import ModelConfig
 from slimrl.inference.engine import Engine
+from slimrl.models.forward.choose import Quantization
 from slimrl.models.load import Policy, load_policy
-from slimrl.models.sampling_forward import Quantization
 from slimrl.types import SamplingParams
 
 

@@ -10,15 +10,14 @@ from slimrl.config.loss import LossConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
-from slimrl.environments.base import Turn
-from slimrl.environments.rollout import EpisodeLimits, Player
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.load import load_policy
 from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.rollout.episode import EpisodeLimits, Player
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
-from slimrl.types import Message, Split, Task
+from slimrl.types import Message, Split, Task, Turn
 from step_work import (
     LEARNING_RATE,
     MAX_GRAD_NORM,

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from harness import HERE, RESULTS, Side, cores, machine_facts, markdown_table, run_side, write_result
-from slimrl.models.store import cache_root
+from slimrl.io.cache import cache_root
 
 SIZES = (1_000, 10_000, 100_000)
 NOT_RUN = (2_600, 1_000_000)

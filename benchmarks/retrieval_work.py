@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slimrl.environments.verdicts import VerdictCache
+from slimrl.judges.verdict_cache import VerdictCache
 from slimrl.models.quiet import no_progress_bars
 from slimrl.retrieval.corpus import Corpus, build_corpus
 from slimrl.retrieval.embedding import Embedder, SentenceEmbedder

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.load import load
+from slimrl.config.reading.load import load
+from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import COMMANDS
-from slimrl.config.write import FILE_NAME
 from slimrl.errors import UserError
 
 ROOT = Path(__file__).parents[1]

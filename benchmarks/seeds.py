@@ -15,9 +15,9 @@ from typing import Any
 
 from episodes import keep_rewards
 from runs import MAY_DIFFER, ROOT, SUMMARY, Job, finish
-from slimrl.config.load import Resolved, load
+from slimrl.config.reading.load import Resolved, load
+from slimrl.config.reading.write import FILE_NAME, config_toml
 from slimrl.config.run import RLConfig
-from slimrl.config.write import FILE_NAME, config_toml
 from slimrl.monitor.plots import plot_runs
 
 # Held-out evaluations, and what they are of: with a warm-up before RL, and without one.

@@ -38,11 +38,11 @@ from learning import (
 from learning_plots import draw_lines_of_each
 from lora import flags
 from runs import Job, drop_weights, finish
-from slimrl.config.load import Resolved, load
+from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import RLConfig
-from slimrl.launch.local import rl_parts
-from slimrl.launch.pipeline import make_orchestrator, report, train_rl
+from slimrl.launch.parts import rl_parts
 from slimrl.launch.run_dir import METRICS, open_training_dir
+from slimrl.launch.stages import make_orchestrator, report, train_rl
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor
 from slimrl.orchestrator.orchestrator import Orchestrator

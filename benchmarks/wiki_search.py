@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 
 from seeds import Recipe, parser, run_seeds
-from slimrl.environments.base import load_taskset
+from slimrl.environments.find import load_taskset
 from slimrl.monitor.rollouts import read_rollouts
 
 METRICS = ("tool_calls", "right_page_first", "right_page", "right_section", "invalid_calls", "unfinished", "tokens")

@@ -16,8 +16,9 @@ from typing import Any
 
 from episodes import MODES, rises
 from seeds import STAGES, Recipe, kept_beside, parser, run_seeds
-from slimrl.environments.base import demonstration_of, load_taskset
-from slimrl.games.wordle import marks_of
+from slimrl.environments.find import load_taskset
+from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.wordle.rules import marks_of
 from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 

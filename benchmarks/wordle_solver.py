@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from harness import RESULTS, machine_facts, markdown_table, median, write_result
-from slimrl.games.wordle import NUM_TRIES, Game
-from slimrl.games.wordle_solver import Solver
-from slimrl.games.wordle_words import is_held_out, word_list
+from slimrl.environments.wordle.rules import NUM_TRIES, Game
+from slimrl.environments.wordle.solver import Solver
+from slimrl.environments.wordle.words import is_held_out, word_list
 
 SIZES = (1000, 2000, 4044)
 

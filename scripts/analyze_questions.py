@@ -8,7 +8,7 @@ Reads the runs' rollout files; writes over_training.png, questions_and_reward.pn
 
 import sys
 
-from slimrl.launch.questions import main
+from slimrl.environments.matching_game.analysis.compare import main
 
 if __name__ == "__main__":
     sys.exit(main(description=__doc__))

@@ -13,7 +13,7 @@ import sys
 from dotenv import load_dotenv
 
 from slimrl.errors import UserError
-from slimrl.launch.wiki import evaluate
+from slimrl.scripts.wiki_search import evaluate
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Writes random matching games in which talking pays, one a line of JSON (`slimrl/games/matching/rows.py`).
+"""Writes random matching games in which talking pays, one a line of JSON (`matching_game/rules/game_files.py`).
 
     uv run python scripts/generate_data.py --num_games 1000 --output data/games.jsonl
     uv run python scripts/generate_data.py --num_games 200 --n 3 --split test --output data/small_test.jsonl
@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from slimrl.environments.matching_game.rules.deal import Deal
+from slimrl.environments.matching_game.rules.game_files import lines
+from slimrl.environments.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
 from slimrl.errors import UserError
-from slimrl.games.matching.deal import Deal
-from slimrl.games.matching.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
-from slimrl.games.matching.rows import lines
+from slimrl.io.files import replace_file, writing
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.files import replace_file, writing
 
 
 def main() -> None:

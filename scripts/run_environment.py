@@ -1,14 +1,14 @@
-"""Starts the sandbox's server with the tools of wiki-search (`slimrl/servers/sandbox.py`): `--help` says how."""
+"""Starts the sandbox's server with the tools of wiki-search (`services/sandbox/container.py`): `--help` says how."""
 
 import os
 
 from dotenv import load_dotenv
 
-from slimrl.environments.wiki_search import directory_of
-from slimrl.launch.wiki import Variables
+from slimrl.environments.wiki_search.environment import directory_of
 from slimrl.retrieval.prepare import Source
-from slimrl.servers.command import door
-from slimrl.servers.sandbox import main
+from slimrl.scripts.wiki_search import Variables
+from slimrl.services.sandbox.container import main
+from slimrl.services.script import door
 
 if __name__ == "__main__":
     load_dotenv()

@@ -1,9 +1,9 @@
-"""Starts llama.cpp's server as the judge: `--help` says how. A thin door to `slimrl/servers/llamacpp.py`."""
+"""Starts llama.cpp's server as the judge: `--help` says how. A thin door to `slimrl/services/llama_cpp.py`."""
 
 from dotenv import load_dotenv
 
-from slimrl.servers.command import door
-from slimrl.servers.llamacpp import main
+from slimrl.services.llama_cpp import main
+from slimrl.services.script import door
 
 if __name__ == "__main__":
     load_dotenv()

@@ -77,7 +77,7 @@ CKPT_ARGS=(
 GAME_ARGS=(
     --custom-generate-function-path slimrl.integrations.slime.generate
     --custom-config-path "$CONFIG"
-    --dynamic-sampling-filter-path slimrl.integrations.slime_filter.no_failed_game
+    --dynamic-sampling-filter-path slimrl.integrations.slime.filter.no_failed_game
     --prompt-data "$DATA"
     --input-key prompt
     --metadata-key game_state

@@ -15,14 +15,14 @@ import time
 
 from dotenv import load_dotenv
 
-from slimrl.environments.wiki_search import directory_of
+from slimrl.environments.wiki_search.environment import directory_of
 from slimrl.errors import UserError
-from slimrl.launch.wiki import Variables
 from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
-from slimrl.servers.sandbox import build_image
+from slimrl.scripts.wiki_search import Variables
+from slimrl.services.sandbox.container import build_image
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ import sys
 from dotenv import load_dotenv
 
 from slimrl.errors import UserError
-from slimrl.servers.checks import isolation_checks, report
-from slimrl.servers.sandbox import port_of, token_of
+from slimrl.services.sandbox.audit import isolation_checks, report
+from slimrl.services.sandbox.container import port_of, token_of
 
 if __name__ == "__main__":
     load_dotenv()

@@ -10,7 +10,7 @@ import pytest
 
 from slimrl import cli
 from slimrl.config.base import CommandConfig
-from slimrl.config.load import Resolved, load
+from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import COMMANDS, RLConfig
 from slimrl.errors import UserError
 
@@ -24,7 +24,7 @@ ARGV = {
     "probe": [*ENV, "--teacher.type", "model", "--teacher.name", "larger"],
     "play": ["--id", "reverse-text"],
 }
-LAUNCHERS = tuple(f"slimrl.launch.{name}" for name in ("local", "evaluation", "serve", "probe", "play"))
+LAUNCHERS = tuple(f"slimrl.commands.{name}" for name in ("rl", "sft", "trainer", "eval", "inference", "probe", "play"))
 SCRIPTS = {"rl": cli.rl, "sft": cli.sft, "trainer": cli.trainer, "eval": cli.eval_, "inference": cli.inference}
 
 
@@ -32,7 +32,7 @@ class FakeLaunch(types.ModuleType):
     """Stands in for the launchers, which would load a model: remembers what it was given."""
 
     def __init__(self, failure: BaseException | None = None) -> None:
-        super().__init__("slimrl.launch.local")
+        super().__init__("slimrl.commands.rl")
         self.started: list[tuple[str, Resolved[CommandConfig]]] = []
         self._failure = failure
         for command in COMMANDS:

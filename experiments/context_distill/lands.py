@@ -12,9 +12,8 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from slimrl.environments.base import Turn
 from slimrl.errors import UserError
-from slimrl.types import Message, Split, Task
+from slimrl.types import Message, Split, Task, Turn
 
 COLOURS = ("red", "blue", "green", "yellow", "white", "black", "purple", "orange")
 COLOUR = re.compile(rf"\b({'|'.join(COLOURS)})\b", re.IGNORECASE)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from slimrl.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from slimrl.config.load import C, Resolved
+    from slimrl.config.reading.load import C, Resolved
 
 OVERVIEW = """\
 slimrl: reinforcement learning for small language models, on the hardware you have.
@@ -126,7 +126,7 @@ def _rl(argv: Sequence[str]) -> int:
     from slimrl.config.run import RLConfig
 
     def start(resolved: "Resolved[RLConfig]") -> int:
-        from slimrl.launch.local import run_rl
+        from slimrl.commands.rl import run_rl
 
         return run_rl(resolved)
 
@@ -137,7 +137,7 @@ def _sft(argv: Sequence[str]) -> int:
     from slimrl.config.run import SFTConfig
 
     def start(resolved: "Resolved[SFTConfig]") -> int:
-        from slimrl.launch.local import run_sft
+        from slimrl.commands.sft import run_sft
 
         return run_sft(resolved)
 
@@ -148,7 +148,7 @@ def _trainer(argv: Sequence[str]) -> int:
     from slimrl.config.run import TrainerOnlyConfig
 
     def start(resolved: "Resolved[TrainerOnlyConfig]") -> int:
-        from slimrl.launch.local import run_trainer
+        from slimrl.commands.trainer import run_trainer
 
         return run_trainer(resolved)
 
@@ -159,7 +159,7 @@ def _eval(argv: Sequence[str]) -> int:
     from slimrl.config.run import EvalRunConfig
 
     def start(resolved: "Resolved[EvalRunConfig]") -> int:
-        from slimrl.launch.evaluation import run_eval
+        from slimrl.commands.eval import run_eval
 
         return run_eval(resolved)
 
@@ -170,7 +170,7 @@ def _probe(argv: Sequence[str]) -> int:
     from slimrl.config.run import ProbeConfig
 
     def start(resolved: "Resolved[ProbeConfig]") -> int:
-        from slimrl.launch.probe import run_probe
+        from slimrl.commands.probe import run_probe
 
         return run_probe(resolved)
 
@@ -182,7 +182,7 @@ def _compare(argv: Sequence[str]) -> int:
         return _show(COMPARE)
     if len(argv) != 2 or any(word.startswith("-") for word in argv):
         raise UserError("compare takes two things to compare; `slimrl compare --help` has examples.")
-    from slimrl.launch.evaluation import run_compare
+    from slimrl.commands.compare import run_compare
 
     return run_compare(Path(argv[0]), Path(argv[1]))
 
@@ -191,7 +191,7 @@ def _play(argv: Sequence[str]) -> int:
     from slimrl.config.play import PlayConfig
 
     def start(resolved: "Resolved[PlayConfig]") -> int:
-        from slimrl.launch.play import run_play
+        from slimrl.commands.play import run_play
 
         if not resolved.config.model.name:  # then PyTorch is not needed, and the game begins at once
             return run_play(resolved)
@@ -200,7 +200,7 @@ def _play(argv: Sequence[str]) -> int:
         return run_play(resolved, seat_model)
 
     if not argv:
-        from slimrl.environments.base import BUILTIN
+        from slimrl.environments.find import BUILTIN
 
         raise UserError(f"play needs an environment, as in `slimrl play {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}.")
     named = not argv[0].startswith(("-", "@"))
@@ -211,7 +211,7 @@ def _inference(argv: Sequence[str]) -> int:
     from slimrl.config.serve import ServeConfig
 
     def start(resolved: "Resolved[ServeConfig]") -> int:
-        from slimrl.launch.serve import run_inference
+        from slimrl.commands.inference import run_inference
 
         return run_inference(resolved)
 
@@ -219,7 +219,7 @@ def _inference(argv: Sequence[str]) -> int:
 
 
 def _judge(argv: Sequence[str]) -> int:
-    from slimrl.launch.calibrate import run_judge
+    from slimrl.commands.judge import run_judge
 
     return run_judge(argv)
 
@@ -227,15 +227,15 @@ def _judge(argv: Sequence[str]) -> int:
 def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:
     """Prints the help or the resolved configuration if asked, else starts the run."""
     if {"-h", "--help"} & set(argv):
-        from slimrl.config.help import help_text
+        from slimrl.config.reading.help import help_text
 
         return _show(help_text(config_class))
-    from slimrl.config.load import load
+    from slimrl.config.reading.load import load
 
     dry_run = {"--dry-run", "--dry_run"}
     resolved = load(config_class, [word for word in argv if word not in dry_run], os.environ)
     if dry_run & set(argv):
-        from slimrl.config.write import config_toml
+        from slimrl.config.reading.write import config_toml
 
         return _show(config_toml(resolved))
     _check_ranks(config_class.command)

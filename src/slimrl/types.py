@@ -5,7 +5,7 @@ _D model dimension, _H heads.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, NotRequired, TypedDict
@@ -41,6 +41,22 @@ class Task:
 
     id: str
     data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The environment's answer to one reply of the policy.
+
+    While `done` is false, `messages` are what the policy reads next. `reward` is what the reply earned: an environment
+    that judges episodes as a whole gives all of it when `done`. An episode's reward is the sum over its turns.
+    A message with an `excerpt` is cut to so many of the policy's tokens before it is read.
+    `metrics` are named numbers so far; those of the last turn are averaged over rollouts (logged as `env/<name>`).
+    """
+
+    done: bool
+    messages: Sequence[Message] = ()
+    reward: float = 0.0
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

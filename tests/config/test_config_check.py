@@ -5,8 +5,8 @@ import re
 import pytest
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.load import load
 from slimrl.config.loss import PRESETS, LossConfig
+from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.errors import UserError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.load import load
+from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.help import WIDTH, help_text
-from slimrl.config.load import load
+from slimrl.config.reading.help import WIDTH, help_text
+from slimrl.config.reading.load import load
+from slimrl.config.reading.schema import leaves, spec_of
 from slimrl.config.run import COMMANDS
-from slimrl.config.schema import leaves, spec_of
 
 NOT_HERE = {"outputs/rl/config.toml", "my_trainer.toml"}  # what another example leaves, and a reader's own
 ALL = pytest.mark.parametrize("config_class", COMMANDS.values(), ids=list(COMMANDS))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slimrl.config.data import ExpertDataConfig, FileDataConfig
-from slimrl.config.load import load
+from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.serve import ServeConfig
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.load import load
+from slimrl.config.reading.load import load
+from slimrl.config.reading.write import config_toml, write_config
 from slimrl.config.run import COMMANDS, EvalRunConfig, RLConfig
-from slimrl.config.write import config_toml, write_config
 from slimrl.errors import UserError
 
 REQUIRED = {

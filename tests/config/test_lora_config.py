@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.load import load
 from slimrl.config.model import LoraConfig
+from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, TrainerOnlyConfig
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from slimrl.environments.base import load_taskset
+from slimrl.environments.find import load_taskset
 from slimrl.environments.reverse_text import ReverseText
 from slimrl.errors import UserError
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from slimrl.environments.base import demonstration_of, tasks_of
+from slimrl.environments.find import tasks_of
 from slimrl.environments.reverse_text import ReverseText
+from slimrl.environments.scripts import demonstration_of
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import held_out_tasks
 from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.types import Task
-from tests.environments.scripted import OneTask, Quiz, user
+from tests.rollout.scripted import OneTask, Quiz, user
 
 TASK = Task("one", {})
 

@@ -5,8 +5,9 @@ import difflib
 
 import pytest
 
-from slimrl.environments.base import Expert, Turn, load_taskset
-from slimrl.types import Task
+from slimrl.environments.base import Expert
+from slimrl.environments.find import load_taskset
+from slimrl.types import Task, Turn
 
 TASKSET = load_taskset("reverse-text", {})
 

@@ -1,8 +1,7 @@
 """Finished episodes made by hand, and a taskset with an expert, a random player and an opinion on failures."""
 
-from slimrl.environments.base import Turn
-from slimrl.types import Message, Rollout, Task
-from tests.environments.scripted import user
+from slimrl.types import Message, Rollout, Task, Turn
+from tests.rollout.scripted import user
 
 
 def rollout(task_id: str, reward: float = 1.0, question: str = "q", failure: str = "", **metrics: float) -> Rollout:

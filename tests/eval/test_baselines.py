@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from slimrl.environments.base import demonstration_of
+from slimrl.environments.scripts import demonstration_of
 from slimrl.errors import UserError
 from slimrl.eval.baselines import SCRIPTS, script_of, scripted, turns_of
 from slimrl.eval.evaluate import evaluation_of, held_out_tasks, play_tasks
 from slimrl.types import Message, SamplingParams, Task
-from tests.environments.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_player
 from tests.eval.episodes import Sums
+from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_player
 
 
 def played(name: str, max_tokens: int = 20, **limits: int):

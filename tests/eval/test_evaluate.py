@@ -2,7 +2,6 @@
 
 import pytest
 
-from slimrl.environments.base import Turn
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import (
     contestant_of,
@@ -13,9 +12,9 @@ from slimrl.eval.evaluate import (
     play_tasks,
 )
 from slimrl.monitor.metrics import lookup
-from slimrl.monitor.stats import estimate_mean
-from slimrl.types import SamplingParams
-from tests.environments.scripted import DigitClient, OneTask, make_player, user
+from slimrl.stats import estimate_mean
+from slimrl.types import SamplingParams, Turn
+from tests.rollout.scripted import DigitClient, OneTask, make_player, user
 
 
 class Digit:

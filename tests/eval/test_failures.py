@@ -6,8 +6,8 @@ from slimrl.environments.base import Taskset
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.eval.failures import failures_by_kind, failures_markdown, kind_of
 from slimrl.types import Rollout, Task
-from tests.environments.scripted import OneTask, Quiz
 from tests.eval.episodes import Sums, rollout
+from tests.rollout.scripted import OneTask, Quiz
 
 
 def asked(taskset: Taskset, number: int = 0) -> HeldOutTask:

@@ -10,8 +10,8 @@ from torch import nn
 from slimrl.inference import cache
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
-from slimrl.models import attention
-from slimrl.models.attention import ATTENTION
+from slimrl.models.forward import attention
+from slimrl.models.forward.attention import ATTENTION
 from slimrl.types import SamplingParams
 from tests.tiny import FAMILIES, tiny_module
 

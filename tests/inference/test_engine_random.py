@@ -8,10 +8,10 @@ import torch
 
 from slimrl.inference.engine import Engine, EngineCounters
 from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.models.attention import ATTENTION
-from slimrl.models.forward import ModuleForward
+from slimrl.models.forward.attention import ATTENTION
+from slimrl.models.forward.choose import Quantization
+from slimrl.models.forward.module import ModuleForward
 from slimrl.models.native import ops
-from slimrl.models.sampling_forward import Quantization
 from slimrl.types import SamplingParams
 from tests.inference.naive import naive_greedy, naive_module, naive_prompt_logprobs
 from tests.models.native.cases import skip_without_tiles, wide_policy

@@ -16,8 +16,8 @@ from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
 from slimrl.inference.graphs import DecodeGraphs, decode_graphs
 from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.models.attention import ATTENTION
-from slimrl.models.forward import Forward, ModuleForward
+from slimrl.models.forward.attention import ATTENTION
+from slimrl.models.forward.module import Forward, ModuleForward
 from slimrl.types import SamplingParams
 from tests.tiny import FAMILIES, tiny_module
 

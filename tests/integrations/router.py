@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from slimrl.models.chat import ChatFormat
-from tests.environments.replying import Answer, Asked, server
+from slimrl.models.chat.template import ChatFormat
+from tests.io.replying import Answer, Asked, server
 from tests.tiny import START
 
 ABORT = "abort"

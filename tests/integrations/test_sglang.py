@@ -12,7 +12,7 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion
 from slimrl.integrations.sglang import Router
 from slimrl.types import SamplingParams
-from tests.environments.replying import Answer, Asked, server
+from tests.io.replying import Answer, Asked, server
 
 GIVEN = {"temperature": 0.7, "top_p": 0.9, "stop_token_ids": [9], "max_new_tokens": 999}
 

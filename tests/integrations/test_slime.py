@@ -10,19 +10,15 @@ from typing import Any
 
 import pytest
 
-from slimrl.environments.base import Turn
-from slimrl.environments.matching_game import MatchingTaskset
+from slimrl.environments.matching_game.environment import MatchingTaskset
+from slimrl.environments.matching_game.rules.generator import deal as new_deal
+from slimrl.environments.matching_game.rules.state import game_state
 from slimrl.errors import RolloutError, UserError
-from slimrl.games.matching.generator import deal as new_deal
-from slimrl.games.matching.state import game_state
 from slimrl.inference.client import Completion
 from slimrl.integrations.sglang import ABORTED
-from slimrl.integrations.slime import MatchingRollouts, Settings, generate, rollouts_of
-from slimrl.integrations.slime_filter import no_failed_game
-from slimrl.types import SamplingParams, Task
-from tests.environments.replying import completion
-from tests.environments.replying import server as answering
-from tests.environments.scripted import CHAT, TOKENIZER
+from slimrl.integrations.slime.filter import no_failed_game
+from slimrl.integrations.slime.rollout import MatchingRollouts, Settings, generate, rollouts_of
+from slimrl.types import SamplingParams, Task, Turn
 from tests.integrations.restated import (
     Sample,
     bare_args,
@@ -33,6 +29,9 @@ from tests.integrations.restated import (
     slime_args,
 )
 from tests.integrations.router import ABORT, Policy, router
+from tests.io.replying import completion
+from tests.io.replying import server as answering
+from tests.rollout.scripted import CHAT, TOKENIZER
 
 STATUS = Sample.Status
 
@@ -94,7 +93,7 @@ stub.AutoTokenizer = type("AutoTokenizer", (), {"from_pretrained": staticmethod(
 stub.PreTrainedTokenizerBase = type("PreTrainedTokenizerBase", (), {})
 sys.modules["transformers"] = stub
 import asyncio
-from slimrl.integrations.slime import generate
+from slimrl.integrations.slime.rollout import generate
 from tests.integrations.restated import Sample, bare_args, check_contract, generate_and_rm
 sample = asyncio.run(generate_and_rm(generate, bare_args(), Sample(prompt="prompt"), {"temperature": 0.3}))
 check_contract(sample)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from slimrl.environments.matching_game import MatchingTaskset
+from slimrl.environments.matching_game.environment import MatchingTaskset
+from slimrl.environments.matching_game.rules.generator import deal as new_deal
+from slimrl.environments.matching_game.rules.state import game_state
 from slimrl.errors import UserError
-from slimrl.games.matching.generator import deal as new_deal
-from slimrl.games.matching.state import game_state
-from slimrl.integrations.slime_env import MatchingEnv, build_env
+from slimrl.integrations.slime.env import MatchingEnv, build_env
 from slimrl.types import Task
-from tests.environments.replying import completion, server
 from tests.integrations.restated import Sample
+from tests.io.replying import completion, server
 
 STATE = game_state(new_deal(random.Random(3), 3, "g"))
 TASK = Task("slime", {"game_state": STATE})

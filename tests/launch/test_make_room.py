@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import cast
 
-from slimrl.launch.pipeline import Parts, make_room
+from slimrl.launch.stages import Parts, make_room
 
 
 class Noting:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.config.load import Resolved, load
+from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import EvalRunConfig, TrainerOnlyConfig
 from slimrl.errors import UserError
 from slimrl.launch.run_dir import open_evaluation_dir, open_training_dir
@@ -17,7 +17,7 @@ DEBUG = ROOT / "configs" / "debug" / "rl" / "train.toml"
 HOLD = """
 import sys, time
 from pathlib import Path
-from slimrl.config.load import load
+from slimrl.config.reading.load import load
 from slimrl.config.run import TrainerOnlyConfig
 from slimrl.launch.run_dir import open_training_dir
 

@@ -15,12 +15,12 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from slimrl.cli import run
-from slimrl.config.load import load
+from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
-from slimrl.launch.local import rl_parts
-from slimrl.launch.pipeline import Parts, make_orchestrator, make_room
+from slimrl.launch.parts import rl_parts
+from slimrl.launch.stages import Parts, make_orchestrator, make_room
 from slimrl.launch.teacher import ModuleTeacher, make_lesson
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.metrics import is_reproducible
@@ -32,7 +32,7 @@ from tests.inference.server.conftest import serving
 from tests.tiny import tiny_model_dir
 
 ENVIRONMENT = """
-from slimrl.environments.base import Turn
+from slimrl.types import Turn
 from slimrl.types import Task
 
 class Hints:

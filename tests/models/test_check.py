@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from transformers import Lfm2Config, Lfm2ForCausalLM, PreTrainedModel
 
 from slimrl.errors import UserError
-from slimrl.models.attention import ATTENTION
 from slimrl.models.check import _gap_everywhere, check_forward
-from slimrl.models.training import training_hidden
+from slimrl.models.forward.attention import ATTENTION
+from slimrl.models.forward.training import training_hidden
 from tests.tiny import FAMILIES, tiny_module
 
 

@@ -15,14 +15,14 @@ from transformers import AutoModelForCausalLM
 
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
-from slimrl.models.forward import ModuleForward, hidden_states
-from slimrl.models.fused import FusedForward, can_fuse
+from slimrl.models.forward.choose import sampling_forward
+from slimrl.models.forward.fused import FusedForward, can_fuse
+from slimrl.models.forward.module import ModuleForward, hidden_states
+from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
 from slimrl.models.lora import doubts, linear_of, merged_parameters, merged_weight, refresh_merged
-from slimrl.models.sampling_forward import sampling_forward
-from slimrl.models.training import training_hidden
-from tests.models.test_fused import logits
-from tests.models.test_training import computed
+from tests.models.forward.test_fused import logits
+from tests.models.forward.test_training import computed
 from tests.tiny import FAMILIES, tiny_model_dir
 
 LINEARS = 2 * 7  # of a tiny model

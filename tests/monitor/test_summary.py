@@ -4,8 +4,8 @@ import math
 from pathlib import Path
 
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.stats import Estimate
 from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
+from slimrl.stats import Estimate
 
 COMMAND = "uv run eval @ examples/reverse_text/eval.toml --model.name outputs/" + "long-name/" * 20
 SUMMARY = RunSummary(

@@ -1,4 +1,4 @@
-"""The person's screen and keyboard, without a terminal. With one: `tests/launch/test_play_terminal.py`."""
+"""The person's screen and keyboard, without a terminal. With one: `tests/commands/test_play_terminal.py`."""
 
 import io
 import sys

@@ -6,7 +6,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
-from tests.environments.scripted import OneTask, Quiz
+from tests.rollout.scripted import OneTask, Quiz
 
 
 def test_every_epoch_has_each_index_once_in_an_order_of_its_own():

@@ -9,7 +9,6 @@ import torch
 
 from slimrl.config.loss import LossConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
-from slimrl.environments.base import Turn
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.metrics import lookup
 from slimrl.orchestrator.curriculum import Draw
@@ -26,8 +25,8 @@ from slimrl.orchestrator.distill import (
     with_opening,
 )
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.types import Sample, Task
-from tests.environments.scripted import CHAT, LOGPROB, DigitClient, OneTask, Quiz, ScriptedClient, make_player, user
+from slimrl.types import Sample, Task, Turn
+from tests.rollout.scripted import CHAT, LOGPROB, DigitClient, OneTask, Quiz, ScriptedClient, make_player, user
 
 PURE = LossConfig(adv_tau=0.0, teacher_tau=1.0, student_tau=1.0).choices(has_teacher=True)
 # The two-turn rollout of `types.Rollout`.

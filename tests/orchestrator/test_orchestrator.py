@@ -7,13 +7,12 @@ import pytest
 
 from slimrl.config.loss import LossConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
-from slimrl.environments.base import Turn
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.types import Sample, Task
-from tests.environments.scripted import LOGPROB, TOKENIZER, VERSION, DigitClient, OneTask, make_player, user
+from slimrl.types import Sample, Task, Turn
+from tests.rollout.scripted import LOGPROB, TOKENIZER, VERSION, DigitClient, OneTask, make_player, user
 
 
 class Digits:

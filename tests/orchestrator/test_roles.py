@@ -8,14 +8,13 @@ import pytest
 
 from slimrl.config.loss import ADVANTAGES, LossConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
-from slimrl.environments.base import Turn
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import contestant_of, held_out_tasks, play_tasks
 from slimrl.orchestrator.advantages import turn_advantages
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.orchestrator.roles import moved, role_advantages
-from slimrl.types import Rollout, SamplingParams, Task
-from tests.environments.scripted import DigitClient, make_player, user
+from slimrl.types import Rollout, SamplingParams, Task, Turn
+from tests.rollout.scripted import DigitClient, make_player, user
 
 
 def rollout(reward: float, role: str = "", turns: int = 1) -> Rollout:

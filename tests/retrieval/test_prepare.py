@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from slimrl.environments.wiki_search import directory_of
+from slimrl.environments.wiki_search.environment import directory_of
 from slimrl.errors import UserError
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index

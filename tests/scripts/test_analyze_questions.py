@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.test_questions import learner, recorded
+from tests.environments.matching_game.analysis.test_compare import learner, recorded
 
 SCRIPT = str(Path(__file__).parents[2] / "scripts" / "analyze_questions.py")
 

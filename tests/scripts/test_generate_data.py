@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from slimrl.environments.matching_game import MatchingTaskset
-from slimrl.games.matching.rows import read_games
+from slimrl.environments.matching_game.environment import MatchingTaskset
+from slimrl.environments.matching_game.rules.game_files import read_games
 
 COMMAND = [sys.executable, str(Path(__file__).parents[2] / "scripts" / "generate_data.py")]
 

@@ -16,7 +16,7 @@ from slimrl.errors import UserError
 from slimrl.retrieval.prepare import Source
 from slimrl.sandbox.base import Execution
 from slimrl.sandbox.client import HttpSandbox
-from slimrl.servers.sandbox import COMPOSERS, build_image, engine_of, token_of
+from slimrl.services.sandbox.container import COMPOSERS, build_image, engine_of, token_of
 from tests.scripts.test_wiki_scripts import ROOT, free_port, set_up, status_of
 
 NUM_AT_ONCE = 500

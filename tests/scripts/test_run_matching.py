@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from slimrl.environments.matching_game import MatchingTaskset
-from slimrl.integrations.slime_env import build_env
-from slimrl.integrations.slime_filter import no_failed_game
-from slimrl.integrations.slime_rows import environment_args
+from slimrl.environments.matching_game.environment import MatchingTaskset
+from slimrl.integrations.slime.env import build_env
+from slimrl.integrations.slime.filter import no_failed_game
+from slimrl.integrations.slime.rows import environment_args
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/run_matching.sh"

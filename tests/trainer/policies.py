@@ -3,7 +3,7 @@
 import torch
 
 from slimrl.config.train import OptimConfig
-from slimrl.models.chat import ChatFormat
+from slimrl.models.chat.template import ChatFormat
 from slimrl.models.load import Policy
 from slimrl.trainer.checkpoint import fresh_progress
 from slimrl.trainer.optim import MasterAdamW

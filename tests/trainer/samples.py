@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from slimrl.models.attention import ATTENTION
+from slimrl.models.forward.attention import ATTENTION
 from slimrl.types import Sample
 from tests.tiny import tiny_module
 

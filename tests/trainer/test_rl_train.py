@@ -11,19 +11,19 @@ from slimrl.config.loss import PRESETS, LossConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.config.run import CkptConfig, RLConfig, TrainerOnlyConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
-from slimrl.environments.base import Turn
-from slimrl.environments.rollout import EpisodeLimits, Player
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.rollout.episode import EpisodeLimits, Player
 from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import start
 from slimrl.transport.base import Batch
-from tests.environments.scripted import OneTask, user
+from slimrl.types import Turn
+from tests.rollout.scripted import OneTask, user
 from tests.trainer.policies import tiny_policy, tiny_state
 
 

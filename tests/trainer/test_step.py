@@ -10,17 +10,16 @@ from torch import nn
 
 from slimrl.config.loss import POLICIES, PRESETS, LossConfig
 from slimrl.config.train import GuardConfig, OptimConfig, TrainerConfig
-from slimrl.environments.base import Turn
-from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
-from slimrl.models.chat import ChatFormat
+from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.metrics import lookup
+from slimrl.rollout.episode import Attempt, EpisodeLimits, Player, run_episode
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import StepRefusedError, TrainStep
 from slimrl.transport.base import Batch
-from slimrl.types import Metrics, Sample, SamplingParams, Task
+from slimrl.types import Metrics, Sample, SamplingParams, Task, Turn
 from tests.tiny import FAMILIES, tiny_tokenizer
 from tests.trainer.samples import (
     assert_gradients_equal,

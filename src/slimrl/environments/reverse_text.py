@@ -11,9 +11,8 @@ import re
 import string
 from collections.abc import Callable, Sequence
 
-from slimrl.environments.base import Turn
 from slimrl.errors import UserError, nearest
-from slimrl.types import Message, Split, Task
+from slimrl.types import Message, Split, Task, Turn
 
 INSTRUCTION = "Reverse the text character by character. Answer in <reversed_text> tags."
 ANSWER = re.compile(r"<reversed_text>(.*?)</reversed_text>", re.DOTALL)

@@ -14,13 +14,14 @@ from concurrent.futures import Future
 from dataclasses import replace
 from itertools import groupby
 
-from slimrl.environments.base import Taskset, demonstration_of, random_conversation, script_conversation
-from slimrl.environments.boundary import bounded
-from slimrl.environments.rollout import Attempt, Player, run_episode
+from slimrl.environments.base import Taskset
+from slimrl.environments.scripts import demonstration_of, random_conversation, script_conversation
 from slimrl.errors import RolloutError
 from slimrl.eval.evaluate import Contestant
 from slimrl.inference.client import Completion, FinishReason
-from slimrl.models.chat import ChatFormat
+from slimrl.models.chat.template import ChatFormat
+from slimrl.rollout.episode import Attempt, Player, run_episode
+from slimrl.rollout.failures import bounded
 from slimrl.types import Message, Rollout, SamplingParams, Task
 
 # A conversation on a task. The number is a seed.

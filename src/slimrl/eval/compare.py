@@ -11,7 +11,7 @@ from pathlib import Path
 from slimrl.errors import UserError
 from slimrl.eval.episodes import read_episodes
 from slimrl.eval.evaluate import Place, scores_of
-from slimrl.monitor.stats import Estimate, paired_difference, sign_test
+from slimrl.stats import Estimate, paired_difference, sign_test
 from slimrl.types import Rollout
 
 STAGES = ("eval", "final")  # names of a directory's newest evaluation: of the command `eval`, of a training run

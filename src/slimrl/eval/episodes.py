@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from slimrl.eval.evaluate import HeldOutTask, Place
-from slimrl.monitor.files import LineFile, encode_line, read_lines, replace_file
+from slimrl.io.files import LineFile, encode_line, read_lines, replace_file
 from slimrl.monitor.rollouts import RolloutRecord, rollout_from_json, rollout_to_json
 from slimrl.types import Rollout
 

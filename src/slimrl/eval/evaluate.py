@@ -12,11 +12,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slimrl.environments.base import Taskset, tasks_of
-from slimrl.environments.rollout import Attempt, Player, run_tables
-from slimrl.environments.seats import seats_of
+from slimrl.environments.base import Taskset
+from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
-from slimrl.monitor.stats import Estimate, estimate_mean
+from slimrl.rollout.episode import Attempt, Player, run_tables
+from slimrl.rollout.self_play import seats_of
+from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
 
 Place = tuple[int, str]

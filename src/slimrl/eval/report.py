@@ -10,7 +10,7 @@ from rich.table import Table
 from slimrl.eval.compare import Pair
 from slimrl.eval.evaluate import Evaluation
 from slimrl.eval.failures import FailureKind
-from slimrl.monitor.stats import Estimate
+from slimrl.stats import Estimate
 
 # What everybody wants to see comes first; the rest follows by name.
 FIRST = ("correct", "tool_calls", "right_page_first", "right_page", "invalid_calls", "turns", "tokens")

@@ -2,7 +2,7 @@
 
 A slot remembers which token ids its keys and values belong to, so that a later request that begins with the same
 tokens (the group's prompt, the conversation so far) starts from them. `CachePlan` is the attention plan that fills and
-reads the slots during one forward (see `models/attention.py`).
+reads the slots during one forward (see `models/forward/attention.py`).
 """
 
 import functools
@@ -13,7 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slimrl.models.attention import AttentionPlan, LayerInputs, attention_after_prefix, grouped_attention, visible
+from slimrl.models.forward.attention import (
+    AttentionPlan,
+    LayerInputs,
+    attention_after_prefix,
+    grouped_attention,
+    visible,
+)
 from slimrl.models.native import ops
 
 MIN_SHARING, MIN_SHARED = 4, 64  # sequences, and tokens that all of them begin with: below that it gains nothing

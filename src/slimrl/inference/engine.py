@@ -3,7 +3,7 @@
 The engine runs in the caller's process and thread. `submit` queues a request, each `step` prefills what is new and then
 samples one token for every running sequence, and finished sequences come back from `step`. It knows token ids, nothing
 of text. It computes from the module's own parameters: publishing a new version is a number, a forgotten cache and, on a
-CPU, weights brought into the order of the fast product again (`models/tiled.py`). Between two steps is always a good
+CPU, weights brought into the order of the fast product again (`models/forward/tiled.py`). Between two steps is a good
 moment for it: running sequences keep their keys and values and go on with the new weights.
 """
 
@@ -19,7 +19,7 @@ from slimrl.inference.graphs import decode_graphs
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
-from slimrl.models.sampling_forward import Quantization, sampling_forward
+from slimrl.models.forward.choose import Quantization, sampling_forward
 from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
@@ -53,7 +53,7 @@ class Engine:
     """A module, a KV cache of `num_slots` sequences of at most `capacity` tokens, and a scheduler.
 
     With few sequences it guesses up to `lookup_tokens` tokens of each ahead, see `inference/lookup.py`. `quantization`
-    is of the weights it samples with, see `models/sampling_forward.py`."""
+    is of the weights it samples with, see `models/forward/choose.py`."""
 
     def __init__(
         self,

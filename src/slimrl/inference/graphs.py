@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from slimrl.inference.cache import RowsPlan, SlotCache
-from slimrl.models.forward import ModuleForward
+from slimrl.models.forward.module import ModuleForward
 
 FEWEST_KEYS = 256
 WARMUPS = 2  # runs before recording, in which libraries choose their kernels

@@ -11,7 +11,7 @@ from typing import Any
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion, FinishReason
-from slimrl.remote import BUSY, PASSING, retry_after_s
+from slimrl.io.http import BUSY, PASSING, retry_after_s
 from slimrl.types import SamplingParams
 
 try:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.run import SFTConfig
-from slimrl.environments.base import Taskset, demonstration_of, load_taskset, tasks_of
+from slimrl.environments.base import Taskset
+from slimrl.environments.find import load_taskset, tasks_of
+from slimrl.environments.scripts import demonstration_of
 from slimrl.errors import UserError
-from slimrl.models.chat import ChatFormat
+from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
 from slimrl.trainer.sft.data import Conversation, load_conversations

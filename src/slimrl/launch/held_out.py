@@ -19,10 +19,10 @@ from slimrl.eval.evaluate import (
     mode_of,
     play_tasks,
 )
+from slimrl.io.files import replace_file, without_nan
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.files import replace_file, without_nan
-from slimrl.monitor.stats import Estimate
 from slimrl.monitor.summary import Stage
+from slimrl.stats import Estimate
 from slimrl.types import Metrics, Rollout, SamplingParams, Split
 
 DIRECTORY = "held_out"

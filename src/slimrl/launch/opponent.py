@@ -1,6 +1,6 @@
 """A model at the other side of an environment that a person plays: `slimrl play matching-game --model.name ...`.
 
-The two sides are episodes of one table (`environments/seats.py`). The model's is played by the ordinary agent loop, in
+The two sides are episodes of one table (`rollout/self_play.py`). The model's is played by the ordinary agent loop, in
 the event loop that runs while the person waits for an answer.
 """
 
@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import InferenceConfig
-from slimrl.environments.answers import closed
-from slimrl.environments.base import Environment, Taskset, Turn
-from slimrl.environments.rollout import Attempt, EpisodeLimits, Player, run_episode
-from slimrl.environments.seats import roles_of, seats_of
+from slimrl.environments.base import Environment, Taskset
 from slimrl.errors import RolloutError, UserError
-from slimrl.launch.local import open_policy, player_of
+from slimrl.launch.parts import open_policy, player_of
 from slimrl.monitor.console import RunConsole
-from slimrl.types import Message, Rollout, SamplingParams, Task
+from slimrl.rollout.answers import closed
+from slimrl.rollout.episode import Attempt, EpisodeLimits, Player, run_episode
+from slimrl.rollout.self_play import roles_of, seats_of
+from slimrl.types import Message, Rollout, SamplingParams, Task, Turn
 
 T = TypeVar("T")
 NEVER = 10**6  # turns: the game has rules of its own for when it is over

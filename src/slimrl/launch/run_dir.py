@@ -13,10 +13,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.load import C, Resolved, load
-from slimrl.config.write import FILE_NAME, write_config
+from slimrl.config.reading.load import C, Resolved, load
+from slimrl.config.reading.write import FILE_NAME, write_config
 from slimrl.errors import UserError
-from slimrl.monitor.files import writing
+from slimrl.io.files import writing
 from slimrl.trainer.checkpoint import remove_leftovers
 
 METRICS = "metrics.jsonl"

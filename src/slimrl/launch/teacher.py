@@ -18,13 +18,14 @@ from slimrl.config.teacher import (
     ServerTeacherConfig,
     TeacherConfig,
 )
-from slimrl.environments.base import Taskset, load_taskset
-from slimrl.environments.seats import roles_of
+from slimrl.environments.base import Taskset
+from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
-from slimrl.launch.pipeline import Parts, make_room, starting_name
+from slimrl.launch.stages import Parts, make_room, starting_name
 from slimrl.models.load import Policy, load_policy
 from slimrl.orchestrator.distill import Lesson, Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
+from slimrl.rollout.self_play import roles_of
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.packing import pack_samples
 from slimrl.types import Sample

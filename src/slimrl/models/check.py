@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
-from slimrl.models.attention import LayerInputs, plain_causal
-from slimrl.models.forward import head_logits, hidden_states
-from slimrl.models.training import training_hidden
+from slimrl.models.forward.attention import LayerInputs, plain_causal
+from slimrl.models.forward.module import head_logits, hidden_states
+from slimrl.models.forward.training import training_hidden
 
 # Tokens of each of the two sequences in the row: as long as the convolutions of hybrid models reach.
 LENGTH = 4

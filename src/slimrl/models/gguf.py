@@ -17,8 +17,8 @@ from transformers.integrations.gguf.reader import GgufHeader, read_gguf_metadata
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from slimrl.errors import UserError
+from slimrl.io.cache import build_once, cache_root, file_sha256, say
 from slimrl.models.quiet import no_progress_bars
-from slimrl.models.store import build_once, cache_root, file_sha256, say
 
 # Entries in the cache that another recipe built are rebuilt: raise this when the conversion changes.
 RECIPE = "gguf-1"

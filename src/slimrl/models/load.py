@@ -16,17 +16,17 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
+from slimrl.io.cache import new_directory
 from slimrl.models.adapter import adapted_model, merge, read_adapter
 from slimrl.models.allocator import keep_freed_memory
-from slimrl.models.attention import ATTENTION
-from slimrl.models.chat import ChatFormat
+from slimrl.models.chat.template import ChatFormat
 from slimrl.models.check import check_forward
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
-from slimrl.models.fused import can_fuse
+from slimrl.models.forward.attention import ATTENTION
+from slimrl.models.forward.fused import can_fuse
 from slimrl.models.lora import adapt, is_adapted, keep_merged, merged_parameters, save_adapter
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import resolve
-from slimrl.models.store import new_directory
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 

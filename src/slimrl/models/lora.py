@@ -2,7 +2,7 @@
 
 An adapted matrix W (N, K) acts as W + scale B A, with A (r, K), B (N, r) and scale = alpha / r. PEFT puts the pairs
 into the module, so that their names, first values and files are PEFT's, and its forward runs wherever there is no
-faster one. Those of a CPU (`models/fused.py`, `models/tiled.py`, `models/training.py`) compute with one matrix in the
+faster one. Those of a CPU (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one matrix in the
 place of the three, kept beside them in the weights' dtype: so sampler and trainer read the same numbers. Whoever
 changes the pairs calls `refresh_merged`. Knows nothing of optimizers, nor of adapters on disk (`models/adapter.py`).
 """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from slimrl.monitor.files import replace_file
+from slimrl.io.files import replace_file
 from slimrl.monitor.plots import draw_training, load_series
 
 FILE_NAME = "live.png"

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from slimrl.errors import UserError
-from slimrl.monitor.files import writing
+from slimrl.io.files import writing
 from slimrl.monitor.metrics import held_out_rewards
 from slimrl.monitor.sinks import read_metrics
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slimrl.monitor.files import LineFile, read_lines, without_nan
+from slimrl.io.files import LineFile, read_lines, without_nan
 from slimrl.types import Rollout
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from slimrl.errors import UserError
-from slimrl.monitor.files import LineFile, encode_line, read_lines, replace_file, without_nan
+from slimrl.io.files import LineFile, encode_line, read_lines, replace_file, without_nan
 from slimrl.monitor.metrics import lookup
 from slimrl.types import Metrics
 

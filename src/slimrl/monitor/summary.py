@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from slimrl.io.files import replace_file, without_nan
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.files import replace_file, without_nan
-from slimrl.monitor.stats import Estimate
+from slimrl.stats import Estimate
 
 
 @dataclass(frozen=True, slots=True)

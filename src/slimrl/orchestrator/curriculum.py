@@ -7,7 +7,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slimrl.environments.base import Taskset, tasks_of
+from slimrl.environments.base import Taskset
+from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
 from slimrl.types import Task
 

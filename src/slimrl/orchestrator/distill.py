@@ -23,9 +23,9 @@ from typing import Protocol
 
 from slimrl.config.loss import LossChoices
 from slimrl.environments.base import Taskset
-from slimrl.environments.rollout import Attempt, Player, read_opening
 from slimrl.errors import RolloutError, UserError
 from slimrl.orchestrator.curriculum import Draw
+from slimrl.rollout.episode import Attempt, Player, read_opening
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 
 # A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. This is

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from slimrl.config.loss import LossChoices
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.environments.base import Taskset
-from slimrl.environments.rollout import Attempt, Player, mean_metrics, run_tables
-from slimrl.environments.seats import seats_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import on_tokens
 from slimrl.orchestrator.curriculum import Curriculum, Draw
 from slimrl.orchestrator.distill import Lesson, Opening, with_entropy_bonus
 from slimrl.orchestrator.roles import check_groups, num_tables, role_advantages
+from slimrl.rollout.episode import Attempt, Player, mean_metrics, run_tables
+from slimrl.rollout.self_play import seats_of
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from slimrl.config.loss import LossChoices
 from slimrl.environments.base import Taskset
-from slimrl.environments.seats import roles_of
 from slimrl.errors import UserError
 from slimrl.orchestrator.advantages import turn_advantages
+from slimrl.rollout.self_play import roles_of
 from slimrl.types import Rollout
 
 Means = MutableMapping[str, float]

@@ -12,7 +12,7 @@ from typing import Any
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
-from slimrl.remote import BUSY, PASSING, backoff_s, http_client, import_httpx, key_in, without_key
+from slimrl.io.http import BUSY, PASSING, backoff_s, http_client, import_httpx, key_in, without_key
 from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slimrl.errors import UserError
-from slimrl.rows import shown
+from slimrl.io.rows import shown
 
 SPLITS = ("train", "validation", "test")
 

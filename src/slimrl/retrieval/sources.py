@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from slimrl.errors import UserError
+from slimrl.io.rows import file_rows, hub_rows
 from slimrl.retrieval.pages import Page, Question, page_of, question_of
 from slimrl.retrieval.sections import sections_of
 from slimrl.retrieval.wikitext import markdown_of
-from slimrl.rows import file_rows, hub_rows
 
 ROWS = (".jsonl", ".parquet")
 MARKDOWN = ".md"

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from slimrl.errors import UserError, nearest
-from slimrl.hosts import is_loopback
+from slimrl.io.urls import is_loopback
 from slimrl.sandbox.base import Sandbox, Tools
 from slimrl.sandbox.channel import call, writable
 from slimrl.sandbox.client import Reply

@@ -1,4 +1,4 @@
-"""Attention within a packed row: the plan that keeps its sequences apart (see `models/attention.py`).
+"""Attention within a packed row: the plan that keeps its sequences apart (see `models/forward/attention.py`).
 
 On a CPU with AMX or AVX512-BF16 a kernel goes through the row as it lies. Without them, PyTorch's does so part by part
 where sequences are long (`trainer/attention_parts.py`). Elsewhere stretches of similar size are gathered into padded
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from slimrl.models.attention import LayerInputs, grouped_attention, visible
+from slimrl.models.forward.attention import LayerInputs, grouped_attention, visible
 from slimrl.models.native import ops
 from slimrl.trainer.attention_parts import Part, attend_by_parts, parts_of
 from slimrl.trainer.packing import Pack, Stretch

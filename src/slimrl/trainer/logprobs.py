@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from slimrl.models.forward import head_logits
+from slimrl.models.forward.module import head_logits
+from slimrl.models.forward.training import training_hidden
 from slimrl.models.native import ops
-from slimrl.models.training import training_hidden
 from slimrl.trainer.attention import PackedPlan
 from slimrl.trainer.packing import Pack
 

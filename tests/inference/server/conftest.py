@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from slimrl.commands.inference import InferenceServer
 from slimrl.config.model import ModelConfig
 from slimrl.config.serve import ServeConfig
-from slimrl.launch.serve import InferenceServer
 
 CONTEXT_LEN = 512
 SLOTS = 4

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from slimrl.launch.serve import InferenceServer
+from slimrl.commands.inference import InferenceServer
 from tests.inference.server.conftest import CONTEXT_LEN
 from tests.inference.server.test_completions import events
 

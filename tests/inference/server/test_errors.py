@@ -7,12 +7,12 @@ from typing import Any
 import httpx
 import pytest
 
-from slimrl.config.load import load
+from slimrl.commands.inference import InferenceServer
+from slimrl.config.reading.load import load
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.server.guard import MAX_BODY_BYTES
 from slimrl.inference.server.http import listen
-from slimrl.launch.serve import InferenceServer
 from tests.inference.server.conftest import serving
 
 USER = [{"role": "user", "content": "hi"}]

@@ -17,4 +17,4 @@ def test_the_command_names_the_extra() -> None:
 
 
 def test_the_engine_does_without_it() -> None:
-    assert run("import slimrl.inference.local_client, slimrl.launch.local").returncode == 0
+    assert run("import slimrl.inference.local_client, slimrl.launch.parts").returncode == 0

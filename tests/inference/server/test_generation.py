@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from slimrl.commands.inference import InferenceServer
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.inference.server.bodies import CompletionBody
 from slimrl.inference.server.completions import Completions
@@ -14,7 +15,6 @@ from slimrl.inference.server.generation import Choice, Generation
 from slimrl.inference.server.logprobs import TokenNames
 from slimrl.inference.server.text import GrowingText
 from slimrl.inference.server.worker import Job
-from slimrl.launch.serve import InferenceServer
 from slimrl.types import SamplingParams
 
 PROMPT = list(range(60, 90))

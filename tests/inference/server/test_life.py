@@ -17,10 +17,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from slimrl.commands.inference import InferenceServer
 from slimrl.errors import UserError
 from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
-from slimrl.launch.serve import InferenceServer
 from tests.inference.naive import naive_greedy, naive_module
 from tests.inference.server.conftest import SLOTS, serving
 

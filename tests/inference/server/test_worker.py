@@ -9,7 +9,7 @@ import pytest
 from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
 from slimrl.inference.server.worker import EngineThread, Job
-from slimrl.models.attention import ATTENTION
+from slimrl.models.forward.attention import ATTENTION
 from slimrl.types import SamplingParams
 from tests.tiny import tiny_module
 

@@ -20,7 +20,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from slimrl.models.attention import ATTENTION
+from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.native import ops
 from tests.tiny import with_random_norms
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from slimrl.io.cache import cache_root
 from slimrl.models.native import build
-from slimrl.models.store import cache_root
 
 SMALL = 'extern "C" int answer() { return 42; }\n'
 

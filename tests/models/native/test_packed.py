@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from slimrl.models.attention import visible
+from slimrl.models.forward.attention import visible
 from slimrl.models.native import ops
 from tests.models.native.cases import HALF_STEP, NAN, random, threads
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from slimrl.config.train import OptimConfig
 from slimrl.inference.engine import Engine
-from slimrl.models.fused import can_fuse
+from slimrl.models.forward.fused import can_fuse
 from slimrl.models.native import ops
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.optim import MasterAdamW

@@ -11,7 +11,7 @@ from slimrl.inference.server.errors import bad_request
 from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
 from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from slimrl.inference.server.service import Service
-from slimrl.models.tool_calls import ToolCall, ToolReader
+from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 
 
 @dataclass(slots=True, eq=False)

@@ -14,8 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.errors import bad_request
-from slimrl.models.text import is_writable
-from slimrl.models.tool_calls import TEMPLATE_ERRORS, rendered_tools
+from slimrl.io.text import is_writable
+from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, rendered_tools
 
 Plain = dict[str, Any]  # a message or tool as templates take it
 TOOL_PROMPT = """\

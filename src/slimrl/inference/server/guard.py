@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from slimrl.hosts import is_loopback
 from slimrl.inference.server.errors import ApiError, bad_request, error_body
-from slimrl.models.text import is_writable
+from slimrl.io.text import is_writable
+from slimrl.io.urls import is_loopback
 
 MAX_BODY_BYTES = 16 * 2**20
 OPEN_TO_ALL = {"/health"}

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
-from slimrl.models.text import held_back
+from slimrl.io.text import held_back
 
 BROKEN = "\ufffd"  # what incomplete characters decode to
 WINDOW = 24  # tokens decoded again with every new one, at most, unless they are one long run that is no text yet

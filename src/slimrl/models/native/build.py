@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from slimrl.models.store import cache_root, say
+from slimrl.io.cache import cache_root, say
 
 HERE = Path(__file__).parent
 SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp", "decoder.cpp")

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
-from slimrl.rows import file_rows, hub_rows, shown
+from slimrl.io.rows import file_rows, hub_rows, shown
 from slimrl.types import Message
 
 KEYS = tuple(Message.__annotations__)

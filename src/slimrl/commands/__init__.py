@@ -1,0 +1,1 @@
+"""One file for each command; commands do not know one another."""

@@ -1,0 +1,16 @@
+"""The `compare` command: two saved evaluations, task by task."""
+
+from pathlib import Path
+
+from slimrl.eval.compare import compare_saved
+from slimrl.eval.report import for_terminal, pairs_table
+from slimrl.monitor.console import RunConsole
+
+
+def run_compare(first: Path, second: Path) -> int:
+    """The `compare` command: two saved evaluations, task by task."""
+    console = RunConsole()
+    for mode, pairs in compare_saved(first, second):
+        console.note(mode, style="bold")
+        console.show(for_terminal(pairs_table(str(first), str(second), pairs), console.is_live))
+    return 0

@@ -1,0 +1,196 @@
+"""The `eval` command: a model and its baselines on the same held-out tasks, with intervals, comparisons and failures.
+
+Models are loaded one after the other, and only if they have episodes left to play.
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import EvalRunConfig
+from slimrl.errors import UserError
+from slimrl.eval.baselines import script_of, scripted
+from slimrl.eval.compare import Episodes, Pair, compare, finished_by_both
+from slimrl.eval.evaluate import Contestant, Evaluation, HeldOutTask, contestant_of, held_out_tasks, mode_of
+from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdown
+from slimrl.eval.report import as_markdown, failures_table, for_terminal, pairs_table, scores_table
+from slimrl.io.files import replace_file, without_nan
+from slimrl.launch.held_out import HeldOut, HeldOutPlan
+from slimrl.launch.parts import open_policy, player_of, tasksets_of
+from slimrl.launch.run_dir import open_evaluation_dir
+from slimrl.monitor.console import RunConsole
+from slimrl.rollout.episode import EpisodeLimits, Player
+from slimrl.types import SamplingParams
+
+MODEL = "eval"  # the slug of the model that the command is about
+SCRIPTED = "scripted"  # how baselines that are no models choose their tokens
+NUM_EXAMPLES = 5  # conversations of each kind of failure in failures.md
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Evaluations by name and mode, the model's first; `tasks` are in the order of their rollouts."""
+
+    config: EvalRunConfig
+    tasks: list[HeldOutTask]
+    evaluations: Mapping[str, Mapping[str, Evaluation]]
+
+    @property
+    def model(self) -> str:
+        return self.config.model.name
+
+    def in_mode(self, mode: str) -> dict[str, Evaluation]:
+        """Everybody's evaluation in a mode, or the only one of a script."""
+        return {
+            name: modes[mode] if mode in modes else modes[SCRIPTED]
+            for name, modes in self.evaluations.items()
+            if mode in modes or SCRIPTED in modes
+        }
+
+    def kinds(self, evaluation: Evaluation) -> tuple[FailureKind, ...]:
+        return failures_by_kind(self.tasks, evaluation.rollouts)
+
+    def pairs(self, mode: str) -> dict[str, list[Pair]]:
+        """The model against each of the others with whom it has a finished task in common."""
+        found = {name: self._episodes(evaluation) for name, evaluation in self.in_mode(mode).items()}
+        mine = found.pop(self.model)
+        return {name: compare(mine, other) for name, other in found.items() if finished_by_both(mine, other)}
+
+    def _episodes(self, evaluation: Evaluation) -> Episodes:
+        return {asked.place: rollout for asked, rollout in zip(self.tasks, evaluation.rollouts, strict=True)}
+
+
+def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
+    """The `eval` command. Everything it finds lies in `output_dir`: `report.md`, `results.json`, `failures.md`."""
+    config, console, began = resolved.config, RunConsole(), time.monotonic()
+    tasksets = tasksets_of(config.env)
+    tasks = held_out_tasks(tasksets, config.split, config.num_examples)
+    _check_baselines(config, tasks[0])
+    samplings = _samplings(config)
+    plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings, config.resume)
+
+    @cache  # a script needs its chat template, whether or not it has to play itself
+    def model() -> Player:
+        return _player(config, config.model.name, console)
+
+    with open_evaluation_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
+        evaluations: dict[str, dict[str, Evaluation]] = {}
+        for name in (config.model.name, *config.baselines):
+            held_out = HeldOut(plan, _contestant(config, name, model, console), output_dir, console)
+            slug = MODEL if name == config.model.name else slug_of(name)
+            if script_of(name):
+                evaluations[name] = {SCRIPTED: held_out.play(slug, name, samplings[0], SCRIPTED)}
+            else:
+                evaluations[name] = {mode_of(s.temperature): held_out.play(slug, name, s) for s in samplings}
+            held_out.record(slug, name, list(evaluations[name].values()))
+        results = Results(config, tasks, evaluations)
+        _show(results, output_dir, console)
+        _write_results(results, output_dir / "results.json")
+        console.note(f"{time.monotonic() - began:.0f} s; report.md, failures.md and every rollout: {output_dir}")
+    return 0
+
+
+def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
+    """Raises UserError now, and not after the model has played for an hour."""
+    names = [config.model.name, *config.baselines]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UserError(
+            f"`{twice}` stands twice among `model.name` and `baselines`: it cannot be compared with itself."
+        )
+    slugs = [slug_of(name) for name in config.baselines]
+    if alike := [name for name in config.baselines if slugs.count(slug_of(name)) > 1]:
+        raise UserError(
+            f"the `baselines` {' and '.join(alike)} would have the same files, {slug_of(alike[0])}_...: evaluate them "
+            "one at a time, each with an `--output_dir` of its own."
+        )
+    for name in config.baselines:
+        if script := script_of(name):
+            script(asked.taskset, asked.task, config.seed)
+
+
+def slug_of(name: str) -> str:
+    """What the files of a baseline are called."""
+    return f"vs_{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}"
+
+
+def _contestant(
+    config: EvalRunConfig, name: str, model: Callable[[], Player], console: RunConsole
+) -> Callable[[], Contestant]:
+    """Whoever goes by the name, made when called."""
+
+    def make() -> Contestant:
+        if script := script_of(name):
+            return scripted(script, model())
+        return contestant_of(model() if name == config.model.name else _player(config, name, console))
+
+    return cache(make)
+
+
+def _player(config: EvalRunConfig, name: str, console: RunConsole) -> Player:
+    policy = open_policy(config.model.model_copy(update={"name": name}), console)
+    limits = EpisodeLimits(config.max_turns, config.seq_len, config.episode_timeout_s)
+    return player_of(policy.module, policy.chat, config.inference, limits)[1]
+
+
+def _samplings(config: EvalRunConfig) -> list[SamplingParams]:
+    return [
+        SamplingParams(
+            max_tokens=config.max_tokens,
+            temperature=temperature,
+            top_p=config.top_p,
+            top_k=config.top_k,
+            min_p=config.min_p,
+            stop=tuple(config.stop),
+            seed=config.seed,
+        )
+        for temperature in config.temperatures
+    ]
+
+
+def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
+    """On the terminal, and in report.md; the failures' conversations only in failures.md."""
+    report, failures = [f"# {results.model}", ""], ["# Failures", ""]
+    for mode in results.evaluations[results.model]:
+        found = results.in_mode(mode)
+        kinds = {name: results.kinds(evaluation) for name, evaluation in found.items()}
+        tables = [scores_table(found), failures_table(kinds)]
+        tables += [pairs_table(results.model, name, pairs) for name, pairs in results.pairs(mode).items()]
+        console.note(f"{results.config.split}, {mode}", style="bold")
+        for table in tables:
+            console.show(for_terminal(table, console.is_live))
+        report += [f"## {results.config.split}, {mode}", "", *map(as_markdown, tables)]
+        for name, kind in kinds.items():
+            failures.append(failures_markdown(f"{name}, {mode}", kind, len(results.tasks), NUM_EXAMPLES))
+    replace_file(output_dir / "report.md", ["\n".join(report).encode()])
+    replace_file(output_dir / "failures.md", ["\n".join(failures).encode("utf-8", "replace")])
+
+
+def _write_results(results: Results, path: Path) -> None:
+    content = {
+        "model": results.model,
+        "split": results.config.split,
+        "evaluations": {
+            name: {mode: _evaluation(results, evaluation) for mode, evaluation in modes.items()}
+            for name, modes in results.evaluations.items()
+        },
+        "pairs": {
+            mode: {name: [asdict(pair) for pair in pairs] for name, pairs in results.pairs(mode).items()}
+            for mode in results.evaluations[results.model]
+        },
+    }
+    replace_file(path, [json.dumps(without_nan(content), indent=1, ensure_ascii=False, allow_nan=False).encode()])
+
+
+def _evaluation(results: Results, evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "reward": asdict(evaluation.reward),
+        "scores": {name: asdict(estimate) for name, estimate in evaluation.scores.items()},
+        "dropped": evaluation.failures,
+        "failures": {kind.name: kind.num for kind in results.kinds(evaluation)},
+    }

@@ -1,0 +1,101 @@
+"""The `inference` command: the server in this process, until a signal ends it."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import wait
+from contextlib import contextmanager
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.serve import ServeConfig
+from slimrl.errors import UserError
+from slimrl.inference.server.app import make_app
+from slimrl.inference.server.http import HttpServer, listen
+from slimrl.inference.server.service import Service
+
+# A thread that computes in Python keeps the interpreter's lock this long at most. The engine asks for it after each of
+# its hundreds of operations a step; with Python's default of 5 ms a busy event loop would make it wait each time.
+SWITCH_INTERVAL_S = 0.0005
+POLL_S = 0.2
+
+
+class InferenceServer:
+    """A service and the HTTP server in front of it. Usable as a context manager; then the model is loaded inside, or
+    `stopped` is set: whoever sets it need not wait for a long load."""
+
+    def __init__(self, config: ServeConfig, stopped: threading.Event | None = None) -> None:
+        listening = listen(config.host, config.port)
+        self.service = Service(config)
+        self.http = HttpServer(make_app(self.service), listening, config.grace_s)
+        self._stopped = stopped or threading.Event()
+
+    @property
+    def address(self) -> str:
+        return self.http.address
+
+    def __enter__(self) -> "InferenceServer":
+        self.http.start()
+        try:
+            loaded = self.service.thread.loaded
+            while not self._stopped.is_set() and not wait([loaded], POLL_S).done:
+                self.check_alive()
+            if loaded.done():
+                loaded.result()
+        except BaseException:
+            self.http.stop()
+            raise
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.http.stop()
+
+    def check_alive(self) -> None:
+        """Raises UserError if the HTTP server has ended."""
+        if not self.http.wait(0):
+            raise UserError("The HTTP server ended by itself; what stands above says why.")
+
+    def describe(self) -> str:
+        """One line: what is served where."""
+        config, policy = self.service.config, self.service.model.policy
+        dtype = str(policy.dtype).removeprefix("torch.")
+        key = "" if config.api_key else ", no API key"
+        return (
+            f"{self.service.name} at {self.address}/v1: {config.max_slots} slots of {config.context_len} tokens, "
+            f"{policy.device}, {dtype}{key}"
+        )
+
+
+def run_inference(resolved: Resolved[ServeConfig]) -> int:
+    """The `inference` command: serves until SIGTERM or Ctrl-C."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with _signals() as stopped, InferenceServer(resolved.config, stopped) as server:
+        if not stopped.is_set():
+            print(server.describe(), flush=True)
+        while not stopped.wait(POLL_S):
+            server.check_alive()
+        print("stopping: no new requests are taken", flush=True)
+    if not server.service.thread.loaded.done():
+        # The thread that loads is in PyTorch's code. Python's own way to end would tear it down there, which aborts.
+        sys.stdout.flush()
+        os._exit(0)
+    return 0
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """An event that the first SIGTERM or SIGINT sets; a second one interrupts at once."""
+    stopped = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        stopped.set()
+
+    earlier = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)

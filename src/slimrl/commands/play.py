@@ -1,0 +1,198 @@
+"""The `play` command: a person in the place of the policy, on any environment, in the terminal.
+
+Loads no model and no PyTorch of its own, so that a game begins at once; whoever seats a model at the other side hands
+over `seat`. It is no agent loop: nothing is sampled here, and nothing kept. What an environment does wrong ends the
+episode as it does in training, with the reason.
+"""
+
+import asyncio
+import inspect
+import math
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from slimrl.config.play import PlayConfig
+from slimrl.config.reading.load import Resolved
+from slimrl.environments.base import SUCCESS, Environment, Explainer, Seated, Taskset
+from slimrl.environments.find import load_taskset, tasks_of
+from slimrl.environments.scripts import demonstration_of
+from slimrl.errors import RolloutError, UserError
+from slimrl.models.chat.excerpt import shortened
+from slimrl.monitor.terminal import HELP, QUIT, Terminal
+from slimrl.rollout.answers import answered, closed, opened
+from slimrl.rollout.failures import bounded
+from slimrl.types import Message, Rollout, Task, Turn
+
+T = TypeVar("T")
+EXPERT, AGAIN = "/expert", "/again"
+CHARACTERS = 4  # of a token, about: an excerpt is measured in tokens, and there may be no tokenizer here
+HELP_TEXT = f"""\
+Type what the policy would write, with its tags. An empty line ends your reply, and so does Ctrl-D.
+  {AGAIN}   show what you are to answer once more
+  {EXPERT}  show how a scripted expert does this task, from its beginning
+  {HELP}    show this
+  {QUIT}    leave; so does Ctrl-D where you have typed nothing, and Ctrl-C
+A reply that is to begin with a slash begins with two."""
+
+
+class Seating(Protocol):
+    """Makes the environments of a person who plays against somebody seated elsewhere."""
+
+    def __call__(self, taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]: ...
+
+
+def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, terminal: Terminal | None = None) -> int:
+    """The `play` command: one task after the other, until the person has had enough."""
+    config, terminal = resolved.config, terminal or Terminal((AGAIN, EXPERT))
+    taskset = load_taskset(config.id, config.args)
+    terminal.note(f"making the tasks of {config.id} ...")
+    found = tasks_of(taskset, config.split)
+    tasks = in_order(found, config)
+    if seat is None and isinstance(taskset, Seated) and taskset.roles:
+        raise UserError(
+            f"with these `args` a model has the other side of {config.id}: name one with `--model.name`, or leave "
+            "`args.partner` away."
+        )
+    make = seat(taskset, config) if seat else taskset.environment
+    _welcome(taskset, config, len(tasks), terminal)
+    with asyncio.Runner() as runner:
+        for place, task in enumerate(tasks):
+            # An id may be the answer, so it is not told before the end.
+            terminal.note(f"\nTask {found.index(task)} of {config.split}", "bold")
+            # Once a loop runs, Ctrl-C is its own affair. It runs while the environment answers, never while one types.
+            game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
+            if not game.play(make):
+                break
+            if place + 1 < len(tasks) and not terminal.agrees("Another task?"):
+                break
+    return 0
+
+
+def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
+    """The tasks as the seed has them, `config.task` first. Raises UserError if there are none, or not that one."""
+    if not tasks:
+        raise UserError(
+            f"environment `{config.id}` has no tasks in split = {config.split}. Try another `--split`: train, "
+            "validation or test; or look at the `args` that say how many there are."
+        )
+    order = random.Random(f"play/{config.seed}").sample(tasks, len(tasks))
+    if not config.task:
+        return order
+    by_id = {task.id: task for task in tasks}
+    first = by_id.get(config.task)
+    if first is None and config.task.isdecimal() and int(config.task) < len(tasks):
+        first = tasks[int(config.task)]
+    if first is None:
+        raise UserError(
+            f"task = {config.task:.100} is no task of `{config.id}` in split = {config.split}. It has {len(tasks)}, "
+            f"with the numbers 0 to {len(tasks) - 1} and ids such as `{tasks[0].id:.100}`."
+        )
+    return [first, *(task for task in order if task is not first)]
+
+
+def _welcome(taskset: Taskset, config: PlayConfig, num_tasks: int, terminal: Terminal) -> None:
+    module = inspect.getmodule(type(taskset))
+    purpose = (inspect.getdoc(module) or "").partition("\n\n")[0] if module else ""
+    terminal.note(purpose.replace("\n", " ") or config.id, "bold")
+    terminal.note(f"{num_tasks} tasks in {config.split}. You are the policy: what follows is all that it reads.")
+    terminal.note(HELP_TEXT)
+
+
+@dataclass
+class _Game:
+    """One episode that a person plays."""
+
+    taskset: Taskset
+    task: Task
+    terminal: Terminal
+    runner: asyncio.Runner
+    timeout_s: float
+
+    def play(self, make: Callable[[Task], Environment]) -> bool:
+        """Whether it was played, or failed; not if the person left. Ctrl-C passes through, and closes it too."""
+        try:
+            environment = self._wait(_made(make, self.task))
+            try:
+                return self._converse(environment)
+            finally:
+                self._wait(closed(environment))
+        except RolloutError as error:
+            self.terminal.note(f"The episode failed; training would drop it ({error.reason}): {error.detail}", "red")
+            return True
+
+    def _converse(self, environment: Environment) -> bool:
+        messages = self._show(self._wait(opened(environment)))
+        reward = 0.0
+        while (reply := self._reply(messages)) is not None:
+            turn = self._wait(answered(environment, reply))
+            reward += turn.reward
+            messages = self._show(turn.messages)
+            if turn.done:
+                self._show_result(reward, turn)
+                return True
+            if turn.reward:
+                self.terminal.note(f"That earned {turn.reward:+.3g}, {reward:.3g} so far.", "bold")
+        return False
+
+    def _reply(self, messages: Sequence[Message]) -> str | None:
+        """What the person says to the environment; None if nothing any more."""
+        act: dict[str, Callable[[], object]] = {
+            EXPERT: self._show_expert,
+            AGAIN: lambda: self._show(messages),
+            HELP: lambda: self.terminal.note(HELP_TEXT),
+        }
+        while typed := self.terminal.read():
+            if not typed.command:
+                return typed.text
+            if typed.command == QUIT:
+                break
+            act[typed.command]()
+        return None
+
+    def _show(self, messages: Sequence[Message]) -> list[Message]:
+        for message in messages:
+            self.terminal.message(message["role"], as_read(message))
+        return list(messages)
+
+    def _show_expert(self) -> None:
+        try:
+            conversation = demonstration_of(self.taskset, self.task)
+        except UserError as error:
+            self.terminal.note(str(error), "yellow")
+            return
+        self.terminal.note("The expert, from the beginning of the task:", "bold")
+        said = [message["role"] for message in conversation]
+        for message in conversation[said.index("assistant") if "assistant" in said else 0 :]:
+            self.terminal.message("expert" if message["role"] == "assistant" else message["role"], as_read(message))
+        self.terminal.note("Now you.", "bold")
+
+    def _show_result(self, reward: float, turn: Turn) -> None:
+        self.terminal.note(f"The episode is over. Reward: {reward:.4g} (task {self.task.id})", "bold")
+        self.terminal.numbers(turn.metrics)
+        if isinstance(self.taskset, Explainer) and reward < SUCCESS:
+            rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
+            if (kind := self.taskset.what_went_wrong(rollout)) is not None:
+                self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Let the environment work; whatever it does wrong is a RolloutError, as in training."""
+        return self.runner.run(bounded(work, "environment", self.timeout_s))
+
+
+async def _made(make: Callable[[Task], Environment], task: Task) -> Environment:
+    return make(task)
+
+
+def as_read(message: Message) -> str:
+    """A message as the policy reads it, but for the marks of its chat template: with the tools that it may call, and an
+    excerpt about as long as it may be."""
+    text = message["content"]
+    if "excerpt" in message:
+        begin, end, limit = message["excerpt"]["begin"], message["excerpt"]["end"], message["excerpt"]["max_tokens"]
+        cut = shortened(text[begin:end], limit, lambda part: math.ceil(len(part) / CHARACTERS))
+        text = f"{text[:begin]}{cut}{text[end:]}"
+    tools = [tool.get("function", {}) for tool in message.get("tools", [])]
+    lines = [f"{tool.get('name')}({', '.join(tool.get('parameters', {}).get('properties', {}))})" for tool in tools]
+    return "\n".join([text, *(["", "Tools, called as the model's chat template has it:"] if lines else []), *lines])

@@ -1,0 +1,137 @@
+"""The `probe` command: what distillation could gain, before any training.
+
+Three measurements with the file that `rl` reads: the policy's held-out reward, that of the teacher, who reads more, on
+the same tasks, and how far the two are apart on a batch of the policy's own rollouts. Trains nothing.
+"""
+
+import json
+import math
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import ProbeConfig
+from slimrl.config.teacher import TeacherConfig
+from slimrl.errors import UserError
+from slimrl.eval.evaluate import Evaluation, contestant_of, mode_of
+from slimrl.eval.report import Cells, as_markdown, for_terminal
+from slimrl.io.files import replace_file, without_nan
+from slimrl.launch.held_out import HeldOut, HeldOutPlan
+from slimrl.launch.parts import player_of, rl_parts
+from slimrl.launch.run_dir import open_evaluation_dir
+from slimrl.launch.stages import Parts, make_orchestrator, make_room, reference_module
+from slimrl.launch.teacher import ModuleTeacher, make_lesson, teacher_tasksets
+from slimrl.monitor.console import RunConsole
+from slimrl.orchestrator.distill import Teacher
+from slimrl.orchestrator.teacher_server import ServerTeacher
+from slimrl.rollout.episode import Player
+from slimrl.stats import Estimate, paired_difference
+from slimrl.types import Metrics
+
+DIRECTORY = "probe"
+STUDENT, TEACHER = "student", "teacher"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The held-out rewards in one way of decoding, and the teacher's less the student's, task by task."""
+
+    student: Estimate
+    teacher: Estimate
+    gap: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What was found. `distance` are the `distill/` metrics of `num_rollouts` rollouts of the student."""
+
+    gaps: dict[str, Gap]
+    distance: Metrics
+    num_rollouts: int
+
+
+def run_probe(resolved: Resolved[ProbeConfig]) -> int:
+    """The `probe` command. What it finds lies in `output_dir/probe`: `probe.json`, `probe.md`, every rollout."""
+    config, console, began = resolved.config, RunConsole(), time.monotonic()
+    with open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, False, console.note) as output_dir:
+        parts = rl_parts(config, output_dir, console)
+        probe = measure(parts)
+        table = as_cells(probe)
+        console.show(for_terminal(table, console.is_live))
+        content = without_nan(asdict(probe))
+        replace_file(output_dir / "probe.json", [json.dumps(content, indent=1, allow_nan=False).encode()])
+        replace_file(output_dir / "probe.md", [as_markdown(table).encode()])
+        console.note(f"{time.monotonic() - began:.0f} s; probe.json, probe.md and every rollout: {output_dir}")
+    return 0
+
+
+def measure(parts: Parts) -> Probe:
+    """Everything that the command finds. The policy is as it was afterwards."""
+    orchestrator = make_orchestrator(parts)
+    orchestrator.lesson = lesson = make_lesson(parts, cache(lambda: reference_module(parts)))
+    assert lesson is not None, "the command has a teacher (check_probe)"
+    student = _evaluations(parts.held_out, STUDENT)
+    distance = orchestrator.collect(0).metrics
+    make_room(parts)
+    teacher = _evaluations(_teacher_held_out(parts, lesson.teacher), TEACHER)
+    return Probe(
+        {mode: _gap(student[mode], teacher[mode]) for mode in student},
+        {name: value for name, value in distance.items() if name.startswith("distill/")},
+        int(distance["rollout/num_trained"]),
+    )
+
+
+def as_cells(probe: Probe) -> Cells:
+    """The table of the command."""
+    rows: list[tuple[str, ...]] = [("", "student", "teacher", "gap")]
+    for mode, gap in probe.gaps.items():
+        rows.append((f"reward, {mode}", *map(_estimate, (gap.student, gap.teacher, gap.gap))))
+    student, teacher = (probe.distance.get(f"distill/{who}_logprob", math.nan) for who in (STUDENT, TEACHER))
+    kl = probe.distance.get("distill/reverse_kl", math.nan)
+    rows.append(("log-probability of a token", f"{student:.3f}", f"{teacher:.3f}", f"{kl:.3f} (reverse KL)"))
+    title = f"what the teacher knows more; log-probabilities on {probe.num_rollouts} rollouts of the student"
+    return Cells(title, tuple(rows))
+
+
+def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
+    """As the student's, but played by the teacher on what it reads, in the student's format."""
+    config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
+    assert isinstance(settings, TeacherConfig)
+    plan = HeldOutPlan(teacher_tasksets(parts) or parts.tasksets, "test", config.eval.num_examples, samplings)
+    limits, chat = replace(parts.player.limits, seq_len=settings.seq_len), parts.player.chat
+
+    @cache
+    def player() -> Player:
+        match teacher:
+            case ServerTeacher():
+                return Player(teacher, chat, limits, teacher.num_concurrent)
+            case ModuleTeacher():
+                return player_of(teacher.module(), chat, config.inference, limits)[1]
+        raise AssertionError(teacher)
+
+    return HeldOut(plan, lambda: contestant_of(player()), parts.output_dir, parts.console)
+
+
+def _evaluations(held_out: HeldOut, name: str) -> dict[str, Evaluation]:
+    evaluations = {mode_of(s.temperature): held_out.play(name, name, s) for s in held_out.samplings}
+    held_out.record(name, name, list(evaluations.values()))
+    return evaluations
+
+
+def _gap(student: Evaluation, teacher: Evaluation) -> Gap:
+    """Over the tasks that both finished. Raises UserError if there are none."""
+    both = [
+        (theirs.reward, ours.reward)
+        for ours, theirs in zip(student.rollouts, teacher.rollouts, strict=True)  # of the same tasks, in their order
+        if not ours.failure and not theirs.failure
+    ]
+    if not both:
+        raise UserError("student and teacher finished no task both, so there is no gap to speak of; see the rollouts.")
+    gap = paired_difference([theirs for theirs, _ in both], [ours for _, ours in both])
+    return Gap(student.reward, teacher.reward, gap)
+
+
+def _estimate(estimate: Estimate) -> str:
+    return f"{estimate.mean:.3f} ({estimate.interval})"

@@ -1,0 +1,76 @@
+"""The `rl` command: evaluate, warm up, train by reinforcement learning, evaluate again, report."""
+
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig
+from slimrl.launch.parts import _note_doubts, _sinks, rl_parts
+from slimrl.launch.run_dir import open_training_dir
+from slimrl.launch.stages import (
+    Parts,
+    WarmUp,
+    make_orchestrator,
+    prepare_warm_up,
+    reference_module,
+    report,
+    train_rl,
+    warm_up,
+)
+from slimrl.launch.teacher import make_lesson
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.plots import plot_run
+from slimrl.monitor.sinks import Monitor, Sink
+from slimrl.monitor.summary import Stage
+from slimrl.trainer.checkpoint import read_progress
+from slimrl.trainer.state import start
+from slimrl.trainer.terms import terms_of
+from slimrl.types import Metrics
+
+
+def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int:
+    """The `rl` command: held-out before, warm-up if asked for, RL, held-out after, plots and the closing table."""
+    began = time.monotonic()
+    config, console = resolved.config, RunConsole()
+    with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
+        past = read_progress(output_dir) if config.resume else None
+        first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
+        sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+        with Monitor(sinks) as monitor:
+            parts = rl_parts(config, output_dir, console)
+            orchestrator = make_orchestrator(parts)
+            reference = cache(lambda: reference_module(parts))
+            orchestrator.lesson = make_lesson(parts, reference)
+            warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
+            _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
+            if config.warmup.max_steps:
+                _note_doubts(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
+            if config.resume:
+                console.note(f"resuming at step {first} of {config.max_steps}")
+            stages, before = _stages_before_rl(parts, warmup)
+            terms = terms_of(config.trainer.loss.choices(), parts.policy.module, reference)
+            state = start(parts.policy, config.trainer.optim, output_dir, config.resume, terms)
+            state.spend(time.monotonic() - began)  # on evaluations and the warm-up: a resumed run counts these, too
+            for sink in (console.steps(config.max_steps, first), *more_sinks):
+                monitor.add(sink)
+            train_rl(parts, orchestrator, state, monitor, before)
+            stage, metrics = parts.held_out.measure("final", "after RL")
+            monitor.log(config.max_steps, metrics)
+        report(parts, [*stages, stage], time.monotonic() - began + earlier_s)
+        console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
+    return 0
+
+
+def _stages_before_rl(parts: Parts, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
+    """Held-out evaluation of the base model, the warm-up if it is still to do, and what it led to; or what is on record
+    of them."""
+    stages: list[Stage] = []
+    if parts.config.warmup.max_steps:
+        stages.append((parts.held_out.recall("base") or parts.held_out.measure("base", "base model"))[0])
+    if warmup is not None:
+        warm_up(parts, warmup)
+    name = "after warm-up" if stages else "before RL"
+    stage, metrics = parts.held_out.recall("start") or parts.held_out.measure("start", name)
+    return [*stages, stage], metrics

@@ -1,0 +1,1 @@
+"""Rules that no section can check alone: plain functions that raise and never change anything."""

@@ -1,0 +1,40 @@
+"""Rules that no section can check alone. Plain functions that raise and never change anything.
+
+What cannot act is an error: a clip range for a loss that does not clip would be a silent mistake. A section that is
+switched off (`wandb.enabled = false`, `warmup.max_steps = 0`) keeps its settings, so that one flag can switch it on.
+"""
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.checks.addresses import check_addresses
+from slimrl.config.checks.eval import check_eval
+from slimrl.config.checks.serve import check_play, check_serve
+from slimrl.config.checks.teacher import check_probe
+from slimrl.config.checks.training import check_rl, check_sft, check_trainer
+from slimrl.config.play import PlayConfig
+from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.serve import ServeConfig
+
+
+def check(config: CommandConfig) -> None:
+    """Every rule of the command.
+
+    Raises:
+        Contradiction: the first rule that is broken.
+    """
+    check_addresses(config.model_dump())
+    match config:
+        case ProbeConfig():
+            check_rl(config)
+            check_probe(config)
+        case RLConfig():
+            check_rl(config)
+        case TrainerOnlyConfig():
+            check_trainer(config)
+        case SFTConfig():
+            check_sft(config)
+        case EvalRunConfig():
+            check_eval(config)
+        case ServeConfig():
+            check_serve(config)
+        case PlayConfig():
+            check_play(config)

@@ -1,0 +1,12 @@
+"""What a broken rule raises."""
+
+from slimrl.config.reading.schema import Path
+from slimrl.errors import UserError
+
+
+class Contradiction(UserError):
+    """Settings that are valid one by one and not together; `paths` names them, for `load` to say where they stand."""
+
+    def __init__(self, text: str, *keys: str) -> None:
+        super().__init__(text)
+        self.paths: tuple[Path, ...] = tuple(tuple(key.split(".")) for key in keys)

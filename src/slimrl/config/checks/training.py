@@ -1,0 +1,81 @@
+"""Rules about the commands that train."""
+
+from slimrl.config.checks.error import Contradiction
+from slimrl.config.checks.loss import check_loss, check_rewards_count, check_taus
+from slimrl.config.checks.sections import (
+    check_fits,
+    check_groups,
+    check_micro_batch,
+    check_model,
+    check_schedule,
+    check_temperatures,
+)
+from slimrl.config.checks.teacher import check_teacher
+from slimrl.config.data import FileDataConfig, HubDataConfig
+from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
+
+
+def check_rl(config: RLConfig) -> None:
+    check_model(config.model)
+    check_async(config.max_async_level)
+    group = config.orchestrator.rollouts_per_example
+    check_groups(config.orchestrator.batch_size, group, "orchestrator")
+    check_loss(config.trainer.loss, group, "orchestrator.rollouts_per_example", config.has_teacher)
+    check_teacher(config)
+    check_schedule(config.trainer.schedule, "trainer.schedule")
+    check_schedule(config.warmup.schedule, "warmup.schedule")
+    check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
+    check_micro_batch(config.trainer.micro_batch_tokens, config.seq_len, "trainer.micro_batch_tokens")
+    check_temperatures(config.eval.temperatures, "eval.temperatures")
+
+
+def check_trainer(config: TrainerOnlyConfig) -> None:
+    check_model(config.model)
+    check_groups(config.data.batch_size, config.data.rollouts_per_example, "data")
+    check_loss(config.trainer.loss, config.data.rollouts_per_example, "data.rollouts_per_example")
+    check_taus(config.trainer.loss, teacher=False)
+    check_rewards_count(config.trainer.loss, "made-up samples have made-up advantages")
+    if config.trainer.loss.numbers_set().get("student_tau", 0.0) > 0:
+        raise Contradiction(
+            "trainer.loss.student_tau cannot act: made-up samples have made-up advantages. Remove it.",
+            "trainer.loss.student_tau",
+        )
+    check_schedule(config.trainer.schedule, "trainer.schedule")
+    check_micro_batch(config.trainer.micro_batch_tokens, config.seq_len, "trainer.micro_batch_tokens")
+    length = config.data.prompt_len + config.data.completion_len
+    if length > config.seq_len:
+        raise Contradiction(
+            f"data.prompt_len + data.completion_len = {length} tokens do not fit in seq_len = {config.seq_len}.",
+            "data.prompt_len",
+            "data.completion_len",
+            "seq_len",
+        )
+
+
+def check_sft(config: SFTConfig) -> None:
+    check_model(config.model)
+    check_schedule(config.schedule, "schedule")
+    check_micro_batch(config.micro_batch_tokens, config.seq_len, "micro_batch_tokens")
+    match config.data:
+        case FileDataConfig(val_path=own) if own:
+            check_held_out(config.data, "val_path")
+        case HubDataConfig(val_split=own) if own:
+            check_held_out(config.data, "val_split")
+
+
+def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
+    if data.val_fraction != type(data).model_fields["val_fraction"].default:
+        raise Contradiction(
+            f"data.val_fraction cannot act, because data.{own} names what to validate on. Remove one of the two.",
+            "data.val_fraction",
+            f"data.{own}",
+        )
+
+
+def check_async(max_async_level: int) -> None:
+    if max_async_level != 0:
+        raise Contradiction(
+            f"max_async_level = {max_async_level}: asynchronous training is not in this version. Set it to 0: sampling "
+            "and training take turns.",
+            "max_async_level",
+        )

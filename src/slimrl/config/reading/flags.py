@@ -1,0 +1,77 @@
+"""The command line as settings: `@ file`, `--section @ file`, `--key.subkey value`, `--switch`, `--no-switch`.
+
+In a flag `-` and `_` are the same. Files count for less than flags wherever they stand; among equals the last one wins.
+"""
+
+from collections.abc import Sequence
+
+from slimrl.config.reading.schema import Path, Spec, expected, known_keys, locate, spell
+from slimrl.config.reading.sources import Setting, from_file
+from slimrl.errors import UserError
+
+
+def from_command_line(argv: Sequence[str], root: Spec) -> list[Setting]:
+    """The settings of every file, then those of every flag. `root` says which flags are sections or switches."""
+    files: list[Setting] = []
+    flags: list[Setting] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word.startswith("@"):
+            files += from_file(_file_name(word, words, "@"))
+        elif word.startswith("--") and len(word) > 2:
+            settings = _flag(word, words, root)
+            (files if settings and settings[0].kind == "file" else flags).extend(settings)
+        elif word.startswith("-") and len(word) > 1:
+            raise UserError(f"{word}: flags begin with two dashes, as in `--max_steps 100`.")
+        else:
+            raise UserError(f"{word}: found a value with no flag before it. To read a file, write `@ {word}`.")
+    return files + flags
+
+
+def _flag(word: str, words: list[str], root: Spec) -> list[Setting]:
+    """One flag with what belongs to it, which is taken off `words`."""
+    flag, has_value, value = word.partition("=")
+    path = _path(flag)
+    if not has_value and (switch := _negated(path, root)):
+        return [Setting(switch, "false", flag, "flag")]
+    spec = locate(root, path, flag)
+    following = words[0] if words else "--"
+    takes_file = bool(spec.sections) or spec.is_open
+    if has_value:
+        pass
+    elif takes_file and following.startswith("@"):
+        return from_file(_file_name(words.pop(0), words, f"{flag} @"), under=path)
+    elif not following.startswith("--") and following != "@" and not (spec.is_switch and following.startswith("@")):
+        value = words.pop(0)
+    elif spec.is_switch:
+        value = "true"
+    elif spec.sections:
+        inside = ", ".join(f"`{flag}.{key}`" for key in known_keys(spec))
+        raise UserError(f"{flag}: this is a section. Set something in it ({inside}), or read it with `{flag} @ FILE`.")
+    else:
+        raise UserError(f"{flag}: no value follows, expected {expected(spec)}. Write `{flag} VALUE` or `{flag}=VALUE`.")
+    return [Setting(path, value, flag, "flag")]
+
+
+def _path(flag: str) -> Path:
+    return tuple(flag[2:].replace("-", "_").split("."))
+
+
+def _negated(path: Path, root: Spec) -> Path | None:
+    """The switch that `--no-SWITCH` turns off, or None if this is no such flag."""
+    if not path[0].startswith("no_") or path[0] in {key for section in root.sections for key in section.model_fields}:
+        return None
+    positive = (path[0].removeprefix("no_"), *path[1:])
+    spec = locate(root, positive, f"--no-{spell(positive)}")
+    if not spec.is_switch:
+        raise UserError(f"--no-{spell(positive)}: {spell(positive)} is {expected(spec)}, so it cannot be turned off.")
+    return positive
+
+
+def _file_name(word: str, words: list[str], before: str) -> str:
+    """The name after `@`, whether or not a space comes between."""
+    name = word[1:] or (words.pop(0) if words else "")
+    if not name or name.startswith("--"):
+        raise UserError(f"{before}: a file name must follow, as in `{before} examples/reverse_text/rl.toml`.")
+    return name

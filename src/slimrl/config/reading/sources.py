@@ -1,0 +1,211 @@
+"""Where settings come from: the environment, files, the command line. Each becomes a list of `Setting`s.
+
+Knows names and text, never what a value may be: `load.py` merges and validates. Every setting carries its origin
+(`run.toml:12`, `--seed`, `SLIMRL_SEED`), so that an error can say where to look.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, Literal
+
+import yaml
+
+from slimrl.config.base import OTHER_VARIABLES
+from slimrl.config.reading.schema import Path
+from slimrl.errors import UserError, nearest
+
+ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
+Lines = dict[Path, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`value` at `path`: a plain value, or an empty dict or list that its elements then fill.
+
+    The text of a flag or a variable has yet to be read as a number, a list and so on.
+    """
+
+    path: Path
+    value: Any
+    origin: str
+    kind: Literal["file", "flag", "variable"] = "file"
+
+
+def from_environment(environ: Mapping[str, str], prefix: str) -> list[Setting]:
+    """`SLIMRL_TRAINER__OPTIM__LR=1e-5` is `trainer.optim.lr`."""
+    settings = [
+        Setting(tuple(name.removeprefix(prefix).lower().split("__")), text, name, "variable")
+        for name, text in environ.items()
+        if name.startswith(prefix) and name not in OTHER_VARIABLES
+    ]
+    # A list before its elements, and element 2 before element 10.
+    return sorted(settings, key=lambda setting: [(len(key) * key.isdecimal(), key) for key in setting.path])
+
+
+def from_file(name: str, under: Path = ()) -> list[Setting]:
+    """The settings of a TOML, YAML or JSON file, below the section `under`."""
+    text = _read(name)
+    readers = {".toml": _read_toml, ".yaml": _read_yaml, ".yml": _read_yaml, ".json": _read_json}
+    reader = readers.get(FilePath(name).suffix.lower())
+    if reader is None:
+        raise UserError(f"{name}: config files end in {', '.join(readers)}. Rename the file to say what it holds.")
+    tree, lines = reader(name, text)
+    if not isinstance(tree, dict):
+        raise UserError(f"{name}: found {show(tree)} at the top level, expected keys and values.")
+
+    def origin(path: Path) -> str:
+        line = next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
+        return f"{name}:{line}" if line else name
+
+    return [Setting((*under, *path), value, origin(path)) for path, value in flatten(tree) if path]
+
+
+def flatten(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Takes nested data apart: an empty container, then what it holds.
+
+    >>> list(flatten({"a": [1]}))
+    [((), {}), (('a',), []), (('a', '0'), 1)]
+    """
+    match value:
+        case dict():
+            yield path, {}
+            for key, item in value.items():
+                yield from flatten(item, (*path, str(key)))
+        case list():
+            yield path, []
+            for index, item in enumerate(value):
+                yield from flatten(item, (*path, str(index)))
+        case _:
+            yield path, value
+
+
+def show(value: Any) -> str:
+    """A value as it would be written, shortened."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _read(name: str) -> str:
+    path = FilePath(name)
+    try:
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except FileNotFoundError:
+        directory = path.parent
+        names = [str(directory / entry.name) for entry in directory.iterdir()] if directory.is_dir() else []
+        configs = [entry for entry in names if entry.endswith((".toml", ".yaml", ".yml", ".json"))]
+        where = nearest(name, configs) or f" There is no config file in {directory.resolve()}."
+        raise UserError(f"{name}: no such file.{where}") from None
+    except IsADirectoryError:
+        inside = path / "config.toml"
+        hint = f" Did you mean `@ {inside}`?" if inside.is_file() else " Name a file in it."
+        raise UserError(f"{name}: this is a directory, expected a config file.{hint}") from None
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise UserError(f"{name}:{line}: not UTF-8 text ({error.reason}). Save the file as UTF-8.") from None
+    except OSError as error:
+        raise UserError(f"{name}: cannot be read: {error.strerror}.") from None
+
+
+def _read_toml(name: str, text: str) -> tuple[Any, Lines]:
+    try:
+        return tomllib.loads(text), _toml_lines(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"at line (\d+)", str(error))
+        number = int(at.group(1)) if at else text.count("\n") + 1
+        found = text.split("\n")[number - 1].strip()
+        raise UserError(f"{name}:{number}: not valid TOML: {error}. The line is `{found}`.") from None
+
+
+def _toml_lines(text: str) -> Lines:
+    """The line of every key, which tomllib does not tell: parses one statement at a time. `text` is valid TOML."""
+    lines: Lines = {}
+    counts: dict[Path, int] = {}
+    table: Path = ()
+    statement, start = "", 1
+    for number, line in enumerate(text.split("\n"), 1):
+        start = start if statement else number
+        statement += line + "\n"
+        try:
+            parsed = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:
+            continue  # it goes on in the next line
+        if statement.lstrip().startswith("["):
+            names = [path for path, _ in flatten(parsed)][-1]
+            is_array = statement.lstrip().startswith("[[")
+            table = _resolve_table(names[:-1] if is_array else names, counts, is_array)
+            lines.setdefault(table[:-1] if is_array else table, start)
+            lines[table] = start
+        else:
+            lines |= {(*table, *path): start for path, _ in flatten(parsed) if path}
+        statement = ""
+    return lines
+
+
+def _resolve_table(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
+    """The path of a header's table, with the index of each array of tables on the way."""
+    path: Path = ()
+    for position, key in enumerate(names):
+        path = (*path, key)
+        if is_array and position == len(names) - 1:
+            counts[path] = counts.get(path, 0) + 1
+        if path in counts:
+            path = (*path, str(counts[path] - 1))
+    return path
+
+
+class _YamlLoader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-5 as text; here it is the number that a person means."""
+
+
+_YamlLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def _read_yaml(name: str, text: str) -> tuple[Any, Lines]:
+    try:
+        tree = yaml.load(text, Loader=_YamlLoader)
+        return {} if tree is None else tree, _yaml_lines(name, text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UserError(f"{name}:{line}: not valid YAML: {error.problem}.") from None
+    except yaml.YAMLError as error:
+        raise UserError(f"{name}: not valid YAML: {error}.") from None
+
+
+def _yaml_lines(name: str, text: str) -> Lines:
+    lines: Lines = {}
+    root = yaml.compose(text, Loader=_YamlLoader)
+    for path, line in _node_lines(root) if root else ():
+        if path in lines:
+            raise UserError(f"{name}:{line}: `{'.'.join(path)}` stands here again, first in line {lines[path]}.")
+        lines[path] = line
+    return lines
+
+
+def _node_lines(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    match node:
+        case yaml.MappingNode():
+            children = [(str(key.value), key, value) for key, value in node.value]
+        case yaml.SequenceNode():
+            children = [(str(index), value, value) for index, value in enumerate(node.value)]
+        case _:
+            children = []
+    for key, marked, value in children:
+        yield (*path, key), marked.start_mark.line + 1
+        yield from _node_lines(value, (*path, key))
+
+
+def _read_json(name: str, text: str) -> tuple[Any, Lines]:
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{name}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}.") from None
+    try:  # the json module does not tell lines; but for tabs and a rare escape, JSON is YAML
+        return tree, _yaml_lines(name, text.replace("\t", " "))
+    except yaml.YAMLError:
+        return tree, {}

@@ -1,0 +1,1 @@
+"""Keep a growing list of names sorted, over several turns."""

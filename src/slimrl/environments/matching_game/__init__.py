@@ -1,0 +1,1 @@
+"""Negotiate with a partner who knows what you do not."""

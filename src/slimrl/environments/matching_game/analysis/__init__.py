@@ -1,0 +1,1 @@
+"""How much was asked in games of the matching game, compared over training."""

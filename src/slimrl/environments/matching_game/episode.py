@@ -1,0 +1,86 @@
+"""An episode of the matching game, as the one of its two players who is the policy sees it. Knows nothing of who sits
+opposite (`opponents.py`), nor of where games come from (`environment.py`).
+"""
+
+from slimrl.environments.matching_game.metrics import Record
+from slimrl.environments.matching_game.opponents import Other, heard_since
+from slimrl.environments.matching_game.rules.game import IllegalAct, MatchingGame
+from slimrl.environments.matching_game.rules.instructions import LAST_MESSAGE, MUST_ANSWER, rules
+from slimrl.environments.matching_game.rules.notebook import Notes
+from slimrl.environments.matching_game.rules.protocol import play_text, proposal_lines
+from slimrl.errors import RolloutError
+from slimrl.models.chat.thoughts import without_thoughts
+from slimrl.types import Message, Turn
+
+GO_ON = "It is still your turn: write [message] or [propose]."
+
+
+class MatchingEpisode:
+    """One game, as the one of its players who is the policy sees it."""
+
+    def __init__(self, game: MatchingGame, player: int, other: Other, last_turn_rule: bool, notes: bool) -> None:
+        """With `last_turn_rule` the player is told at its last message to propose; with `notes`, whenever something has
+        been said, which numbers it has."""
+        self._game, self._player, self._other = game, player, other
+        self._last_turn_rule = last_turn_rule
+        self._notes = Notes(game, player) if notes else None
+        self._record = Record(game, player)
+        self._num_heard = 0
+
+    async def start(self) -> list[Message]:
+        """The rules, and the player's table with what the partner has said if it began."""
+        await self._other.answer()
+        if self._game.is_over:
+            raise RolloutError("partner_left", "the game was over before this player's first turn")
+        deal = self._game.deal
+        read = [deal.table_text(self._player), *self._news()]
+        return [
+            {"role": "system", "content": rules(deal, self._game.max_turns)},
+            {"role": "user", "content": "\n\n".join(read)},
+        ]
+
+    async def step(self, reply: str) -> Turn:
+        said, error = without_thoughts(reply), ""
+        self._record.attempted(said)
+        try:
+            play_text(self._game, self._player, said)
+        except IllegalAct as illegal:
+            error = str(illegal)
+        await self._other.answer()
+        metrics = {**self._record.metrics(), **self._other.metrics()}
+        if self._game.is_over:
+            ending: Message = {"role": "user", "content": self._ending(error)}
+            return Turn(done=True, messages=[ending], reward=self._game.reward, metrics=metrics)
+        text = error or "\n\n".join(self._news()) or GO_ON
+        return Turn(done=False, messages=[{"role": "user", "content": text}], metrics=metrics)
+
+    async def close(self) -> None:
+        self._other.leave()
+
+    def _ending(self, error: str) -> str:
+        """How the game ended; for people alone, as a policy reads nothing after its last reply."""
+        game, deal = self._game, self._game.deal
+        last = error or heard_since(game, self._num_heard, 1 - self._player)
+        if game.agreed is None:
+            result = f"The game is over without an agreement: 0 of {deal.best}."
+        else:
+            result = f"The game is over: you agreed on {deal.value(game.agreed)} of {deal.best}."
+        best = (
+            ""
+            if game.reward == 1
+            else f"The best assignment, worth {deal.best}:\n{proposal_lines(deal.best_assignment, deal)}"
+        )
+        return "\n\n".join(filter(None, (last, result, best)))
+
+    def _news(self) -> list[str]:
+        """What the other player has done since, and what that asks of this one."""
+        heard = heard_since(self._game, self._num_heard, 1 - self._player)
+        self._num_heard = len(self._game.history)
+        news = [heard] if heard else []
+        if self._notes and (known := self._notes.text()):
+            news.append(known)
+        if self._game.proposal is not None:
+            news.append(MUST_ANSWER)
+        elif self._last_turn_rule and self._game.messages_left <= 2:
+            news.append(LAST_MESSAGE)
+        return news

@@ -1,0 +1,119 @@
+"""Who sits opposite the policy in the matching game: a partner that is asked when it is its turn, or another episode of
+the policy itself, which is waited for. Knows nothing of chats or rewards.
+"""
+
+from typing import Protocol
+
+from slimrl.environments.matching_game.rules.game import IllegalAct, MatchingGame
+from slimrl.environments.matching_game.rules.players import Player
+from slimrl.environments.matching_game.rules.protocol import as_heard, play_text, written
+from slimrl.environments.turn_taking import Table
+from slimrl.errors import RolloutError
+from slimrl.models.chat.thoughts import without_thoughts
+from slimrl.types import Metrics
+
+
+class Partner(Protocol):
+    """Plays one game, by text in the game's protocol."""
+
+    max_tries: int
+    """How many texts it may offer for one act."""
+
+    async def reply(self, heard: str) -> str:
+        """Its next act, after what the other player has done since; that is nothing at the beginning, and when it has
+        just turned a proposal down."""
+
+    async def mend(self, error: str) -> str:
+        """Another text in place of its last one, which was no legal act."""
+
+    def metrics(self) -> Metrics:
+        """What is to be told of it."""
+
+
+class Scripted:
+    """A partner that is a program, and makes no mistakes."""
+
+    max_tries = 1
+
+    def __init__(self, player: Player) -> None:
+        self._player = player
+
+    async def reply(self, heard: str) -> str:
+        return self._player.reply(heard)
+
+    async def mend(self, error: str) -> str:
+        raise RolloutError("partner_illegal", error)
+
+    def metrics(self) -> Metrics:
+        return {}
+
+
+class Other(Protocol):
+    """The other side of a game, as an episode deals with it."""
+
+    async def answer(self) -> None:
+        """Returns when it is the policy's turn, or the game is over."""
+
+    def leave(self) -> None:
+        """The policy's episode has ended."""
+
+    def metrics(self) -> Metrics:
+        """What is to be told of it."""
+
+
+class Asked:
+    """A partner that plays when it is its turn."""
+
+    def __init__(self, game: MatchingGame, player: int, partner: Partner) -> None:
+        self._game, self._player, self._partner = game, player, partner
+        self._num_heard = 0
+
+    async def answer(self) -> None:
+        """Raises RolloutError where the partner does nothing that is legal: not the policy's fault."""
+        while not self._game.is_over and self._game.turn == self._player:
+            heard = heard_since(self._game, self._num_heard, 1 - self._player)
+            self._num_heard = len(self._game.history)
+            await self._act(heard)
+
+    async def _act(self, heard: str) -> None:
+        text = await self._partner.reply(heard)
+        for tries in range(1, self._partner.max_tries + 1):
+            try:
+                play_text(self._game, self._player, without_thoughts(text))
+                return
+            except IllegalAct as error:
+                if tries == self._partner.max_tries or self._game.is_over:
+                    detail = f"{error} It wrote {text!r:.200} ({tries} tries)"
+                    raise RolloutError("partner_illegal", detail) from error
+                text = await self._partner.mend(str(error))
+
+    def leave(self) -> None:
+        """It waits for nobody."""
+
+    def metrics(self) -> Metrics:
+        return self._partner.metrics()
+
+
+class Itself:
+    """The policy itself, in another episode at the same table."""
+
+    def __init__(self, game: MatchingGame, player: int, table: Table, role: str) -> None:
+        """`role` is that of the episode which this one sits opposite, and waits with."""
+        self._game, self._player, self._table, self._role = game, player, table, role
+
+    async def answer(self) -> None:
+        """Raises RolloutError if the other one has left before the end."""
+        self._table.moved()
+        await self._table.until(lambda: self._game.is_over or self._game.turn != self._player)
+
+    def leave(self) -> None:
+        self._table.leave(self._role)
+
+    def metrics(self) -> Metrics:
+        return {}
+
+
+def heard_since(game: MatchingGame, num_heard: int, player: int) -> str:
+    """What a player has done since so many acts, as the other reads it."""
+    acts = [act for who, act in game.history[num_heard:] if who == player]
+    return "\n\n".join(written(as_heard(act), game.deal) for act in acts)

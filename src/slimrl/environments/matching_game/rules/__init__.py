@@ -1,0 +1,1 @@
+"""The rules of the matching game in plain Python; no models, tokens, chats or PyTorch."""

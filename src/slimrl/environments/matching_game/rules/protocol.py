@@ -1,0 +1,199 @@
+"""Acts as text, and text as acts. Knows nothing of who writes; `game.py` decides what may be played.
+
+A text is one act: it begins with its tag, and holds no other tag.
+
+    [message] What does Ava have for BLEU?
+
+    [propose] Proposal:
+    BLEU: Ava Li
+    Electra: Daniel Nguyen
+
+    [accept]
+
+    [reject]
+
+A second tag anywhere, even one that is only talked about, is an error, and so is text after `[accept]` or `[reject]`:
+no act can hide in another, no message can pass for the partner's words, and nothing is dropped in silence. All of a
+message counts, however many lines it has.
+
+What cannot be misunderstood is accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and
+numbers, any case, more spaces, short names and full ones (the first or the last name of a reviewer, if nobody shares
+it; a title up to its colon). Anything else raises `IllegalAct` with a text that says what to write instead.
+"""
+
+import html
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slimrl.environments.matching_game.rules.deal import Assignment, Deal
+from slimrl.environments.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
+from slimrl.errors import nearest
+
+MAX_HEARD_CHARS = 1000  # of a message
+_TAG = re.compile(r"\[[ \t]*(message|propose|accept|reject)[ \t]*\]", re.IGNORECASE)
+_LINE_BREAK = re.compile(r"\r\n|\r|\n|<br ?/?>", re.IGNORECASE)
+_BULLET = re.compile(r"^(?:[-*•–\s]+|\d{1,3}[.)]\s+)+")
+_QUOTED_CHARS = 40
+_LINE_CHARS = 500
+
+
+def play_text(game: MatchingGame, player: int, text: str) -> Act:
+    """Plays what the text says and returns it. Raises IllegalAct, counted as an error, if that is no legal act."""
+    try:
+        act = parsed(text, game.deal)
+    except IllegalAct:
+        game.count_error(player)
+        raise
+    game.play(player, act)
+    return act
+
+
+def parsed(text: str, deal: Deal) -> Act:
+    """The act that the text is. Raises IllegalAct, whose text says what is wrong with it."""
+    text = text.strip()
+    tag = _TAG.match(text)
+    if not tag:
+        raise IllegalAct("Begin with a tag: [message], [propose], [accept] or [reject].")
+    kind, body = tag[1].lower(), text[tag.end() :].strip()
+    second = _TAG.search(body)
+    if second:
+        raise IllegalAct(f"One tag in a turn: you wrote [{kind}] and then {second[0]}. Write one of them only.")
+    if kind == "propose":
+        return Propose(_assignment(body, deal))
+    if kind == "message":
+        if not body:
+            raise IllegalAct("Your message is empty. Write your text after [message].")
+        return Say(body)
+    if body:
+        raise IllegalAct(f"Write [{kind}] alone: the text after it would not be heard.")
+    return Accept() if kind == "accept" else Reject()
+
+
+def written(act: Act, deal: Deal) -> str:
+    """The text of an act, as the other player reads it; `parsed` makes the same act of it."""
+    match act:
+        case Say(text):
+            return f"[message] {text}"
+        case Propose(assignment):
+            return f"[propose] Proposal:\n{proposal_lines(assignment, deal)}"
+        case Accept():
+            return "[accept]"
+        case Reject():
+            return "[reject]"
+
+
+def as_heard(act: Act) -> Act:
+    """The act, or as much of a long message as the other player hears."""
+    if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
+        return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
+    return act
+
+
+def heard_act(heard: str, deal: Deal) -> Say | Propose | None:
+    """What was heard last: a message or a proposal, or nothing yet. Text that is no act counts as a message."""
+    text = heard.strip().removeprefix(written(Reject(), deal)).strip()
+    if not text:
+        return None
+    try:
+        act = parsed(text, deal)
+    except IllegalAct:
+        return Say(text)
+    return act if isinstance(act, Propose) else Say(act.text if isinstance(act, Say) else text)
+
+
+def proposal_lines(assignment: Assignment, deal: Deal) -> str:
+    """A line `Paper: Reviewer` for each paper, in the order of the table, in short names."""
+    pairs = zip(deal.short_papers, assignment, strict=True)
+    return "\n".join(f"{paper}: {deal.short_reviewers[reviewer]}" for paper, reviewer in pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Finds papers or reviewers by what people call them: any case, any spaces, short or full."""
+
+    short: tuple[str, ...]
+    forms: dict[str, frozenset[int]]
+
+    @classmethod
+    def of_papers(cls, deal: Deal) -> "Names":
+        """Titles and short names."""
+        return cls._of(deal.short_papers, zip(deal.papers, deal.short_papers, strict=True))
+
+    @classmethod
+    def of_reviewers(cls, deal: Deal) -> "Names":
+        """Full, first and last names."""
+        return cls._of(deal.short_reviewers, ((name, *name.split()[:1], *name.split()[-1:]) for name in deal.reviewers))
+
+    @classmethod
+    def _of(cls, short: tuple[str, ...], forms: Iterable[Iterable[str]]) -> "Names":
+        found: dict[str, set[int]] = defaultdict(set)
+        for index, names in enumerate(forms):
+            for name in names:
+                found[_key(name)].add(index)
+        return cls(short, {form: frozenset(indices) for form, indices in found.items()})
+
+    def find(self, name: str) -> frozenset[int]:
+        """Whom the name may mean: one if it is unambiguous, none if it is unknown."""
+        return self.forms.get(_key(name), frozenset())
+
+
+def _key(name: str) -> str:
+    return " ".join(name.strip(" \t\"'`*_.,;").casefold().split())
+
+
+def _assignment(body: str, deal: Deal) -> Assignment:
+    papers, reviewers = Names.of_papers(deal), Names.of_reviewers(deal)
+    chosen: dict[int, int] = {}
+    for line in _lines(body):
+        paper, reviewer = _pair(line, papers, reviewers)
+        if paper in chosen:
+            raise IllegalAct(f"{papers.short[paper]} stands in two lines of your proposal; give it one reviewer.")
+        if reviewer in chosen.values():
+            raise IllegalAct(f"{reviewers.short[reviewer]} stands in two lines of your proposal; each reads one paper.")
+        chosen[paper] = reviewer
+    if len(chosen) < deal.size:
+        lacking = ", ".join(name for index, name in enumerate(papers.short) if index not in chosen)
+        free = ", ".join(name for index, name in enumerate(reviewers.short) if index not in chosen.values())
+        raise IllegalAct(
+            f"Your proposal lacks {lacking} (reviewers not used yet: {free}). Write a line `Paper: Reviewer` for "
+            f"each of the {deal.size} papers."
+        )
+    return tuple(chosen[paper] for paper in range(deal.size))
+
+
+def _lines(body: str) -> list[str]:
+    """The lines that should be pairs: without bullets, empty lines and the heading."""
+    lines = [_BULLET.sub("", html.unescape(line)).strip() for line in _LINE_BREAK.split(body)]
+    if lines and re.match(r"proposal\s*:", lines[0], re.IGNORECASE):
+        lines[0] = lines[0].partition(":")[2].strip()
+    return [line for line in lines if line]
+
+
+def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
+    """Paper and reviewer of a line. Titles hold colons, so every colon is tried as the one between the two."""
+    places = [place for place, character in enumerate(line) if character == ":"]
+    if not places or len(line) > _LINE_CHARS:
+        raise IllegalAct(f"`{_quoted(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")
+    splits = [(line[:place], line[place + 1 :]) for place in reversed(places)]
+    with_paper = [split for split in splits if papers.find(split[0])]
+    paper, reviewer = (with_paper or splits)[0]
+    if not with_paper and reviewers.find(paper):
+        raise IllegalAct(f"In `{_quoted(line)}` the paper must come first: `Paper: Reviewer`.")
+    return _only(paper, papers, "paper"), _only(reviewer, reviewers, "reviewer")
+
+
+def _only(name: str, names: Names, what: str) -> int:
+    found = names.find(name)
+    if len(found) == 1:
+        return next(iter(found))
+    if found:
+        who = " or ".join(names.short[index] for index in sorted(found))
+        raise IllegalAct(f"`{_quoted(name)}` may be {who}: write the full name.")
+    raise IllegalAct(f"There is no {what} `{_quoted(name)}`.{nearest(_quoted(name), names.short)}")
+
+
+def _quoted(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 3] + "..."

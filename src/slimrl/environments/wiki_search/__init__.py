@@ -1,0 +1,1 @@
+"""Answer questions with tools that search an encyclopedia."""

@@ -1,0 +1,204 @@
+"""`wiki-search`: answer a question by searching an encyclopedia with three tools.
+
+Offline the encyclopedia is made up (`retrieval/encyclopedia.py`), so that no answer can be known beforehand. The reward
+is 1 for a right answer in <answer> tags and 0 for everything else. How tools are called is the subject of
+`tools/formats.py` and `tools/code_format.py`.
+"""
+
+import asyncio
+import hashlib
+import random
+import re
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from slimrl.environments.base import Environment
+from slimrl.environments.wiki_search.metrics import Record, kind_of_failure
+from slimrl.environments.wiki_search.scripts import solve, wander
+from slimrl.environments.wiki_search.tools import WikiTools
+from slimrl.errors import UserError, nearest
+from slimrl.io.cache import cache_root
+from slimrl.judges.judge import Judge, judge_of
+from slimrl.models.chat.thoughts import without_thoughts
+from slimrl.models.quiet import no_progress_bars
+from slimrl.monitor.console import RunConsole
+from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
+from slimrl.retrieval.encyclopedia import Encyclopedia
+from slimrl.retrieval.pages import Question, question_of
+from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
+from slimrl.retrieval.sources import read_questions
+from slimrl.tools.code_format import code_formats
+from slimrl.tools.formats import CallFormat, NativeFormat, TagFormat
+from slimrl.types import Message, Rollout, Split, Task, Turn
+
+Play = Callable[[Question, Environment, CallFormat], Coroutine[Any, Any, list[Message]]]
+ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+TASK = "Answer the question."
+FORMATS = ("tags", "native", "code")
+
+
+@dataclass
+class WikiSearch:
+    """Questions on the pages of a corpus, seeded and distinct. Its fields are the `args` of its config section.
+
+    `corpus` is `generated`, or what `retrieval/sources.py` reads; then `questions` is too. Of a generated one there are
+    `num_pages` pages and `num_train` and `num_test` questions of `hops` hops. What is built, once, lies in `data_dir`,
+    or in the cache. `judge` is empty, to compare words, or has the fields of `judges/judge.py`'s `JudgeServer`.
+
+    `format` is how tools are called: `tags`, `native` (as the model's chat template has it), or `code`, for which
+    `sandbox` is empty or has the fields of `tools/code_format.py`'s `SandboxSettings`. Of what a tool returns,
+    or a program prints, the policy reads at most `max_tool_tokens` tokens.
+    """
+
+    corpus: str = GENERATED
+    questions: str = ""
+    num_pages: int = 1000
+    seed: int = 0
+    hops: int = 1
+    num_train: int = 2000
+    num_test: int = 200
+    num_results: int = 10
+    format: str = "tags"
+    max_tool_tokens: int = 1000
+    sandbox: dict[str, Any] = field(default_factory=dict)
+    embedder: str = DEFAULT
+    data_dir: str = ""
+    judge: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.corpus == GENERATED) == bool(self.questions):
+            raise UserError(
+                "wiki-search: `questions` belong to a `corpus` of one's own; a generated one brings its own."
+            )
+        if self.hops not in (1, 2):
+            raise UserError(f"wiki-search: `hops` must be 1 or 2, not {self.hops}.")
+        if self.format not in FORMATS:
+            raise UserError(f"wiki-search: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
+        if self.max_tool_tokens < 1:
+            raise UserError(f"wiki-search: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
+        source = Source(self.corpus, self.num_pages, self.seed)
+        directory, progress = directory_of(source, self.data_dir), RunConsole(sys.stderr).progress
+        self._pages = prepare_corpus(directory, source, progress)
+        with no_progress_bars():
+            embedder = SentenceEmbedder(self.embedder)
+        index = prepare_index(directory, self._pages, embedder, progress)
+        self._tools = WikiTools(self._pages, index, self.num_results)
+        self._new_calls = self._formats()
+        self._judge = judge_of(self.judge)
+        self._own = list(read_questions(self.questions, "`questions`")) if self.questions else []
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """Raises UserError when there are not that many questions."""
+        if self._own:
+            mine = [question for question in self._own if split_of(question) == split]
+        else:
+            mine = list(self._generated(split))
+        return [_task(question, f"{split}/{place}") for place, question in enumerate(mine)]
+
+    def environment(self, task: Task) -> "WikiSearchEpisode":
+        return self._episode(question_of(task.data, task.id), self._new_calls())
+
+    def demonstrate(self, task: Task) -> list[Message]:
+        """An expert that knows which page and section to look for, and goes there with the tools."""
+        return self._played(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
+
+    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+        rng = random.Random(f"{seed}/{task.id}")
+        return self._played(task, lambda question, episode, calls: wander(question, episode, calls, rng))
+
+    def what_went_wrong(self, rollout: Rollout) -> str:
+        return kind_of_failure(rollout.metrics)
+
+    def rest(self) -> None:
+        """Has a judge that shares the policy's device let go of its memory."""
+        self._judge.rest()
+
+    def _episode(self, question: Question, calls: CallFormat) -> "WikiSearchEpisode":
+        return WikiSearchEpisode(Record(question, self._tools.page_ids), calls, self._judge)
+
+    def _played(self, task: Task, play: Play) -> list[Message]:
+        async def conversation() -> list[Message]:
+            question, calls = question_of(task.data, task.id), self._formats()()  # of this event loop alone
+            try:
+                return await play(question, self._episode(question, calls), calls)
+            finally:
+                await calls.close()
+
+        return asyncio.run(conversation())
+
+    def _formats(self) -> Callable[[], CallFormat]:
+        """What makes the calls of each episode."""
+        tools, max_tokens = self._tools.by_name, self.max_tool_tokens
+        if self.format == "code":
+            return code_formats(tools, max_tokens, self.sandbox)
+        if self.sandbox:
+            raise UserError(f'wiki-search: a `sandbox` is for `format = "code"`, and this is "{self.format}".')
+        one = NativeFormat if self.format == "native" else TagFormat
+        return lambda: one(tools, max_tokens)
+
+    def _title(self, page_id: str) -> str:
+        page = self._pages.page(page_id)
+        if page is None:
+            raise UserError(f"wiki-search: a question says that its answer is on `{page_id}`, which is no page.")
+        return page.title
+
+    def _generated(self, split: Split) -> Iterator[Question]:
+        asked = Encyclopedia(self.num_pages, self.seed).questions(self.hops)
+        mine = (question for question in asked if split_of(question) == split)
+        yield from islice(mine, self.num_train if split == "train" else self.num_test)
+
+
+class WikiSearchEpisode:
+    """One question, until it is answered."""
+
+    def __init__(self, record: Record, calls: CallFormat, judge: Judge) -> None:
+        self._record = record
+        self._calls = calls
+        self._judge = judge
+
+    async def start(self) -> list[Message]:
+        return self._calls.opening(TASK, self._record.question.question)
+
+    async def step(self, reply: str) -> Turn:
+        record, said = self._record, without_thoughts(reply)
+        record.replies.append(reply)
+        answer = ANSWER.search(said)
+        if answer is None or self._calls.begins(said) < answer.start():
+            reaction = await self._calls.react(said)
+            record.calls += reaction.calls
+            return Turn(done=False, messages=reaction.messages, metrics=record.metrics())
+        question = record.question
+        verdict = await self._judge.judge(question.question, answer[1], (question.answer, *question.aliases))
+        record.is_correct = verdict.correct
+        return Turn(done=True, reward=float(verdict.correct), metrics={**record.metrics(), **verdict.metrics})
+
+    async def close(self) -> None:
+        await self._calls.close()
+
+
+def split_of(question: Question) -> str:
+    """`train`, `validation` or `test`: as its author says, or by a hash of the question, 80/10/10."""
+    if question.split:
+        return question.split
+    tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10
+    return {0: "test", 1: "validation"}.get(tenth, "train")
+
+
+def _task(question: Question, task_id: str) -> Task:
+    return Task(task_id, {**asdict(question), "aliases": list(question.aliases)})
+
+
+def directory_of(source: Source, data_dir: str) -> Path:
+    """Where a corpus and its index lie: in `data_dir`, or where it is empty, in the cache."""
+    if data_dir:
+        return Path(data_dir).expanduser()
+    if source.name == GENERATED:
+        # With other code come other pages, and another directory.
+        return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}-{source.generator}"
+    path = Path(source.name).expanduser()
+    digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]
+    return cache_root() / "wiki" / f"{path.stem}-{digest}"

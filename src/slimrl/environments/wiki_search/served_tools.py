@@ -1,0 +1,20 @@
+"""The three tools for a server of the sandbox: its `--tools slimrl.environments.wiki_search.served_tools:tools`."""
+
+from pathlib import Path
+
+from slimrl.environments.wiki_search.tools import WikiTools
+from slimrl.models.quiet import no_progress_bars
+from slimrl.retrieval.corpus import Corpus
+from slimrl.retrieval.embedding import SentenceEmbedder
+from slimrl.retrieval.index import TitleIndex
+from slimrl.retrieval.readonly import writable
+from slimrl.sandbox.base import Tools
+
+
+def tools(data_dir: Path) -> Tools:
+    """Of the corpus and index in the directory, made by `scripts/setup_environment.py` with the default embedder.
+    Raises UserError if they are not there."""
+    corpus = Corpus(data_dir / "corpus.sqlite")
+    with no_progress_bars():
+        embedder = SentenceEmbedder()
+    return WikiTools(corpus, TitleIndex(writable(data_dir / "chroma"), corpus, embedder)).by_name

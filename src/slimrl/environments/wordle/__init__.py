@@ -1,0 +1,1 @@
+"""Find a word in six guesses."""

@@ -1,0 +1,135 @@
+"""The matching game for SLIME's own multi-turn rollout: `rollout_interaction_env_path: slimrl.integrations.slime.env`.
+
+That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) asks a module for `build_env(sample, args)` and then plays
+`reset()`, `step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the
+model stops; `rollout.py` does more, and is to be preferred where there is the choice. Loads no model, and
+of --hf-checkpoint only the tokenizer, to know what a reply may end with.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from slimrl.environments.base import Environment
+from slimrl.errors import RolloutError, UserError
+from slimrl.integrations.slime.rows import (
+    GAME,
+    TIMEOUT_S,
+    environment_args,
+    read_state,
+    task_of,
+    taskset_of,
+    timeout_of,
+)
+from slimrl.integrations.slime.tokenizer import without_end
+from slimrl.io.loop_thread import LoopThread
+from slimrl.rollout.answers import answered, closed, opened
+from slimrl.rollout.failures import bounded
+from slimrl.types import Message, Task
+
+Observation = dict[str, Any]
+logger = logging.getLogger(__name__)
+
+
+class MatchingEnv:
+    """One game at a time, from the side of the policy. Its partner may need an event loop, which runs in a thread.
+
+    >>> env = MatchingEnv({"partner": "scripted"})  # doctest: +SKIP
+    >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
+    >>> observation, done, info = env.step("[message] What is the score of Ava for BLEU?")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        args: Mapping[str, Any] | None = None,
+        sample: Any = None,
+        timeout_s: float = TIMEOUT_S,
+        hf_checkpoint: str = "",
+    ) -> None:
+        """`args` are those of the environment `matching-game`; the `sample`, if there is one, brings the game and is
+        given the reward when it is over. `timeout_s` is for one answer of the partner's. Replies may end with special
+        tokens of the tokenizer of `hf_checkpoint`; without one, what is given to `step` must be the reply alone."""
+        self._taskset = taskset_of(json.dumps(args or {}, sort_keys=True))
+        self._sample, self._timeout_s, self._hf_checkpoint = sample, timeout_s, hf_checkpoint
+        self._thread = LoopThread("slime")
+        self._episode: Environment | None = None
+
+    def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
+        """Begins a game: that of the sample, or a given one. Raises UserError if there is none, or it is none."""
+        self._leave()
+        state = read_state(dict(game_state)) if game_state is not None else None
+        if state is None and self._sample is None:
+            raise UserError(f"slime: no game to play: give `reset` the {GAME} of a row.")
+        task = task_of(self._sample) if state is None else Task("slime", {GAME: state})
+        try:
+            self._episode = self._taskset.environment(task)
+        except ValueError as error:
+            raise UserError(f"slime: that {GAME} is no game: {error}.") from error
+        self._note(0.0, {})
+        messages = self._thread.wait(bounded(opened(self._episode), "environment", self._timeout_s))
+        return observed(messages), {"game_id": task.id}
+
+    def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
+        """Plays a reply. `info` has the `reward`, which is 0 until the game is over, and the metrics so far. If the
+        partner fails the game is over, `info` has the `failure`, and the sample is not trained on. Raises UserError
+        without a game."""
+        if self._episode is None:
+            raise UserError("slime: there is no game in progress: call `reset` first.")
+        reply = without_end(text, self._hf_checkpoint) if self._hf_checkpoint else text
+        try:
+            turn = self._thread.wait(bounded(answered(self._episode, reply), "environment", self._timeout_s))
+        except RolloutError as error:  # SLIME's rollout catches nothing: one failure would end all of its run
+            self._leave()
+            return observed([]), True, {"reward": 0.0, "failure": self._failed(error)}
+        self._note(turn.reward, turn.metrics)
+        if turn.done:
+            self._leave()
+        return observed(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
+
+    def format_observation(self, observation: Observation) -> Message:
+        """An observation as a chat message."""
+        return {"role": "user", "content": observation["obs_str"]}
+
+    def close(self) -> None:
+        """Ends the game, and the thread."""
+        self._leave()
+        self._thread.close()
+
+    def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
+        """SLIME asks no reward model about a sample that has a reward: without an agreement there is none, 0."""
+        if self._sample is not None:
+            self._sample.reward = reward
+            self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
+
+    def _failed(self, error: RolloutError) -> str:
+        failure = f"{error.reason}: {error.detail}"
+        logger.warning("a sample is not trained on: %s", failure)
+        self._note(0.0, {})
+        if self._sample is not None:
+            self._sample.remove_sample = True
+            self._sample.metadata["failure"] = failure
+        return failure
+
+    def _leave(self) -> None:
+        if self._episode is None:
+            return
+        episode: Environment = self._episode
+        self._episode = None
+        self._thread.wait(closed(episode))
+
+
+def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
+    """What SLIME's rollout calls for each sample."""
+    settings = environment_args(args)
+    if settings.get("role", 1) != 1:
+        raise UserError(
+            "slime: matching_args.role = 2 cannot act here: the prompts of the rows show the table of player 1. Use "
+            "slimrl.integrations.slime.generate, or remove it."
+        )
+    return MatchingEnv(settings, sample, timeout_of(args), str(getattr(args, "hf_checkpoint", None) or ""))
+
+
+def observed(messages: Any) -> Observation:
+    """What the policy reads next, as SLIME's examples write it."""
+    return {"obs_str": "\n\n".join(message["content"] for message in messages), "role": "user"}

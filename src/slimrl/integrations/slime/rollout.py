@@ -1,0 +1,298 @@
+"""SLIME trains on slimrl's matching game: `--custom-generate-function-path slimrl.integrations.slime.generate`.
+
+An episode is played by the same agent loop as in `slimrl rl` (`rollout/episode.py`), with tokens from SGLang's
+router (`integrations/sglang.py`), and becomes SLIME's `Sample`. SLIME is not imported: what it hands over is enough.
+See docs/slime.md.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Protocol
+
+from slimrl.environments.base import Environment, Taskset
+from slimrl.errors import RolloutError, UserError
+from slimrl.inference.client import Client
+from slimrl.integrations.sglang import ABORTED, Router
+from slimrl.integrations.slime.rows import (
+    GAME,
+    MAX_FAILURES,
+    TIMEOUT_S,
+    Sample,
+    environment_args,
+    max_failures_of,
+    task_of,
+    taskset_of,
+    timeout_of,
+)
+from slimrl.integrations.slime.tokenizer import tokenizer_of
+from slimrl.models.chat.template import ChatFormat
+from slimrl.rollout.answers import closed, opened
+from slimrl.rollout.episode import Attempt, EpisodeLimits, Player, run_episode
+from slimrl.rollout.failures import bounded
+from slimrl.types import Message, Rollout, SamplingParams, Split, Task, Turn
+
+NEVER = 10**6  # the policy's turns are bounded by the game's own rules
+logger = logging.getLogger(__name__)
+
+# What a router's address and a tokenizer are called in SLIME's `args`, and how it is told of them.
+NEEDED = {
+    "hf_checkpoint": "set --hf-checkpoint to the directory of the model",
+    "sglang_router_ip": "SLIME sets it when it starts its router; for one of your own, set --sglang-router-ip",
+    "sglang_router_port": "SLIME sets it when it starts its router; for one of your own, set --sglang-router-port",
+}
+
+
+class SampledBy(Client, Protocol):
+    """A client of one episode, which keeps the versions of the weights that answered."""
+
+    weight_versions: list[str]
+
+
+class Sampler(Protocol):
+    """Where tokens come from: `integrations/sglang.py`'s `Router`, or another."""
+
+    def client(
+        self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str
+    ) -> AbstractAsyncContextManager[SampledBy]:
+        """A client for one episode."""
+
+
+async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any], evaluation: bool = False) -> Sample:
+    """Plays one game, and fills the sample. What SLIME calls for every sample.
+
+    Raises UserError, which ends SLIME's run, for what would fail for every sample: a missing setting, a row that is no
+    game, a context that the opening fills, a router that is not there, a partner's budget that is used up; and where
+    nothing but failures come, many in a row.
+    """
+    settings = Settings.of(args)
+    if settings is None:
+        return not_played(sample, f"args have no {', '.join(NEEDED)}: there is nobody to play", evaluation)
+    return await rollouts_of(settings).generate(args, sample, sampling_params, evaluation)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is read of SLIME's `args`; those that begin with `matching_` come from `--custom-config-path`. 0 is no
+    limit of its own. `environment` is JSON, so that equal settings are known to be equal."""
+
+    hf_checkpoint: str
+    router: Router
+    environment: str
+    max_context_len: int
+    max_turn_tokens: int
+    timeout_s: float
+    max_failures: int
+
+    @classmethod
+    def of(cls, args: Any) -> "Settings | None":
+        """None for `args` that know of no router at all, which SLIME's contract tests have. Raises UserError."""
+        if not any(hasattr(args, name) for name in NEEDED):  # a namespace of others: what it has differs by version
+            return None
+        given = {name: getattr(args, name, None) for name in NEEDED}
+        for name, value in given.items():
+            if not value:
+                raise UserError(f"slime: args.{name} is {value!r}: {NEEDED[name]}.")
+        if getattr(args, "use_rollout_routing_replay", False):
+            raise UserError("slime: --use-rollout-routing-replay has no effect on slimrl's rollouts. Remove it.")
+        host = str(given["sglang_router_ip"]).strip("[]")
+        return cls(
+            hf_checkpoint=str(given["hf_checkpoint"]),
+            router=Router(f"http://{f'[{host}]' if ':' in host else host}:{given['sglang_router_port']}"),
+            environment=json.dumps(environment_args(args), sort_keys=True),
+            max_context_len=int(getattr(args, "rollout_max_context_len", None) or 0),
+            max_turn_tokens=int(getattr(args, "matching_turn_tokens", None) or 0),
+            timeout_s=timeout_of(args),
+            max_failures=max_failures_of(args),
+        )
+
+
+@cache
+def rollouts_of(settings: Settings) -> "MatchingRollouts":
+    """One for a whole process: SLIME calls a bare function for each sample."""
+    return MatchingRollouts(
+        taskset_of(settings.environment),
+        ChatFormat(tokenizer_of(settings.hf_checkpoint)),
+        settings.router,
+        settings.max_context_len,
+        settings.max_turn_tokens,
+        settings.timeout_s,
+        settings.max_failures,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingRollouts:
+    """What all samples have in common: who plays them, and in which words.
+
+    To have other games, another partner or another source of tokens, make one of your own: its `generate`, under a name
+    in your module, is what SLIME calls. After `max_failures` games in a row that failed, and none that did not, it
+    stops SLIME, which would play other games for ever.
+    """
+
+    taskset: Taskset
+    chat: ChatFormat
+    sampler: Sampler
+    max_context_len: int = 0
+    max_turn_tokens: int = 0
+    timeout_s: float = TIMEOUT_S
+    max_failures: int = MAX_FAILURES
+    _failures: list[str] = field(default_factory=list, init=False, repr=False, compare=False)  # since the last success
+
+    async def generate(
+        self, args: Any, sample: Sample, sampling_params: Mapping[str, Any], evaluation: bool = False
+    ) -> Sample:
+        """As the function of that name; `args` have been read already."""
+        reset(sample)
+        task = task_of(sample)
+        self._check(sampling_params)
+        try:
+            environment, opening, num_prompt = await self._begun(task)
+        except RolloutError as error:
+            not_played(sample, f"{error.reason}: {error.detail}", evaluation, self.chat.end_of_turn)
+            self._count(sample)
+            return sample
+        limits = self._limits(num_prompt, sampling_params)
+        attempt = Attempt(_Begun(environment, opening), task, SamplingParams(self.max_turn_tokens or limits.seq_len))
+        async with self.sampler.client(sampling_params, self.chat.end_of_turn, sample.session_id or "") as client:
+            rollout = await run_episode(attempt, Player(client, self.chat, limits, num_concurrent=1))
+            sample.weight_versions = client.weight_versions
+        fill(sample, rollout, num_prompt, self.chat)
+        sample.metadata["evaluation"] = evaluation
+        self._count(sample)
+        return sample
+
+    def _count(self, sample: Sample) -> None:
+        """Raises UserError after `max_failures` failures in a row. A game that SLIME gave up says nothing."""
+        if sample.status == sample.Status.ABORTED:
+            return
+        if sample.status != sample.Status.FAILED:
+            self._failures.clear()
+            return
+        self._failures.append(sample.metadata["failure"])
+        if len(self._failures) >= self.max_failures:
+            raise UserError(
+                f"slime: {len(self._failures)} games in a row failed, through no fault of the policy, and none was "
+                f"finished. The last: {self._failures[-1]}. SLIME would play others for ever: mend what that names, "
+                "and start again, from the last checkpoint."
+            )
+
+    def _check(self, sampling_params: Mapping[str, Any]) -> None:
+        if sampling_params.get("max_new_tokens") is None and not self.max_context_len:
+            raise UserError(
+                "slime: nothing bounds the length of a game: sampling_params have no max_new_tokens, and args no "
+                "rollout_max_context_len. Set --rollout-max-response-len or --rollout-max-context-len."
+            )
+        if "return_top_p_token_ids" in (sampling_params.get("custom_params") or {}):
+            raise UserError("slime: slimrl's rollouts carry no sets of top-p tokens. Set --rollout-top-p 1.")
+
+    def _limits(self, num_prompt: int, sampling_params: Mapping[str, Any]) -> EpisodeLimits:
+        """`max_new_tokens` is for all of the response, what the environment says in it included."""
+        max_new_tokens, ends = sampling_params.get("max_new_tokens"), []
+        if max_new_tokens is not None:
+            ends.append(num_prompt + int(max_new_tokens))
+        if self.max_context_len:
+            ends.append(self.max_context_len)
+        return EpisodeLimits(NEVER, min(ends), self.timeout_s)
+
+    async def _begun(self, task: Task) -> tuple[Environment, list[Message], int]:
+        """A game, its opening, and the opening's length in tokens: that decides how long the rest may be, so it is
+        asked for first."""
+        try:
+            environment = self.taskset.environment(task)
+        except ValueError as error:
+            raise UserError(f"slime: the {GAME} of sample {task.id} is no game: {error}.") from error
+        try:
+            opening = await bounded(opened(environment), "environment", self.timeout_s)
+            num_prompt = len(self.chat.opening(opening))
+            if 0 < self.max_context_len <= num_prompt:
+                raise UserError(
+                    f"slime: the opening of the game of sample {task.id} has {num_prompt} tokens, and "
+                    f"--rollout-max-context-len is {self.max_context_len}: no reply fits. Raise it, or generate "
+                    "smaller games."
+                )
+            return environment, opening, num_prompt
+        except BaseException:
+            await _Begun(environment, []).close()
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """An episode whose opening is known, and the taskset that has no other."""
+
+    episode: Environment
+    opening: list[Message]
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        return []
+
+    def environment(self, task: Task) -> Environment:
+        return self
+
+    async def start(self) -> list[Message]:
+        return self.opening
+
+    async def step(self, reply: str) -> Turn:
+        return await self.episode.step(reply)
+
+    async def close(self) -> None:
+        await closed(self.episode)
+
+
+def reset(sample: Sample) -> None:
+    """Forgets what an earlier try has left: a sample that was aborted begins anew, as does its partner."""
+    sample.tokens, sample.response, sample.response_length = [], "", 0
+    sample.loss_mask, sample.rollout_log_probs, sample.weight_versions = [], [], []
+    sample.reward, sample.remove_sample, sample.status = None, False, sample.Status.PENDING
+    sample.metadata = dict(sample.metadata or {})
+
+
+def fill(sample: Sample, rollout: Rollout, num_prompt: int, chat: ChatFormat) -> None:
+    """A rollout as SLIME wants it: mask and log-probabilities of the response alone, which has a token at least.
+
+    A game that was cut off earned nothing. One that failed earned nothing either, and is not trained on
+    (`remove_sample`).
+    """
+    begin = num_prompt if rollout.num_sampled else len(rollout.token_ids_T)
+    sample.tokens = list(rollout.token_ids_T) or [chat.end_of_turn]
+    sample.loss_mask = [int(sampled) for sampled in rollout.loss_mask_T[begin:]]
+    sample.rollout_log_probs = list(rollout.logprobs_T[begin:])
+    sample.prompt = chat.full_text(sample.tokens[:begin])
+    if not sample.loss_mask:  # nothing was sampled, and SLIME cannot take a response without tokens
+        sample.tokens.append(chat.end_of_turn)
+        sample.loss_mask, sample.rollout_log_probs = [0], [0.0]
+    sample.response_length = len(sample.loss_mask)
+    sample.response = chat.full_text(sample.tokens[-sample.response_length :])
+    sample.reward = 0.0 if rollout.failure else rollout.reward
+    sample.remove_sample = bool(rollout.failure)
+    sample.status = status_of(sample, rollout)
+    failure = f"{rollout.failure}: {rollout.failure_detail}" if rollout.failure else ""
+    if failure and rollout.failure != ABORTED:
+        logger.warning("sample %s is not trained on: %s", rollout.task_id, failure)
+    sample.metadata |= {
+        "turns": int(rollout.metrics["turns"]),
+        "questions": int(rollout.metrics.get("questions", 0)),
+        "score": sample.reward,
+        "metrics": dict(rollout.metrics),
+        "failure": failure,
+    }
+
+
+def status_of(sample: Sample, rollout: Rollout) -> Any:
+    if rollout.failure:
+        return sample.Status.ABORTED if rollout.failure == ABORTED else sample.Status.FAILED
+    return sample.Status.TRUNCATED if rollout.metrics["unfinished"] else sample.Status.COMPLETED
+
+
+def not_played(sample: Sample, failure: str, evaluation: bool, token: int = 0) -> Sample:
+    """A sample of a game that did not even begin: two tokens that are not trained on."""
+    reset(sample)
+    logger.warning("a sample was not played: %s", failure)
+    sample.tokens, sample.response_length, sample.loss_mask, sample.rollout_log_probs = [token, token], 1, [0], [0.0]
+    sample.reward, sample.remove_sample, sample.status = 0.0, True, sample.Status.FAILED
+    sample.metadata |= {"turns": 0, "questions": 0, "score": 0.0, "failure": failure, "evaluation": evaluation}
+    return sample

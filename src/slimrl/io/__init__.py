@@ -1,0 +1,1 @@
+"""All that leaves the process: addresses, HTTP, files, caches and chat servers. No PyTorch."""

@@ -1,0 +1,219 @@
+"""One question to a chat server and its reply, over any OpenAI-compatible HTTP. Knows nothing of what is asked, or why.
+
+Whatever a server does, it becomes a reply, or a failure with a reason that says whether another try may help: this
+file's errors are `RolloutError`s, never an answer.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from slimrl.errors import RolloutError, UserError
+from slimrl.io.http import (
+    BUSY,
+    PASSING,
+    check_no_password,
+    http_client,
+    import_httpx,
+    key_in,
+    retry_after_s,
+    without_key,
+)
+from slimrl.io.urls import is_address, is_variable
+from slimrl.types import Message
+
+MAX_REPLY_BYTES = 1 << 20
+OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")  # of a request: not for `extra`
+SWITCH_S = 120.0  # weights go to the memory of the CPU and back
+
+
+@dataclass(frozen=True, slots=True)
+class ChatServer:
+    """Where a server is, and how it is asked; a subclass says for what.
+
+    `timeout_s` is for an answer, with all its tries and the wait for one of `num_concurrent` places: below the run's
+    `episode_timeout_s` (60 unless set), or else the episode ends first, as `drop/timeout`. A reply that cannot be used
+    is asked for again, `max_tries` times in all; a busy server, or one that is away, until `timeout_s`. After
+    `max_failures` failures in a row, and nothing but failures, the run stops.
+
+    A key is read from the environment variable `api_key_variable`, and stands in no file. `extra` goes into the body of
+    each request, as in `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps` a vLLM server that was
+    started for it frees its memory while the policy trains.
+    """
+
+    who: ClassVar[str] = "server"  # also how the reasons of its failures begin
+    gives: ClassVar[str] = "reply"
+    advice: ClassVar[str] = ""  # where it cannot be asked
+
+    base_url: str
+    model: str
+    api_key_variable: str
+    timeout_s: float = 50.0
+    max_tries: int = 3
+    max_failures: int = 32
+    num_concurrent: int = 16
+    max_tokens: int = 512
+    sleeps: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_no_password(self.base_url, self.who)
+        if not is_address(self.base_url):
+            raise UserError(f"{self.who}: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
+        if not is_variable(self.api_key_variable):
+            raise UserError(  # what stands there may be the key: it is not repeated
+                f"{self.who}: `api_key_variable` is no name of a variable. It names the variable of the environment in "
+                "which the key is, such as OPENAI_API_KEY; a key itself belongs in no file and on no command line."
+            )
+        for name, value in (
+            ("timeout_s", self.timeout_s),
+            ("max_tries", self.max_tries),
+            ("max_failures", self.max_failures),
+            ("num_concurrent", self.num_concurrent),
+            ("max_tokens", self.max_tokens),
+        ):
+            if not value > 0:  # nan is not
+                raise UserError(f"{self.who}: `{name}` must be more than 0, not {value}.")
+        if own := [name for name in OWN_FIELDS if name in self.extra]:
+            raise UserError(
+                f"{self.who}: `{own[0]}` in `extra` has no effect or the wrong one: the {self.who} sets it itself."
+            )
+        try:
+            json.dumps(self.extra, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{self.who}: `extra` cannot be sent as JSON: {error}.") from error
+
+    @property
+    def root(self) -> str:
+        """The server without its `/v1`."""
+        return self.base_url.rstrip("/").removesuffix("/v1")
+
+    def body(self, messages: Sequence[Message]) -> dict[str, Any]:
+        """The request's, but for how tokens are drawn."""
+        return {"model": self.model, "messages": list(messages), "max_tokens": self.max_tokens, **self.extra}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What it said, and how many tokens it says that took, those of the question included: 0 if it does not say."""
+
+    text: str
+    num_tokens: int
+
+
+class TryAgain(Exception):
+    """This try failed, another may not. `wait_s` is the server's wish, 0 if it has none; `counts` is false for what
+    says nothing about the question: a server that is busy, or away. `at_once`: waiting would not help."""
+
+    def __init__(self, failure: RolloutError, counts: bool, wait_s: float = 0.0, at_once: bool = False) -> None:
+        super().__init__(str(failure))
+        self.failure, self.counts, self.wait_s, self.at_once = failure, counts, wait_s, at_once
+
+
+class ChatConnection:
+    """Speaks with the server. All of it in one event loop."""
+
+    def __init__(self, server: ChatServer) -> None:
+        self._server, self._httpx = server, import_httpx(f"an LLM {server.who}")
+        self._key = key_in(server.api_key_variable)
+        self._client = http_client(self._httpx, server.who, server.base_url, self._key, server.num_concurrent)
+        self._awake, self._waking = not server.sleeps, asyncio.Lock()
+
+    async def reply(self, body: Mapping[str, Any]) -> Reply:
+        """A chat completion. Raises TryAgain, or RolloutError where it is of no use."""
+        await self._wake_up()
+        data = await self._post(f"{self._server.base_url.rstrip('/')}/chat/completions", body)
+        try:
+            whole = json.loads(data.decode("utf-8-sig"))
+            choice, usage = whole["choices"][0], whole.get("usage")
+            message, reason = choice["message"], choice.get("finish_reason")
+            text, refusal = message["content"], message.get("refusal")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # nested too deeply
+            found = data[:200].decode("utf-8", "replace")
+            raise TryAgain(self._failure(f"gave no chat completion, but {found!r}"), counts=True) from error
+        if refusal or reason == "content_filter":
+            raise TryAgain(self._failure(f"refused: {refusal or text!r:.200}", "refused"), counts=True)
+        if isinstance(text, str) and (text.strip() or reason != "length"):
+            return Reply(text, _total(usage))
+        hint = f"; it was cut off at `max_tokens` = {self._server.max_tokens}" if reason == "length" else ""
+        raise TryAgain(self._failure(f"gave a completion without text: {text!r:.200}{hint}"), counts=True)
+
+    async def sleep(self) -> None:
+        """Have the server free its memory. Raises UserError if it cannot; one that is away has none to free, and shows
+        by itself when it is asked next."""
+        if self._server.sleeps and self._awake:
+            self._awake = False
+            with suppress(TryAgain):
+                await self._switch("sleep?level=1")
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _wake_up(self) -> None:
+        if self._awake:
+            return
+        async with self._waking:  # of many questions that come together, one wakes it
+            if not self._awake:
+                await self._switch("wake_up")
+                self._awake = True
+
+    async def _switch(self, route: str) -> None:
+        """vLLM's routes for sleeping. Raises TryAgain if the server is away, UserError if it does not obey."""
+        try:
+            async with asyncio.timeout(SWITCH_S):
+                await self._post(f"{self._server.root}/{route}", {})
+        except TryAgain as again:
+            if again.failure.reason == self._reason("unreachable"):
+                raise
+            raise self._cannot_sleep(route, str(again.failure)) from again
+        except (RolloutError, TimeoutError) as error:
+            raise self._cannot_sleep(route, str(error) or f"no reply within {SWITCH_S:g} s") from error
+
+    def _cannot_sleep(self, route: str, why: str) -> UserError:
+        return UserError(
+            f"the {self._server.who} does not obey POST /{route}, as the setting `sleeps` needs ({why}). Start it with "
+            "`uv run python scripts/run_vllm.py --sleep`, or leave `sleeps` away."
+        )
+
+    async def _post(self, url: str, body: Mapping[str, Any]) -> bytes:
+        """The body of a good reply. Raises TryAgain or RolloutError."""
+        try:
+            async with self._client.stream("POST", url, json=body) as response:
+                data = await self._read(response)
+        except self._httpx.DecodingError as error:
+            raise TryAgain(self._failure(f"gave a reply that cannot be unpacked: {error}"), counts=True) from error
+        except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
+            failure = RolloutError(self._reason("unreachable"), f"{url}: {error or type(error).__name__}")
+            raise TryAgain(failure, counts=False) from error
+        status = response.status_code
+        if status == 200:
+            return data
+        text = data[:300].decode("utf-8", "replace")
+        reason = self._reason("busy" if status in BUSY else "error")
+        failure = RolloutError(reason, f"{url} answered {status}: {text}")
+        if status in BUSY or status in PASSING:
+            raise TryAgain(failure, status not in BUSY, retry_after_s(response.headers))
+        raise failure
+
+    async def _read(self, response: Any) -> bytes:
+        parts, size = [], 0
+        async for part in response.aiter_bytes():
+            parts.append(part)
+            size += len(part)
+            if size > MAX_REPLY_BYTES:
+                raise TryAgain(self._failure(f"gave a reply of more than {MAX_REPLY_BYTES:,} bytes"), counts=True)
+        return without_key(b"".join(parts), self._key)
+
+    def _failure(self, what: str, kind: str = "error") -> RolloutError:
+        return RolloutError(self._reason(kind), f"{self._server.base_url} {what}")
+
+    def _reason(self, kind: str) -> str:
+        return f"{self._server.who}_{kind}"
+
+
+def _total(usage: Any) -> int:
+    total = usage.get("total_tokens") if isinstance(usage, dict) else 0
+    return max(0, total) if isinstance(total, int) else 0

@@ -1,0 +1,114 @@
+"""A server over HTTP that somebody else runs, such as a judge or a teacher: its key, its proxies, and which of its
+failures may pass. Knows nothing of what it is asked."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from slimrl.errors import UserError
+from slimrl.io.urls import has_password, is_this_machine
+
+BUSY = frozenset({429, 503, 529})
+PASSING = frozenset({408, 500, 502, 504})
+MAX_BACKOFF_S = 8.0
+MIN_KEY_CHARS = 8  # what is shorter is no secret, but a word such as EMPTY
+
+
+def key_in(variable: str) -> str:
+    """The key in a variable of the environment, empty if there is none. Raises UserError for what can be no key."""
+    key = os.environ.get(variable, "").strip()  # files of secrets end with a newline
+    if not (key.isascii() and key.isprintable()) or "\\" in key:
+        raise UserError(f"the key in the variable {variable} has characters that no key has.")
+    return key
+
+
+def without_key(data: bytes, key: str) -> bytes:
+    r"""Some servers repeat a key that they do not know, and what they say is written down. In JSON, and in JSON that
+    stands in JSON, any of its characters may be escaped.
+
+    >>> without_key(b"unknown key: sk-12345", "sk-12345"), without_key(rb"unknown key: sk\u002D12345", "sk-12345")
+    (b'unknown key: [key]', b'unknown key: [key]')
+    """
+    if len(key) < MIN_KEY_CHARS:
+        return data
+    if not _is_text(data):
+        return b"[what is no UTF-8 text and may hold the key]"
+    return re.sub("".join(map(_spelled, key)).encode(), b"[key]", data)
+
+
+def _is_text(data: bytes) -> bool:
+    """UTF-8, as all servers write; in UTF-16 there are zeros between the characters of a key."""
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _spelled(char: str) -> str:
+    """A pattern of all the ways in which JSON may write it. The bound keeps the search linear, but for a key that
+    repeats one character over and over."""
+    plain = re.escape(char)
+    return rf"(?:{plain}|\\{{1,8}}(?:{plain}|u(?i:{ord(char):04x})))"
+
+
+def check_no_password(base_url: str, who: str) -> None:
+    """Raises UserError, which does not repeat it, for an address with a user or a password in it: those would stand in
+    every message and file that names the address."""
+    if has_password(base_url):
+        raise UserError(
+            f"{who}: `base_url` has a user or a password in it (`...@...`). Remove it: a key goes into the variable of "
+            "the environment that `api_key_variable` names."
+        )
+
+
+def backoff_s(tries: int, share: float) -> float:
+    """How long to wait after a number of tries, half of it drawn by `share`, so that many do not come back together.
+
+    >>> backoff_s(1, 0.0), backoff_s(1, 1.0), backoff_s(20, 1.0)
+    (0.25, 0.5, 8.0)
+    """
+    return min(MAX_BACKOFF_S, 2.0 ** min(tries, 10) / 4) * (1 + share) / 2
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float:
+    """How long a busy server wants to be left alone; a date, which the standard allows too, counts as nothing.
+
+    >>> retry_after_s({"Retry-After": "2.5"}), retry_after_s({"Retry-After": "soon"}), retry_after_s({})
+    (2.5, 0.0, 0.0)
+    """
+    try:
+        seconds = float(headers.get("Retry-After", "0"))
+    except ValueError:
+        return 0.0
+    return seconds if 0.0 <= seconds < float("inf") else 0.0
+
+
+def import_httpx(who: str) -> Any:
+    """The library that asks. Raises UserError that names the extra it comes with."""
+    try:
+        import httpx  # an extra: only here
+    except ImportError as error:
+        raise UserError(f"{who} needs the extra [judge]: `uv sync --extra judge` ({error}).") from error
+    return httpx
+
+
+def http_client(httpx: Any, who: str, base_url: str, key: str, num_concurrent: int) -> Any:
+    """An `httpx.AsyncClient` with the key and the proxies of the environment, for one event loop. Raises UserError if
+    they cannot be used, or there is a password in the address."""
+    check_no_password(base_url, who)
+    try:
+        return httpx.AsyncClient(
+            timeout=None,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            limits=httpx.Limits(max_connections=num_concurrent),
+            verify=httpx.create_ssl_context(),  # by SSL_CERT_FILE and SSL_CERT_DIR in either case
+            trust_env=not is_this_machine(urlsplit(base_url).hostname or ""),  # whether to use proxies
+        )
+    except (httpx.InvalidURL, ValueError, ImportError, OSError) as error:
+        raise UserError(
+            f"the {who} at {base_url} cannot be asked with the variables of the environment: {error}. Mend what is set "
+            f"of HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY, SSL_CERT_FILE and SSL_CERT_DIR; a {who} on this machine "
+            "is asked without a proxy."
+        ) from error

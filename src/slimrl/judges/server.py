@@ -1,0 +1,21 @@
+"""Where a judge is, and how it is asked. Knows nothing of verdicts: `judges/judge.py` does."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from slimrl.io.chat_client import ChatServer
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeServer(ChatServer):
+    """Its fields, those of `ChatServer`, are the settings of an environment's `judge`. `timeout_s` is for a verdict,
+    and `max_tokens` leaves room for models that think first."""
+
+    who: ClassVar[str] = "judge"
+    gives: ClassVar[str] = "verdict"
+    advice: ClassVar[str] = (
+        "Start it (`uv run python scripts/run_llamacpp.py` or `scripts/run_vllm.py`, `ollama serve`), or mend the "
+        "settings of `judge` (`slimrl judge calibrate` tries it out)"
+    )
+
+    api_key_variable: str = "JUDGE_API_KEY"

@@ -1,0 +1,87 @@
+"""The policy's forward for sampling on a CPU that multiplies bfloat16 in tiles: all layers in one call.
+
+For the same architectures as `fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, where the weights'
+shapes fit tiles. The weights lie in the order in which the processor reads them, if so wanted rounded to 8 bits. Those
+are copies: after an update of the policy, `refresh`.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from slimrl.models.forward.attention import BlockPlan
+from slimrl.models.forward.fused import LINEARS, CopiedWeights, can_fuse, norms_of_heads, rotary_factors, window_of
+from slimrl.models.lora import base_of, linear_of
+from slimrl.models.native import ops
+from slimrl.models.native.decoder import DecoderLayer, DecoderShape, decode
+
+
+def can_tile(module: nn.Module) -> bool:
+    """Whether `can_fuse`, and the kernels take the shapes of all weights and heads."""
+    if not can_fuse(module):
+        return False
+    causal: Any = module
+    parts = [dict(layer.named_modules()) for layer in causal.get_decoder().layers]
+    linears = [base_of(part[name]) for part in parts for name in LINEARS]
+    if not all(ops.packable(linear.weight) for linear in (*linears, causal.get_output_embeddings())):
+        return False
+    attention = causal.get_decoder().layers[0].self_attn
+    return ops.blocks_fit(base_of(attention.o_proj).weight.view(-1, int(attention.head_dim)))
+
+
+class TiledForward(CopiedWeights):
+    """`hidden` and `logits` are those of the module, to rounding, which is coarser where the weights are `quantized`;
+    every token's are the same bits, whatever it is computed with."""
+
+    def __init__(self, module: nn.Module, quantized: bool = False) -> None:
+        causal: Any = module
+        self._decoder = causal.get_decoder()
+        self._head = ops.Packed([causal.get_output_embeddings().weight.detach()], quantized=quantized)
+        self._layers = [_layer(layer, causal.config, quantized) for layer in self._decoder.layers]
+        self._shape = _shape(self._decoder.layers[0])
+        self._products = (self._head, *(product for layer in self._layers for product in layer.products))
+
+    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
+        """Final hidden states (T, D)."""
+        hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
+        width = self._shape.key_heads * self._shape.head_dim
+        caches = [plan.blocks(layer, width, hidden_TD) for layer in range(len(self._layers))]
+        rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
+        decode(hidden_TD, rotary, plan.spans, caches, self._layers, self._shape)
+        return ops.norm(hidden_TD, self._decoder.norm.weight, self._decoder.norm.variance_epsilon)
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """Logits (N, V)."""
+        return self._head(hidden_ND)
+
+
+def _layer(layer: Any, config: Any, quantized: bool) -> DecoderLayer:
+    attention, mlp = layer.self_attn, layer.mlp
+    qkv = [linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    mix = [linear_of(part).weight.detach() for part in (mlp.gate_proj, mlp.up_proj)]
+    biases = [linear.bias.detach() for linear in qkv if linear.bias is not None]
+    query_norm, key_norm = [norm.weight for norm in norms_of_heads(attention, config)] or [None, None]
+    return DecoderLayer(
+        before=layer.input_layernorm.weight,
+        after=layer.post_attention_layernorm.weight,
+        query_norm=query_norm,
+        key_norm=key_norm,
+        qkv=ops.Packed([linear.weight.detach() for linear in qkv], biases=biases, quantized=quantized),
+        out=ops.Packed([linear_of(attention.o_proj).weight.detach()], quantized=quantized),
+        mix=ops.Packed(mix, halves=True, quantized=quantized),
+        down=ops.Packed([linear_of(mlp.down_proj).weight.detach()], quantized=quantized),
+        window=window_of(config, int(attention.layer_idx)),
+    )
+
+
+def _shape(layer: Any) -> DecoderShape:
+    attention, head_dim = layer.self_attn, int(layer.self_attn.head_dim)
+    return DecoderShape(
+        hidden=layer.mlp.gate_proj.in_features,
+        inner=layer.mlp.gate_proj.out_features,
+        heads=attention.q_proj.out_features // head_dim,
+        key_heads=attention.k_proj.out_features // head_dim,
+        head_dim=head_dim,
+        eps=float(layer.input_layernorm.variance_epsilon),
+        scale=float(attention.scaling),
+    )

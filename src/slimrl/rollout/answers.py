@@ -1,0 +1,45 @@
+"""What an environment answers, made sure to be it: environments are other people's code, which mypy may not have seen.
+
+Whatever is wrong is a RolloutError, which costs the episode and says what to mend.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import cast
+
+from slimrl.environments.base import Closing, Environment, is_message
+from slimrl.errors import RolloutError
+from slimrl.types import Message, Turn
+
+
+async def opened(environment: Environment) -> list[Message]:
+    """The opening messages."""
+    return _messages(await environment.start())
+
+
+async def answered(environment: Environment, reply: str) -> Turn:
+    """The environment's turn, with a finite reward and numbers for metrics."""
+    turn: object = await environment.step(reply)
+    if not isinstance(turn, Turn):
+        raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
+    reward = float(turn.reward)
+    if not math.isfinite(reward):
+        raise RolloutError("nonfinite_reward", f"the environment gave reward {turn.reward}")
+    metrics = {name: float(value) for name, value in turn.metrics.items()}
+    return Turn(bool(turn.done), _messages(turn.messages), reward, metrics)
+
+
+async def closed(environment: Environment) -> None:
+    """Gives back what the environment holds, if it holds anything."""
+    if isinstance(environment, Closing):
+        await environment.close()
+
+
+def _messages(given: Iterable[object]) -> list[Message]:
+    messages = list(given)
+    for message in messages:
+        if not is_message(message):
+            raise RolloutError(
+                "environment_error", f"a message needs a role and a text as content, not {message!r:.200}"
+            )
+    return cast(list[Message], messages)

@@ -1,0 +1,1 @@
+"""What the programs in `scripts/` do, as command lines of the commands: one trainer, one evaluation."""

@@ -1,0 +1,224 @@
+"""The commands of `scripts/` for `wiki-search`, as command lines of `rl` and `eval`: one trainer, one evaluation.
+
+What they share: where pages and questions come from, and what `.env` or the environment's variables say.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from slimrl.commands.eval import run_eval
+from slimrl.commands.rl import run_rl
+from slimrl.config.reading.load import load
+from slimrl.config.run import EvalRunConfig, RLConfig
+from slimrl.errors import UserError
+from slimrl.io.files import replace_file, without_nan
+from slimrl.launch.run_dir import METRICS
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.live import LivePlot, open_window
+from slimrl.monitor.sinks import Sink, read_metrics
+from slimrl.retrieval.prepare import GENERATED, Source
+
+OLLAMA = "http://localhost:11434/v1"
+FEW_PAGES = 10  # with DEV=1
+SEED = 0  # of a generated corpus
+STOP = ["</tool>", "</answer>"]
+SEQ_LEN = 2048
+NUM_HELD_OUT = 20
+NUM_EVALUATED, FEW_EVALUATED = 100, 2  # few with DEV=1: more than 30 questions its pages do not give
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """What `.env` may set. An empty text is what was not set."""
+
+    data_dir: str = ""
+    judge_model: str = ""
+    judge_base_url: str = OLLAMA
+    wandb_project: str = ""
+    wandb_entity: str = ""
+    is_dev: bool = False
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "Variables":
+        return cls(
+            data_dir=environ.get("DATA_DIR", ""),
+            judge_model=environ.get("JUDGE_MODEL", ""),
+            judge_base_url=environ.get("JUDGE_BASE_URL") or OLLAMA,
+            wandb_project=environ.get("WANDB_PROJECT", ""),
+            wandb_entity=environ.get("WANDB_ENTITY", ""),
+            is_dev=environ.get("DEV") == "1",
+        )
+
+    @property
+    def num_pages(self) -> int:
+        """Of a generated corpus, unless a flag says otherwise."""
+        return FEW_PAGES if self.is_dev else Source(GENERATED).num_pages
+
+
+def add_source_flags(parser: argparse.ArgumentParser, variables: Variables) -> None:
+    """Where pages and questions come from; the same as in `scripts/setup_environment.py`."""
+    parser.add_argument("--corpus", default=GENERATED, help="pages, as for setup_environment.py")
+    parser.add_argument("--questions", default="", help="questions on a corpus of one's own: .jsonl, .parquet, Hub")
+    parser.add_argument("--num-pages", type=int, default=variables.num_pages, help="of a generated corpus")
+    parser.add_argument(
+        "--corpus-seed", type=int, default=SEED, help="of a generated corpus and its questions; --seed is the run's"
+    )
+    parser.add_argument(
+        "--data-dir", default=variables.data_dir, help="where corpus and index lie; $DATA_DIR, or the cache"
+    )
+
+
+def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """`scripts/train.py`: one question a step, a few rollouts on it, REINFORCE. Returns the exit status."""
+    variables = Variables.of(environ)
+    options, more = _train_parser(variables).parse_known_args(argv)
+    resolved = load(RLConfig, [*train_flags(options, variables), *more], environ)
+    run_dir = Path(resolved.config.output_dir)
+    sinks: list[Sink] = []
+    if options.live_plot:
+        sinks.append(LivePlot(run_dir, open_window(run_dir.name, RunConsole().note)))
+    try:
+        return run_rl(resolved, sinks)
+    finally:
+        if (run_dir / METRICS).exists():
+            _write_metrics(run_dir)
+
+
+def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
+    """The command line of `rl` that is this training."""
+    rollouts = options.num_rollouts
+    num_held_out = FEW_EVALUATED if variables.is_dev else NUM_HELD_OUT
+    env = environment(options, variables, num_train=options.num_samples, num_test=num_held_out)
+    settings = {
+        "max_steps": options.num_samples * options.num_epochs,
+        "seq_len": SEQ_LEN,
+        "output_dir": f"runs/train_{datetime.now():%Y%m%d_%H%M%S}",
+        "model.name": options.model_name,
+        "orchestrator.env": json.dumps([env]),
+        "orchestrator.batch_size": rollouts,
+        "orchestrator.rollouts_per_example": rollouts,
+        "orchestrator.max_turns": options.max_turns,
+        "orchestrator.resample_factor": 1,
+        "orchestrator.sampling.max_tokens": options.max_new_tokens,
+        "orchestrator.sampling.stop": json.dumps(STOP),
+        "trainer.loss.type": "reinforce",
+        "trainer.optim.lr": options.lr,
+        "eval.num_examples": num_held_out,
+        "eval.temperatures": "[0.0]",
+        "inference.max_slots": max(rollouts, NUM_HELD_OUT),
+    }
+    if variables.wandb_project:
+        settings |= {"wandb.enabled": "true", "wandb.project": variables.wandb_project}
+    if variables.wandb_project and variables.wandb_entity:
+        settings |= {"wandb.entity": variables.wandb_entity}
+    return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+
+
+def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """`scripts/eval.py`. Returns the exit status."""
+    variables = Variables.of(environ)
+    options, more = _eval_parser(variables).parse_known_args(argv)
+    env = environment(options, variables, num_train=options.num_samples, num_test=options.num_samples)
+    settings = {
+        "env": json.dumps([env]),
+        "split": options.split,
+        "num_examples": options.num_samples,
+        "baselines": json.dumps([name for name in options.baselines.split(",") if name]),
+        "temperatures": "[0.0]",
+        "max_tokens": options.max_new_tokens,
+        "max_turns": options.max_turns,
+        "stop": json.dumps(STOP),
+        "seq_len": SEQ_LEN,
+        "inference.max_slots": min(options.num_samples, 32),
+        "output_dir": f"runs/eval_{datetime.now():%Y%m%d_%H%M%S}",
+        "model.name": options.model,
+    }
+    flags = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+    return run_eval(load(EvalRunConfig, [*flags, *more], environ))
+
+
+def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
+    """The section that describes `wiki-search` with these pages, questions and judge. Raises UserError for a flag that
+    cannot act."""
+    args: dict[str, Any] = {"corpus": options.corpus}
+    if options.questions:
+        args |= {"questions": options.questions}
+    if options.corpus == GENERATED:
+        args |= {"num_pages": options.num_pages, "seed": options.corpus_seed}
+        args |= {"num_train": num_train, "num_test": num_test}
+    elif (options.num_pages, options.corpus_seed) != (variables.num_pages, SEED):
+        raise UserError(
+            f"--num-pages and --corpus-seed are of a generated corpus, and the pages are to come from "
+            f"{options.corpus}: leave them away."
+        )
+    if options.data_dir:
+        args["data_dir"] = options.data_dir
+    if options.judge_model:
+        args["judge"] = {"base_url": variables.judge_base_url, "model": options.judge_model}
+    return {"id": "wiki-search", "args": args}
+
+
+def _train_parser(variables: Variables) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="train.py",
+        description="Train a model to search, by REINFORCE with a constant baseline of 0.5 and a judge's reward of 1 "
+        "or 0: `slimrl rl` with these settings. Whatever else is given goes to `slimrl rl`, as in --seed 3 or "
+        "--output_dir RUN --resume. Without --judge_model answers are compared word by word.",
+    )
+    parser.add_argument("--num_samples", type=int, default=3, help="questions; a training step each")
+    parser.add_argument("--num_epochs", type=int, default=1, help="times that each question is trained on")
+    parser.add_argument("--num_rollouts", type=int, default=2, help="attempts at a question in a step")
+    parser.add_argument("--max_turns", type=int, default=3, help="replies of the model to a question")
+    parser.add_argument("--lr", type=float, default=1e-5, help="learning rate")
+    parser.add_argument("--max_new_tokens", type=int, default=200, help="tokens of a reply")
+    parser.add_argument("--model_name", default="smollm2-135m", help="a Hub id, a directory, a .gguf file")
+    parser.add_argument("--live-plot", action="store_true", help="draw RUN/live.png, and a window, while it trains")
+    _finish(parser, variables)
+    return parser
+
+
+def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="eval.py",
+        description="Evaluate a model on questions that training never sees: `slimrl eval` with these settings. "
+        "Whatever else is given goes to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume.",
+    )
+    parser.add_argument("--model", default="smollm2-135m", help="a Hub id, a directory such as RUN/weights/step_3")
+    parser.add_argument(
+        "--split",
+        default="test",
+        choices=("train", "validation", "test"),
+        help="which questions; training sees train's",
+    )
+    num_samples = FEW_EVALUATED if variables.is_dev else NUM_EVALUATED
+    parser.add_argument("--num_samples", type=int, default=num_samples, help="questions")
+    parser.add_argument("--max_turns", type=int, default=10, help="replies of the model to a question")
+    parser.add_argument("--max_new_tokens", type=int, default=200, help="tokens of a reply")
+    parser.add_argument(
+        "--baselines", default="random,expert", help="compare with these, by commas: random, expert, other models"
+    )
+    _finish(parser, variables)
+    return parser
+
+
+def _finish(parser: argparse.ArgumentParser, variables: Variables) -> None:
+    """What both have, and the defaults in the help."""
+    parser.add_argument(
+        "--judge_model", default=variables.judge_model, help="the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"
+    )
+    add_source_flags(parser, variables)
+    parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
+
+
+def _write_metrics(run_dir: Path) -> None:
+    """metrics.json: the steps of metrics.jsonl in one list, the lines of a step taken together; nan is null."""
+    steps: dict[int, dict[str, float | None]] = {}
+    for step, metrics in read_metrics(run_dir / METRICS):
+        steps.setdefault(step, {}).update(without_nan(metrics))
+    content = [{"step": step, **metrics} for step, metrics in steps.items()]
+    replace_file(run_dir / "metrics.json", [json.dumps(content, indent=1, allow_nan=False).encode()])

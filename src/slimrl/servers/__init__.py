@@ -1,1 +1,0 @@
-"""Programs of others that serve a model, started and stopped: llama.cpp and vLLM."""

@@ -1,0 +1,142 @@
+"""From the name of a judge to a `.gguf` file: one that is here, the packaged one, or one of the Hub's, checked.
+
+Downloads go through huggingface_hub, which keeps them in its own cache and goes on where it was; each is compared with
+the digest that the Hub states, once.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi, hf_hub_download, scan_cache_dir
+from huggingface_hub.errors import CacheNotFound, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+from slimrl.errors import UserError, nearest
+from slimrl.io.cache import cache_root, file_sha256, say
+from slimrl.models.resolve import PACKAGED, packaged_file
+from slimrl.services.judge_settings import KNOWN
+
+QUANTISATION = "Q4_K_M"
+REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+PART = re.compile(r"-0*(\d+)-of-0*(\d+)\.gguf$", re.IGNORECASE)
+
+
+def gguf_file(name: str) -> Path:
+    """`name` is a `.gguf` file, the packaged model, a name that `settings.py` knows, or `owner/repository` on the Hub,
+    with `:Q8_0` or `/file.gguf` behind it to choose among its files. Of a model in parts the first is returned. Raises
+    UserError."""
+    path = Path(name).expanduser()
+    if path.is_file() and path.suffix == ".gguf":
+        return path.absolute()
+    if name in PACKAGED:
+        return packaged_file(name)
+    repository, wanted = _parsed(KNOWN[name][1] if name in KNOWN else name)
+    if not REPOSITORY.fullmatch(repository):
+        known = nearest(name, [*KNOWN, *PACKAGED])
+        raise UserError(
+            f"JUDGE_MODEL is {name!r}: no `.gguf` file here, and no model that is known.{known} Or name one of the "
+            "Hub's, as owner/repository or owner/repository:Q8_0."
+        )
+    return _from_hub(repository, wanted)
+
+
+def chosen(files: list[str], wanted: str) -> list[str]:
+    """The file that is called or quantised as wanted, or all parts of it, in order. Empty if there is none.
+
+    >>> chosen(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
+    ['m-q4_k_m-00001-of-00002.gguf', 'm-q4_k_m-00002-of-00002.gguf']
+    """
+    weights = sorted(file for file in files if file.endswith(".gguf") and "mmproj" not in file)
+    if wanted in weights:
+        stem = PART.sub("", wanted)
+    else:
+        ending = re.compile(rf"[-.]{re.escape(wanted)}$", re.IGNORECASE)
+        stems = [PART.sub("", file).removesuffix(".gguf") for file in weights]
+        stem = next((stem for stem in stems if ending.search(stem)), "")
+        weights = [file for file, its in zip(weights, stems, strict=True) if stem and its == stem]
+        # Some repositories have a model both whole and in parts.
+        return [file for file in weights if not PART.search(file)] or weights
+    return [file for file in weights if file == wanted or (PART.search(file) and PART.sub("", file) == stem)]
+
+
+def _parsed(name: str) -> tuple[str, str]:
+    if name.endswith(".gguf") and name.count("/") >= 2:
+        owner, repository, file = name.split("/", 2)
+        return f"{owner}/{repository}", file
+    repository, _, quantisation = name.partition(":")
+    return repository, quantisation or QUANTISATION
+
+
+def _from_hub(repository: str, wanted: str) -> Path:
+    try:
+        info = HfApi().model_info(repository, files_metadata=True)
+    except RepositoryNotFoundError as error:
+        raise UserError(
+            f"there is no model {repository} on the Hugging Face Hub, or it is private: then run `hf auth login`."
+        ) from error
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+        return _from_cache(repository, wanted, error)
+    files = {one.rfilename: one for one in info.siblings or ()}
+    names = chosen(list(files), wanted)
+    if not names:
+        there = ", ".join(sorted(file for file in files if file.endswith(".gguf"))) or "none"
+        raise UserError(f"{repository} has no .gguf file {wanted}. It has: {there}. Choose one by {repository}/FILE.")
+    size = sum(files[name].size or 0 for name in names)
+    say(f"weights: {repository}, {', '.join(names)}, {size / 1e9:.1f} GB, unless they are here already")
+    paths = [_downloaded(repository, files[name], str(info.sha)) for name in names]
+    say(f"weights: {paths[0]}")
+    return paths[0]
+
+
+def _downloaded(repository: str, file: Any, revision: str) -> Path:
+    try:
+        path = Path(hf_hub_download(repository, file.rfilename, revision=revision))
+    except (HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"{file.rfilename} of {repository} could not be fetched: {error}. Run it again: it goes on where it was."
+        ) from error
+    if file.lfs is not None:
+        _check(path, file.lfs.sha256)
+    return path
+
+
+def _check(path: Path, sha256: str) -> None:
+    """Raises UserError, and removes the file, if it is not what the Hub says. Reading it takes seconds: only once."""
+    checked = cache_root() / "servers" / "checked" / sha256
+    content = path.resolve()
+    stamp = f"{content} {content.stat().st_size} {content.stat().st_mtime_ns}"
+    if checked.is_file() and checked.read_text(encoding="utf-8") == stamp:
+        return
+    found = file_sha256(content)
+    if found != sha256:
+        content.unlink()
+        raise UserError(f"{path} was damaged: SHA-256 {found} instead of {sha256}. It is deleted; run it again.")
+    checked.parent.mkdir(parents=True, exist_ok=True)
+    checked.write_text(stamp, encoding="utf-8")
+
+
+def _from_cache(repository: str, wanted: str, error: Exception) -> Path:
+    """What was downloaded earlier, where the Hub cannot be reached."""
+    here = _cached_files(repository)
+    names = chosen(list(here), wanted)
+    if not names:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            f"the Hugging Face Hub cannot be reached ({reason}), and {wanted} of {repository} is not in its cache. "
+            "Check the network and HF_HUB_OFFLINE, or set JUDGE_MODEL to a .gguf file."
+        ) from error
+    return here[names[0]]
+
+
+def _cached_files(repository: str) -> dict[str, Path]:
+    """The newest revision's, of those that the cache has."""
+    try:
+        found = [repo for repo in scan_cache_dir().repos if repo.repo_id == repository and repo.repo_type == "model"]
+    except CacheNotFound:
+        return {}
+    revisions = sorted((one for repo in found for one in repo.revisions), key=lambda one: one.last_modified)
+    return {
+        file.file_path.relative_to(one.snapshot_path).as_posix(): file.file_path
+        for one in revisions[-1:]
+        for file in one.files
+    }

@@ -1,0 +1,52 @@
+"""What the scripts for judges read from `.env`: the model and the address. Starts nothing."""
+
+import os
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from slimrl.errors import UserError
+from slimrl.io.urls import is_loopback
+
+DEFAULT_MODEL = "qwen2.5:7b"
+# Where Ollama listens, so that whoever has it needs no server of ours and no setting.
+DEFAULT_URL = "http://localhost:11434/v1"
+# Names in the way of Ollama: the model on the Hub, and its weights for llama.cpp.
+KNOWN = {
+    "qwen2.5:3b": ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct-GGUF"),
+    "qwen2.5:7b": ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct-GGUF"),
+    "qwen3-4b": ("Qwen/Qwen3-4B", "Qwen/Qwen3-4B-GGUF"),
+    "qwen3-8b": ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B-GGUF"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """`model` is the name under which it is served and asked for; a server is started at `base_url`."""
+
+    model: str
+    base_url: str
+
+    @property
+    def port(self) -> int:
+        """Raises UserError if the address is not one of this machine's."""
+        try:
+            parts = urlsplit(self.base_url)
+            port = parts.port or 80
+        except ValueError as error:
+            raise UserError(f"JUDGE_BASE_URL is {self.base_url!r} ({error}); it is as {DEFAULT_URL}.") from error
+        if parts.scheme != "http" or parts.path.rstrip("/") != "/v1":
+            raise UserError(f"JUDGE_BASE_URL is {self.base_url!r}; it is as {DEFAULT_URL}.")
+        if not is_loopback(parts.hostname or ""):
+            raise UserError(
+                f"JUDGE_BASE_URL is {self.base_url}, which is another machine: start the judge there. For one on this "
+                f"machine it is as {DEFAULT_URL}."
+            )
+        return port
+
+
+def judge_settings() -> JudgeSettings:
+    """From the environment, into which a script has read `.env`."""
+    return JudgeSettings(
+        os.environ.get("JUDGE_MODEL", "").strip() or DEFAULT_MODEL,
+        os.environ.get("JUDGE_BASE_URL", "").strip() or DEFAULT_URL,
+    )

@@ -1,0 +1,1 @@
+"""The sandbox's server in a container, and the audit of one that runs."""

@@ -1,0 +1,136 @@
+"""Checks of a running server of the sandbox, over HTTP alone: its tools (`test_environment.py`), its isolation
+(`test_sandbox.py`). What they find is printed as a table."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+
+from slimrl.monitor.console import RunConsole
+from slimrl.sandbox.base import Execution, Sandbox
+from slimrl.sandbox.client import HttpSandbox
+from slimrl.services.sandbox.attacks import BROKEN, Attempt, attempts
+
+TOOLS = ("search_pages", "view_sections", "read_section")
+QUERIES = ("river", "a city", "who", "the", "1874", "Ångström ☃ \u05d0")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`found` is what was seen, for the table."""
+
+    name: str
+    passed: bool
+    found: str
+
+
+def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[list[Check]]], token: str) -> int:
+    """Make the checks and print the table; 0 if all of them passed, else 1. Raises UserError if no server answers."""
+
+    async def make() -> list[Check]:
+        async with HttpSandbox(address, token) as sandbox:
+            return await checks(sandbox)
+
+    found, console = asyncio.run(make()), RunConsole()
+    table = Table(box=box.ROUNDED if console.is_live else box.ASCII2, title=f"{title}, {address}", title_justify="left")
+    for header in ("check", "", "seen"):
+        table.add_column(header, overflow="fold")
+    for check in found:
+        table.add_row(
+            check.name, "ok" if check.passed else "FAILED", check.found, style="" if check.passed else "bold red"
+        )
+    console.show(table)
+    failed = sum(not check.passed for check in found)
+    console.note(f"{len(found) - failed} of {len(found)} passed", style="red" if failed else "green")
+    return int(failed > 0)
+
+
+async def check_tools(sandbox: HttpSandbox) -> list[Check]:
+    """Every tool, every mistake as text, and the same from code."""
+    names = await sandbox.tools()
+    checks = [Check("the server has the three tools", set(TOOLS) <= set(names), ", ".join(names) or "none")]
+    if not checks[0].passed:
+        return [*checks, Check("tools", False, "start it by scripts/run_environment.py, which gives it its tools")]
+    pages = (await sandbox.call("search_pages", "city")).get("result") or [{"page_id": "?", "title": "?"}]
+    page_id, title = pages[0]["page_id"], pages[0]["title"]
+    sections = (await sandbox.call("view_sections", page_id)).get("result") or [{"section_id": "?"}]
+    section_id = sections[0]["section_id"]
+    text = (await sandbox.call("read_section", section_id)).get("result", "")
+    whole = (await sandbox.call("read_section", f"{page_id}:full")).get("result", "")
+    found = [(await sandbox.call("search_pages", page["title"])).get("result", []) for page in pages]
+    first = sum(bool(rows) and rows[0]["page_id"] == page["page_id"] for rows, page in zip(found, pages, strict=True))
+    vague = [(await sandbox.call("search_pages", query)).get("result", []) for query in QUERIES]
+    checks += [
+        Check("search_pages finds up to ten pages", 0 < len(pages) <= 10, f"{len(pages)}, the first {title!r}"),
+        Check("a title finds its own page first", first == len(pages), f"{first} of {len(pages)}"),
+        Check("any query finds something", all(vague), f"{sum(map(bool, vague))} of {len(QUERIES)}"),
+        Check("view_sections lists ids of the page", section_id.startswith(f"{page_id}:"), section_id),
+        Check("read_section reads a section", isinstance(text, str) and len(text) > 0, f"{text!r:.60}"),
+        Check("read_section reads a whole page", text in whole and len(whole) >= len(text), f"{len(whole)} characters"),
+    ]
+    return [*checks, *await _mistakes(sandbox, page_id), *await _from_code(sandbox, page_id)]
+
+
+async def _mistakes(sandbox: HttpSandbox, page_id: str) -> list[Check]:
+    """(tool, argument, what its error must say)"""
+    cases = (
+        ("search_pages", " ", "empty"),
+        ("view_sections", f"{page_id}_x", f"Did you mean `{page_id}`?"),
+        ("view_sections", "", "there is no page"),
+        ("read_section", page_id.replace(":", ""), "no section id"),
+        ("read_section", f"{page_id}:no_such_section", f"Did you mean `{page_id}:"),
+        ("read_section", "no such page:x", "there is no page"),
+    )
+    checks = []
+    for tool, argument, must in cases:
+        said = (await sandbox.call(tool, argument)).get("error", "no error")
+        checks.append(Check(f"{tool}({json.dumps(argument)}) is told", must in said, f"{said:.100}"))
+    return checks
+
+
+async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
+    chain = (
+        "row = search_pages('city')[0]\n"
+        "section = view_sections(row['page_id'])[0]\n"
+        "print(len(read_section(section['section_id'])) > 0)"
+    )
+    caught = "try:\n    view_sections('no such page')\nexcept Exception as error:\n    print('told:', error)"
+    escaping = "view_sections('no such page')"
+    ran, told, raised = [await sandbox.run(code) for code in (chain, caught, escaping)]
+    after = await sandbox.run(f"print(view_sections({page_id!r}) != [])")
+    return [
+        Check("code calls the tools one after the other", ran.stdout == "True\n", _seen(ran)),
+        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), _seen(told)),
+        Check("an error that is not caught is a traceback", "there is no page" in raised.error, _seen(raised)),
+        Check("and the next program runs", after.stdout == "True\n", _seen(after)),
+    ]
+
+
+def isolation_checks(port: int, timeout_s: float = 5.0) -> Callable[[Sandbox], Awaitable[list[Check]]]:
+    """Every attempt, each followed by an ordinary program, which must run as ever."""
+
+    async def checks(sandbox: Sandbox) -> list[Check]:
+        return [await tried(sandbox, attempt, timeout_s) for attempt in attempts(port)]
+
+    return checks
+
+
+async def tried(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> Check:
+    """Whether the attempt failed, as it should."""
+    execution = await sandbox.run(attempt.code, timeout_s=timeout_s)
+    printed = execution.stdout
+    if attempt.later:
+        printed += (await sandbox.run(attempt.later, timeout_s=timeout_s)).stdout
+    after = await sandbox.run("print(6 * 7)", timeout_s=timeout_s)
+    held = BROKEN not in printed and attempt.ends_with in execution.error
+    if after.stdout != "42\n":
+        return Check(attempt.name, False, f"afterwards the server was not itself: {_seen(after)}")
+    return Check(attempt.name, held, f"{_seen(execution)}, {execution.duration_s:.1f} s")
+
+
+def _seen(execution: Execution) -> str:
+    ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or [""]
+    return f"{ending[0]:.100}"

@@ -1,0 +1,89 @@
+"""`scripts/run_vllm.py`: vLLM's server for the judge that `.env` names, on a GPU that it may share."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slimrl.errors import UserError
+from slimrl.services.install import installed, on_path
+from slimrl.services.judge_settings import KNOWN, JudgeSettings, judge_settings
+from slimrl.services.process import Program
+from slimrl.services.script import obey, parser_of
+
+NAME = "vllm"
+REQUIREMENT = "vllm"
+WHY = "vLLM with its own PyTorch, several GB; Linux only, for NVIDIA GPUs"
+ABOUT = """\
+Runs vLLM's server as the judge, on a GPU. Linux only.
+
+Reads .env: JUDGE_MODEL, a model of the Hub or a directory, qwen2.5:7b, qwen2.5:3b, qwen3-8b or
+qwen3-4b; and JUDGE_BASE_URL, whose port it listens on. Gets what is missing, says where it lies, and
+returns when the server is ready. If it runs already, nothing happens.
+
+A policy that trains on the same GPU needs memory too: --gpu-memory is the share that the judge may
+take. Where that is not enough, --sleep lets the judge give all of it back while the policy trains;
+the environment's judge then needs `sleeps = true`.
+"""
+EXAMPLES = """\
+examples:
+  uv run python scripts/run_vllm.py
+  uv run python scripts/run_vllm.py --gpu-memory 0.4 --sleep
+  uv run python scripts/run_vllm.py --stop
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`gpu_memory` is a share of the GPU's memory; `sleep` opens vLLM's routes for sleeping."""
+
+    gpu_memory: float
+    ctx_size: int
+    sleep: bool
+    program: str = ""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Returns the exit status. Raises UserError."""
+    arguments = _parser().parse_args(argv)
+    settings = judge_settings()
+    options = Options(arguments.gpu_memory, arguments.ctx_size, arguments.sleep, arguments.program)
+    return obey(arguments, NAME, settings.port, lambda: program_of(settings, options))
+
+
+def program_of(settings: JudgeSettings, options: Options) -> Program:
+    """What to run; gets the program if it is missing. vLLM fetches the weights itself, into the Hub's own cache."""
+    port = settings.port  # before anything slow
+    if not 0.0 < options.gpu_memory <= 1.0:
+        raise UserError(
+            f"--gpu-memory is a share of the GPU's memory, above 0 and at most 1, not {options.gpu_memory}."
+        )
+    model = KNOWN[settings.model][0] if settings.model in KNOWN else settings.model
+    if model.endswith(".gguf"):
+        raise UserError(f"JUDGE_MODEL is {model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub.")
+    found = on_path(options.program, NAME)
+    command = [str(found or installed(REQUIREMENT, WHY) / "bin" / NAME), "serve", model]
+    settings_of_vllm = {
+        "--served-model-name": settings.model,
+        "--host": "127.0.0.1",
+        "--port": port,
+        "--gpu-memory-utilization": options.gpu_memory,
+        "--max-model-len": options.ctx_size,
+    }
+    command += [word for name, value in settings_of_vllm.items() for word in (name, str(value))]
+    about = f"vLLM with {settings.model} in {options.gpu_memory:g} of the GPU's memory, context {options.ctx_size}"
+    if not options.sleep:
+        return Program(NAME, port, command, about)
+    # Its routes for sleeping are among those for development; like all of them, on this machine only.
+    environment = {"VLLM_SERVER_DEV_MODE": "1"}
+    return Program(NAME, port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", environment)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("run_vllm.py", ABOUT, EXAMPLES)
+    parser.add_argument(
+        "--gpu-memory", type=float, default=0.5, help="share of the GPU's memory that it may take (default 0.5)"
+    )
+    parser.add_argument("--ctx-size", type=int, default=4096, help="tokens of context of a request (default 4096)")
+    parser.add_argument("--sleep", action="store_true", help="open the routes by which a run has it give memory back")
+    parser.add_argument("--program", default="", help="the vllm to use, instead of the one on the PATH")
+    return parser

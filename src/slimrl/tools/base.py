@@ -1,0 +1,109 @@
+"""Tools that a policy may call, and what comes back. Knows nothing of how a call is spelt (`tools/formats.py`).
+
+What is wrong with a call is told to the policy as text, and the episode goes on.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from slimrl.errors import nearest
+from slimrl.io.text import is_writable
+from slimrl.types import Message
+
+Tool = Callable[..., Any]
+
+
+class ToolError(Exception):
+    """What the policy did wrong, in words for the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One attempt of the policy at a call. `arguments` are its texts, in the order of the tool's parameters; `tool` is
+    empty where no tool was named; `error` is what was wrong, empty if nothing.
+
+    >>> Called("search_pages", ("ampere",)).error
+    ''
+    """
+
+    tool: str
+    arguments: tuple[str, ...] = ()
+    error: str = ""
+
+
+def arguments_of(
+    tools: Mapping[str, Tool], name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The arguments of a call in the order of the tool's parameters. Raises ToolError for whatever is wrong with it."""
+    if name not in tools:
+        raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
+    tool = tools[name]
+    try:
+        bound = inspect.signature(tool).bind(*positional, **keywords)
+    except TypeError as error:
+        raise ToolError(f"{name}: {error!s:.200}. It is called as {usage(tool)}.") from error
+    for parameter, value in bound.arguments.items():
+        if not isinstance(value, str):
+            raise ToolError(f"{name}: `{parameter}` must be text in quotes, not {value!r:.80}.")
+        if not is_writable(value):
+            raise ToolError(f"{name}: `{parameter}` has half of a surrogate pair, which is no text: {value!r:.80}.")
+    return tuple(bound.arguments.values())
+
+
+def usage(tool: Tool) -> str:
+    """How a tool is called, from its signature.
+
+    >>> usage(usage)
+    'usage("tool")'
+    """
+    parameters = ", ".join(f'"{name}"' for name in inspect.signature(tool).parameters)
+    return f"{tool.__name__}({parameters})"
+
+
+def purpose(tool: Tool) -> str:
+    """What a tool does, from the first line of its docstring, to stand behind its name.
+
+    >>> purpose(purpose)
+    'what a tool does, from the first line of its docstring, to stand behind its name.'
+    """
+    line = (inspect.getdoc(tool) or "").partition("\n")[0]
+    return line[:1].lower() + line[1:]
+
+
+def schema_of(tool: Tool) -> dict[str, Any]:
+    """A tool as chat templates and OpenAI's API describe it: all parameters are texts."""
+    parameters = inspect.signature(tool).parameters
+    required = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty]
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.__name__,
+            "description": inspect.getdoc(tool) or "",
+            "parameters": {
+                "type": "object",
+                "properties": {name: {"type": "string"} for name in parameters},
+                "required": required,
+            },
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What stands around a result, and how much of it the policy may read."""
+
+    role: Literal["user", "tool"]
+    max_tokens: int
+    before: str = ""
+    after: str = ""
+
+    def message(self, text: str, appendix: str = "") -> Message:
+        """The text, to be cut if it is long, and behind it what is not."""
+        begin, end = len(self.before), len(self.before) + len(text)
+        return {
+            "role": self.role,
+            "content": f"{self.before}{text}{appendix}{self.after}",
+            "excerpt": {"begin": begin, "end": end, "max_tokens": self.max_tokens},
+        }

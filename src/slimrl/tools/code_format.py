@@ -1,0 +1,175 @@
+"""How a policy calls tools by programs: `<code>print(search_pages("query"))</code>`, run in a sandbox.
+
+What a program prints is what the policy reads. The programs of an episode share the files in their working directory
+(a session of the sandbox) and no variables. Knows nothing of questions, answers and rewards.
+"""
+
+import inspect
+import math
+import os
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any, Literal
+
+from slimrl.errors import UserError
+from slimrl.io.settings import read_settings
+from slimrl.sandbox.base import Execution, Limits, Sandbox
+from slimrl.sandbox.client import HttpSandbox
+from slimrl.sandbox.local import BubblewrapSandbox
+from slimrl.tools.base import Called, Frame, Tool, purpose, usage
+from slimrl.tools.formats import END, Reaction, quoted
+from slimrl.types import Message
+
+CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
+FENCE = re.compile(r"\s*```[a-z]*\n(.*?)(?:```)?\s*", re.DOTALL)  # models put one around a program by habit
+ERROR_CHARS = 3000  # of a traceback: its end says what happened, in at most some 2000
+TOKEN = "SANDBOX_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSettings:
+    """Where programs run: on this machine by bubblewrap, or by the server at `url`, whose token is in the variable
+    SANDBOX_TOKEN. A program may take `wall_s` seconds, and `memory_mb` where the server has no limit of its own.
+    `isolation = "none"` runs programs of a model as this user, who can be harmed by them."""
+
+    url: str = ""
+    wall_s: float = 10.0
+    memory_mb: int = 512
+    isolation: Literal["bubblewrap", "none"] = "bubblewrap"
+
+
+Opened = AbstractAsyncContextManager[Sandbox]
+
+
+def code_formats(tools: Mapping[str, Tool], max_tokens: int, settings: Mapping[str, Any]) -> Callable[[], "CodeFormat"]:
+    """What makes the calls of each episode; all of them share a sandbox, that which `settings` describe."""
+    chosen = settings_of(settings)
+    shared = SharedSandbox(sandbox_of(chosen, tools))
+    return lambda: CodeFormat(tools, max_tokens, shared, chosen.wall_s)
+
+
+def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
+    """Raises UserError for settings that are none."""
+    chosen = read_settings(SandboxSettings, given, "sandbox")
+    if not 0 < chosen.wall_s < math.inf:
+        raise UserError(f"the sandbox's `wall_s` must be a number of seconds above 0, not {chosen.wall_s}.")
+    if chosen.url and (own := [name for name in ("memory_mb", "isolation") if name in given]):
+        raise UserError(f"the sandbox's `{own[0]}` is for this machine; with a `url` its server decides.")
+    return chosen
+
+
+def sandbox_of(settings: SandboxSettings, tools: Mapping[str, Tool]) -> Callable[[], Opened]:
+    """What opens the sandbox. Raises UserError where nothing isolates programs, as far as can be told without one."""
+    if settings.url:
+        return lambda: HttpSandbox(settings.url, os.environ.get(TOKEN, ""))
+    limits = Limits(wall_s=settings.wall_s, cpu_s=math.ceil(settings.wall_s), memory_mb=settings.memory_mb)
+    BubblewrapSandbox(tools, limits, isolation=settings.isolation).close()
+    return lambda: BubblewrapSandbox(tools, limits, isolation=settings.isolation)
+
+
+class SharedSandbox:
+    """One sandbox for all episodes that are open at a time: the first opens it, and with the last its processes end.
+    For one event loop at a time."""
+
+    def __init__(self, make: Callable[[], Opened]) -> None:
+        self._make = make
+        self._opened: Opened | None = None
+        self._sandbox: Sandbox | None = None
+        self._num_users = 0
+
+    async def enter(self) -> Sandbox:
+        if self._sandbox is None:
+            self._opened = self._make()
+            self._sandbox = await self._opened.__aenter__()
+        self._num_users += 1
+        return self._sandbox
+
+    async def leave(self) -> None:
+        self._num_users -= 1
+        if not self._num_users and self._opened is not None:
+            opened, self._opened, self._sandbox = self._opened, None, None
+            await opened.__aexit__(None, None, None)
+
+
+class CodeFormat:
+    """One program a turn: of several the first is run."""
+
+    def __init__(self, tools: Mapping[str, Tool], max_tokens: int, shared: SharedSandbox, wall_s: float) -> None:
+        self._tools = tools
+        self._frame = Frame("user", max_tokens, "<output>\n", "\n</output>")
+        self._shared = shared
+        self._wall_s = wall_s
+        self._session_id = uuid.uuid4().hex
+        self._sandbox: Sandbox | None = None
+
+    def opening(self, task: str, question: str) -> list[Message]:
+        lines = [
+            f"{task} Look it up with Python, one program in <code> tags at a time: you read what it prints. It has",
+            *(_described(tool) for tool in self._tools.values()),
+            "For example:",
+            self.written(next(iter(self._tools)), "words"),
+            END,
+        ]
+        return [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": question}]
+
+    def begins(self, reply: str) -> int:
+        program = CODE.search(reply)
+        return program.start() if program else len(reply)
+
+    async def react(self, reply: str) -> Reaction:
+        program = CODE.search(reply)
+        if program is None:
+            error = "there was neither a program in <code> tags nor an answer in <answer> tags."
+            return Reaction([self._frame.message(f"Error: {error}")], (Called("", error=error),))
+        if self._sandbox is None:
+            self._sandbox = await self._shared.enter()
+        execution = await self._sandbox.run(program_of(program[1]), self._session_id, self._wall_s)
+        calls = [Called(call.tool, (call.argument,), call.error) for call in execution.calls]
+        if execution.error and not any(call.error for call in calls):
+            calls.append(Called("", error=execution.error))  # its own mistake; a failed call counts once
+        return Reaction([self._frame.message(printed(execution), error_of(execution))], tuple(calls))
+
+    def written(self, tool: str, argument: str) -> str:
+        return f"<code>\nprint({tool}({quoted(argument)}))\n</code>"
+
+    async def close(self) -> None:
+        if self._sandbox is not None:
+            self._sandbox = None
+            await self._shared.leave()
+
+
+def program_of(text: str) -> str:
+    """What stands in the tags, without a fence around it.
+
+    >>> program_of("```python\\nprint(1)\\n```")
+    'print(1)\\n'
+    """
+    fenced = FENCE.fullmatch(text)
+    return dedent(fenced[1] if fenced else text).strip() + "\n"
+
+
+def printed(execution: Execution) -> str:
+    """What a program printed, and where it printed nothing, that."""
+    text = "\n".join(part.rstrip("\n") for part in (execution.stdout, execution.stderr) if part.strip())
+    if execution.truncated:
+        text += "\n[more output was left out]"
+    return text or ("" if execution.error else "(nothing was printed)")
+
+
+def error_of(execution: Execution) -> str:
+    """What ended a program, to stand behind what it printed: it must not be cut off with that."""
+    if not execution.error:
+        return ""
+    error = execution.error
+    shown = error if len(error) <= ERROR_CHARS else f"[...] {error[-ERROR_CHARS:]}"
+    between = "\n" if execution.stdout.strip() or execution.stderr.strip() else ""
+    return f"{between}Error: {shown}"
+
+
+def _described(tool: Tool) -> str:
+    rest = " ".join((inspect.getdoc(tool) or "").splitlines()[1:]).strip()
+    return f"{usage(tool)} {purpose(tool)} {rest}".strip()

@@ -1,0 +1,190 @@
+"""How a policy calls tools and hears from them: in tags, or in the form of its own chat template.
+
+A third way, programs, is in `tools/code_format.py`. Knows nothing of questions, answers and rewards. Calls are
+read, never evaluated.
+"""
+
+import ast
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any, Protocol
+
+from slimrl.models.chat.tool_calls import CLOSE, OPEN, ToolCall, ToolReader
+from slimrl.tools.base import Called, Frame, Tool, ToolError, arguments_of, purpose, schema_of, usage
+from slimrl.types import Message
+
+END = "When you know it, end with <answer>the answer</answer>."
+CALL = re.compile(r"<tool>(.*?)</tool>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """What the policy gets to read, and what it had tried."""
+
+    messages: list[Message]
+    calls: tuple[Called, ...]
+
+
+class CallFormat(Protocol):
+    """The calls of one episode. `close` is called once, behind everything else."""
+
+    def opening(self, task: str, question: str) -> list[Message]:
+        """The first messages: what to do, how to call tools, and the question."""
+
+    def begins(self, reply: str) -> int:
+        """The place of the first call in a reply, however wrong it may be; the length of the reply if there is none."""
+
+    async def react(self, reply: str) -> Reaction:
+        """Do what the reply calls for. Mistakes are text in the messages; nothing is raised for them."""
+
+    def written(self, tool: str, argument: str) -> str:
+        """A reply that calls a tool, as a policy is to write it."""
+
+    async def close(self) -> None: ...
+
+
+class TagFormat:
+    """`<tool>search_pages("query")</tool>`, one call a turn: of several the first is made."""
+
+    def __init__(self, tools: Mapping[str, Tool], max_tokens: int) -> None:
+        self._tools = tools
+        self._frame = Frame("user", max_tokens, "<result>\n", "\n</result>")
+
+    def opening(self, task: str, question: str) -> list[Message]:
+        lines = [
+            f"{task} Look it up, with one of these calls at a time:",
+            *(f"<tool>{usage(tool)}</tool> {purpose(tool)}" for tool in self._tools.values()),
+            END,
+        ]
+        return [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": question}]
+
+    def begins(self, reply: str) -> int:
+        call = CALL.search(reply)
+        return call.start() if call else len(reply)
+
+    async def react(self, reply: str) -> Reaction:
+        call = CALL.search(reply)
+        if call is None:
+            error = "there was neither a call in <tool> tags nor an answer in <answer> tags."
+            return Reaction([self._frame.message(f"Error: {error}")], (Called("", error=error),))
+        try:
+            name, positional, keywords = parsed_call(call[1])
+        except ToolError as error:
+            return Reaction([self._frame.message(f"Error: {error}")], (Called("", error=str(error)),))
+        called, text = made(self._tools, name, positional, keywords, str)
+        return Reaction([self._frame.message(text)], (called,))
+
+    def written(self, tool: str, argument: str) -> str:
+        return f"<tool>{tool}({quoted(argument)})</tool>"
+
+    async def close(self) -> None:
+        pass
+
+
+class NativeFormat:
+    """What chat templates such as Qwen's teach: the tools are the template's to show, a call is JSON in `<tool_call>`
+    tags, its result a message of the role `tool`. All calls of a reply are made, and each has its result."""
+
+    def __init__(self, tools: Mapping[str, Tool], max_tokens: int) -> None:
+        self._tools = tools
+        self._result = Frame("tool", max_tokens)
+        self._remark = Frame("user", max_tokens)
+
+    def opening(self, task: str, question: str) -> list[Message]:
+        tools = [schema_of(tool) for tool in self._tools.values()]
+        return [
+            {"role": "system", "content": f"{task} Look it up with the tools.\n{END}", "tools": tools},
+            {"role": "user", "content": question},
+        ]
+
+    def begins(self, reply: str) -> int:
+        place = reply.find(OPEN)
+        return place if place >= 0 else len(reply)
+
+    async def react(self, reply: str) -> Reaction:
+        parts = ToolReader().read(reply, closed=True)
+        answered = [self._call(part) for part in parts if isinstance(part, ToolCall)]
+        messages = [self._result.message(text) for _, text in answered]
+        calls = [called for called, _ in answered]
+        if any(isinstance(part, str) and OPEN in part for part in parts):
+            error = f'this is no call. Write each as {OPEN}\n{{"name": "tool", "arguments": {{...}}}}\n{CLOSE}'
+            messages.append(self._result.message(f"Error: {error}"))
+            calls.append(Called("", error=error))
+        elif not calls:
+            error = "there was neither a call of a tool nor an answer in <answer> tags."
+            messages.append(self._remark.message(f"Error: {error}"))
+            calls.append(Called("", error=error))
+        return Reaction(messages, tuple(calls))
+
+    def written(self, tool: str, argument: str) -> str:
+        (parameter,) = signature(self._tools[tool]).parameters
+        call = {"name": tool, "arguments": {parameter: argument}}
+        return f"{OPEN}\n{json.dumps(call, ensure_ascii=False)}\n{CLOSE}"
+
+    async def close(self) -> None:
+        pass
+
+    def _call(self, call: ToolCall) -> tuple[Called, str]:
+        try:
+            arguments = json.loads(call.arguments)
+        except (ValueError, RecursionError):
+            arguments = None
+        if not isinstance(arguments, dict):
+            error = f"the arguments of `{call.name:.100}` must be a JSON object, not {call.arguments:.80}"
+            return Called(call.name, error=error), f"Error: {error}"
+        return made(self._tools, call.name, (), arguments, as_json)
+
+
+def made(
+    tools: Mapping[str, Tool],
+    name: str,
+    positional: Sequence[Any],
+    keywords: Mapping[str, Any],
+    spelt: Callable[[Any], str],
+) -> tuple[Called, str]:
+    """Make a call: what was tried, and the text that comes back, be it a result or what was wrong."""
+    arguments: tuple[str, ...] = ()
+    try:
+        arguments = arguments_of(tools, name, positional, keywords)
+        return Called(name, arguments), spelt(tools[name](*arguments))
+    except ToolError as error:
+        return Called(name, arguments, str(error)), f"Error: {error}"
+
+
+def as_json(result: Any) -> str:
+    """A text as it is, anything else as JSON: ids can then be copied into a call, whose arguments are JSON too,
+    whatever signs they have. (In the other formats arguments are literals of Python, and so are results.)"""
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+
+
+def parsed_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
+    """Name, positional arguments and keywords of a call in Python whose arguments are plain values. Raises ToolError.
+
+    >>> parsed_call('read_section(section_id="ampere:use")')
+    ('read_section', [], {'section_id': 'ampere:use'})
+    """
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            raise ValueError("no call")
+        positional = [ast.literal_eval(argument) for argument in call.args]
+        keywords = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        if None in keywords:
+            raise ValueError("`**` in a call")
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        raise ToolError(
+            f'this is no call: {text.strip()!r:.200}. Write one, as in <tool>name("text")</tool>.'
+        ) from None
+    return call.func.id, positional, {str(name): value for name, value in keywords.items()}
+
+
+def quoted(text: str) -> str:
+    """The text as a literal of Python, on one line.
+
+    >>> print(quoted('say "x"'))
+    "say \\"x\\""
+    """
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,87 @@
+"""The command `judge`, with a language model that is a stand-in over loopback."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slimrl.cli import run
+from tests.io.replying import Answer, Asked, completion, server
+
+
+@pytest.fixture
+def answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "answers.jsonl"
+    assert run(["judge", "examples", str(path), "--num", "38"]) == 0
+    assert f"38 labelled answers in {path}" in capsys.readouterr().out
+    return path
+
+
+def test_judges_stand_side_by_side_and_failures_are_counted_apart(
+    answers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    def credulous(asked: Asked) -> Answer:
+        """Says yes to everything, and nothing about what begs."""
+        prompt = asked.body["messages"][0]["content"]
+        return completion("I shall not say" if "Ignore all of this" in prompt else "Yes")
+
+    output = tmp_path / "out.json"
+    with server(credulous) as (url, _):
+        argv = ["judge", "calibrate", str(answers), "--base-url", url, "--model", "credulous", "--output", str(output)]
+        assert run(argv) == 0
+    out = capsys.readouterr().out
+    assert "38 labelled answers" in out and "credulous: no verdict, 1 of 1" in out and "judge_verdict" in out
+    assert "| begging         | no    | 2 of 2 |" in out or "| begging " in out
+    match, model = json.loads(output.read_text(encoding="utf-8"))["judges"]
+    assert match["counts"]["false_yes"] == 0 and match["counts"]["failed"] == 0
+    # All 19 right ones, and of the 19 wrong ones all but the empty one and the one without a verdict.
+    assert model["counts"] == {"true_yes": 19, "false_yes": 17, "false_no": 0, "true_no": 1, "failed": 1}
+    assert len(model["false_yes"]) == 17 and model["no_verdict"][0]["kind"] == "begging"
+
+
+def test_without_kinds_there_is_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"question": "When?", "response": "1874", "answer": "1874", "label": "yes"}\n', encoding="utf-8")
+    assert run(["judge", "calibrate", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "| match |" in out and "none |" in out and "by kind" not in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.jsonl"], "cannot read missing.jsonl"),
+        (["missing.jsonl", "--model", "m"], "needs both --base-url and --model"),
+    ],
+)
+def test_mistakes_are_told_without_a_traceback(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    assert run(["judge", "calibrate", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_judge_that_is_away_is_told_at_once(answers: Path, capsys: pytest.CaptureFixture[str]):
+    argv = ["judge", "calibrate", str(answers), "--base-url", "http://127.0.0.1:9/v1", "--model", "m"]
+    assert run(argv) == 2
+    assert "cannot be asked: judge_unreachable" in capsys.readouterr().err
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as ended:
+        run(["judge", "calibrate", "--help"])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("kappa", "false yes", "JUDGE_API_KEY", "slimrl judge examples FILE"))
+
+
+def test_what_cannot_be_written_is_told_by_the_argument_that_chose_it(
+    answers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "file").write_text("no folder")
+    nowhere = str(tmp_path / "file" / "out")
+    for argv, chosen_by in (
+        (["examples", nowhere], "file"),
+        (["calibrate", str(answers), "--output", nowhere], "--output"),
+    ):
+        assert run(["judge", *argv]) == 2
+        error = capsys.readouterr().err
+        assert f"{nowhere} could not be written" in error and error.endswith(f"choose another {chosen_by}.\n")

@@ -1,0 +1,294 @@
+"""The real commands on a tiny random model: a whole run, exact resumption after kill -9, every kind of bad input."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slimrl.cli import run
+from slimrl.monitor.metrics import is_reproducible
+from slimrl.monitor.rollouts import read_rollouts
+from slimrl.monitor.sinks import read_metrics
+from slimrl.trainer.checkpoint import read_progress
+
+STEPS = 5
+
+
+def rl_flags(model: Path, output_dir: Path, *more: str) -> list[str]:
+    settings = {
+        "max_steps": STEPS,
+        "seq_len": 160,
+        "output_dir": output_dir,
+        "model.name": model,
+        "model.dtype": "float32",
+        "model.num_threads": 1,
+        "orchestrator.env": '[{id="reverse-text"}]',
+        "orchestrator.batch_size": 8,
+        "orchestrator.rollouts_per_example": 4,
+        "orchestrator.sampling.max_tokens": 4,
+        "trainer.loss.type": "reinforce",  # a random model never earns a reward: its baseline still gives a signal
+        "trainer.micro_batch_tokens": 256,
+        "trainer.optim.lr": 0.01,
+        "warmup.max_steps": 2,
+        "warmup.batch_size": 4,
+        "eval.num_examples": 4,
+        "eval.interval_steps": 2,
+        "ckpt.interval_steps": 2,
+    }
+    flags = [text for key, value in settings.items() for text in (f"--{key}", str(value))]
+    return ["rl", *flags, *more]
+
+
+def reproducible(output_dir: Path) -> list[tuple[int, dict[str, float]]]:
+    lines = read_metrics(output_dir / "metrics.jsonl")
+    return [(step, {k: v for k, v in metrics.items() if is_reproducible(k)}) for step, metrics in lines]
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run."""
+    output_dir = tmp_path_factory.mktemp("uninterrupted") / "run"
+    assert run(rl_flags(tiny_dir, output_dir)) == 0
+    return output_dir
+
+
+def test_a_run_leaves_everything_that_it_promises(finished):
+    steps = [step for step, _ in read_metrics(finished / "metrics.jsonl")]
+    assert steps == [*range(STEPS), STEPS]  # the last line is the evaluation after training
+    names = {path.name for path in finished.iterdir()}
+    assert {"config.toml", "summary.json", "eval.toml", "reward.png", "training.png", "rollouts", "weights"} <= names
+    records = read_rollouts(finished / "rollouts" / "step_000003.jsonl")
+    assert len(records) == 8
+    assert all(record.rollout.num_sampled and record.text for record in records)
+    stages = [stage["name"] for stage in json.loads((finished / "summary.json").read_text())["stages"]]
+    assert stages == ["base model", "after warm-up", "after RL"]
+
+
+def test_a_checkpoint_counts_the_time_of_what_came_before_the_first_step(finished):
+    directories = [finished, finished / "warmup"]
+    steps = [metrics for run in directories for _, metrics in read_metrics(run / "metrics.jsonl")]
+    in_steps = sum(metrics.get("time/step_s", 0.0) for metrics in steps)
+    spent = read_progress(finished)
+    assert spent and spent.seconds > in_steps
+    assert json.loads((finished / "summary.json").read_text())["duration_s"] > spent.seconds
+
+
+def test_rollouts_started_are_trained_or_dropped(finished):
+    for _, metrics in read_metrics(finished / "metrics.jsonl")[:STEPS]:
+        dropped = sum(value for name, value in metrics.items() if name.startswith("drop/"))
+        assert metrics["rollout/num"] == metrics["rollout/num_trained"] + dropped
+
+
+def test_sampler_and_trainer_agree_on_every_step(finished):
+    for _, metrics in read_metrics(finished / "metrics.jsonl")[:STEPS]:
+        assert metrics["guard/max_logprob_gap"] < 1e-3
+        assert metrics["loss/ratio_max"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_plain_transformers_loads_the_weights(finished):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    directory = finished / "weights" / f"step_{STEPS}"
+    model = AutoModelForCausalLM.from_pretrained(directory)
+    ids = AutoTokenizer.from_pretrained(directory).encode("reverse")
+    assert len(ids) > 0
+    assert model.config.use_cache
+
+
+def test_eval_gives_the_final_numbers_again(finished, tmp_path):
+    assert run(["eval", "@", str(finished / "eval.toml"), "--output_dir", str(tmp_path / "eval")]) == 0
+    again = json.loads((tmp_path / "eval" / "held_out" / "eval.json").read_text())["held_out"]
+    final = json.loads((finished / "held_out" / "final.json").read_text())["held_out"]
+    assert again == final
+
+
+def test_a_second_run_in_the_same_directory_is_refused(finished, tiny_dir, capsys):
+    before = (finished / "metrics.jsonl").read_bytes()
+    assert run(rl_flags(tiny_dir, finished)) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert (finished / "metrics.jsonl").read_bytes() == before
+
+
+LEFT = ["metrics.jsonl", "held_out/base_greedy.jsonl", "warmup/metrics.jsonl", "checkpoints/step_1/progress.json"]
+
+
+@pytest.mark.parametrize("left_nothing_but", LEFT)
+def test_an_interrupted_run_is_never_taken_for_a_fresh_directory(tiny_dir, tmp_path, capsys, left_nothing_but):
+    file = tmp_path / "run" / left_nothing_but
+    file.parent.mkdir(parents=True)
+    file.write_text("{}\n")
+    assert run(rl_flags(tiny_dir, tmp_path / "run")) == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_what_was_refused_before_it_began_is_not_in_the_way(tiny_dir, tmp_path, capsys):
+    output_dir = tmp_path / "run"
+    assert run(rl_flags(tiny_dir, output_dir, "--orchestrator.env", '[{id="reverse-text", args={min_words=-1}}]')) == 2
+    assert (output_dir / "config.toml").exists() and "min_words" in capsys.readouterr().err
+    (output_dir / "held_out").mkdir()
+    (output_dir / "held_out" / "base_greedy.jsonl").touch()
+    assert run(rl_flags(tiny_dir, output_dir, "--warmup.max_steps", "0", "--max_steps", "1")) == 0
+
+
+def test_an_evaluation_does_not_replace_a_training_run(finished, capsys):
+    before = (finished / "config.toml").read_bytes()
+    assert run(["eval", "@", str(finished / "eval.toml"), "--output_dir", str(finished)]) == 2
+    assert "--output_dir" in capsys.readouterr().err
+    assert (finished / "config.toml").read_bytes() == before
+
+
+def test_a_resumed_run_points_out_what_was_changed(finished, tiny_dir, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "run")
+    assert run(rl_flags(tiny_dir, tmp_path / "run", "--resume", "--trainer.optim.weight_decay", "0.5")) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "trainer.optim.weight_decay: 0.0 -> 0.5" in out
+
+
+@pytest.mark.parametrize(
+    ("watched", "lines"), [("warmup/metrics.jsonl", 1), ("metrics.jsonl", 1), ("metrics.jsonl", 4)]
+)
+def test_a_killed_run_resumes_bit_for_bit(finished, tiny_dir, tmp_path, watched, lines):
+    output_dir = tmp_path / "run"
+    flags = rl_flags(tiny_dir, output_dir)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "slimrl", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 120
+    metrics = output_dir / watched
+    while not (metrics.exists() and len(metrics.read_bytes().splitlines()) >= lines):
+        assert process.poll() is None, process.communicate()[1].decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert run([*flags, "--resume"]) == 0
+    assert reproducible(output_dir) == reproducible(finished)
+    final = f"weights/step_{STEPS}/model.safetensors"
+    assert (output_dir / final).read_bytes() == (finished / final).read_bytes()
+
+
+BAD_ENVIRONMENT = """
+from slimrl.types import Turn
+from slimrl.types import Task
+import asyncio
+
+class Bad:
+    def __init__(self, how="raise"):
+        self.how = how
+    def tasks(self, split):
+        return [Task(id=f"{split}/{n}", data={"n": n}) for n in range(20)]
+    def environment(self, task):
+        return Episode(self.how, task.data["n"])
+
+class Episode:
+    def __init__(self, how, n):
+        self.how, self.n, self.turns = how, n, 0
+    async def start(self):
+        return [{"role": "user", "content": f"task {self.n}"}]
+    async def step(self, reply):
+        self.turns += 1
+        bad = self.n % 3 == 0
+        if bad and self.how == "raise":
+            raise RuntimeError("the dice rolled away")
+        if bad and self.how == "nan":
+            return Turn(done=True, reward=float("nan"))
+        if bad and self.how == "hang":
+            await asyncio.sleep(3600)
+        if bad and self.how == "loop":
+            while True:
+                pass
+        if self.how == "endless":
+            return Turn(done=False, messages=[{"role": "user", "content": "again"}])
+        if self.how == "always":
+            raise RuntimeError("broken for good")
+        return Turn(done=True, reward=float(len(reply)))
+"""
+
+
+@pytest.fixture
+def bad_environment(tmp_path: Path) -> str:
+    path = tmp_path / "bad.py"
+    path.write_text(BAD_ENVIRONMENT)
+    return f"{path}:Bad"
+
+
+def flags_for(tiny_dir: Path, tmp_path: Path, env: str, how: str) -> list[str]:
+    return rl_flags(
+        tiny_dir,
+        tmp_path / "run",
+        "--orchestrator.env",
+        json.dumps([{"id": env, "args": {"how": how}}]),
+        *("--warmup.max_steps", "0", "--max_steps", "2", "--orchestrator.episode_timeout_s", "0.3"),
+        *("--orchestrator.max_turns", "3", "--trainer.loss.baseline", "0.1", "--eval.interval_steps", "0"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [("raise", "environment_error"), ("nan", "nonfinite_reward"), ("hang", "timeout"), ("loop", "timeout")],
+)
+def test_a_bad_episode_is_dropped_and_the_run_goes_on(tiny_dir, tmp_path, bad_environment, how, reason):
+    assert run(flags_for(tiny_dir, tmp_path, bad_environment, how)) == 0
+    lines = [metrics for _, metrics in read_metrics(tmp_path / "run" / "metrics.jsonl")][:2]
+    assert sum(metrics.get(f"drop/{reason}", 0.0) for metrics in lines) > 0
+    for metrics in lines:
+        dropped = sum(value for name, value in metrics.items() if name.startswith("drop/"))
+        assert metrics["rollout/num"] == metrics["rollout/num_trained"] + dropped
+
+
+def test_an_environment_that_is_never_done_ends_at_max_turns(tiny_dir, tmp_path, bad_environment):
+    assert run(flags_for(tiny_dir, tmp_path, bad_environment, "endless")) == 0
+    metrics = read_metrics(tmp_path / "run" / "metrics.jsonl")[0][1]
+    assert metrics["env/unfinished"] == 1.0
+    assert metrics["rollout/turns_mean"] <= 3.0
+
+
+def test_an_environment_that_always_fails_stops_the_run_with_its_own_words(tiny_dir, tmp_path, bad_environment, capsys):
+    assert run(flags_for(tiny_dir, tmp_path, bad_environment, "always")) == 2
+    assert "broken for good" in capsys.readouterr().err
+
+
+def test_a_model_directory_without_weights_is_named(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert run(rl_flags(tmp_path / "empty", tmp_path / "run")) == 2
+    assert "config.json" in capsys.readouterr().err
+
+
+def test_a_truncated_gguf_is_named(tmp_path, capsys):
+    (tmp_path / "model.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
+    assert run(rl_flags(tmp_path / "model.gguf", tmp_path / "run")) == 2
+    assert "model.gguf" in capsys.readouterr().err
+
+
+def test_weights_that_cannot_be_quantized_are_refused_before_anything_is_sampled(tiny_dir, tmp_path, capsys):
+    assert run(rl_flags(tiny_dir, tmp_path / "run", "--inference.quantization", "int8")) == 2
+    assert "`quantization = int8` needs" in capsys.readouterr().err
+
+
+def test_an_unwritable_output_dir_is_named(tiny_dir, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    assert run(rl_flags(tiny_dir, tmp_path / "file" / "run")) == 2
+    assert "--output_dir" in capsys.readouterr().err
+
+
+def test_a_full_disk_stops_the_run_and_space_lets_it_resume(finished, tiny_dir, tmp_path):
+    """A real limit on file sizes stands in for the full disk: the first checkpoint does not fit."""
+    output_dir = tmp_path / "run"
+    flags = rl_flags(tiny_dir, output_dir)
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)); "
+        "from slimrl.cli import run; sys.exit(run(sys.argv[1:]))"
+    )
+    starved = subprocess.run([sys.executable, "-c", code, *flags], capture_output=True, text=True, timeout=120)
+    assert starved.returncode == 2, starved.stderr
+    assert "--resume" in starved.stderr
+    assert "Traceback" not in starved.stderr
+    assert run([*flags, "--resume"]) == 0
+    assert reproducible(output_dir) == reproducible(finished)

@@ -1,0 +1,167 @@
+"""The cache of built directories: built once, checked, never half there."""
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.io.cache import build_once, cache_root, find_damage, new_directory
+
+KILLED_BUILD = """
+import sys, time
+from pathlib import Path
+from slimrl.io.cache import build_once
+
+def build(directory):
+    (directory / "weights").write_text("half")
+    print("building", flush=True)
+    time.sleep(60)
+
+build_once(Path(sys.argv[1]), build, "r1")
+"""
+
+
+class Builder:
+    """Writes two files and counts how often it was asked to."""
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        self.delay_s = delay_s
+        self.calls = 0
+
+    def __call__(self, directory: Path) -> None:
+        self.calls += 1
+        (directory / "weights").write_text("0123456789")
+        time.sleep(self.delay_s)
+        (directory / "config").write_text("{}")
+
+
+def append_a_byte(entry: Path) -> None:
+    with (entry / "weights").open("a") as file:
+        file.write("!")
+
+
+def change_a_byte(entry: Path) -> None:
+    (entry / "weights").write_text("0123X56789")
+
+
+def remove_a_file(entry: Path) -> None:
+    (entry / "config").unlink()
+
+
+def cut_the_manifest(entry: Path) -> None:
+    (entry / "manifest.json").write_text('{"recipe": "r1", "fi')
+
+
+def test_entry_is_built_once(tmp_path: Path) -> None:
+    build = Builder()
+    for _ in range(2):
+        assert (build_once(tmp_path / "deep" / "entry", build, "r1") / "weights").read_text() == "0123456789"
+    assert build.calls == 1
+
+
+@pytest.mark.parametrize("damage", [append_a_byte, change_a_byte, remove_a_file, cut_the_manifest])
+def test_damaged_entry_is_rebuilt_with_a_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
+) -> None:
+    build = Builder()
+    entry = build_once(tmp_path / "entry", build, "r1")
+    damage(entry)
+    build_once(entry, build, "r1")
+    assert build.calls == 2
+    assert (entry / "weights").read_text() == "0123456789"
+    assert "Rebuilding" in capsys.readouterr().err
+    assert not find_damage(entry, "r1")
+
+
+def test_entry_of_an_older_recipe_is_rebuilt(tmp_path: Path) -> None:
+    build = Builder()
+    build_once(tmp_path / "entry", build, "r1")
+    build_once(tmp_path / "entry", build, "r2")
+    assert build.calls == 2
+
+
+def test_copied_cache_is_accepted_though_its_times_differ(tmp_path: Path) -> None:
+    build = Builder()
+    entry = build_once(tmp_path / "entry", build, "r1")
+    os.utime(entry / "weights", (1, 1))
+    build_once(entry, build, "r1")
+    assert build.calls == 1
+
+
+def test_simultaneous_users_build_once(tmp_path: Path) -> None:
+    build = Builder(delay_s=0.2)
+    with ThreadPoolExecutor(4) as pool:
+        entries = list(pool.map(lambda _: build_once(tmp_path / "entry", build, "r1"), range(4)))
+    assert build.calls == 1
+    assert all((entry / "config").is_file() for entry in entries)
+
+
+def test_killed_build_leaves_nothing_in_the_way(tmp_path: Path) -> None:
+    entry = tmp_path / "entry"
+    process = subprocess.Popen([sys.executable, "-c", KILLED_BUILD, str(entry)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    with process.stdout:
+        assert process.stdout.readline() == "building\n"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not entry.exists()
+    build_once(entry, Builder(), "r1")
+    assert (entry / "weights").read_text() == "0123456789"
+    assert [path.name for path in tmp_path.iterdir() if ".tmp-" in path.name] == []
+
+
+def test_failed_build_leaves_no_entry(tmp_path: Path) -> None:
+    def build(directory: Path) -> None:
+        (directory / "weights").write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UserError, match=r"No space left on device.*SLIMRL_CACHE"):
+        build_once(tmp_path / "entry", build, "r1")
+    assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
+
+
+def test_unusable_cache_names_the_variable_to_set(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="SLIMRL_CACHE"):
+        build_once(tmp_path / "file" / "entry", Builder(), "r1")
+
+
+def test_new_directory_replaces_the_old_one_whole(tmp_path: Path) -> None:
+    target = tmp_path / "step_1"
+    target.mkdir()
+    (target / "stale").write_text("")
+    with new_directory(target) as temporary:
+        (temporary / "fresh").write_text("")
+    assert [path.name for path in target.iterdir()] == ["fresh"]
+    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
+
+
+def test_new_directory_keeps_the_old_one_when_the_body_fails(tmp_path: Path) -> None:
+    target = tmp_path / "step_1"
+    target.mkdir()
+    (target / "kept").write_text("")
+    with contextlib.suppress(OSError), new_directory(target) as temporary:
+        (temporary / "fresh").write_text("")
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
+    assert [path.name for path in target.iterdir()] == ["kept"]
+
+
+def test_cache_root_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLIMRL_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_root() == tmp_path / "slimrl"
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "mine"))
+    assert cache_root() == tmp_path / "mine"
+    monkeypatch.delenv("SLIMRL_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_root() == Path.home() / ".cache" / "slimrl"

@@ -1,0 +1,88 @@
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.io.files import LineFile, encode_line, read_lines, replace_file, writing
+
+
+def test_lines_are_readable_before_the_file_is_closed(tmp_path):
+    file = LineFile(tmp_path / "new" / "a.jsonl")
+    file.append({"step": 0, "text": "née\n"})
+    assert read_lines(file.path) == [{"step": 0, "text": "née\n"}]
+    file.close()
+    file.close()
+
+
+@pytest.mark.parametrize("tail", ['{"step": 1, "x"', "17", "\0\0\0\0", '{"step": 1, "x": "\\'])
+def test_torn_last_line_is_left_out(tmp_path, tail):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"step": 0}\n' + tail)
+    assert read_lines(path) == [{"step": 0}]
+
+
+def test_broken_line_in_the_middle_is_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"step": 0}\n{"st\n{"step": 2}\n')
+    with pytest.raises(UserError, match=r"a\.jsonl:2"):
+        read_lines(path)
+
+
+def test_missing_file_is_named(tmp_path):
+    with pytest.raises(UserError, match=r"a\.jsonl could not be read"):
+        read_lines(tmp_path / "a.jsonl")
+
+
+def test_text_that_utf8_cannot_hold_survives():
+    line = encode_line({"text": "lone \udc80 surrogate"})
+    assert json.loads(line) == {"text": "lone \udc80 surrogate"}
+
+
+def test_full_disk_says_which_file_and_what_to_do():
+    file = LineFile(Path("/dev/full"))
+    with pytest.raises(UserError, match=r"disk is full: /dev/full .* Free some space .* --resume"):
+        file.append({"step": 0})
+    file.close()
+
+
+def test_unwritable_folder_names_output_dir(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"could not be written.*--output_dir"):
+        LineFile(tmp_path / "file" / "metrics.jsonl")
+
+
+def test_short_writes_are_continued(tmp_path):
+    class Trickle:
+        def __init__(self) -> None:
+            self.taken = b""
+
+        def write(self, data: bytes) -> int:
+            self.taken += data[:3]
+            return len(data[:3])
+
+    file = LineFile(tmp_path / "a.jsonl")
+    file.close()
+    file._file = Trickle()
+    file.append({"step": 12})
+    assert file._file.taken == b'{"step": 12}\n'
+
+
+def test_replacing_a_file_keeps_the_old_one_when_the_disk_is_full(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+
+    def chunks():
+        yield b"half of the new"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(UserError, match="disk is full"):
+        replace_file(path, chunks())
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_other_errors_pass_through_writing(tmp_path):
+    with pytest.raises(KeyError), writing(tmp_path):
+        raise KeyError("a bug")

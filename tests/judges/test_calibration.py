@@ -1,0 +1,115 @@
+"""Counts and kappa against numbers worked out by hand, and answers whose labels are what they should be."""
+
+import asyncio
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import RolloutError, UserError
+from slimrl.judges.calibration import Calibration, Confusion, calibrate
+from slimrl.judges.judge import MatchJudge, Verdict
+from slimrl.judges.labelled import RIGHT, WRONG, Labelled, kind_of, labelled_answers, read_labelled
+from slimrl.retrieval.encyclopedia import Encyclopedia
+
+
+class Parrot:
+    """A judge that says what the response says; `?` is a failure."""
+
+    async def judge(self, question: str, response: str, references: object) -> Verdict:
+        await asyncio.sleep(0)
+        if response == "?":
+            raise RolloutError("judge_timeout", "too slow")
+        return Verdict(response == "yes")
+
+    def rest(self) -> None:
+        pass
+
+
+def calibrated(*pairs: tuple[str, bool]) -> Calibration:
+    labelled = [Labelled("q", response, ("r",), label, f"kind {response}") for response, label in pairs]
+    return calibrate("parrot", Parrot(), labelled, 2, lambda: None)
+
+
+def test_kappa_is_agreement_beyond_chance():
+    # Cohen's own example: 0.7 agree, and 0.5 would by chance.
+    confusion = Confusion(true_yes=20, false_yes=5, false_no=10, true_no=15)
+    assert confusion.agreement.mean == 0.7 and confusion.kappa.mean == pytest.approx(0.4)
+    assert confusion.kappa.low < 0.4 < confusion.kappa.high
+    assert Confusion(5, 0, 0, 5).kappa.mean == 1.0
+    assert all(math.isnan(Confusion(num, 0, 0, 7).kappa.low) for num in (3, 5, 20))  # which says nothing of its spread
+    assert Confusion(0, 5, 5, 0).kappa.mean == -1.0
+    assert Confusion(5, 5, 5, 5).kappa.mean == 0.0
+
+
+def test_kappas_interval_is_narrower_with_more_answers():
+    few, many = (Confusion(8 * n, 2 * n, 2 * n, 8 * n).kappa for n in (1, 100))
+    assert few.mean == many.mean == pytest.approx(0.6)
+    assert 0.0 < few.low < many.low < 0.6 < many.high < few.high
+
+
+@pytest.mark.parametrize("confusion", [Confusion(9, 0, 0, 0), Confusion(0, 0, 0, 0, failed=3)])
+def test_where_nothing_is_left_to_chance_there_is_no_kappa(confusion: Confusion):
+    assert math.isnan(confusion.kappa.mean) and math.isnan(confusion.kappa.low)
+
+
+def test_a_failure_is_no_verdict():
+    result = calibrated(("yes", True), ("yes", False), ("no", True), ("no", False), ("?", True), ("?", False))
+    assert result.confusion == Confusion(1, 1, 1, 1, failed=2) and result.confusion.agreement.num == 4
+    assert [one.failure for one in result.failed] == ["judge_timeout: too slow"] * 2
+    assert [one.labelled.response for one in result.wrong(False)] == ["yes"]
+    assert [one.labelled.response for one in result.wrong(True)] == ["no"]
+    assert result.by_kind["kind ?"] == Confusion(0, 0, 0, 0, failed=2)
+
+
+def test_made_up_answers_are_the_same_every_time_and_half_of_them_right():
+    answers = list(labelled_answers(76))
+    assert answers == list(labelled_answers(76)) and answers[:10] == list(labelled_answers(10))
+    assert [one.label for one in answers] == [True, False] * 38
+    assert {one.kind for one in answers} == {*RIGHT, *WRONG}
+    assert answers != list(labelled_answers(76, seed=1))
+
+
+def test_every_question_of_the_encyclopedia_has_a_sentence_for_its_answer():
+    questions = Encyclopedia(1000, 0).questions()
+    assert len({kind_of(next(questions).question)[0] for _ in range(1000)}) >= 15
+
+
+def test_comparing_words_rewards_no_made_up_wrong_answer():
+    """Whoever reads the pages could otherwise learn to answer like that."""
+    result = calibrate("match", MatchJudge(), list(labelled_answers(1000)), 8, lambda: None)
+    assert result.wrong(False) == []
+    assert result.confusion.agreement.mean > 0.9
+
+
+def test_a_file_is_read_as_it_is_written_and_with_other_names(tmp_path: Path):
+    path = tmp_path / "answers.jsonl"
+    rows = [one.row for one in labelled_answers(4)]
+    rows.append({"question": "When?", "response": "", "answer": "1874", "aliases": ["in 1874"], "label": False})
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    read = read_labelled(path)
+    assert read[:4] == list(labelled_answers(4))
+    assert read[4] == Labelled("When?", "", ("1874", "in 1874"), False)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("not json", ":1: expected"),
+        ('{"question": "q", "label": "yes", "answer": "a"}', ":1: `response` must be a text, not None"),
+        ('{"question": "q", "response": "r", "label": "yes"}', ":1: needs `references`"),
+        ('{"question": "q", "response": "r", "references": [], "label": "yes"}', ":1: needs `references`"),
+        (
+            '{"question": "q", "response": "r", "answer": "a", "label": "maybe"}',
+            "`label` must be yes or no, not 'maybe'",
+        ),
+        ("", "has no rows; `slimrl judge examples"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named(line: str, message: str, tmp_path: Path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text(line, encoding="utf-8")
+    with pytest.raises(UserError) as raised:
+        read_labelled(path)
+    assert message in str(raised.value)

@@ -1,0 +1,267 @@
+"""Conversations in pieces: what was sampled stays as it is, and the whole says what the chat template says."""
+
+import random
+from collections.abc import Sequence
+from itertools import chain, pairwise
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from slimrl.errors import UserError
+from slimrl.models.chat.template import ChatFormat
+from slimrl.types import Message
+from tests.models.chat.templates import END_OF_TURN, TEMPLATES, templated_tokenizer
+from tests.tiny import tiny_tokenizer
+
+# Every family but those whose template rewrites earlier turns.
+FAITHFUL = sorted(TEMPLATES.keys() - {"qwen3"})
+
+
+def user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str) -> Message:
+    return {"role": "assistant", "content": content}
+
+
+def system(content: str) -> Message:
+    return {"role": "system", "content": content}
+
+
+def some_text(rng: random.Random) -> str:
+    """Text without spaces at its ends, which several templates trim."""
+    return "x" + "".join(rng.choices("ab 019\n\t.é漢🎉<|>{}", k=rng.randrange(12))) + "y"
+
+
+def some_conversation(rng: random.Random, family: str) -> list[Message]:
+    """Alternating turns; with a system message, tool messages and double user messages where the family allows."""
+    free = family in ("chatml", "default-system", "llama3", "tools")
+    messages = [system(some_text(rng))] if free and rng.random() < 0.5 else []
+    for _ in range(rng.randrange(1, 4)):
+        messages += [user(some_text(rng))]
+        if free and rng.random() < 0.3:
+            messages += [{"role": "tool", "content": some_text(rng)}]
+        messages += [assistant(some_text(rng))]
+    return messages
+
+
+def rollout(chat: ChatFormat, messages: Sequence[Message], replies: Sequence[list[int]]) -> list[int]:
+    """The token ids of an episode in which the policy samples exactly `replies`, up to the last of them."""
+    turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    token_ids = chat.opening(messages[: turns[0]]) + replies[0]
+    for (previous, turn), reply in zip(pairwise(turns), replies[1:], strict=True):
+        token_ids += chat.continuation(messages[previous + 1 : turn], after=token_ids[-1]) + reply
+    return token_ids
+
+
+def one_by_one(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
+    """A tokenisation that no tokenizer would choose, as sampling may well produce: every character on its own."""
+    return [token for character in text for token in tokenizer.encode(character)]
+
+
+@pytest.mark.parametrize("family", FAITHFUL)
+@pytest.mark.parametrize("cut_off", [False, True])
+def test_pieces_say_what_the_template_says(family: str, cut_off: bool) -> None:
+    rng = random.Random(0)
+    tokenizer = templated_tokenizer(family)
+    chat = ChatFormat(tokenizer)
+    for _ in range(20):
+        messages = some_conversation(rng, family)
+        texts = [message["content"] for message in messages if message["role"] == "assistant"]
+        end = [] if cut_off else [chat.end_of_turn]
+        replies = [one_by_one(tokenizer, text) + end for text in texts]
+        if family == "mistral":  # its template writes a space before every reply
+            replies = [tokenizer.encode(" ") + reply for reply in replies]
+        token_ids = rollout(chat, messages, replies)
+        said = tokenizer.decode(token_ids)
+        if family == "plain":  # nothing in its text marks the end of a turn, so the sampled end tokens stay visible
+            said = said.replace("<eos>", "")
+        expected = tokenizer.apply_chat_template(messages, tokenize=False)
+        assert expected.startswith(said)
+        assert expected[len(said) :].strip() in ("", END_OF_TURN.get(family, "<|im_end|>"))
+
+
+def test_sampled_tokens_are_kept_as_they_were_sampled() -> None:
+    tokenizer = templated_tokenizer("chatml")
+    chat = ChatFormat(tokenizer)
+    reply = [*one_by_one(tokenizer, "The quick brown fox"), chat.end_of_turn]
+    assert tokenizer.encode("The quick brown fox") != reply[:-1]
+    opening = chat.opening([user("q")])
+    token_ids = rollout(chat, [user("q"), assistant(""), user("r"), assistant("")], [reply, [9]])
+    assert token_ids[len(opening) : len(opening) + len(reply)] == reply
+
+
+def test_closing_is_completed_after_a_cut_and_not_repeated_after_a_stop() -> None:
+    tokenizer = templated_tokenizer("chatml")
+    chat = ChatFormat(tokenizer)
+    cut = tokenizer.decode(chat.continuation([user("r")], after=9))
+    stopped = tokenizer.decode(chat.continuation([user("r")], after=chat.end_of_turn))
+    assert cut == "<|im_end|>\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
+    assert stopped == "\n<|im_start|>user\nr<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_other_stop_token_still_gets_the_templates_closing() -> None:
+    tokenizer = templated_tokenizer("llama3")
+    chat = ChatFormat(tokenizer, more_stop_ids=[0])
+    token_ids = chat.continuation([user("r")], after=0)
+    assert tokenizer.decode(token_ids).startswith("<|eot_id|><|start_header_id|>user")
+
+
+def test_end_tokens_in_a_message_are_not_taken_for_the_replys() -> None:
+    chat = ChatFormat(templated_tokenizer("plain"))
+    token_ids = chat.continuation([user("say <eos> twice")], after=chat.end_of_turn)
+    assert chat.text(token_ids).startswith("\nuser: say")
+
+
+@pytest.mark.parametrize("family", sorted(TEMPLATES))
+def test_stop_ids_hold_the_end_of_turn_and_the_end_of_sequence(family: str) -> None:
+    tokenizer = templated_tokenizer(family)
+    chat = ChatFormat(tokenizer, more_stop_ids=[7])
+    assert tokenizer.convert_ids_to_tokens(chat.end_of_turn) == END_OF_TURN.get(family, "<|im_end|>")
+    assert chat.stop_ids == {chat.end_of_turn, tokenizer.eos_token_id, 7}
+
+
+def test_default_system_prompt_comes_once() -> None:
+    tokenizer = templated_tokenizer("default-system")
+    chat = ChatFormat(tokenizer)
+    assert tokenizer.decode(chat.opening([user("q")])).count("You are helpful") == 1
+    assert "helpful" not in tokenizer.decode(chat.continuation([user("r")], after=chat.end_of_turn))
+
+
+def test_thinking_of_earlier_turns_stays_where_the_template_would_strip_it() -> None:
+    tokenizer = templated_tokenizer("qwen3")
+    chat = ChatFormat(tokenizer)
+    reply = [*tokenizer.encode("<think>\nhm\n</think>\n\nA"), chat.end_of_turn]
+    said = tokenizer.decode(rollout(chat, [user("q"), assistant(""), user("r"), assistant("")], [reply, [9]]))
+    assert said.startswith(
+        "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nhm\n</think>\n\nA<|im_end|>\n"
+    )
+    assert said.count("<think>") == 1
+
+
+def test_text_leaves_out_special_tokens_and_keeps_spaces() -> None:
+    tokenizer = templated_tokenizer("chatml")
+    chat = ChatFormat(tokenizer)
+    assert chat.text([*tokenizer.encode(" a , b .\n"), chat.end_of_turn]) == " a , b .\n"
+
+
+@pytest.mark.parametrize("family", sorted(TEMPLATES))
+def test_supervised_sequence_is_the_rollouts_with_replies_as_mask(family: str) -> None:
+    rng = random.Random(1)
+    tokenizer = templated_tokenizer(family)
+    chat = ChatFormat(tokenizer)
+    for _ in range(10):
+        messages = some_conversation(rng, family)
+        texts = [message["content"] for message in messages if message["role"] == "assistant"]
+        replies = [[*tokenizer.encode(text), chat.end_of_turn] for text in texts]
+        token_ids, mask = chat.supervised(messages)
+        assert token_ids == rollout(chat, messages, replies)
+        assert len(mask) == len(token_ids)
+        assert [token for token, trained in zip(token_ids, mask, strict=True) if trained] == list(chain(*replies))
+
+
+def test_supervised_chatml_is_the_usual_tokenisation() -> None:
+    tokenizer = templated_tokenizer("chatml")
+    messages = [system("be brief"), user("What is the capital?"), assistant("Paris."), user("Sure?"), assistant("Yes.")]
+    token_ids, _ = ChatFormat(tokenizer).supervised(messages)
+    rendered = tokenizer.apply_chat_template(messages, tokenize=False)
+    assert token_ids == tokenizer.encode(rendered.removesuffix("\n"))
+
+
+@pytest.mark.parametrize("messages", [[], [user("q")], [assistant("a")], [user("q"), assistant("a"), user("r")]])
+def test_conversation_without_a_last_reply_cannot_be_learned_from(messages: list[Message]) -> None:
+    with pytest.raises(UserError, match="end with an assistant message"):
+        ChatFormat(templated_tokenizer("chatml")).supervised(messages)
+
+
+def test_refused_role_is_a_clear_error() -> None:
+    chat = ChatFormat(templated_tokenizer("gemma"))
+    with pytest.raises(UserError, match=r"roles system, user: System role not supported"):
+        chat.opening([system("s"), user("q")])
+    with pytest.raises(UserError, match="must alternate"):
+        chat.continuation([user("q"), user("r")], after=chat.end_of_turn)
+
+
+def test_role_that_the_template_drops_is_a_clear_error() -> None:
+    chat = ChatFormat(templated_tokenizer("mistral"))
+    with pytest.raises(UserError, match="leaves out the tool message"):
+        chat.continuation([{"role": "tool", "content": "42"}], after=chat.end_of_turn)
+
+
+def test_tokenizer_without_a_template_says_what_to_do() -> None:
+    with pytest.raises(UserError, match=r"chat_template\.jinja"):
+        ChatFormat(tiny_tokenizer(chat_template=None))
+
+
+def test_tokenizer_without_any_end_token_is_refused() -> None:
+    tokenizer = templated_tokenizer("plain")
+    tokenizer.eos_token = None
+    with pytest.raises(UserError, match="eos_token"):
+        ChatFormat(tokenizer)
+
+
+SEARCH = {
+    "type": "function",
+    "function": {
+        "name": "search",
+        "description": "Finds pages.",
+        "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    },
+}
+
+
+def offered(content: str = "q") -> Message:
+    return {"role": "user", "content": content, "tools": [SEARCH]}
+
+
+def test_tools_on_the_first_message_are_the_templates_to_show() -> None:
+    tokenizer = templated_tokenizer("tools")
+    said = tokenizer.decode(ChatFormat(tokenizer).opening([offered()]))
+    assert said.startswith('<|im_start|>system\nYou have tools.\n{"type": "function", "function": {"name": "search"')
+    assert said.endswith("<|im_end|>\n<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n")
+    assert "tools" not in tokenizer.decode(ChatFormat(tokenizer).opening([user("q")]))
+
+
+def test_an_episode_with_tools_says_what_the_template_says() -> None:
+    tokenizer = templated_tokenizer("tools")
+    chat = ChatFormat(tokenizer)
+    call = '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>'
+    results: list[Message] = [{"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}]
+    token_ids, _ = chat.supervised([offered(), assistant(call), *results, assistant("A")])
+    written = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "search"}}]}
+    written["tool_calls"][0]["function"]["arguments"] = {"query": "x"}  # type: ignore[index]
+    whole = [user("q"), written, *results, assistant("A")]
+    assert tokenizer.decode(token_ids) + "\n" == tokenizer.apply_chat_template(whole, tools=[SEARCH], tokenize=False)
+
+
+@pytest.mark.parametrize("family", sorted(TEMPLATES.keys() - {"tools"}))
+def test_a_template_without_tools_says_what_to_do(family: str) -> None:
+    with pytest.raises(UserError, match=r"does not write tools.*`format = \"tags\"`"):
+        ChatFormat(templated_tokenizer(family)).opening([offered()])
+
+
+def test_a_template_with_another_form_of_calls_says_so() -> None:
+    tokenizer = tiny_tokenizer(chat_template=TEMPLATES["tools"].replace("<tool_call>", "[CALL]"))
+    with pytest.raises(UserError, match="writes calls of tools in another form than <tool_call>"):
+        ChatFormat(tokenizer).opening([offered()])
+
+
+def test_calls_that_cannot_be_seen_in_a_reply_are_refused() -> None:
+    tokenizer = templated_tokenizer("tools")
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<tool_call>"]}, replace_extra_special_tokens=False)
+    with pytest.raises(UserError, match="<tool_call> as a special token"):
+        ChatFormat(tokenizer).opening([offered()])
+
+
+def test_an_excerpt_is_cut_to_its_tokens_and_nothing_else() -> None:
+    tokenizer = templated_tokenizer("chatml")
+    chat = ChatFormat(tokenizer)
+    text = "One two. Three four! " * 50
+    message: Message = {**user(f"<{text}>"), "excerpt": {"begin": 1, "end": 1 + len(text), "max_tokens": 40}}
+    fitted, whole = chat.fitted([message, user("q" * 1000)])
+    kept, note = fitted["content"].rsplit("\n", 1)
+    assert 20 < len(tokenizer.encode(kept[1:])) <= 40 and kept.endswith(("two.", "four!")) and kept[0] == "<"
+    assert note == f"[{len(text) - len(kept)} more characters were left out]>"
+    assert "excerpt" not in fitted and whole == user("q" * 1000)
+    assert chat.supervised([message, assistant("A")]) == chat.supervised([fitted, assistant("A")])

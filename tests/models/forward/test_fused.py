@@ -1,0 +1,80 @@
+"""The fused forward computes what the module computes."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from slimrl.models.forward.attention import ATTENTION, LayerInputs, plain_causal
+from slimrl.models.forward.choose import sampling_forward
+from slimrl.models.forward.fused import FusedForward, can_fuse
+from slimrl.models.forward.module import ModuleForward
+from tests.tiny import tiny_module, with_random_norms
+
+
+class Causal:
+    """The plan of one sequence."""
+
+    def attend(self, inputs: LayerInputs) -> torch.Tensor:
+        return plain_causal(inputs)
+
+
+def policy(architecture: str) -> nn.Module:
+    if architecture != "qwen2":
+        module = tiny_module(architecture)
+    else:
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "vocab_size": 300}
+        heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_window_layers": 1}
+        config = Qwen2Config(**sizes, **heads, use_sliding_window=True, sliding_window=5, tie_word_embeddings=False)
+        module = with_random_norms(Qwen2ForCausalLM(config))
+    module.set_attn_implementation(ATTENTION)
+    return module.eval()
+
+
+def fused(module: nn.Module) -> FusedForward:
+    if not can_fuse(module):
+        pytest.skip("this CPU lacks oneDNN's packed products in that number format")
+    return FusedForward(module)
+
+
+def logits(forward: FusedForward | ModuleForward, seed: int = 1) -> torch.Tensor:
+    token_ids = torch.randint(300, (23,), generator=torch.Generator().manual_seed(seed))
+    with torch.inference_mode():
+        return forward.logits(forward.hidden(token_ids, torch.arange(23) + 4, Causal()))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_it_equals_the_module(architecture):
+    module = policy(architecture)
+    torch.testing.assert_close(logits(fused(module)), logits(ModuleForward(module)), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
+def test_in_bfloat16_it_is_as_near_to_float32_as_the_module(architecture):
+    """Over a dozen sequences: of a single one, chance makes either the nearer by a sixth."""
+    module = policy(architecture).to(torch.bfloat16)
+    ours, plain = (
+        torch.stack([logits(way(module), seed) for seed in range(12)]).float() for way in (fused, ModuleForward)
+    )
+    module.to(torch.float32)
+    exact = torch.stack([logits(ModuleForward(module), seed) for seed in range(12)])
+    assert (ours - exact).norm() < 1.05 * (plain - exact).norm()
+
+
+def test_new_weights_are_taken_over_by_refresh():
+    module = policy("llama")
+    forward = fused(module)
+    before = logits(forward)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+    forward.refresh()
+    torch.testing.assert_close(logits(forward), logits(ModuleForward(module)), rtol=0, atol=2e-5)
+    assert not torch.allclose(before, logits(forward), atol=1e-2)
+
+
+def test_other_architectures_run_as_they_are():
+    module = policy("qwen3")
+    assert isinstance(sampling_forward(module), FusedForward if can_fuse(module) else ModuleForward)
+    assert isinstance(sampling_forward(policy("gemma3")), ModuleForward)

@@ -1,0 +1,286 @@
+"""The benchmarks' own arithmetic, and that the README shows what their results say. Nothing is timed here."""
+
+import importlib
+import json
+import math
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from itertools import islice, permutations, product
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+import pytest
+
+from slimrl.environments.find import load_taskset
+from slimrl.environments.matching_game.rules.game import Propose
+from slimrl.environments.matching_game.rules.generator import seeded_deals
+from slimrl.environments.matching_game.rules.protocol import written
+from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
+from slimrl.launch.demonstrations import order_of_demonstrations
+from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
+from slimrl.types import Rollout
+
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = ROOT / "benchmarks"
+
+Script = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Imports a benchmark as a neighbour of it does: by its bare name."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    return load
+
+
+def test_readme_shows_what_the_results_say() -> None:
+    command = [sys.executable, str(BENCHMARKS / "table.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_table_that_was_edited_is_found_and_written_again(script: Script, tmp_path: Path) -> None:
+    line = {"groups": ["4,2,8,8,8", "4,4,8,8,8"], "unique": [100, 200], "sample_s": [1.0, 2.0], "train_s": [1.0, 1.5]}
+    content = {
+        "date": "2026-01-01",
+        "command": "python benchmarks/scaling.py",
+        "machine": {"cpu": "a CPU", "cores": 2, "bfloat16_instructions": [], "load_average_before": 0.1},
+        "summary": {"float32": {"turns": {**line, "exponent": {"sample_s": 1.0, "train_s": 0.58}}}},
+    }
+    (tmp_path / "scaling.json").write_text(json.dumps(content))
+    edited = "Before.\n\n<!-- scaling.json -->\nby hand\n<!-- end -->\n\n<!-- decode.json -->\n<!-- end -->\n"
+    text = script("table").rendered(edited, tmp_path)
+    assert "| float32 | turns | 2 | 4 | 100-200 | 1.00-2.00 | 1.00 | 1.00-1.50 | 0.58 |" in text
+    assert "by hand" not in text and "Not measured yet." in text and text.startswith("Before.\n")
+    assert script("table").rendered(text, tmp_path) == text
+
+
+def test_prefill_ends_when_the_last_sequence_has_a_token(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = script("generate_work")
+    clock = iter([0.0, 1.0, 3.0, 7.0])
+    monkeypatch.setattr(work.time, "perf_counter", lambda: next(clock))
+    watch = work.Stopwatch(batch=2)
+    watch.after_step(num_started=1, num_tokens=1)
+    watch.after_step(num_started=2, num_tokens=3)
+    watch.after_step(num_started=2, num_tokens=5)
+    assert watch.timing() == work.Timing(prefill_s=3.0, decode_s=4.0, decoded=2)
+
+
+def test_cases_survive_the_command_line(script: Script) -> None:
+    work, train = script("generate_work"), script("train_work")
+    assert work.case_of(str(work.Case(8, 128, 64))) == work.Case(8, 128, 64)
+    assert train.group_size(str(train.GroupSize(2, 30, 4))) == train.GroupSize(2, 30, 4)
+
+
+def test_random_prompts_share_nothing_and_repeat_with_their_seed(script: Script) -> None:
+    work = script("generate_work")
+    case = work.Case(batch=3, prompt=5, new=1)
+    first, again, other = (work.random_prompts(case, 1000, seed) for seed in (0, 0, 1))
+    assert first == again
+    assert len({prompt[0] for prompt in first + other}) == 6
+
+
+def test_needed_work_is_counted_by_hand(script: Script) -> None:
+    roofline = script("roofline")
+    shape = roofline.ModelShape(params=110, head=10, tied=True, layers=2, attention_width=4, kv_width=2)
+    work = roofline.decode_work(shape, batch=3, context=5, width=2)
+    assert math.isclose(work.gflop * 1e9, 3 * (2 * 110 + 4 * 2 * 4 * 5))
+    assert math.isclose(work.gigabytes * 1e9, 110 * 2 + 3 * (2 * 2 * 2 * 5 * 2))
+    # 3 tokens behind 2 known ones attend to 3 + 4 + 5 keys, and the head runs once.
+    work = roofline.prefill_work(shape, batch=1, prompt=3, width=2, known=2)
+    assert math.isclose(work.gflop * 1e9, 2 * 100 * 3 + 2 * 10 + 4 * 2 * 4 * 12)
+    assert roofline.Work(gflop=6.0, gigabytes=1.0).seconds(gflops=2.0, gb_per_s=10.0) == 3.0
+
+
+def test_a_shared_prompt_is_counted_once(script: Script) -> None:
+    train, step = script("train_work"), script("train_step")
+    sequences = train.batch_of("group", 1000, train.GroupSize(rollouts=3, prompt=4, completion=3))
+    # 4 of the prompt, 2 of each completion (the last predicts nothing); pairs: 10, and 4 + 1 and 4 + 2 for each.
+    assert step.unique_work(sequences) == (4 + 3 * 2, 10 + 3 * 11)
+
+
+def test_rollouts_tokens_are_counted_once_where_all_before_is_the_same(script: Script) -> None:
+    episodes = script("ours_episodes")
+    report = episodes.GroupReport("")
+    rollouts = [_rollout((1, 2, 3, 9), "..s."), _rollout((1, 2, 4, 9), "..s.")]
+    episodes.count_tokens(rollouts, report)
+    assert (report.unique, report.unique_read, report.read, report.sampled) == ([6], [4], [6], [2])
+
+
+def _rollout(token_ids: tuple[int, ...], kinds: str) -> Rollout:
+    zeros = (0.0,) * len(token_ids)
+    mask = tuple(kind == "s" for kind in kinds)
+    return Rollout("t", token_ids, mask, zeros, (0,) * len(token_ids), reward=0.0, turn_rewards=(0.0,))
+
+
+def test_proportional_cost_has_exponent_one(script: Script) -> None:
+    assert script("scaling").exponent([10, 20, 40], [0.5, 1.0, 2.0]) == 1.0
+
+
+def test_sizes_that_were_not_run_lie_on_a_line_through_the_nearest_two(script: Script) -> None:
+    retrieval = script("retrieval")
+
+    def size(pages: int, cost: float, latency: float) -> dict[str, object]:
+        shown = dict.fromkeys(retrieval.BY_PAGE, cost) | dict.fromkeys(retrieval.BY_TENFOLD, latency)
+        return {"pages": pages, "shown": shown}
+
+    sizes = [size(1_000, 5.0, 1.0), size(10_000, 14.0, 2.0), size(100_000, 104.0, 3.0)]
+    between, beyond = (retrieval.worked_out(sizes, pages) for pages in (2_000, 1_000_000))
+    assert between["from"] == [1_000, 10_000] and beyond["from"] == [10_000, 100_000]
+    assert between["shown"]["opening s"] == 6.0 and beyond["shown"]["opening s"] == 1004.0
+    assert between["shown"]["search p50 ms"] == 1.3 and beyond["shown"]["search p50 ms"] == 4.0
+
+
+def test_only_what_was_built_is_deleted(script: Script, tmp_path: Path) -> None:
+    retrieval = script("retrieval")
+    for directory in (tmp_path / "mine", tmp_path / "own"):
+        (directory / "1000" / "chroma").mkdir(parents=True)
+        (directory / "verdicts.sqlite").touch()
+    (tmp_path / "mine" / "notes.md").touch()
+    for directory in (tmp_path / "mine", tmp_path / "own"):
+        retrieval.delete_what_was_built(directory, [1000])
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine", tmp_path / "mine" / "notes.md"]
+
+
+def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(script: Script, tmp_path: Path) -> None:
+    seeds = script("seeds")
+    (tmp_path / "held_out").mkdir()
+    for stage, mean in (("base", 0.0), ("start", 0.5), ("final", 0.7)):
+        estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.05}
+        held_out = {"greedy": estimate, "sampled": estimate | {"low": mean - 0.16}}
+        metrics = {"held_out/turns_greedy": 2.0 + mean, "held_out/turns_sampled": 3.0}
+        (tmp_path / "held_out" / f"{stage}.json").write_text(json.dumps({"held_out": held_out, "metrics": metrics}))
+    (tmp_path / "summary.json").write_text('{"duration_s": 90}')
+    found = seeds.outcome(tmp_path, ["turns"])
+    assert found["minutes"] == 1.5
+    assert (found["greedy"]["intervals_apart"], found["sampled"]["intervals_apart"]) == (True, False)
+    assert found["greedy"]["turns"] == [2.0, 2.5, 2.7]
+
+
+def test_without_a_warm_up_the_base_model_is_what_rl_began_with(script: Script, tmp_path: Path) -> None:
+    seeds, run = script("seeds"), tmp_path / "run"
+    (run / "held_out").mkdir(parents=True)
+    for stage, mean in (("start", 0.1), ("final", 0.7)):
+        estimate = {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
+        metrics = {"held_out/turns_greedy": 2.0 + mean, "held_out/turns_sampled": 3.0}
+        content = {"held_out": {"greedy": estimate, "sampled": estimate}, "metrics": metrics}
+        (run / "held_out" / f"{stage}.json").write_text(json.dumps(content))
+        for mode in ("greedy", "sampled"):
+            record = RolloutRecord(Rollout("t", (), (), (), (), mean), (), "")
+            write_rollouts(run / "held_out" / f"{stage}_{mode}.jsonl", [record])
+    (run / "summary.json").write_text('{"duration_s": 90}')
+    (run / "metrics.jsonl").write_text("{}\n")
+    (run / "config.toml").write_text('[[orchestrator.env]]\nid = "reverse-text"\n')
+    seeds.keep(run, tmp_path / "kept")
+    found = seeds.outcome(tmp_path / "kept", ["turns"])
+    assert found["greedy"]["base"]["mean"] == 0.1 and "after_warmup" not in found["greedy"]
+    assert found["greedy"]["rise"] == pytest.approx(0.6) and found["greedy"]["intervals_apart"]
+    assert found["greedy"]["turns"] == [2.1, 2.7]
+    rewards = json.loads((tmp_path / "kept" / "rewards.json").read_text())
+    assert rewards == {"greedy": {"t": [0.1, 0.7]}, "sampled": {"t": [0.1, 0.7]}}
+
+
+def test_seeds_of_the_same_settings_are_reported_together(script: Script, tmp_path: Path) -> None:
+    lines = (
+        'output_dir = "outputs/{name}"\nseed = {seed}\nmax_steps = {steps}\n[[orchestrator.env]]\nid = "reverse-text"\n'
+    )
+    for seed, steps in ((0, 5), (1, 6), (2, 5)):
+        (tmp_path / f"seed_{seed}").mkdir()
+        (tmp_path / f"seed_{seed}" / "config.toml").write_text(lines.format(name=f"x{seed}", seed=seed, steps=steps))
+    (tmp_path / "questions").mkdir()
+    assert script("seeds").kept_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
+
+
+WORDLE_RUN = """
+seed = 0
+[[orchestrator.env]]
+id = "wordle"
+args = { num_answers = 100, hints = true, spelled = true, opened = true }
+[warmup]
+max_steps = 1
+batch_size = 1
+"""
+
+
+def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path) -> None:
+    env = tomllib.loads(WORDLE_RUN)["orchestrator"]["env"][0]
+    demonstrated = order_of_demonstrations([load_taskset(env["id"], env["args"])], 0).draw(0).task
+    _, guess, answer = demonstrated.id.split("/")
+    names = (f"test/{guess}/{answer}", "test/vivid/mummy", "test/vivid/kayak", "test/vivid/lolly")
+    played = {("a", "start"): (0.0, 0.5, 0.25, 0.0), ("a", "final"): (0.5, 0.75, 0.5, 1.0)}
+    played |= {("b", "start"): (0.5, 0.25, 0.25, 0.0), ("b", "final"): (0.25, 0.5, 0.25, math.nan)}
+    for (name, stage), rewards in played.items():
+        games = [
+            Rollout(game, (), (), (), (), reward, failure="timeout" if math.isnan(reward) else None)
+            for game, reward in zip(names, rewards, strict=True)
+        ]
+        if stage == "final":
+            games.reverse()
+        for mode in ("greedy", "sampled"):
+            records = [RolloutRecord(game, (), "") for game in games]
+            write_rollouts(tmp_path / name / "held_out" / f"{stage}_{mode}.jsonl", records)
+        (tmp_path / name / "config.toml").write_text(WORDLE_RUN)
+    for name in ("a", "b"):
+        script("episodes").keep_rewards(tmp_path / name, tmp_path / name)
+    rises = script("wordle").rises_of([tmp_path / "a", tmp_path / "b"])
+    found = rises["greedy"]
+    assert found["a"]["mean"] == pytest.approx((0.5 + 0.25 + 0.25) / 3)
+    assert found["b"]["mean"] == pytest.approx(0.0)
+    assert found["together"]["mean"] == pytest.approx(1 / 6)
+    assert 0 < found["together"]["low"] < 1 / 6 < found["together"]["high"]
+    assert [estimate["num"] for estimate in found.values()] == [3, 3, 3]
+    unseen = rises["greedy, unseen"]  # not the first game, whose first guess and marks the warm-up had shown
+    assert [estimate["num"] for estimate in unseen.values()] == [2, 2, 2]
+    assert [estimate["mean"] for estimate in unseen.values()] == pytest.approx([0.25, 0.125, 0.1875])
+
+
+def test_a_mute_partner_tells_nothing_and_judges_as_ever(script: Script) -> None:
+    benchmark, num_told = script("matching_mute"), 0
+    for deal in islice(seeded_deals(3, 5), 20):
+        shy, mute = (kind(deal, 1, Random(0)) for kind in (ShyPartner, benchmark.MutePartner))
+        for reviewer, paper in product(deal.short_reviewers, deal.short_papers):
+            asked = f"[message] What is your score for {reviewer} and {paper}?"
+            told, silent = shy.reply(asked), f"[message] I do not know {reviewer} for {paper}."
+            assert mute.reply(asked) == silent
+            num_told += told != silent
+        for assignment in permutations(range(3)):
+            proposal = written(Propose(assignment), deal)
+            assert mute.reply(proposal) == shy.reply(proposal)
+    assert num_told > 20
+
+
+def test_what_answers_are_worth_is_paired_by_game(script: Script) -> None:
+    def games(*rewards: float) -> list[Rollout]:
+        metrics = {"optimum": 1.0, "distinct_questions": 2.0}
+        return [Rollout(f"test/{n}", (), (), (), (), reward, metrics=metrics) for n, reward in enumerate(rewards)]
+
+    found = script("matching_listening").compared(games(0.5, 1.0, 0.75), games(0.25, 0.75, 0.5 - 0.375))
+    assert (found["told"]["mean"], found["mute"]["mean"]) == (0.75, 0.375)
+    assert 0.25 <= found["difference"]["low"] < found["difference"]["mean"] == 0.375 < found["difference"]["high"]
+    assert found["distinct_questions"] == [2.0, 2.0]
+
+
+def test_alphabet_sort_shows_the_turns_behind_the_examples(script: Script, tmp_path: Path) -> None:
+    benchmark, example = script("alphabet_sort"), [("user", "Sort A"), ("assistant", "A")]
+    said = [("user", "Sort B"), ("assistant", "B\nC"), ("user", "Add D"), ("assistant", "D")]
+    for stage, rewards in (("start", (0.25, 0.0)), ("final", (0.5, 0.25))):
+        messages = [{"role": role, "content": content} for role, content in [*example, *said]]
+        marks = (False, True, False, True)
+        zeros = (0.0,) * 4
+        rollout = Rollout("test/0", (1, 2, 1, 2), marks, zeros, (0,) * 4, sum(rewards), rewards, tuple(messages))
+        failed = Rollout("test/1", (), (), (), (), math.nan, failure="timeout")
+        records = [RolloutRecord(rollout, (), ""), RolloutRecord(failed, (), "")]
+        write_rollouts(tmp_path / "held_out" / f"{stage}_sampled.jsonl", records)
+    assert benchmark.by_turn(benchmark.held_out(tmp_path, "final", "sampled")) == {
+        "2 turns": {"episodes": 1, "turn 1": 1.0, "turn 2": 0.5}
+    }
+    text = benchmark.transcript(tmp_path, 10)
+    assert "**test/0, before RL**: reward 0.250" in text and "**test/0, after RL**: reward 0.750" in text
+    assert "```text\n    Sort B\nB\nC\n    Add D\nD\n```" in text and "Sort A" not in text and "test/1" not in text

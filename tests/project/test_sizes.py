@@ -1,0 +1,77 @@
+"""How large things may be. A file that outgrows its limit is two subjects: split it, do not raise the limit."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_PARAMETERS = 6
+
+# What a newcomer reads, in this order.
+SIX_FILES = (
+    "src/slimrl/types.py",
+    "src/slimrl/rollout/episode.py",
+    "src/slimrl/orchestrator/advantages.py",
+    "src/slimrl/trainer/losses.py",
+    "src/slimrl/trainer/rl/train.py",
+    "src/slimrl/commands/rl.py",
+)
+MAX_SIX_FILES_LINES = 1000
+MAX_TRAINING_LOOP_LINES = 60
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def oversized_functions(source: str) -> list[str]:
+    """The functions of a module that are too long or take too many parameters (`self` and `cls` not counted)."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, Function):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            names = [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            num_parameters = len(names) - (names[:1] in (["self"], ["cls"]))
+            if lines > MAX_FUNCTION_LINES:
+                found.append(f"{node.name}, line {node.lineno}: {lines} lines")
+            if num_parameters > MAX_PARAMETERS:
+                found.append(f"{node.name}, line {node.lineno}: {num_parameters} parameters")
+    return found
+
+
+def num_lines(path: str | Path) -> int:
+    return len((ROOT / path).read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_and_functions_stay_small(path: Path) -> None:
+    assert num_lines(path) <= MAX_FILE_LINES
+    assert oversized_functions(path.read_text(encoding="utf-8")) == []
+
+
+def test_six_files_can_be_read_in_one_sitting() -> None:
+    assert sum(map(num_lines, SIX_FILES)) < MAX_SIX_FILES_LINES
+
+
+def test_the_training_loop_is_one_page() -> None:
+    assert num_lines("src/slimrl/trainer/rl/train.py") <= MAX_TRAINING_LOOP_LINES
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/structure.md"])
+def test_newcomers_are_told_which_six_files_to_read(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    assert [path for path in SIX_FILES if path not in text] == []
+
+
+def test_a_long_function_is_found() -> None:
+    body = "    pass\n" * MAX_FUNCTION_LINES
+    assert oversized_functions(f"async def long():\n{body}") == ["long, line 1: 61 lines"]
+    assert oversized_functions(f"def short():\n{body.removesuffix('    pass' + chr(10))}") == []
+
+
+def test_many_parameters_are_found() -> None:
+    assert oversized_functions("def f(a, b, c, /, d, e, f, *, g): ...") == ["f, line 1: 7 parameters"]
+    assert oversized_functions("class A:\n    def f(self, a, b, c, d, e, f, **options): ...") == []

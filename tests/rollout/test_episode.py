@@ -1,0 +1,269 @@
+"""The agent loop: token-exact transcripts, limits, and bad episodes that are data."""
+
+import asyncio
+import math
+import signal
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.rollout.episode import mean_metrics, run_episode, run_tables
+from slimrl.types import Rollout, Turn
+from tests.rollout.scripted import (
+    CHAT,
+    LOGPROB,
+    TOKENIZER,
+    VERSION,
+    Misbehaves,
+    Quiz,
+    ScriptedClient,
+    make_attempt,
+    make_player,
+    user,
+)
+
+END = TOKENIZER.eos_token_id
+
+
+def reply(text: str, end: bool = True) -> list[int]:
+    return [*TOKENIZER.encode(text, add_special_tokens=False), *([END] if end else [])]
+
+
+def play(make, client, **limits):
+    max_tokens = limits.pop("max_tokens", 50)
+    return asyncio.run(run_episode(make_attempt(make, max_tokens), make_player(client, **limits)))
+
+
+class NumberChat:
+    """The conversation of the docstring of `types.Rollout`: 5 user, 6 q, 7 assistant, 8 A, 9 end, 10 wrong, 11 B."""
+
+    def opening(self, messages):
+        assert messages == [user("q")]
+        return [5, 6, 7]
+
+    def continuation(self, messages, after):
+        assert messages == [user("wrong")]
+        assert after == 9
+        return [5, 10, 7]
+
+    def fitted(self, messages):
+        return list(messages)
+
+    def text(self, token_ids):
+        return {(8, 9): "A", (11, 9): "B"}[tuple(token_ids)]
+
+
+def test_a_two_turn_transcript_is_exact_to_the_token():
+    client, quiz = ScriptedClient([[8, 9], [11, 9]]), Quiz()
+    rollout = asyncio.run(run_episode(make_attempt(lambda task: quiz), make_player(client, NumberChat())))
+    assert rollout.token_ids_T == (5, 6, 7, 8, 9, 5, 10, 7, 11, 9)
+    assert rollout.loss_mask_T == tuple(map(bool, (0, 0, 0, 1, 1, 0, 0, 0, 1, 1)))
+    assert rollout.logprobs_T == tuple(LOGPROB if mask else 0.0 for mask in rollout.loss_mask_T)
+    assert rollout.versions_T == tuple(VERSION if mask else -1 for mask in rollout.loss_mask_T)
+    assert [prompt for prompt, _ in client.asked] == [[5, 6, 7], [5, 6, 7, 8, 9, 5, 10, 7]]
+    assert quiz.replies == ["A", "B"]
+    assert [(m["role"], m["content"]) for m in rollout.messages] == [
+        ("user", "q"),
+        ("assistant", "A"),
+        ("user", "wrong"),
+        ("assistant", "B"),
+    ]
+    assert (rollout.task_id, rollout.reward, rollout.failure) == ("a task", 0.75, "")
+    assert rollout.metrics == {"tries": 2.0, "turns": 2.0, "truncated": 0.0, "unfinished": 0.0, "context_full": 0.0}
+
+
+def test_a_real_chat_template_is_followed_and_samples_are_kept_as_they_were():
+    odd = [*(TOKENIZER.encode(c, add_special_tokens=False)[0] for c in "the"), END]  # not how "the" is tokenised
+    assert TOKENIZER.encode("the", add_special_tokens=False) != odd[:-1]
+    rollout = play(lambda task: Quiz(), ScriptedClient([odd, reply("B")]))
+    assert TOKENIZER.decode(rollout.token_ids_T) == (
+        "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nthe<|im_end|>\n"
+        "<|im_start|>user\nwrong<|im_end|>\n<|im_start|>assistant\nB<|im_end|>"
+    )
+    sampled = [token for token, mask in zip(rollout.token_ids_T, rollout.loss_mask_T, strict=True) if mask]
+    assert sampled == [*odd, *reply("B")]
+
+
+def test_a_turn_that_was_cut_off_is_closed_for_the_next_one():
+    rollout = play(lambda task: Quiz(), ScriptedClient([reply("abc")[:2], reply("B")]), max_tokens=2)
+    assert rollout.metrics["truncated"] == 0.0
+    cut = play(lambda task: Quiz(), ScriptedClient([reply("abcdef"), reply("B")]), max_tokens=3)
+    assert cut.metrics["truncated"] == 1.0
+    for each in (rollout, cut):
+        assert TOKENIZER.decode(each.token_ids_T).count("<|im_end|>\n<|im_start|>user\nwrong") == 1
+
+
+def test_every_turn_has_a_seed_and_the_room_of_its_own():
+    client = ScriptedClient([reply("A"), reply("B")])
+    rollout = play(lambda task: Quiz(), client, seq_len=60, max_tokens=1000)
+    assert [params.seed for _, params in client.asked] == [100, 101]
+    assert [params.max_tokens for _, params in client.asked] == [60 - len(prompt) for prompt, _ in client.asked]
+    assert rollout.metrics["unfinished"] == 0.0
+
+
+class Endless:
+    """Never done."""
+
+    async def start(self):
+        return [user("q")]
+
+    async def step(self, reply):
+        return Turn(done=False, messages=[user("go on")], reward=5.0, metrics={"length": float(len(reply))})
+
+
+def test_an_episode_ends_at_its_last_turn_with_what_its_turns_earned_and_that_ones_metrics():
+    rollout = play(lambda task: Endless(), ScriptedClient([reply("A"), reply("AA"), reply("AAA")]), max_turns=3)
+    assert (rollout.reward, rollout.turn_rewards, rollout.failure) == (15.0, (5.0, 5.0, 5.0), "")
+    assert rollout.metrics == {"length": 3.0, "turns": 3.0, "truncated": 0.0, "unfinished": 1.0, "context_full": 0.0}
+    assert rollout.loss_mask_T[-1]  # what the environment said last is read by nobody
+
+
+@pytest.mark.parametrize("seq_len", range(40, 60))
+def test_an_episode_never_outgrows_the_context(seq_len):
+    rollout = play(lambda task: Endless(), ScriptedClient([reply("hello")]), seq_len=seq_len, max_turns=100)
+    assert (rollout.reward, rollout.failure) == (5.0 * len(rollout.turns), "")
+    assert len(rollout.token_ids_T) <= seq_len
+    assert rollout.loss_mask_T[-1]
+    assert {rollout.metrics[name] for name in ("truncated", "unfinished", "context_full")} == {1.0}
+
+
+def test_a_prompt_that_fills_the_context_is_a_named_drop():
+    length = len(CHAT.opening([user("q")]))
+    assert play(lambda task: Quiz(), ScriptedClient([reply("A")]), seq_len=length).failure == "prompt_too_long"
+    assert play(lambda task: Quiz(), ScriptedClient([reply("A")]), seq_len=length + 1).failure == ""
+
+
+DROPS = {
+    "constructor raises": ("environment_error", "ValueError: no such task"),
+    "start raises": ("environment_error", "KeyError: 'missing'"),
+    "start gives text": ("environment_error", "a message needs a role"),
+    "start gives nothing": ("environment_error", "NoneType"),
+    "exits": ("environment_error", "SystemExit: 3"),
+    "step raises": ("environment_error", "ZeroDivisionError: by zero"),
+    "own time-out": ("environment_error", "TimeoutError: the database did not answer"),
+    "own cancellation": ("environment_error", "cancelled"),
+    "reward nan": ("nonfinite_reward", "nan"),
+    "reward infinite": ("nonfinite_reward", "inf"),
+    "reward none": ("environment_error", "NoneType"),
+    "metric is text": ("environment_error", "yes"),
+    "returns a number": ("environment_error", "must return a Turn, not float"),
+    "returns none": ("environment_error", "must return a Turn, not NoneType"),
+    "message without content": ("environment_error", "a message needs a role"),
+    "message is text": ("environment_error", "a message needs a role"),
+    "message content is a list": ("environment_error", "a message needs a role"),
+    "message content is half a pair": ("environment_error", "a message needs a role"),
+    "gives nothing to read": ("environment_error", "gave nothing to read, and the turn is not the last"),
+    "speaks for the policy": ("environment_error", "a message of the assistant, who speaks for itself"),
+}
+
+
+@pytest.mark.parametrize("fault", DROPS)
+def test_an_environment_that_fails_is_a_named_drop(fault):
+    rollout = play(lambda task: Misbehaves(fault), ScriptedClient([reply("A")]))
+    reason, detail = DROPS[fault]
+    assert rollout.failure == reason
+    assert detail in rollout.failure_detail
+    assert math.isnan(rollout.reward)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *("waits for ever", "polls for ever", "computes for ever", "computes for ever and catches exceptions"),
+        *(f"{does} for ever and catches everything" for does in ("waits", "polls", "computes")),
+    ],
+)
+def test_an_environment_that_never_ends_is_dropped_and_the_knob_named(fault):
+    rollout = play(lambda task: Misbehaves(fault), ScriptedClient([reply("A")]), timeout_s=0.05)
+    assert rollout.failure == "timeout"
+    assert "longer than episode_timeout_s = 0.05 s" in rollout.failure_detail
+
+
+def test_an_environment_that_is_interrupted_can_tidy_up():
+    environment = Misbehaves("tidies up when interrupted")
+    rollout = play(lambda task: environment, ScriptedClient([reply("A")]), timeout_s=0.05)
+    assert (rollout.failure, environment.tidy) == ("timeout", [True])
+
+
+def test_the_alarm_is_given_back_as_it_was():
+    before = signal.getsignal(signal.SIGALRM)
+    play(
+        lambda task: Misbehaves("computes for ever and catches everything"),
+        ScriptedClient([reply("A")]),
+        timeout_s=0.05,
+    )
+    assert signal.getsignal(signal.SIGALRM) == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+class NotAsync:
+    """Written by someone who forgot `async`."""
+
+    async def start(self):
+        return [user("q")]
+
+    def step(self, reply):
+        return Turn(done=True, reward=1.0)
+
+
+class Halfway:
+    """Has no `step` at all."""
+
+    async def start(self):
+        return [user("q")]
+
+
+@pytest.mark.parametrize("environment", [NotAsync, Halfway])
+def test_an_environment_that_is_not_one_is_a_named_drop(environment):
+    rollout = play(lambda task: environment(), ScriptedClient([reply("A")]))
+    assert rollout.failure == "environment_error"
+
+
+def test_a_mistake_in_the_configuration_stops_the_run():
+    def make(task):
+        raise UserError("set `args.path`")
+
+    with pytest.raises(UserError, match=r"set `args\.path`"):
+        play(make, ScriptedClient([reply("A")]))
+
+
+def test_one_bad_episode_spoils_no_other_and_the_order_is_kept():
+    faults = ["", "step raises", "computes for ever", "", "waits for ever", "constructor raises", ""]
+    attempts = [make_attempt(lambda task, fault=fault: Misbehaves(fault)) for fault in faults]
+    player = make_player(ScriptedClient([reply("A")]), timeout_s=0.5)
+    rollouts = [rollout for (rollout,) in asyncio.run(run_tables([[one] for one in attempts], player))]
+    expected = ["", "environment_error", "timeout", "", "timeout", "environment_error", ""]
+    assert [rollout.failure for rollout in rollouts] == expected
+    assert [rollout.reward for rollout in rollouts if not rollout.failure] == [1.0] * 3
+
+
+class Counts:
+    """Knows how many of its kind are at work."""
+
+    now = most = 0
+
+    async def start(self):
+        Counts.now += 1
+        Counts.most = max(Counts.most, Counts.now)
+        return [user("q")]
+
+    async def step(self, reply):
+        await asyncio.sleep(0)
+        Counts.now -= 1
+        return Turn(done=True, reward=1.0)
+
+
+def test_no_more_episodes_at_once_than_there_are_places():
+    Counts.now = Counts.most = 0
+    attempts = [make_attempt(lambda task: Counts()) for _ in range(20)]
+    asyncio.run(run_tables([[one] for one in attempts], make_player(ScriptedClient([reply("A")]))))
+    assert Counts.most == 4
+
+
+def test_a_metrics_mean_is_over_the_rollouts_that_report_it():
+    reports = [{"b": 1.0}, {"b": 2.0, "a": 5.0}, {"b": 6.0}]
+    rollouts = [Rollout("t", (), (), (), (), 0.0, metrics=metrics) for metrics in reports]
+    means = mean_metrics(rollouts)
+    assert means == {"a": 5.0, "b": 3.0}
+    assert list(means) == ["a", "b"]
+    assert mean_metrics([]) == {}

@@ -1,0 +1,247 @@
+"""Self-play through the ordinary agent loop, by two at a table who speak in turn, and by some who do not stay."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from slimrl.environments.turn_taking import Table
+from slimrl.errors import RolloutError, UserError
+from slimrl.inference.client import Completion
+from slimrl.rollout.episode import Attempt, run_tables
+from slimrl.rollout.self_play import seats_of
+from slimrl.types import Message, SamplingParams, Task, Turn
+from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_player, user
+
+NUM_MOVES = 4
+
+
+@dataclass
+class Counting:
+    """Two count together, Ann first: who says the next number is right, and the game is over at `NUM_MOVES`. A wrong
+    number is to be said again."""
+
+    table: Table = field(default_factory=Table)
+    said: list[str] = field(default_factory=list)
+
+    def is_next(self, place: int) -> bool:
+        return len(self.said) % 2 == place or self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.said) == NUM_MOVES
+
+
+@dataclass
+class Counter:
+    """One of the two."""
+
+    game: Counting
+    place: int
+    role: str
+    fault: str = ""
+
+    async def start(self) -> list[Message]:
+        await self.game.table.until(lambda: self.game.is_next(self.place))
+        if self.fault == "start raises":
+            raise KeyError("missing")
+        return [user(f"{self.role}: {''.join(self.game.said)}")]
+
+    async def step(self, reply: str) -> Turn:
+        if reply != str(len(self.game.said)):
+            return Turn(done=False, messages=[user("wrong")])
+        if self.fault == "step raises":
+            raise ZeroDivisionError
+        self.game.said.append(reply)
+        self.game.table.moved()
+        await self.game.table.until(lambda: self.game.is_next(self.place))
+        if self.game.is_over:
+            return Turn(done=True, reward=1.0 + self.place)
+        return Turn(done=False, messages=[user(f"{self.role}: {''.join(self.game.said)}")])
+
+    async def close(self) -> None:
+        self.game.table.leave(self.role)
+
+
+class Alone:
+    """One number, and the episode is over."""
+
+    async def start(self) -> list[Message]:
+        return [user("ann: ")]
+
+    async def step(self, reply: str) -> Turn:
+        return Turn(done=True, reward=0.5)
+
+
+@dataclass
+class Games:
+    """A taskset of such games; `faults` are by role."""
+
+    faults: dict[str, str] = field(default_factory=dict)
+    roles: Sequence[str] = ("ann", "ben")
+    num_seats: int = 2
+
+    def tasks(self, split: str) -> list[Task]:
+        return [Task(split, {})]
+
+    def environment(self, task: Task) -> Any:
+        return Alone()
+
+    def table(self, task: Task) -> list[Counter]:
+        if "table" in self.faults:
+            raise ValueError("no such game")
+        game = Counting()
+        return [
+            Counter(game, place, role, self.faults.get(role, ""))
+            for place, role in enumerate(("ann", "ben")[: self.num_seats])
+        ]
+
+
+@dataclass
+class CountingClient:
+    """Says the next number after those that it reads last, but first what is in `first`; `now` of it are at work."""
+
+    first: dict[str, list[str]] = field(default_factory=dict)
+    seeds: list[int] = field(default_factory=list)
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        self.seeds.append(params.seed)
+        await asyncio.sleep(0)
+        said = [line for line in CHAT.text(prompt).splitlines() if ":" in line][-1]
+        role, _, numbers = said.removeprefix("user").partition(": ")
+        replies = self.first.get(role)
+        text = replies.pop(0) if replies else str(len(numbers))
+        tokens = (*TOKENIZER.encode(text, add_special_tokens=False), CHAT.end_of_turn)
+        return Completion(tokens, (LOGPROB,) * len(tokens), (VERSION,) * len(tokens), "stop")
+
+
+def attempt_at(games: Games, seed: int = 0) -> Attempt:
+    return Attempt(games, Task("a game", {}), SamplingParams(max_tokens=20, seed=seed))
+
+
+def play(games: Games, client: Any = None, **limits: Any) -> list[Any]:
+    player = make_player(client or CountingClient(), **limits)
+    (rollouts,) = asyncio.run(asyncio.wait_for(run_tables([seats_of(attempt_at(games))], player), 60))
+    return rollouts
+
+
+def test_two_episodes_play_each_other_and_each_reads_only_its_own():
+    ann, ben = play(Games())
+    assert [rollout.failure for rollout in (ann, ben)] == ["", ""]
+    assert [message["content"] for message in ann.messages] == ["ann: ", "0", "ann: 01", "2"]
+    assert [message["content"] for message in ben.messages] == ["ben: 0", "1", "ben: 012", "3"]
+    assert (ann.reward, ben.reward) == (1.0, 2.0)
+    for rollout in (ann, ben):
+        assert rollout.loss_mask_T == tuple(version == VERSION for version in rollout.versions_T)
+
+
+def test_a_wrong_reply_keeps_the_turn():
+    ann, ben = play(Games(), CountingClient({"ann": ["7", "8"]}))
+    assert [message["content"] for message in ann.messages][:6] == ["ann: ", "7", "wrong", "8", "wrong", "0"]
+    assert ben.reward == 2.0 and not ben.failure
+
+
+def test_the_attempts_of_a_table_name_their_roles_and_draw_otherwise():
+    attempts = seats_of(attempt_at(Games(), seed=5))
+    assert [attempt.role for attempt in attempts] == ["ann", "ben"]
+    assert attempts[0].sampling.seed == 5 and attempts[0].taskset.tasks("test") == Games().tasks("test")
+    client = CountingClient()
+    asyncio.run(run_tables([attempts], make_player(client)))
+    assert len(set(client.seeds)) == NUM_MOVES
+
+
+def test_a_taskset_without_roles_is_played_by_one():
+    attempt = attempt_at(Games(roles=()))
+    assert seats_of(attempt) == [attempt]
+
+
+@pytest.mark.parametrize("role", ["ann", "ben"])
+@pytest.mark.parametrize("fault", ["start raises", "step raises"])
+def test_whoever_waits_for_one_that_fails_is_told(role: str, fault: str):
+    rollouts = dict(zip(("ann", "ben"), play(Games({role: fault})), strict=True))
+    other = rollouts["ben" if role == "ann" else "ann"]
+    assert rollouts[role].failure == "environment_error"
+    assert (
+        other.failure == "partner_left" and other.failure_detail == f"{role} left the table before the end of the game"
+    )
+
+
+def test_whoever_waits_for_one_out_of_turns_is_told():
+    ann, ben = play(Games(), CountingClient({"ann": ["7", "8"]}), max_turns=2)
+    assert not ann.failure and ann.reward == 0.0 and ann.metrics["unfinished"] == 1.0
+    assert ben.failure == "partner_left"
+
+
+def test_whoever_waits_for_one_out_of_context_is_told():
+    ann, ben = play(Games(), CountingClient({"ann": ["7" * 15] * 20}), seq_len=100, max_turns=50)
+    assert not ann.failure and ann.metrics["context_full"] == 1.0
+    assert ben.failure == "partner_left"
+
+
+def test_whoever_waits_for_one_without_a_model_is_told():
+    class Broken(CountingClient):
+        async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+            if len(self.seeds) == 2:
+                raise RolloutError("model_error", "gone")
+            return await super().sample(prompt, params)
+
+    assert [rollout.failure for rollout in play(Games(), Broken())] == ["model_error", "partner_left"]
+
+
+def test_a_wait_that_takes_too_long_is_a_timeout_and_the_other_is_told():
+    class Slow(CountingClient):
+        async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+            await asyncio.sleep(0.5 if len(self.seeds) == 2 else 0)
+            return await super().sample(prompt, params)
+
+    ann, ben = play(Games(), Slow(), timeout_s=0.2)
+    assert ben.failure == "timeout" and ann.failure == "partner_left"
+
+
+@pytest.mark.parametrize(("games", "detail"), [(Games({"table": "x"}), "no such"), (Games(num_seats=1), "1 episodes")])
+def test_a_table_that_cannot_be_laid_fails_all_its_episodes(games: Games, detail: str):
+    rollouts = play(games)
+    assert [rollout.failure for rollout in rollouts] == ["environment_error"] * 2
+    assert all(detail in rollout.failure_detail for rollout in rollouts)
+
+
+def test_a_mistake_of_the_users_stops_the_run_whoever_waits():
+    class Refused(CountingClient):
+        async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+            raise UserError("set `key`")
+
+    with pytest.raises(UserError, match="set `key`"):
+        play(Games(), Refused())
+
+
+@pytest.mark.parametrize("num_concurrent", [1, 2, 3, 5])
+def test_many_tables_and_few_places_end_in_order(num_concurrent: int):
+    client = CountingClient()
+    player = replace(make_player(client), num_concurrent=num_concurrent)
+    alone = Games(roles=())
+    attempts = [attempt_at(alone if seed % 3 == 1 else Games(), seed * 1000) for seed in range(9)]
+
+    async def all_of_them() -> list[list[Any]]:
+        return await asyncio.wait_for(run_tables([seats_of(attempt) for attempt in attempts], player), 60)
+
+    tables = asyncio.run(all_of_them())
+    assert [[rollout.reward for rollout in rollouts] for rollouts in tables] == [[1.0, 2.0], [0.5], [1.0, 2.0]] * 3
+
+
+def test_no_more_episodes_are_at_work_than_there_are_places():
+    now, most = [0], [0]
+
+    class Counted(CountingClient):
+        async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+            try:
+                return await super().sample(prompt, params)
+            finally:
+                now[0] -= 1
+
+    player = replace(make_player(Counted()), num_concurrent=4)
+    asyncio.run(run_tables([seats_of(attempt_at(Games())) for _ in range(6)], player))
+    assert most[0] <= 4

@@ -1,0 +1,53 @@
+"""The attempts of `scripts/test_sandbox.py` tell something: isolated, each fails, and without isolation it succeeds."""
+
+import asyncio
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import pytest
+
+from slimrl.sandbox.base import Limits
+from slimrl.sandbox.local import BubblewrapSandbox
+from slimrl.services.sandbox.attacks import Attempt, attempts
+from slimrl.services.sandbox.audit import Check, tried
+
+# What a limit holds, which acts without isolation too, and the environment, which nobody is given.
+HELD_ANYWAY = {
+    "secrets in the environment",
+    "a fork bomb",
+    "a memory bomb",
+    "endless output",
+    "an endless loop that catches signals",
+    "a tool with an endless argument",
+}
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """One on which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield int(listening.getsockname()[1])
+
+
+def results(chosen: Sequence[Attempt], isolation: Literal["bubblewrap", "none"]) -> dict[str, Check]:
+    async def scenario() -> list[Check]:
+        async with BubblewrapSandbox({}, Limits(), isolation=isolation, num_spare=0) as sandbox:
+            return [await tried(sandbox, attempt, 20.0) for attempt in chosen]
+
+    return {check.name: check for check in asyncio.run(scenario())}
+
+
+def test_isolation_holds_what_it_alone_can_hold(isolated: None, port: int) -> None:
+    found = results([attempt for attempt in attempts(port) if attempt.name not in HELD_ANYWAY], "bubblewrap")
+    assert [check for check in found.values() if not check.passed] == []
+
+
+def test_the_same_succeeds_without_isolation(isolated: None, port: int) -> None:
+    found = results([attempt for attempt in attempts(port) if attempt.name not in HELD_ANYWAY], "none")
+    assert [check for check in found.values() if check.passed] == []
+
+
+def test_what_limits_hold_is_known(port: int) -> None:
+    names = [attempt.name for attempt in attempts(port)]
+    assert len(names) == len(set(names)) and set(names) >= HELD_ANYWAY

@@ -1,0 +1,151 @@
+"""The weights of a judge: here, packaged, or from a Hub that is a stand-in over loopback."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.models.resolve import packaged_file
+from slimrl.services.gguf_file import chosen, gguf_file
+
+COMMIT = "0123456789012345678901234567890123456789"
+WEIGHTS = bytes(range(256)) * 4000
+FILES = ["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf", "mmproj-Q4_K_M.gguf", "a.txt"]
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted", "found"),
+    [
+        (FILES, "Q8_0", ["m-Q8_0.gguf"]),
+        (FILES, "q8_0", ["m-Q8_0.gguf"]),
+        (FILES, "Q4_K_M", ["m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"]),
+        (FILES, "m-q4_k_m-00001-of-00002.gguf", ["m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"]),
+        (FILES, "m-Q8_0.gguf", ["m-Q8_0.gguf"]),
+        ([*FILES, "m-q4_k_m.gguf"], "Q4_K_M", ["m-q4_k_m.gguf"]),
+        (["x.Q4_K_M.gguf"], "Q4_K_M", ["x.Q4_K_M.gguf"]),
+        (["IQ4_K_M/m-IQ4_K_M.gguf"], "Q4_K_M", []),
+        (FILES, "Q2_K", []),
+        (FILES, "other.gguf", []),
+        ([], "Q4_K_M", []),
+    ],
+)
+def test_a_file_is_chosen_by_its_name_or_quantisation_with_all_its_parts(files: list[str], wanted: str, found: object):
+    assert chosen(files, wanted) == found
+
+
+def test_a_file_here_and_the_packaged_model_need_no_network(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("judge.gguf").touch()
+    assert gguf_file("judge.gguf") == tmp_path / "judge.gguf"
+    assert gguf_file("smollm2-135m") == packaged_file("smollm2-135m")
+
+
+@pytest.mark.parametrize("name", ["missing.gguf", "qwen", "a/b/c", "./weights/missing.gguf", "../weights/missing.gguf"])
+def test_a_name_that_is_nothing_lists_those_that_are(name: str):
+    with pytest.raises(UserError, match=r"JUDGE_MODEL is .*Known: qwen2\.5:3b.*owner/repository:Q8_0"):
+        gguf_file(name)
+
+
+class Hub(ThreadingHTTPServer):
+    """One repository with one file; `digest` is what it says the file has."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), HubHandler)
+        self.digest = hashlib.sha256(WEIGHTS).hexdigest()
+        self.asked: list[str] = []
+
+
+class HubHandler(BaseHTTPRequestHandler):
+    server: Hub
+
+    def do_HEAD(self) -> None:
+        self.answer(b"")
+
+    def do_GET(self) -> None:
+        self.server.asked.append(f"{self.path} {self.headers.get('Range', '')}".strip())
+        if self.path.startswith("/api/models/owner/judge"):
+            lfs = {"size": len(WEIGHTS), "sha256": self.server.digest, "pointerSize": 1}
+            file = {"rfilename": "judge-Q4_K_M.gguf", "size": len(WEIGHTS), "lfs": lfs, "blobId": "b"}
+            self.answer(json.dumps({"id": "owner/judge", "sha": COMMIT, "siblings": [file]}).encode())
+        elif self.path.startswith("/owner/judge/resolve/"):
+            start = int(self.headers.get("Range", "bytes=0-")[6:].partition("-")[0])
+            self.answer(WEIGHTS[start:], start)
+        else:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "RepoNotFound")
+            self.end_headers()
+
+    def answer(self, data: bytes, start: int = 0) -> None:
+        self.send_response(206 if start else 200)
+        size = len(WEIGHTS) if self.command == "HEAD" else len(data)
+        self.send_header("Content-Length", str(size))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(WEIGHTS) - 1}/{len(WEIGHTS)}")
+        self.send_header("ETag", f'"{self.server.digest}"')
+        self.send_header("X-Repo-Commit", COMMIT)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with Hub() as hub:
+        thread = threading.Thread(target=hub.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield hub
+        hub.shutdown()
+        thread.join()
+
+
+def fetched(hub: Hub, home: Path, name: str = "owner/judge", **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own: huggingface_hub reads its settings when it is imported."""
+    program = """
+import sys
+from slimrl.errors import UserError
+from slimrl.services.gguf_file import gguf_file
+try:
+    print(gguf_file(sys.argv[1]))
+except UserError as error:
+    sys.exit(str(error))
+"""
+    settings = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_HOME": str(home), "SLIMRL_CACHE": str(home)}
+    settings |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "0"}
+    command = [sys.executable, "-c", program, name]
+    environment = {**os.environ, **settings, **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
+
+
+def test_weights_are_fetched_once_compared_with_their_digest_and_found_without_a_network(hub, tmp_path):
+    done = fetched(hub, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).read_bytes() == WEIGHTS and "owner/judge, judge-Q4_K_M.gguf" in done.stderr
+    assert fetched(hub, tmp_path).stdout == done.stdout
+    assert sum("/resolve/" in path for path in hub.asked) == 1
+    offline = fetched(hub, tmp_path, HF_HUB_OFFLINE="1")
+    assert offline.stdout == done.stdout, offline.stderr
+    other = fetched(hub, tmp_path, "owner/judge:Q8_0", HF_HUB_OFFLINE="1")
+    assert other.returncode == 1 and "cannot be reached" in other.stderr
+
+
+def test_damaged_weights_are_deleted_and_a_choice_that_is_not_there_is_named(hub, tmp_path):
+    other = fetched(hub, tmp_path, "owner/judge:Q8_0")
+    assert "owner/judge has no .gguf file Q8_0. It has: judge-Q4_K_M.gguf" in other.stderr
+    missing = fetched(hub, tmp_path, "owner/other")
+    assert "there is no model owner/other on the Hugging Face Hub" in missing.stderr
+    hub.digest = "0" * 64
+    done = fetched(hub, tmp_path)
+    assert done.returncode == 1 and "was damaged: SHA-256" in done.stderr
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size == len(WEIGHTS)]
