@@ -91,8 +91,8 @@ def test_it_starts_once_answers_and_is_stopped(program, port, tmp_path, capsys):
 
 def test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch):
     settings = JudgeSettings("broken", f"http://localhost:{port}/v1")
-    monkeypatch.setattr(llamacpp, "judge_settings", lambda: settings)
-    monkeypatch.setattr(llamacpp, "gguf_file", lambda name: tmp_path / "weights.gguf")
+    monkeypatch.setattr(llama_cpp, "judge_settings", lambda: settings)
+    monkeypatch.setattr(llama_cpp, "gguf_file", lambda name: tmp_path / "weights.gguf")
     with pytest.raises(UserError, match=r"ended with status 1 before it was ready(.|\n)*these weights cannot be read"):
         llama_cpp.main(["--program", program])
     assert not record(port, tmp_path).exists()
@@ -113,8 +113,8 @@ def test_one_that_has_ended_before_it_is_looked_at_says_why_too(program, port, t
 
 def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_path, monkeypatch):
     settings = JudgeSettings("slow", f"http://localhost:{port}/v1")
-    monkeypatch.setattr(llamacpp, "judge_settings", lambda: settings)
-    monkeypatch.setattr(llamacpp, "gguf_file", lambda name: tmp_path / "weights.gguf")
+    monkeypatch.setattr(llama_cpp, "judge_settings", lambda: settings)
+    monkeypatch.setattr(llama_cpp, "gguf_file", lambda name: tmp_path / "weights.gguf")
     pids: list[int] = []
 
     def interrupt() -> None:
@@ -318,7 +318,7 @@ def test_vllm_gets_its_share_of_the_gpu_and_may_sleep(program, port, tmp_path, m
 )
 def test_an_address_where_nothing_can_be_started_is_refused(url: str, message: str, monkeypatch):
     monkeypatch.setenv("JUDGE_BASE_URL", url)
-    for script in (llamacpp, vllm):
+    for script in (llama_cpp, vllm):
         with pytest.raises(UserError, match=message):
             script.main(["--program", sys.executable])
 
@@ -334,7 +334,7 @@ def test_without_a_program_its_package_is_installed_apart_and_once(port, tmp_pat
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(llamacpp, "REQUIREMENT", "xllamacpp==1.0")
+    monkeypatch.setattr(llama_cpp, "REQUIREMENT", "xllamacpp==1.0")
     for _ in range(2):
         assert llama_cpp.main([]) == 0
         assert verdict(port) is True
@@ -360,7 +360,7 @@ def test_the_script_is_a_door(script: str, tmp_path: Path):
 
 
 # Both as the user has them: when this is read, the tests have no cache of their own yet.
-PACKAGE = home_of(llamacpp.REQUIREMENT)
+PACKAGE = home_of(llama_cpp.REQUIREMENT)
 LLAMA = os.environ.get("TEST_LLAMA_SERVER", "") or shutil.which("llama-server") or ""
 
 
@@ -372,7 +372,7 @@ def test_llamacpp_itself_serves_the_packaged_model(port, monkeypatch):
 @pytest.mark.skipif(not (PACKAGE / DONE).is_file(), reason="scripts/run_llamacpp.py has installed no llama.cpp here")
 def test_llamacpp_as_the_script_installs_it_serves_the_packaged_model(port, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(llamacpp, "installed", lambda requirement, why: PACKAGE)
+    monkeypatch.setattr(llama_cpp, "installed", lambda requirement, why: PACKAGE)
     serves_the_packaged_model(port, monkeypatch)
 
 
