@@ -104,7 +104,7 @@ def reward_groups(seed: int = 0) -> list[list[float]]:
 
 def our_loss(case: Case, batch: Batch) -> dict[str, Any]:
     """The loss, and its gradient with respect to the log-probability of each token that counts."""
-    choices = LossConfig(**case.ours).choices()
+    loss = LossConfig(**case.ours).resolve()
     mask = torch.tensor(batch.mask, dtype=torch.bool)
     lengths = [sum(row) for row in batch.mask]
     sequence_N = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
@@ -113,9 +113,9 @@ def our_loss(case: Case, batch: Batch) -> dict[str, Any]:
     )
     advantage_N = torch.tensor(batch.advantages, dtype=torch.float64)[sequence_N]
     tokens = TokenBatch(new_N.requires_grad_(), old_N, advantage_N, sequence_N)
-    loss_N, _ = POLICY_LOSSES[choices.policy](tokens, choices)
-    loss_N = loss_N + choices.kl_beta * kl_to_reference(tokens.new_N, reference_N)
-    weights = torch.tensor(token_weights(lengths, choices.aggregation, MAX_TOKENS), dtype=torch.float64)
+    loss_N, _ = POLICY_LOSSES[loss.policy](tokens, loss)
+    loss_N = loss_N + loss.kl_beta * kl_to_reference(tokens.new_N, reference_N)
+    weights = torch.tensor(token_weights(lengths, loss.aggregation, MAX_TOKENS), dtype=torch.float64)
     loss = (loss_N * weights[sequence_N]).sum()
     loss.backward()
     assert tokens.new_N.grad is not None
@@ -124,8 +124,8 @@ def our_loss(case: Case, batch: Batch) -> dict[str, Any]:
 
 def our_advantages(estimator: str, rewards_PG: list[list[float]]) -> list[float]:
     """Of groups laid end to end."""
-    choices = LossConfig(advantage=estimator).choices()
-    return [value for rewards_G in rewards_PG for value in group_advantages(rewards_G, [1] * GROUP, choices)]
+    loss = LossConfig(advantage=estimator).resolve()
+    return [value for rewards_G in rewards_PG for value in group_advantages(rewards_G, [1] * GROUP, loss)]
 
 
 def ask_trl(python: str) -> dict[str, Any]:

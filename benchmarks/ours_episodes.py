@@ -24,7 +24,7 @@ from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.load import Policy, load_policy
-from slimrl.rollout.episode import Attempt, EpisodeLimits, Player, run_tables
+from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_groups
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
@@ -156,17 +156,17 @@ class Runner:
         self.engine = Engine(policy.module, frozenset(), group.rollouts, group.seq_len + 1)
         client: Client = LocalClient(self.engine, policy.chat.text)
         limits = EpisodeLimits(max_turns=group.turns, seq_len=group.seq_len, timeout_s=60.0)
-        self._player = Player(Resending(client) if resend else client, policy.chat, limits, group.rollouts)
+        self._player = RolloutContext(Resending(client) if resend else client, policy.chat, limits, group.rollouts)
 
     def play(self, seed: int) -> tuple[list[Rollout], float]:
         """One group and the seconds that it took."""
         taskset = Readings(self._policy.chat, self._group, seed)
-        attempts = [
-            Attempt(taskset, taskset.task, SamplingParams(max_tokens=self._group.reply, seed=1000 * seed + number))
+        specs = [
+            EpisodeSpec(taskset, taskset.task, SamplingParams(max_tokens=self._group.reply, seed=1000 * seed + number))
             for number in range(self._group.rollouts)
         ]
         began = time.perf_counter()
-        rollouts = [rollout for (rollout,) in asyncio.run(run_tables([[a] for a in attempts], self._player))]
+        rollouts = [rollout for (rollout,) in asyncio.run(run_groups([[a] for a in specs], self._player))]
         seconds = time.perf_counter() - began
         for rollout in rollouts:
             assert not rollout.failure, f"{rollout.failure}: {rollout.failure_detail}"

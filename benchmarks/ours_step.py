@@ -14,7 +14,7 @@ from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.load import load_policy
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import EpisodeLimits, Player
+from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.types import Message, Split, Task, Turn
@@ -76,9 +76,9 @@ def main() -> None:
     )
     engine = Engine(policy.module, frozenset(), NUM_ROLLOUTS, SEQ_LEN)  # nothing stops a completion before its end
     limits = EpisodeLimits(max_turns=1, seq_len=SEQ_LEN, timeout_s=experience.episode_timeout_s)
-    player = Player(LocalClient(engine, policy.chat.text), policy.chat, limits, NUM_ROLLOUTS)
+    context = RolloutContext(LocalClient(engine, policy.chat.text), policy.chat, limits, NUM_ROLLOUTS)
     orchestrator = Orchestrator(
-        [Questions()], player, experience, trainer.loss.choices(), seed=0, record=lambda step, records: None
+        [Questions()], context, experience, trainer.loss.resolve(), seed=0, record=lambda step, records: None
     )
     train_step = TrainStep(policy.module, MasterAdamW(policy.module, trainer.optim), trainer, SEQ_LEN)
 

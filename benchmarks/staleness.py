@@ -195,7 +195,7 @@ def refuse_what_stale_runs_lack(config: RLConfig) -> None:
     loss = config.trainer.loss
     found = {
         f"trainer.loss.kl_beta = {loss.kl_beta:g}": loss.kl_beta > 0,
-        'trainer.loss.advantage = "gae"': loss.choices().has_critic,
+        'trainer.loss.advantage = "gae"': loss.resolve().has_critic,
         "a `[teacher]`": config.has_teacher,
         f"model.lora.rank = {config.model.lora.rank}": config.model.lora.rank > 0,
     }

@@ -181,7 +181,7 @@ def test_a_whole_matching_game_from_either_side(role: int) -> None:
 def test_what_went_wrong_is_told_in_the_words_of_evaluation(own: str) -> None:
     class Told:
         def __call__(self, taskset: Any, config: PlayConfig) -> Callable[[Task], Any]:
-            type(taskset).what_went_wrong = lambda self, rollout: f"turned {rollout.metrics['turns']:.0f} times"
+            type(taskset).failure_kind = lambda self, rollout: f"turned {rollout.metrics['turns']:.0f} times"
             return taskset.environment
 
     seen = played(["--id", own], "a\n\nb\n\n", Told())

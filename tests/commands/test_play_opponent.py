@@ -18,10 +18,10 @@ from slimrl.environments.turn_taking import Table
 from slimrl.errors import UserError
 from slimrl.launch.opponent import Opposed, own_place, seat_model
 from slimrl.monitor.terminal import Terminal
-from slimrl.rollout.episode import Attempt
-from slimrl.rollout.self_play import seats_of
+from slimrl.rollout.episode import EpisodeSpec
+from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import Message, SamplingParams, Split, Task, Turn
-from tests.rollout.scripted import TOKENIZER, ScriptedClient, make_player
+from tests.rollout.scripted import TOKENIZER, ScriptedClient, make_context
 
 MODULE = "tests.commands.test_play_opponent:Relay"
 
@@ -84,9 +84,11 @@ def against(replies: Sequence[str], seq_len: int = 400) -> Seating:
     """Seats a model that says these words."""
 
     def seat(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]:
-        player = make_player(ScriptedClient([tokens(reply) for reply in replies]), seq_len=seq_len)
+        context = make_context(ScriptedClient([tokens(reply) for reply in replies]), seq_len=seq_len)
         sampling = SamplingParams(max_tokens=200)
-        return lambda task: Opposed(seats_of(Attempt(taskset, task, sampling)), own_place(taskset, config), player)
+        return lambda task: Opposed(
+            self_play_specs(EpisodeSpec(taskset, task, sampling)), own_place(taskset, config), context
+        )
 
     return seat
 
@@ -130,9 +132,9 @@ def test_leaving_stops_the_model_too() -> None:
     async def tasks_left() -> int:
         return len(asyncio.all_tasks()) - 1
 
-    player = make_player(ScriptedClient([tokens("two")]))
+    context = make_context(ScriptedClient([tokens("two")]))
     with asyncio.Runner() as runner:
-        game = Opposed(seats_of(Attempt(Relay(), Task("t", {}), SamplingParams(max_tokens=9))), 0, player)
+        game = Opposed(self_play_specs(EpisodeSpec(Relay(), Task("t", {}), SamplingParams(max_tokens=9))), 0, context)
         assert runner.run(game.start()) == [{"role": "user", "content": "begin"}]
         assert runner.run(tasks_left()) == 1
         runner.run(game.close())

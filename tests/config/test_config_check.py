@@ -160,17 +160,17 @@ def test_what_acts_is_accepted(argv: list[str]) -> None:
 
 def test_every_preset_resolves_without_overrides() -> None:
     for name, preset in PRESETS.items():
-        choices = LossConfig(type=name).choices()
+        choices = LossConfig(type=name).resolve()
         expected = preset.advantage, preset.policy, preset.aggregation
         assert (choices.advantage, choices.policy, choices.aggregation) == expected
         load(RLConfig, [*ENV, "--trainer.loss.type", name], {})
 
 
 def test_preset_numbers_follow_the_papers() -> None:
-    assert LossConfig().choices().delta == 8.0
-    assert LossConfig(type="reinforce").choices().baseline == 0.5
+    assert LossConfig().resolve().delta == 8.0
+    assert LossConfig(type="reinforce").resolve().baseline == 0.5
     ranges = {
-        name: (LossConfig(type=name).choices().eps_low, LossConfig(type=name).choices().eps_high) for name in PRESETS
+        name: (LossConfig(type=name).resolve().eps_low, LossConfig(type=name).resolve().eps_high) for name in PRESETS
     }
     assert ranges["grpo"] == ranges["dr_grpo"] == (0.2, 0.2)
     assert ranges["dapo"] == (0.2, 0.28)
@@ -180,6 +180,6 @@ def test_preset_numbers_follow_the_papers() -> None:
 
 
 def test_overrides_replace_one_choice_and_its_numbers() -> None:
-    choices = LossConfig(type="dapo", policy="gspo", eps_high=0.5).choices()
+    choices = LossConfig(type="dapo", policy="gspo", eps_high=0.5).resolve()
     assert (choices.advantage, choices.policy, choices.aggregation) == ("grpo", "gspo", "token")
     assert (choices.eps_low, choices.eps_high, choices.delta) == (3e-4, 0.5, 0.0)

@@ -39,7 +39,7 @@ class Sums:
     def play_at_random(self, task: Task, seed: int) -> list[Message]:
         return self._said(task, "hm", str(seed % 3))
 
-    def what_went_wrong(self, rollout: Rollout) -> str:
+    def failure_kind(self, rollout: Rollout) -> str:
         return "" if rollout.metrics["unfinished"] else f"said {rollout.messages[-1]['content']}"
 
     def _said(self, task: Task, *replies: str) -> list[Message]:

@@ -11,15 +11,15 @@ from slimrl.eval.baselines import SCRIPTS, script_of, scripted, turns_of
 from slimrl.eval.evaluate import evaluation_of, held_out_tasks, play_tasks
 from slimrl.types import Message, SamplingParams, Task
 from tests.eval.episodes import Sums
-from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_player
+from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_context
 
 
 def played(name: str, max_tokens: int = 20, **limits: int):
-    player = make_player(ScriptedClient([[5]]))  # which is never asked
-    player = replace(player, limits=replace(player.limits, **limits))
+    context = make_context(ScriptedClient([[5]]))  # which is never asked
+    context = replace(context, limits=replace(context.limits, **limits))
     tasks = held_out_tasks([Sums()], "test", 6)
     sampling = SamplingParams(max_tokens=max_tokens)
-    return play_tasks(tasks, scripted(SCRIPTS[name], player), sampling, lambda asked, rollout: None)
+    return play_tasks(tasks, scripted(SCRIPTS[name], context), sampling, lambda asked, rollout: None)
 
 
 def test_the_expert_is_right_in_a_real_episode():
@@ -55,10 +55,10 @@ class Slow(Sums):
 
 def test_a_script_that_hangs_is_a_failed_rollout():
     end = threading.Event()
-    player = make_player(ScriptedClient([[5]]))
-    player = replace(player, limits=replace(player.limits, timeout_s=0.3))
+    context = make_context(ScriptedClient([[5]]))
+    context = replace(context, limits=replace(context.limits, timeout_s=0.3))
     tasks = held_out_tasks([Slow(end)], "test", 6)
-    rollouts = play_tasks(tasks, scripted(SCRIPTS["expert"], player), SamplingParams(20), lambda asked, rollout: None)
+    rollouts = play_tasks(tasks, scripted(SCRIPTS["expert"], context), SamplingParams(20), lambda asked, rollout: None)
     end.set()
     assert [rollout.failure for rollout in rollouts] == ["", "timeout"] * 3
     assert "the script took longer than episode_timeout_s = 0.3 s" in rollouts[1].failure_detail
@@ -81,11 +81,11 @@ class Cast(Sums):
 
 
 def test_a_script_of_the_environments_own_is_played_by_its_name():
-    player = make_player(ScriptedClient([[5]]))
+    context = make_context(ScriptedClient([[5]]))
     for name, reward in (("script:right", 1.0), ("script:silent", 0.0)):
         script, tasks = script_of(name), held_out_tasks([Cast()], "test", 3)
         assert script is not None
-        rollouts = play_tasks(tasks, scripted(script, player), SamplingParams(20), lambda asked, rollout: None)
+        rollouts = play_tasks(tasks, scripted(script, context), SamplingParams(20), lambda asked, rollout: None)
         assert [rollout.reward for rollout in rollouts] == [reward] * 3
 
 

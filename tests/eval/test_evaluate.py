@@ -4,17 +4,17 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import (
-    contestant_of,
     evaluation_metrics,
     evaluation_of,
     held_out_tasks,
+    make_eval_policy,
     mode_of,
     play_tasks,
 )
 from slimrl.monitor.metrics import lookup
 from slimrl.stats import estimate_mean
 from slimrl.types import SamplingParams, Turn
-from tests.rollout.scripted import DigitClient, OneTask, make_player, user
+from tests.rollout.scripted import DigitClient, OneTask, make_context, user
 
 
 class Digit:
@@ -36,8 +36,8 @@ TASKSET = OneTask(Digit, num_tasks=40)
 
 
 def played(tasks, sampling=None, on_done=lambda asked, rollout: None):
-    contestant = contestant_of(make_player(DigitClient()))
-    return play_tasks(tasks, contestant, sampling or SamplingParams(max_tokens=8), on_done)
+    eval_policy = make_eval_policy(make_context(DigitClient()))
+    return play_tasks(tasks, eval_policy, sampling or SamplingParams(max_tokens=8), on_done)
 
 
 def evaluated(seed: int = 0, temperature: float = 1.0, num: int = 40):

@@ -30,7 +30,7 @@ def test_a_taskset_may_know_better():
 
 
 class Lenient(Sums):
-    def what_went_wrong(self, rollout: Rollout) -> str | None:
+    def failure_kind(self, rollout: Rollout) -> str | None:
         return None if rollout.reward > 0.5 else ""
 
 

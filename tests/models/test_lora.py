@@ -20,7 +20,7 @@ from slimrl.models.forward.fused import FusedForward, can_fuse
 from slimrl.models.forward.module import ModuleForward, hidden_states
 from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
-from slimrl.models.lora import doubts, linear_of, merged_parameters, merged_weight, refresh_merged
+from slimrl.models.lora import config_warnings, linear_of, merged_parameters, merged_weight, refresh_merged
 from tests.models.forward.test_fused import logits
 from tests.models.forward.test_training import computed
 from tests.tiny import FAMILIES, tiny_model_dir
@@ -196,13 +196,13 @@ def test_without_peft_the_extra_is_named(tiny_dir: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_unusual_settings_are_pointed_out(rank: int, alpha: float, lr: float, complaints: list[str]) -> None:
-    found = doubts(LoraConfig(rank=rank, alpha=alpha), "optim.lr", lr)
+    found = config_warnings(LoraConfig(rank=rank, alpha=alpha), "optim.lr", lr)
     assert [text.startswith(start) for text, start in zip(found, complaints, strict=True)] == [True] * len(complaints)
 
 
 @pytest.mark.parametrize(("targets", "num"), [(["q_proj", "v_proj"], 1), (["q_proj", "mlp.down_proj"], 0)])
 def test_leaving_the_mlp_out_is_pointed_out(targets: list[str], num: int) -> None:
-    found = doubts(LoraConfig(rank=8, targets=targets), "optim.lr", 2e-4)
+    found = config_warnings(LoraConfig(rank=8, targets=targets), "optim.lr", 2e-4)
     assert ["leaves the MLP as it is" in text for text in found] == [True] * num
 
 

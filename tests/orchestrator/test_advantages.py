@@ -14,8 +14,8 @@ ESTIMATORS = ("grpo", "dr_grpo", "rloo", "opo", "reinforce")
 
 
 def advantages(estimator, rewards, lengths=None):
-    choices = LossConfig(type="aipo", advantage=estimator).choices()
-    return group_advantages(rewards, lengths or [1] * len(rewards), choices)
+    loss = LossConfig(type="aipo", advantage=estimator).resolve()
+    return group_advantages(rewards, lengths or [1] * len(rewards), loss)
 
 
 def test_dr_grpo_subtracts_the_mean():
@@ -39,8 +39,8 @@ def test_opo_weighs_its_baseline_by_length():
 
 def test_reinforce_subtracts_its_constant():
     assert advantages("reinforce", [1.0, 0.25]) == pytest.approx([0.5, -0.25])
-    choices = LossConfig(type="reinforce", baseline=0.2).choices()
-    assert group_advantages([1.0, 0.25], [1, 1], choices) == pytest.approx([0.8, 0.05])
+    loss = LossConfig(type="reinforce", baseline=0.2).resolve()
+    assert group_advantages([1.0, 0.25], [1, 1], loss) == pytest.approx([0.8, 0.05])
 
 
 def test_identities_on_random_groups():
@@ -74,8 +74,8 @@ def test_nearly_equal_rewards_stay_finite(estimator):
 def test_a_preset_names_its_estimator():
     rewards, lengths = [0.0, 1.0, 1.0, 1.0], [4, 2, 2, 2]
     for preset, parts in PRESETS.items():
-        choices = LossConfig(type=preset).choices()
-        assert group_advantages(rewards, lengths, choices) == advantages(parts.advantage, rewards, lengths), preset
+        loss = LossConfig(type=preset).resolve()
+        assert group_advantages(rewards, lengths, loss) == advantages(parts.advantage, rewards, lengths), preset
 
 
 def played(turn_rewards, observations=None, lengths=None):
@@ -101,7 +101,7 @@ def played(turn_rewards, observations=None, lengths=None):
 
 
 def by_turn(rollouts, **loss):
-    return turn_advantages(rollouts, LossConfig(**loss).choices())
+    return turn_advantages(rollouts, LossConfig(**loss).resolve())
 
 
 def test_returns_are_discounted_sums_of_what_follows():
@@ -161,7 +161,7 @@ def test_the_lengths_of_turns_count_for_a_turns_opo():
 
 def test_advantages_are_on_the_turns_tokens_and_a_critics_rewards_on_their_last():
     rollout = played([0.0, 1.0], lengths=[2, 3])
-    assert on_tokens(rollout, [0.5, -0.5], LossConfig().choices()) == (0, 0.5, 0.5, 0, -0.5, -0.5, -0.5)
-    critic = LossConfig(type="ppo", advantage="gae").choices()
+    assert on_tokens(rollout, [0.5, -0.5], LossConfig().resolve()) == (0, 0.5, 0.5, 0, -0.5, -0.5, -0.5)
+    critic = LossConfig(type="ppo", advantage="gae").resolve()
     assert turn_advantages([rollout], critic) == [[0.0, 1.0]]
     assert on_tokens(rollout, [0.25, 1.0], critic) == (0, 0, 0.25, 0, 0, 0, 1.0)

@@ -14,7 +14,7 @@ from slimrl.monitor.metrics import lookup
 from slimrl.orchestrator.curriculum import Draw
 from slimrl.orchestrator.distill import (
     LOWEST_LOGPROB,
-    Lesson,
+    Distillation,
     as_read,
     checked_scores,
     compared,
@@ -26,9 +26,9 @@ from slimrl.orchestrator.distill import (
 )
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.types import Sample, Task, Turn
-from tests.rollout.scripted import CHAT, LOGPROB, DigitClient, OneTask, Quiz, ScriptedClient, make_player, user
+from tests.rollout.scripted import CHAT, LOGPROB, DigitClient, OneTask, Quiz, ScriptedClient, make_context, user
 
-PURE = LossConfig(adv_tau=0.0, teacher_tau=1.0, student_tau=1.0).choices(has_teacher=True)
+PURE = LossConfig(adv_tau=0.0, teacher_tau=1.0, student_tau=1.0).resolve(has_teacher=True)
 # The two-turn rollout of `types.Rollout`.
 TWO_TURNS = Sample(
     token_ids_T=(5, 6, 7, 8, 9, 5, 10, 7, 11, 9),
@@ -54,14 +54,14 @@ class FixedTeacher:
 
 
 def test_defaults_are_a_half_with_a_teacher_and_the_reward_alone_without():
-    with_one, without = LossConfig().choices(has_teacher=True), LossConfig().choices()
+    with_one, without = LossConfig().resolve(has_teacher=True), LossConfig().resolve()
     assert (with_one.adv_tau, with_one.teacher_tau, with_one.student_tau) == (0.5, 0.5, 0.5)
     assert (without.adv_tau, without.teacher_tau, without.student_tau) == (1.0, 0.0, 0.0)
 
 
 def test_every_token_gets_the_formulas_value():
-    choices = LossConfig(adv_tau=2.0, teacher_tau=0.5, student_tau=0.25).choices(has_teacher=True)
-    taught = distilled(TWO_TURNS, opinions(TWO_TURNS, [-0.1, -0.2, -0.3, -0.4], choices), choices)
+    loss = LossConfig(adv_tau=2.0, teacher_tau=0.5, student_tau=0.25).resolve(has_teacher=True)
+    taught = distilled(TWO_TURNS, opinions(TWO_TURNS, [-0.1, -0.2, -0.3, -0.4], loss), loss)
     expected = [2 - 0.05 + 0.125, 2 - 0.1 + 0.25, -2 - 0.15 + 0.375, -2 - 0.2 + 0.5]
     assert [taught.advantages_T[t] for t in (3, 4, 8, 9)] == pytest.approx(expected)
     assert {taught.advantages_T[t] for t in (0, 1, 2, 5, 6, 7)} == {0.0}
@@ -70,8 +70,8 @@ def test_every_token_gets_the_formulas_value():
 
 @pytest.mark.parametrize("tau", [1.0, 0.5, 0.3])
 def test_a_teacher_that_agrees_gives_exactly_no_signal(tau):
-    choices = LossConfig(adv_tau=0.0, teacher_tau=tau, student_tau=tau).choices(has_teacher=True)
-    taught = distilled(TWO_TURNS, opinions(TWO_TURNS, [-0.5, -1.0, -1.5, -2.0], choices), choices)
+    loss = LossConfig(adv_tau=0.0, teacher_tau=tau, student_tau=tau).resolve(has_teacher=True)
+    taught = distilled(TWO_TURNS, opinions(TWO_TURNS, [-0.5, -1.0, -1.5, -2.0], loss), loss)
     assert set(taught.advantages_T) == {0.0}
 
 
@@ -139,10 +139,10 @@ def test_a_token_that_the_sampler_could_not_tell_spoils_no_mean():
 
 
 def test_student_tau_alone_is_an_entropy_bonus():
-    choices = LossConfig(student_tau=0.1).choices()
-    advantages = with_entropy_bonus(TWO_TURNS, choices).advantages_T
+    loss = LossConfig(student_tau=0.1).resolve()
+    advantages = with_entropy_bonus(TWO_TURNS, loss).advantages_T
     assert [advantages[t] for t in (3, 4, 8, 9)] == pytest.approx([1.05, 1.1, -0.85, -0.8])
-    assert with_entropy_bonus(TWO_TURNS, LossConfig().choices()) is TWO_TURNS
+    assert with_entropy_bonus(TWO_TURNS, LossConfig().resolve()) is TWO_TURNS
 
 
 @pytest.mark.parametrize("opening", [(70,), (5, 6, 7), (70, 71, 72, 73, 74)])
@@ -202,17 +202,17 @@ def collected(teacher, loss, hint="read this first: ", fails=(), seq_len=400, hi
         rollouts_per_example=4,
         sampling=SamplingConfig(max_tokens=8, temperature=0.9),
     )
-    player, records = make_player(DigitClient()), []
+    context, records = make_context(DigitClient()), []
     tasksets = [OneTask(lambda task: Digits(), num_tasks=9)]
-    orchestrator = Orchestrator(tasksets, player, config, loss, 0, lambda step, found: records.extend(found))
+    orchestrator = Orchestrator(tasksets, context, config, loss, 0, lambda step, found: records.extend(found))
     theirs = OneTask(lambda task: Digits(hint, task.data["number"] in fails), num_tasks=9)
-    orchestrator.lesson = Lesson(teacher, [theirs] if hinted else (), player, seq_len)
+    orchestrator.distillation = Distillation(teacher, [theirs] if hinted else (), context, seq_len)
     return orchestrator.collect(0), records
 
 
 def test_with_a_teacher_equal_rewards_are_a_signal():
     teacher = FixedTeacher(-0.25)
-    batch, _ = collected(teacher, LossConfig().choices(has_teacher=True))
+    batch, _ = collected(teacher, LossConfig().resolve(has_teacher=True))
     assert len(batch.samples) == 12
     assert batch.metrics["reward/zero_signal_groups"] == 0.0
     replies = [sample.token_ids_T[-2:] for sample in batch.samples]
@@ -245,8 +245,8 @@ def test_a_teacher_without_context_of_its_own_is_shown_the_rollouts():
 
 def test_where_nothing_but_the_reward_counts_equal_rewards_are_dropped():
     teacher = FixedTeacher()
-    choices = LossConfig(adv_tau=1.0, teacher_tau=0.0, student_tau=0.0).choices(has_teacher=True)
-    batch, _ = collected(teacher, choices)
+    loss = LossConfig(adv_tau=1.0, teacher_tau=0.0, student_tau=0.0).resolve(has_teacher=True)
+    batch, _ = collected(teacher, loss)
     assert batch.samples == () and teacher.seen == []
     assert batch.metrics["drop/zero_signal"] == batch.metrics["rollout/num"]
 
@@ -267,10 +267,10 @@ def test_a_context_that_is_too_long_is_told_by_its_key():
 
 
 def test_several_turns_and_environments_keep_their_own_openings():
-    player = make_player(ScriptedClient([[40], [41]]))
+    context = make_context(ScriptedClient([[40], [41]]))
     tasksets = [OneTask(lambda task: Digits("a")), OneTask(lambda task: Digits("bb", fails=True)), OneTask(Quiz)]
     draws = [Draw(n, env, tasksets[env], Task("t", {})) for n, env in enumerate((2, 0, 1, 0))]
-    first, second, third, fourth = Lesson(FixedTeacher(), tasksets, player, 400).openings(draws)
+    first, second, third, fourth = Distillation(FixedTeacher(), tasksets, context, 400).openings(draws)
     assert first == tuple(CHAT.opening([user("q")]))
     assert second == fourth == tuple(CHAT.opening([user("asay a digit")]))
     assert isinstance(third, RolloutError) and third.reason == "environment_error"

@@ -12,7 +12,7 @@ from slimrl.monitor.metrics import lookup
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.types import Sample, Task, Turn
-from tests.rollout.scripted import LOGPROB, TOKENIZER, VERSION, DigitClient, OneTask, make_player, user
+from tests.rollout.scripted import LOGPROB, TOKENIZER, VERSION, DigitClient, OneTask, make_context, user
 
 
 class Digits:
@@ -49,9 +49,9 @@ class Table:
         }
         return Orchestrator(
             [OneTask(lambda task: Digits(task, self.dull, self.broken, self.shaky), num_tasks=30)],
-            make_player(DigitClient()),
+            make_context(DigitClient()),
             OrchestratorConfig(env=[EnvConfig(id="digits")], **(settings | config)),
-            LossConfig(type=loss).choices(),
+            LossConfig(type=loss).resolve(),
             seed,
             lambda step, records: self.records.update({step: list(records)}),
         )

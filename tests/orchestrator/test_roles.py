@@ -9,12 +9,12 @@ import pytest
 from slimrl.config.loss import ADVANTAGES, LossConfig
 from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
 from slimrl.errors import UserError
-from slimrl.eval.evaluate import contestant_of, held_out_tasks, play_tasks
+from slimrl.eval.evaluate import held_out_tasks, make_eval_policy, play_tasks
 from slimrl.orchestrator.advantages import turn_advantages
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.orchestrator.roles import moved, role_advantages
 from slimrl.types import Rollout, SamplingParams, Task, Turn
-from tests.rollout.scripted import DigitClient, make_player, user
+from tests.rollout.scripted import DigitClient, make_context, user
 
 
 def rollout(reward: float, role: str = "", turns: int = 1) -> Rollout:
@@ -24,18 +24,18 @@ def rollout(reward: float, role: str = "", turns: int = 1) -> Rollout:
     return Rollout("t", (1,) * len(mask), mask, zeros, (0,) * len(mask), reward, earned, role=role)
 
 
-def choices(advantage: str, **numbers: float) -> Any:
-    return LossConfig(advantage=advantage, **numbers).choices()
+def loss(advantage: str, **numbers: float) -> Any:
+    return LossConfig(advantage=advantage, **numbers).resolve()
 
 
 def test_each_role_is_compared_with_its_own_mean():
     group = [rollout(1.0, "a"), rollout(10.0, "b"), rollout(0.0, "a"), rollout(8.0, "b")]
-    assert role_advantages(group, choices("dr_grpo"), {}, "0") == [(0.5,), (1.0,), (-0.5,), (-1.0,)]
+    assert role_advantages(group, loss("dr_grpo"), {}, "0") == [(0.5,), (1.0,), (-0.5,), (-1.0,)]
 
 
 def test_an_advantage_stands_on_all_turns_of_its_own_rollout():
     group = [rollout(1.0, "a", turns=2), rollout(5.0, "b", turns=3), rollout(0.0, "a"), rollout(5.0, "b")]
-    assert role_advantages(group, choices("dr_grpo"), {}, "0") == [(0.5, 0.5), (0.0, 0.0, 0.0), (-0.5,), (0.0,)]
+    assert role_advantages(group, loss("dr_grpo"), {}, "0") == [(0.5, 0.5), (0.0, 0.0, 0.0), (-0.5,), (0.0,)]
 
 
 @pytest.mark.parametrize("advantage", [name for name in ADVANTAGES if name != "rae"])
@@ -43,14 +43,14 @@ def test_without_roles_nothing_changes(advantage):
     rng = random.Random(advantage)
     group = [rollout(rng.random(), turns=rng.randrange(1, 4)) for _ in range(6)]
     means: dict[str, float] = {}
-    expected = [tuple(values) for values in turn_advantages(group, choices(advantage))]
-    assert role_advantages(group, choices(advantage), means, "0") == expected
+    expected = [tuple(values) for values in turn_advantages(group, loss(advantage))]
+    assert role_advantages(group, loss(advantage), means, "0") == expected
     assert not means
 
 
 def test_a_running_mean_by_hand():
     means: dict[str, float] = {}
-    rae = choices("rae", decay=0.5)
+    rae = loss("rae", decay=0.5)
     first = role_advantages([rollout(1.0, "a"), rollout(0.0, "a"), rollout(3.0, "b")], rae, means, "0")
     assert first == [(0.5,), (-0.5,), (0.0,)]  # nothing came before: their own mean
     assert means == {"0/a": 0.5, "0/b": 3.0}
@@ -61,13 +61,13 @@ def test_a_running_mean_by_hand():
 
 def test_a_running_mean_compares_what_equal_rewards_within_a_group_cannot():
     means = {"0/": 0.25}
-    assert role_advantages([rollout(1.0), rollout(1.0)], choices("rae"), means, "0") == [(0.75,), (0.75,)]
+    assert role_advantages([rollout(1.0), rollout(1.0)], loss("rae"), means, "0") == [(0.75,), (0.75,)]
 
 
 def test_games_have_means_of_their_own():
     means: dict[str, float] = {}
     for game, reward in (("0", 1.0), ("1", 5.0)):
-        role_advantages([rollout(reward, "a")], choices("rae"), means, game)
+        role_advantages([rollout(reward, "a")], loss("rae"), means, game)
     assert means == {"0/a": 1.0, "1/a": 5.0}
 
 
@@ -117,7 +117,7 @@ def collector(taskset: Pair, advantage: str = "dr_grpo", group: int = 8) -> tupl
         sampling=SamplingConfig(max_tokens=8, temperature=1.0),
     )
     made = Orchestrator(
-        [taskset], make_player(DigitClient()), config, choices(advantage), 0, lambda step, found: records.extend(found)
+        [taskset], make_context(DigitClient()), config, loss(advantage), 0, lambda step, found: records.extend(found)
     )
     return made, records
 
@@ -165,8 +165,8 @@ def test_running_means_go_with_the_batch_and_a_continued_run_goes_on_from_them()
 
 
 def test_the_first_role_counts_in_an_evaluation():
-    contestant = contestant_of(make_player(DigitClient()))
+    eval_policy = make_eval_policy(make_context(DigitClient()))
     tasks = held_out_tasks([Pair()], "test", 5)
-    rollouts = play_tasks(tasks, contestant, SamplingParams(max_tokens=8), lambda asked, rollout: None)
+    rollouts = play_tasks(tasks, eval_policy, SamplingParams(max_tokens=8), lambda asked, rollout: None)
     assert [rollout.role for rollout in rollouts] == ["first"] * 5
     assert all(rollout.reward < 1.0 for rollout in rollouts)

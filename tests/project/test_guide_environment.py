@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from slimrl.cli import run
-from slimrl.environments.base import Expert, Explainer, RandomPlayer
+from slimrl.environments.base import Expert, FailureKinds, RandomPlayer
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import METRICS
@@ -111,7 +111,7 @@ def test_a_price_range_that_cannot_work_is_refused(first_step: Path) -> None:
 
 
 def test_the_expert_gets_everything_and_guessing_a_third(taskset: Any) -> None:
-    assert isinstance(taskset, Expert) and isinstance(taskset, RandomPlayer) and isinstance(taskset, Explainer)
+    assert isinstance(taskset, Expert) and isinstance(taskset, RandomPlayer) and isinstance(taskset, FailureKinds)
 
     def reward(task: Task, conversation: list[Any]) -> float:
         said = [message["content"] for message in conversation if message["role"] == "assistant"]

@@ -92,7 +92,7 @@ def test_algorithms_are_all_presets_and_the_value_head(script: Script) -> None:
         flags = script("learning").flags(dict(algorithm.settings))
         loss = load(RLConfig, ["@", REVERSE_TEXT, *flags], {}).config.trainer.loss
         assert loss.type == algorithm.name.partition(" ")[0].removesuffix(",")
-        assert loss.choices().has_critic == (algorithm.name == "ppo with gae")
+        assert loss.resolve().has_critic == (algorithm.name == "ppo with gae")
     arguments = SimpleNamespace(steps=1, dtype="bfloat16", lr=1e-5, examples=1)
     exact = next(algorithm for algorithm in module.ALGORITHMS if algorithm.name == "gspo, float32")
     assert exact.slug == "gspo_float32"

@@ -8,7 +8,7 @@ from typing import Any
 
 from slimrl.inference.client import Completion
 from slimrl.models.chat.template import ChatFormat
-from slimrl.rollout.episode import Attempt, EpisodeLimits, Player
+from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext
 from slimrl.types import Message, SamplingParams, Task, Turn
 from tests.tiny import tiny_tokenizer
 
@@ -175,10 +175,10 @@ class Misbehaves:
         return Turn(done=True, reward=1.0)
 
 
-def make_player(client: Any, chat: Any = None, *, max_turns: int = 10, seq_len: int = 400, timeout_s: float = 20.0):
+def make_context(client: Any, chat: Any = None, *, max_turns: int = 10, seq_len: int = 400, timeout_s: float = 20.0):
     limits = EpisodeLimits(max_turns, seq_len, timeout_s)
-    return Player(client, chat or CHAT, limits, num_concurrent=4)
+    return RolloutContext(client, chat or CHAT, limits, num_concurrent=4)
 
 
-def make_attempt(make: Callable[[Task], Any], max_tokens: int = 50, seed: int = 100) -> Attempt:
-    return Attempt(OneTask(make), Task("a task", {}), SamplingParams(max_tokens=max_tokens, seed=seed))
+def make_attempt(make: Callable[[Task], Any], max_tokens: int = 50, seed: int = 100) -> EpisodeSpec:
+    return EpisodeSpec(OneTask(make), Task("a task", {}), SamplingParams(max_tokens=max_tokens, seed=seed))

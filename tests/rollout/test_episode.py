@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.rollout.episode import mean_metrics, run_episode, run_tables
+from slimrl.rollout.episode import mean_metrics, run_episode, run_groups
 from slimrl.types import Rollout, Turn
 from tests.rollout.scripted import (
     CHAT,
@@ -18,7 +18,7 @@ from tests.rollout.scripted import (
     Quiz,
     ScriptedClient,
     make_attempt,
-    make_player,
+    make_context,
     user,
 )
 
@@ -31,7 +31,7 @@ def reply(text: str, end: bool = True) -> list[int]:
 
 def play(make, client, **limits):
     max_tokens = limits.pop("max_tokens", 50)
-    return asyncio.run(run_episode(make_attempt(make, max_tokens), make_player(client, **limits)))
+    return asyncio.run(run_episode(make_attempt(make, max_tokens), make_context(client, **limits)))
 
 
 class NumberChat:
@@ -55,7 +55,7 @@ class NumberChat:
 
 def test_a_two_turn_transcript_is_exact_to_the_token():
     client, quiz = ScriptedClient([[8, 9], [11, 9]]), Quiz()
-    rollout = asyncio.run(run_episode(make_attempt(lambda task: quiz), make_player(client, NumberChat())))
+    rollout = asyncio.run(run_episode(make_attempt(lambda task: quiz), make_context(client, NumberChat())))
     assert rollout.token_ids_T == (5, 6, 7, 8, 9, 5, 10, 7, 11, 9)
     assert rollout.loss_mask_T == tuple(map(bool, (0, 0, 0, 1, 1, 0, 0, 0, 1, 1)))
     assert rollout.logprobs_T == tuple(LOGPROB if mask else 0.0 for mask in rollout.loss_mask_T)
@@ -229,9 +229,9 @@ def test_a_mistake_in_the_configuration_stops_the_run():
 
 def test_one_bad_episode_spoils_no_other_and_the_order_is_kept():
     faults = ["", "step raises", "computes for ever", "", "waits for ever", "constructor raises", ""]
-    attempts = [make_attempt(lambda task, fault=fault: Misbehaves(fault)) for fault in faults]
-    player = make_player(ScriptedClient([reply("A")]), timeout_s=0.5)
-    rollouts = [rollout for (rollout,) in asyncio.run(run_tables([[one] for one in attempts], player))]
+    specs = [make_attempt(lambda task, fault=fault: Misbehaves(fault)) for fault in faults]
+    context = make_context(ScriptedClient([reply("A")]), timeout_s=0.5)
+    rollouts = [rollout for (rollout,) in asyncio.run(run_groups([[one] for one in specs], context))]
     expected = ["", "environment_error", "timeout", "", "timeout", "environment_error", ""]
     assert [rollout.failure for rollout in rollouts] == expected
     assert [rollout.reward for rollout in rollouts if not rollout.failure] == [1.0] * 3
@@ -255,8 +255,8 @@ class Counts:
 
 def test_no_more_episodes_at_once_than_there_are_places():
     Counts.now = Counts.most = 0
-    attempts = [make_attempt(lambda task: Counts()) for _ in range(20)]
-    asyncio.run(run_tables([[one] for one in attempts], make_player(ScriptedClient([reply("A")]))))
+    specs = [make_attempt(lambda task: Counts()) for _ in range(20)]
+    asyncio.run(run_groups([[one] for one in specs], make_context(ScriptedClient([reply("A")]))))
     assert Counts.most == 4
 
 

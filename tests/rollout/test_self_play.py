@@ -10,10 +10,10 @@ import pytest
 from slimrl.environments.turn_taking import Table
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion
-from slimrl.rollout.episode import Attempt, run_tables
-from slimrl.rollout.self_play import seats_of
+from slimrl.rollout.episode import EpisodeSpec, run_groups
+from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import Message, SamplingParams, Task, Turn
-from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_player, user
+from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_context, user
 
 NUM_MOVES = 4
 
@@ -117,13 +117,13 @@ class CountingClient:
         return Completion(tokens, (LOGPROB,) * len(tokens), (VERSION,) * len(tokens), "stop")
 
 
-def attempt_at(games: Games, seed: int = 0) -> Attempt:
-    return Attempt(games, Task("a game", {}), SamplingParams(max_tokens=20, seed=seed))
+def attempt_at(games: Games, seed: int = 0) -> EpisodeSpec:
+    return EpisodeSpec(games, Task("a game", {}), SamplingParams(max_tokens=20, seed=seed))
 
 
 def play(games: Games, client: Any = None, **limits: Any) -> list[Any]:
-    player = make_player(client or CountingClient(), **limits)
-    (rollouts,) = asyncio.run(asyncio.wait_for(run_tables([seats_of(attempt_at(games))], player), 60))
+    context = make_context(client or CountingClient(), **limits)
+    (rollouts,) = asyncio.run(asyncio.wait_for(run_groups([self_play_specs(attempt_at(games))], context), 60))
     return rollouts
 
 
@@ -144,17 +144,17 @@ def test_a_wrong_reply_keeps_the_turn():
 
 
 def test_the_attempts_of_a_table_name_their_roles_and_draw_otherwise():
-    attempts = seats_of(attempt_at(Games(), seed=5))
-    assert [attempt.role for attempt in attempts] == ["ann", "ben"]
-    assert attempts[0].sampling.seed == 5 and attempts[0].taskset.tasks("test") == Games().tasks("test")
+    specs = self_play_specs(attempt_at(Games(), seed=5))
+    assert [spec.role for spec in specs] == ["ann", "ben"]
+    assert specs[0].sampling.seed == 5 and specs[0].taskset.tasks("test") == Games().tasks("test")
     client = CountingClient()
-    asyncio.run(run_tables([attempts], make_player(client)))
+    asyncio.run(run_groups([specs], make_context(client)))
     assert len(set(client.seeds)) == NUM_MOVES
 
 
 def test_a_taskset_without_roles_is_played_by_one():
-    attempt = attempt_at(Games(roles=()))
-    assert seats_of(attempt) == [attempt]
+    spec = attempt_at(Games(roles=()))
+    assert self_play_specs(spec) == [spec]
 
 
 @pytest.mark.parametrize("role", ["ann", "ben"])
@@ -219,12 +219,12 @@ def test_a_mistake_of_the_users_stops_the_run_whoever_waits():
 @pytest.mark.parametrize("num_concurrent", [1, 2, 3, 5])
 def test_many_tables_and_few_places_end_in_order(num_concurrent: int):
     client = CountingClient()
-    player = replace(make_player(client), num_concurrent=num_concurrent)
+    context = replace(make_context(client), num_concurrent=num_concurrent)
     alone = Games(roles=())
-    attempts = [attempt_at(alone if seed % 3 == 1 else Games(), seed * 1000) for seed in range(9)]
+    specs = [attempt_at(alone if seed % 3 == 1 else Games(), seed * 1000) for seed in range(9)]
 
     async def all_of_them() -> list[list[Any]]:
-        return await asyncio.wait_for(run_tables([seats_of(attempt) for attempt in attempts], player), 60)
+        return await asyncio.wait_for(run_groups([self_play_specs(spec) for spec in specs], context), 60)
 
     tables = asyncio.run(all_of_them())
     assert [[rollout.reward for rollout in rollouts] for rollouts in tables] == [[1.0, 2.0], [0.5], [1.0, 2.0]] * 3
@@ -242,6 +242,6 @@ def test_no_more_episodes_are_at_work_than_there_are_places():
             finally:
                 now[0] -= 1
 
-    player = replace(make_player(Counted()), num_concurrent=4)
-    asyncio.run(run_tables([seats_of(attempt_at(Games())) for _ in range(6)], player))
+    context = replace(make_context(Counted()), num_concurrent=4)
+    asyncio.run(run_groups([self_play_specs(attempt_at(Games())) for _ in range(6)], context))
     assert most[0] <= 4

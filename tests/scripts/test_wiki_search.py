@@ -101,7 +101,7 @@ def resolved(variables: Variables, *more: str) -> RLConfig:
 
 def test_the_loop_is_reinforce_with_a_constant_baseline_a_question_a_step():
     config = resolved(Variables())
-    choices = config.trainer.loss.choices()
+    choices = config.trainer.loss.resolve()
     assert (choices.advantage, choices.policy, choices.baseline) == ("reinforce", "reinforce", 0.5)
     orchestrator = config.orchestrator
     assert (config.max_steps, orchestrator.batch_size, orchestrator.rollouts_per_example) == (3, 2, 2)

@@ -13,10 +13,10 @@ from torch import Tensor, distributed
 
 from slimrl.config.loss import POLICIES, Aggregation, LossConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
+from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.step import TrainStep
-from slimrl.trainer.terms import terms_of
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 from tests.trainer.samples import near_policy, policy_module, random_samples, reference_module
@@ -48,12 +48,12 @@ def steps(ranks: Ranks) -> Found:
 
 def step(loss: LossConfig, samples: list[Sample], ranks: Ranks) -> tuple[dict[str, Tensor], Metrics]:
     module = policy_module("llama")
-    terms = terms_of(loss.choices(), module, lambda: policy_module("llama", seed=1))
-    heads = {name: head for term in terms for name, head in term.heads.items()}
+    aux_losses = build_aux_losses(loss.resolve(), module, lambda: policy_module("llama", seed=1))
+    heads = {name: head for aux_loss in aux_losses for name, head in aux_loss.heads.items()}
     optimizer = MasterAdamW(module, OPTIM, heads, ranks)
     config = TrainerConfig(loss=loss, optim=OPTIM, micro_batch_tokens=MICRO_BATCH_TOKENS)
     old = tuple(replace(sample, version=-1) for sample in samples)
-    metrics = TrainStep(module, optimizer, config, SEQ_LEN, terms, ranks)(Batch(old, 1.0, 0), 1.0, version=0)
+    metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses, ranks)(Batch(old, 1.0, 0), 1.0, version=0)
     state = optimizer.state_dict()["parameters"]
     return {name: part["mean"] / (1 - OPTIM.beta1) for name, part in state.items()}, metrics
 

@@ -20,7 +20,7 @@ LONG = 20_000
 
 
 def policy_loss(policy, tokens, **numbers):
-    return POLICY_LOSSES[policy](tokens, LossConfig(policy=policy, **numbers).choices())
+    return POLICY_LOSSES[policy](tokens, LossConfig(policy=policy, **numbers).resolve())
 
 
 def weighed(tokens, policy, aggregation):
@@ -57,25 +57,25 @@ def test_a_sample_without_a_trained_token_cannot_be_made():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_tokens_have_no_loss(policy):
     empty, none = torch.zeros(0), torch.zeros(0, dtype=torch.long)
-    loss_N, capped_N = policy_loss(policy, TokenBatch(empty, empty, empty, none))
-    assert loss_N.shape == capped_N.shape == (0,)
+    loss_N, clipped_N = policy_loss(policy, TokenBatch(empty, empty, empty, none))
+    assert loss_N.shape == clipped_N.shape == (0,)
 
 
 @pytest.mark.parametrize("advantage", COMPARING)
 def test_a_group_of_one_has_nothing_to_be_compared_with(advantage):
-    assert group_advantages([0.7], [5], LossConfig(advantage=advantage).choices()) == [0.0]
+    assert group_advantages([0.7], [5], LossConfig(advantage=advantage).resolve()) == [0.0]
 
 
 def test_a_constant_baseline_needs_no_group():
-    assert group_advantages([0.7], [5], LossConfig(type="reinforce").choices()) == pytest.approx([0.2])
+    assert group_advantages([0.7], [5], LossConfig(type="reinforce").resolve()) == pytest.approx([0.2])
 
 
 @pytest.mark.parametrize(("policy", "aggregation"), EACH)
 @pytest.mark.parametrize("advantage", COMPARING)
 def test_equal_rewards_have_neither_loss_nor_gradient(policy, aggregation, advantage):
     lengths = [3, 1, 8, 2]
-    choices = LossConfig(advantage=advantage).choices()
-    values = torch.tensor(group_advantages([0.3] * len(lengths), lengths, choices))
+    loss = LossConfig(advantage=advantage).resolve()
+    values = torch.tensor(group_advantages([0.3] * len(lengths), lengths, loss))
     tokens = random_tokens(lengths, spread=3.0)
     tokens = TokenBatch(tokens.new_N, tokens.old_N, values[tokens.sequence_N], tokens.sequence_N)
     loss, gradient_N = weighed(tokens, policy, aggregation)

@@ -12,83 +12,83 @@ from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, kl_to_reference, to
 
 def loss_of(type_, new, rho, advantage, sequence=None, **numbers):
     """(losses, gradients with respect to `new`, capped) as lists, with the preset's own numbers but for these."""
-    choices = LossConfig(type=type_, **numbers).choices()
+    loss = LossConfig(type=type_, **numbers).resolve()
     new_N = torch.tensor(new, dtype=torch.float64, requires_grad=True)
     old_N = torch.tensor([n - math.log(r) for n, r in zip(new, rho, strict=True)], dtype=torch.float64)
     sequence_N = torch.tensor(sequence if sequence is not None else [0] * len(new))
     tokens = TokenBatch(new_N, old_N, torch.tensor(advantage, dtype=torch.float64), sequence_N)
-    loss_N, capped_N = POLICY_LOSSES[choices.policy](tokens, choices)
+    loss_N, clipped_N = POLICY_LOSSES[loss.policy](tokens, loss)
     loss_N.sum().backward()
-    return loss_N.tolist(), new_N.grad.tolist(), capped_N.tolist()
+    return loss_N.tolist(), new_N.grad.tolist(), clipped_N.tolist()
 
 
 def test_aipo_weighs_by_the_ratio_up_to_its_one_sided_cap():
-    loss, gradient, capped = loss_of("aipo", [-1, -2, -3, -1], rho=[1, 2, 16, 0.01], advantage=[1, -0.5, 2, 1])
+    loss, gradient, clipped = loss_of("aipo", [-1, -2, -3, -1], rho=[1, 2, 16, 0.01], advantage=[1, -0.5, 2, 1])
     assert loss == pytest.approx([1, -2, 48, 0.01])
     assert gradient == pytest.approx([-1, 1, -16, -0.01])  # the ratio is a constant: no term through it
-    assert capped == [False, False, True, False]
+    assert clipped == [False, False, True, False]
 
 
 def test_clip_takes_the_pessimistic_side_and_stops_the_gradient_there():
-    loss, gradient, capped = loss_of("grpo", [-1] * 5, rho=[1, 2, 2, 0.5, 0.5], advantage=[1, 1, -1, 1, -1])
+    loss, gradient, clipped = loss_of("grpo", [-1] * 5, rho=[1, 2, 2, 0.5, 0.5], advantage=[1, 1, -1, 1, -1])
     assert loss == pytest.approx([-1, -1.2, 2, -0.5, 0.8])
     assert gradient == pytest.approx([-1, 0, 2, -0.5, 0])
-    assert capped == [False, True, False, False, True]
+    assert clipped == [False, True, False, False, True]
 
 
 def test_dapo_clips_higher_above_than_below():
-    loss, gradient, capped = loss_of("dapo", [-1] * 3, rho=[1.25, 1.3, 0.75], advantage=[1, 1, -1])
+    loss, gradient, clipped = loss_of("dapo", [-1] * 3, rho=[1.25, 1.3, 0.75], advantage=[1, 1, -1])
     assert loss == pytest.approx([-1.25, -1.28, 0.8])
     assert gradient == pytest.approx([-1.25, 0, 0])
-    assert capped == [False, True, True]
+    assert clipped == [False, True, True]
 
 
 def test_gspo_clips_all_tokens_of_a_sequence_together():
     log_rho = [0.2, -0.1998, 0.1, 0.1]  # means: 0.0001 (inside 3e-4 / 4e-4), 0.1 (outside)
-    loss, gradient, capped = loss_of(
+    loss, gradient, clipped = loss_of(
         "gspo", [-1] * 4, [math.exp(x) for x in log_rho], advantage=[2, 2, 1, 1], sequence=[0, 0, 1, 1]
     )
     inside = math.exp(0.0001)
     assert loss == pytest.approx([-2 * inside, -2 * inside, -1.0004, -1.0004])
     assert gradient == pytest.approx([-2 * inside, -2 * inside, 0, 0])  # sg(s): a token's own gradient, undivided
-    assert capped == [False, False, True, True]
+    assert clipped == [False, False, True, True]
 
 
 def test_gspo_keeps_the_sequence_ratio_of_a_bad_rollout():
-    loss, gradient, capped = loss_of("gspo", [-1, -2], [math.exp(0.3), math.exp(-0.1)], advantage=[-1, -1])
+    loss, gradient, clipped = loss_of("gspo", [-1, -2], [math.exp(0.3), math.exp(-0.1)], advantage=[-1, -1])
     assert loss == pytest.approx([math.exp(0.1)] * 2)
     assert gradient == pytest.approx([math.exp(0.1)] * 2)
-    assert capped == [False, False]
+    assert clipped == [False, False]
 
 
 def test_cispo_caps_the_weight_and_keeps_the_gradient():
-    loss, gradient, capped = loss_of("cispo", [-1, -2, -3], rho=[1, 16, 0.01], advantage=[1, 1, -1])
+    loss, gradient, clipped = loss_of("cispo", [-1, -2, -3], rho=[1, 16, 0.01], advantage=[1, 1, -1])
     assert loss == pytest.approx([1, 12, -0.03])
     assert gradient == pytest.approx([-1, -6, 0.01])
-    assert capped == [False, True, False]
+    assert clipped == [False, True, False]
 
 
 @pytest.mark.parametrize("type_", ["reinforce", "rloo", "opo"])
 def test_reinforce_ignores_the_ratio(type_):
-    loss, gradient, capped = loss_of(type_, [-1, -2], rho=[1, 16], advantage=[0.5, -2])
+    loss, gradient, clipped = loss_of(type_, [-1, -2], rho=[1, 16], advantage=[0.5, -2])
     assert loss == pytest.approx([0.5, -4])
     assert gradient == pytest.approx([-0.5, 2])
-    assert capped == [False, False]
+    assert clipped == [False, False]
 
 
 def test_reinforce_weighs_stale_tokens_up_to_its_cap_if_asked():
-    loss, gradient, capped = loss_of("rloo", [-1] * 4, [0.5, 1, 2, 16], advantage=[1, 1, 1, -1], max_weight=2.0)
+    loss, gradient, clipped = loss_of("rloo", [-1] * 4, [0.5, 1, 2, 16], advantage=[1, 1, 1, -1], max_weight=2.0)
     assert loss == pytest.approx([0.5, 1, 2, -2])
     assert gradient == pytest.approx([-0.5, -1, -2, 2])
-    assert capped == [False, False, False, True]
+    assert clipped == [False, False, False, True]
 
 
 def test_dual_clip_bounds_the_loss_of_bad_tokens_alone():
     numbers = {"rho": [2, 5, 5, 0.5], "advantage": [-1, -1, 1, -1]}
-    loss, gradient, capped = loss_of("ppo", [-1] * 4, **numbers, dual_clip=3.0)
+    loss, gradient, clipped = loss_of("ppo", [-1] * 4, **numbers, dual_clip=3.0)
     assert loss == pytest.approx([2, 3, -1.2, 0.8])
     assert gradient == pytest.approx([2, 0, 0, 0])
-    assert capped == [False, True, True, True]
+    assert clipped == [False, True, True, True]
     assert loss_of("ppo", [-1] * 4, **numbers)[0] == pytest.approx([2, 5, -1.2, 0.8])
 
 
@@ -119,9 +119,9 @@ def test_the_gradient_of_the_clipped_loss_is_that_of_finite_differences(dual_cli
     new_N = torch.tensor([-1.0, -0.9, -2.0, -0.2, -0.3], dtype=torch.float64, requires_grad=True)
     rho_N = torch.tensor([1.05, 1.6, 0.4, 0.9, 5.0], dtype=torch.float64)  # within, above, below; and far above
     advantage_N = torch.tensor([1.0, 2.0, -0.5, -1.0, -2.0], dtype=torch.float64)
-    choices = LossConfig(type="ppo", dual_clip=dual_clip).choices()
+    loss = LossConfig(type="ppo", dual_clip=dual_clip).resolve()
     tokens = TokenBatch(new_N, new_N.detach() - rho_N.log(), advantage_N, torch.zeros(5, dtype=torch.long))
-    assert torch.autograd.gradcheck(lambda x: POLICY_LOSSES["clip"](replace(tokens, new_N=x), choices)[0], new_N)
+    assert torch.autograd.gradcheck(lambda x: POLICY_LOSSES["clip"](replace(tokens, new_N=x), loss)[0], new_N)
 
 
 def test_the_gradient_of_the_kl_is_that_of_finite_differences():
@@ -136,18 +136,18 @@ def test_the_table_of_numbers_and_the_functions_name_the_same_losses():
 
 @pytest.mark.parametrize("type_", PRESETS)
 def test_on_policy_every_loss_is_the_plain_policy_gradient(type_):
-    _, gradient, capped = loss_of(type_, [-1, -0.1, -5], rho=[1, 1, 1], advantage=[1, -2, 0], sequence=[0, 1, 2])
+    _, gradient, clipped = loss_of(type_, [-1, -0.1, -5], rho=[1, 1, 1], advantage=[1, -2, 0], sequence=[0, 1, 2])
     assert gradient == pytest.approx([-1, 2, 0])
-    assert not any(capped)
+    assert not any(clipped)
 
 
 @pytest.mark.parametrize("log_rho", [89.0, -89.0, 1e4, -1e4])
 @pytest.mark.parametrize("policy", POLICY_LOSSES)
 def test_huge_ratios_overflow_neither_loss_nor_gradient(policy, log_rho):
-    choices = LossConfig(type="reinforce", policy=policy).choices()
+    loss = LossConfig(type="reinforce", policy=policy).resolve()
     new_N = torch.full((2,), -1.0, requires_grad=True)
     tokens = TokenBatch(new_N, new_N.detach() - log_rho, torch.tensor([1.0, -1.0]), torch.tensor([0, 1]))
-    loss_N, _ = POLICY_LOSSES[policy](tokens, choices)
+    loss_N, _ = POLICY_LOSSES[policy](tokens, loss)
     loss_N.sum().backward()
     assert loss_N.isfinite().all()
     assert new_N.grad.isfinite().all()

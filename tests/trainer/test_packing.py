@@ -9,7 +9,7 @@ import torch
 from slimrl.models.native import ops
 from slimrl.trainer import attention
 from slimrl.trainer.logprobs import target_logprobs
-from slimrl.trainer.packing import Pack, Stretch, pack_samples
+from slimrl.trainer.packing import Pack, Segment, pack_samples
 from slimrl.types import Sample
 from tests.models.native.cases import skip_without_tiles, wide_policy
 from tests.tiny import FAMILIES
@@ -117,7 +117,7 @@ def test_row_tokens_are_the_unique_tokens_of_random_samples():
             assert token in {s.token_ids_T[position] for s in samples if position < len(s.token_ids_T)}
 
 
-def _owners(pack: Pack) -> list[tuple[int, Stretch]]:
+def _owners(pack: Pack) -> list[tuple[int, Segment]]:
     """Of every token of the row its stretch, and its number within."""
     ordered = sorted(pack.stretches, key=lambda stretch: stretch.start)
     return [(number, stretch) for stretch in ordered for number in range(stretch.num_queries)]

@@ -17,7 +17,7 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import EpisodeLimits, Player
+from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import start
@@ -144,10 +144,10 @@ def run_rl(config: RLConfig) -> list[dict[str, float]]:
     chat = state.policy.chat
     engine = Engine(state.policy.module, chat.stop_ids, num_slots=32, capacity=config.seq_len)
     limits = EpisodeLimits(max_turns=1, seq_len=config.seq_len, timeout_s=20.0)
-    player = Player(LocalClient(engine, chat.text), chat, limits, num_concurrent=32)
-    choices = config.trainer.loss.choices()
+    context = RolloutContext(LocalClient(engine, chat.text), chat, limits, num_concurrent=32)
+    loss = config.trainer.loss.resolve()
     taskset = OneTask(Letters, num_tasks=5)
-    orchestrator = Orchestrator([taskset], player, config.orchestrator, choices, 0, lambda step, records: None)
+    orchestrator = Orchestrator([taskset], context, config.orchestrator, loss, 0, lambda step, records: None)
     with Monitor([JsonlSink(Path(config.output_dir) / "metrics.jsonl", 0)]) as monitor:
         train(state, config, orchestrator.collect, engine.publish, monitor)
     return [line for _, line in lines_of(Path(config.output_dir))]

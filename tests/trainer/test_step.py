@@ -14,7 +14,7 @@ from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.metrics import lookup
-from slimrl.rollout.episode import Attempt, EpisodeLimits, Player, run_episode
+from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, token_weights
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import StepRefusedError, TrainStep
@@ -60,7 +60,7 @@ def gradient_of(samples: list[Sample], loss: LossConfig, micro_batch_tokens: int
 
 def reference_gradient(samples: list[Sample], loss: LossConfig) -> dict[str, torch.Tensor]:
     """The formula on the whole batch at once, with separate forwards."""
-    module, choices = reference_module("llama"), loss.choices()
+    module, loss = reference_module("llama"), loss.resolve()
     logprobs = reference_logprobs(module, samples)
     lengths = [len(logprob_N) for logprob_N in logprobs]
 
@@ -73,8 +73,8 @@ def reference_gradient(samples: list[Sample], loss: LossConfig) -> dict[str, tor
         advantage_N=trained(lambda sample: sample.advantages_T),
         sequence_N=torch.arange(len(samples)).repeat_interleave(torch.tensor(lengths)),
     )
-    weights = torch.tensor(token_weights(lengths, choices.aggregation, SEQ_LEN))
-    loss_N, _ = POLICY_LOSSES[choices.policy](tokens, choices)
+    weights = torch.tensor(token_weights(lengths, loss.aggregation, SEQ_LEN))
+    loss_N, _ = POLICY_LOSSES[loss.policy](tokens, loss)
     (loss_N * weights[tokens.sequence_N]).sum().backward()
     return gradients(module)
 
@@ -246,9 +246,9 @@ class AsksTaskset:
 def test_a_conversation_over_several_turns_has_a_ratio_of_one():
     module, chat = policy_module("gemma3"), ChatFormat(tiny_tokenizer())
     engine = Engine(module, chat.stop_ids, num_slots=2, capacity=256)
-    player = Player(LocalClient(engine, chat.text), chat, EpisodeLimits(5, 256, 5.0), num_concurrent=2)
-    attempt = Attempt(AsksTaskset(), Task("one", {}), SamplingParams(max_tokens=20, seed=3))
-    rollout = asyncio.run(run_episode(attempt, player))
+    context = RolloutContext(LocalClient(engine, chat.text), chat, EpisodeLimits(5, 256, 5.0), num_concurrent=2)
+    spec = EpisodeSpec(AsksTaskset(), Task("one", {}), SamplingParams(max_tokens=20, seed=3))
+    rollout = asyncio.run(run_episode(spec, context))
     assert not rollout.failure
     assert rollout.metrics["turns"] == 2
     sample = Sample(

@@ -17,15 +17,15 @@ from slimrl.config.run import EvalRunConfig
 from slimrl.errors import UserError
 from slimrl.eval.baselines import script_of, scripted
 from slimrl.eval.compare import Episodes, Pair, compare, finished_by_both
-from slimrl.eval.evaluate import Contestant, Evaluation, HeldOutTask, contestant_of, held_out_tasks, mode_of
+from slimrl.eval.evaluate import EvalPolicy, Evaluation, HeldOutTask, held_out_tasks, make_eval_policy, mode_of
 from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdown
 from slimrl.eval.report import as_markdown, failures_table, for_terminal, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
-from slimrl.launch.parts import open_policy, player_of, tasksets_of
+from slimrl.launch.parts import make_context, open_policy, tasksets_of
 from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.monitor.console import RunConsole
-from slimrl.rollout.episode import EpisodeLimits, Player
+from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.types import SamplingParams
 
 MODEL = "eval"  # the slug of the model that the command is about
@@ -76,13 +76,13 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings, config.resume)
 
     @cache  # a script needs its chat template, whether or not it has to play itself
-    def model() -> Player:
+    def model() -> RolloutContext:
         return _player(config, config.model.name, console)
 
     with open_evaluation_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         evaluations: dict[str, dict[str, Evaluation]] = {}
         for name in (config.model.name, *config.baselines):
-            held_out = HeldOut(plan, _contestant(config, name, model, console), output_dir, console)
+            held_out = HeldOut(plan, _eval_policy(config, name, model, console), output_dir, console)
             slug = MODEL if name == config.model.name else slug_of(name)
             if script_of(name):
                 evaluations[name] = {SCRIPTED: held_out.play(slug, name, samplings[0], SCRIPTED)}
@@ -119,23 +119,23 @@ def slug_of(name: str) -> str:
     return f"vs_{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}"
 
 
-def _contestant(
-    config: EvalRunConfig, name: str, model: Callable[[], Player], console: RunConsole
-) -> Callable[[], Contestant]:
+def _eval_policy(
+    config: EvalRunConfig, name: str, model: Callable[[], RolloutContext], console: RunConsole
+) -> Callable[[], EvalPolicy]:
     """Whoever goes by the name, made when called."""
 
-    def make() -> Contestant:
+    def make() -> EvalPolicy:
         if script := script_of(name):
             return scripted(script, model())
-        return contestant_of(model() if name == config.model.name else _player(config, name, console))
+        return make_eval_policy(model() if name == config.model.name else _player(config, name, console))
 
     return cache(make)
 
 
-def _player(config: EvalRunConfig, name: str, console: RunConsole) -> Player:
+def _player(config: EvalRunConfig, name: str, console: RunConsole) -> RolloutContext:
     policy = open_policy(config.model.model_copy(update={"name": name}), console)
     limits = EpisodeLimits(config.max_turns, config.seq_len, config.episode_timeout_s)
-    return player_of(policy.module, policy.chat, config.inference, limits)[1]
+    return make_context(policy.module, policy.chat, config.inference, limits)[1]
 
 
 def _samplings(config: EvalRunConfig) -> list[SamplingParams]:

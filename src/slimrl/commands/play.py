@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.environments.base import SUCCESS, Environment, Explainer, Seated, Taskset
+from slimrl.environments.base import SUCCESS, Environment, FailureKinds, Seated, Taskset
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.scripts import demonstration_of
 from slimrl.errors import RolloutError, UserError
@@ -171,9 +171,9 @@ class _Game:
     def _show_result(self, reward: float, turn: Turn) -> None:
         self.terminal.note(f"The episode is over. Reward: {reward:.4g} (task {self.task.id})", "bold")
         self.terminal.numbers(turn.metrics)
-        if isinstance(self.taskset, Explainer) and reward < SUCCESS:
+        if isinstance(self.taskset, FailureKinds) and reward < SUCCESS:
             rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
-            if (kind := self.taskset.what_went_wrong(rollout)) is not None:
+            if (kind := self.taskset.failure_kind(rollout)) is not None:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -15,18 +15,18 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.run import ProbeConfig
 from slimrl.config.teacher import TeacherConfig
 from slimrl.errors import UserError
-from slimrl.eval.evaluate import Evaluation, contestant_of, mode_of
+from slimrl.eval.evaluate import Evaluation, make_eval_policy, mode_of
 from slimrl.eval.report import Cells, as_markdown, for_terminal
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
-from slimrl.launch.parts import player_of, rl_parts
+from slimrl.launch.parts import make_context, rl_parts
 from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.launch.stages import Parts, make_orchestrator, make_room, reference_module
-from slimrl.launch.teacher import ModuleTeacher, make_lesson, teacher_tasksets
+from slimrl.launch.teacher import ModuleTeacher, make_distillation, teacher_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.distill import Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
-from slimrl.rollout.episode import Player
+from slimrl.rollout.episode import RolloutContext
 from slimrl.stats import Estimate, paired_difference
 from slimrl.types import Metrics
 
@@ -70,12 +70,12 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
 def measure(parts: Parts) -> Probe:
     """Everything that the command finds. The policy is as it was afterwards."""
     orchestrator = make_orchestrator(parts)
-    orchestrator.lesson = lesson = make_lesson(parts, cache(lambda: reference_module(parts)))
-    assert lesson is not None, "the command has a teacher (check_probe)"
+    orchestrator.distillation = distillation = make_distillation(parts, cache(lambda: reference_module(parts)))
+    assert distillation is not None, "the command has a teacher (check_probe)"
     student = _evaluations(parts.held_out, STUDENT)
     distance = orchestrator.collect(0).metrics
     make_room(parts)
-    teacher = _evaluations(_teacher_held_out(parts, lesson.teacher), TEACHER)
+    teacher = _evaluations(_teacher_held_out(parts, distillation.teacher), TEACHER)
     return Probe(
         {mode: _gap(student[mode], teacher[mode]) for mode in student},
         {name: value for name, value in distance.items() if name.startswith("distill/")},
@@ -100,18 +100,18 @@ def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
     plan = HeldOutPlan(teacher_tasksets(parts) or parts.tasksets, "test", config.eval.num_examples, samplings)
-    limits, chat = replace(parts.player.limits, seq_len=settings.seq_len), parts.player.chat
+    limits, chat = replace(parts.context.limits, seq_len=settings.seq_len), parts.context.chat
 
     @cache
-    def player() -> Player:
+    def context() -> RolloutContext:
         match teacher:
             case ServerTeacher():
-                return Player(teacher, chat, limits, teacher.num_concurrent)
+                return RolloutContext(teacher, chat, limits, teacher.num_concurrent)
             case ModuleTeacher():
-                return player_of(teacher.module(), chat, config.inference, limits)[1]
+                return make_context(teacher.module(), chat, config.inference, limits)[1]
         raise AssertionError(teacher)
 
-    return HeldOut(plan, lambda: contestant_of(player()), parts.output_dir, parts.console)
+    return HeldOut(plan, lambda: make_eval_policy(context()), parts.output_dir, parts.console)
 
 
 def _evaluations(held_out: HeldOut, name: str) -> dict[str, Evaluation]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.launch.parts import _note_doubts, _sinks, rl_parts
+from slimrl.launch.parts import note_config_warnings, open_sinks, rl_parts
 from slimrl.launch.run_dir import open_training_dir
 from slimrl.launch.stages import (
     Parts,
@@ -19,14 +19,14 @@ from slimrl.launch.stages import (
     train_rl,
     warm_up,
 )
-from slimrl.launch.teacher import make_lesson
+from slimrl.launch.teacher import make_distillation
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor, Sink
 from slimrl.monitor.summary import Stage
+from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.state import start
-from slimrl.trainer.terms import terms_of
 from slimrl.types import Metrics
 
 
@@ -37,21 +37,21 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         past = read_progress(output_dir) if config.resume else None
         first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
-        sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+        sinks = open_sinks(resolved, output_dir, config.wandb, console, first)
         with Monitor(sinks) as monitor:
             parts = rl_parts(config, output_dir, console)
             orchestrator = make_orchestrator(parts)
             reference = cache(lambda: reference_module(parts))
-            orchestrator.lesson = make_lesson(parts, reference)
+            orchestrator.distillation = make_distillation(parts, reference)
             warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
-            _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
+            note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
             if config.warmup.max_steps:
-                _note_doubts(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
+                note_config_warnings(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
             if config.resume:
                 console.note(f"resuming at step {first} of {config.max_steps}")
             stages, before = _stages_before_rl(parts, warmup)
-            terms = terms_of(config.trainer.loss.choices(), parts.policy.module, reference)
-            state = start(parts.policy, config.trainer.optim, output_dir, config.resume, terms)
+            aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, reference)
+            state = start(parts.policy, config.trainer.optim, output_dir, config.resume, aux_losses)
             state.spend(time.monotonic() - began)  # on evaluations and the warm-up: a resumed run counts these, too
             for sink in (console.steps(config.max_steps, first), *more_sinks):
                 monitor.add(sink)

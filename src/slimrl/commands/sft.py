@@ -5,7 +5,7 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
 from slimrl.launch.demonstrations import load_demonstrations
-from slimrl.launch.parts import _note_doubts, _settled, _sinks, open_policy
+from slimrl.launch.parts import note_config_warnings, open_policy, open_sinks, settle_model
 from slimrl.launch.run_dir import open_training_dir
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
@@ -18,12 +18,12 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
     """The `sft` command."""
     config, console = resolved.config, RunConsole()
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
-        policy = open_policy(_settled(config.model, output_dir, config.resume), console)
-        _note_doubts(config.model, "optim.lr", config.optim.lr, console)
+        policy = open_policy(settle_model(config.model, output_dir, config.resume), console)
+        note_config_warnings(config.model, "optim.lr", config.optim.lr, console)
         conversations = load_demonstrations(config, policy.chat, console)
         state = start(policy, config.optim, output_dir, config.resume)
         first = state.progress.step
-        sinks = _sinks(resolved, output_dir, config.wandb, console, first)
+        sinks = open_sinks(resolved, output_dir, config.wandb, console, first)
         with Monitor([*sinks, console.steps(config.max_steps, first, "sft/loss")]) as monitor:
             train_sft(state, config, conversations, monitor)
         console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")

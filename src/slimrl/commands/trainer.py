@@ -7,17 +7,17 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import TrainerOnlyConfig
-from slimrl.launch.parts import _note_doubts, _settled, _sinks, open_policy
+from slimrl.launch.parts import note_config_warnings, open_policy, open_sinks, settle_model
 from slimrl.launch.ranks import agreed, by_the_first, joined
 from slimrl.launch.run_dir import open_training_dir
 from slimrl.models.load import load_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor
+from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import start, weights_directory
-from slimrl.trainer.terms import terms_of
 
 
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
@@ -31,14 +31,14 @@ def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, console: R
     opened = open_training_dir(resolved, output_dir, config.resume, console.note)
     with ExitStack() as held:
         by_the_first(ranks, lambda: held.enter_context(opened))
-        model = agreed(_settled(config.model, output_dir, config.resume), ranks)
+        model = agreed(settle_model(config.model, output_dir, config.resume), ranks)
         policy = open_policy(model, console)
-        _note_doubts(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
-        terms = terms_of(config.trainer.loss.choices(), policy.module, lambda: load_policy(model).module)
-        state = start(policy, config.trainer.optim, output_dir, config.resume, terms, ranks)
+        note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
+        aux_losses = build_aux_losses(config.trainer.loss.resolve(), policy.module, lambda: load_policy(model).module)
+        state = start(policy, config.trainer.optim, output_dir, config.resume, aux_losses, ranks)
         first = state.progress.step
         batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
-        sinks = _sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
+        sinks = open_sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
         with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
             train(state, config, batches.receive, lambda version: None, monitor)
         console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")

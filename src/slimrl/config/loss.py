@@ -85,7 +85,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True)
-class LossChoices:
+class ResolvedLoss:
     """A loss with nothing left to choose. A number that none of its parts uses is 0.0."""
 
     advantage: str
@@ -201,7 +201,7 @@ class LossConfig(Config):
     """What the student's own log-probability counts against a token: as much as `teacher_tau` makes the two a reverse
     KL divergence, alone it is an entropy bonus; `preset` is 0.5 with a `[teacher]`, else 0."""
 
-    def choices(self, has_teacher: bool = False) -> LossChoices:
+    def resolve(self, has_teacher: bool = False) -> ResolvedLoss:
         """The preset with this section's replacements applied."""
         preset = PRESETS[self.type]
         advantage = preset.advantage if self.advantage == "preset" else self.advantage
@@ -212,8 +212,8 @@ class LossConfig(Config):
         if has_teacher:
             numbers |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
         aggregation = preset.aggregation if self.aggregation == "preset" else self.aggregation
-        return LossChoices(advantage, self.credit, policy, aggregation, **{**numbers, **self.numbers_set()})
+        return ResolvedLoss(advantage, self.credit, policy, aggregation, **{**numbers, **self.hyperparameters_set()})
 
-    def numbers_set(self) -> dict[str, float]:
+    def hyperparameters_set(self) -> dict[str, float]:
         """The numbers that are given and not left to a preset."""
         return {name: value for name, value in vars(self).items() if isinstance(value, float)}

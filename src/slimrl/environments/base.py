@@ -68,10 +68,10 @@ class Cast(Protocol):
 
 
 @runtime_checkable
-class Explainer(Protocol):
+class FailureKinds(Protocol):
     """A taskset that can also tell in what way an episode failed; evaluation counts that."""
 
-    def what_went_wrong(self, rollout: Rollout) -> str | None:
+    def failure_kind(self, rollout: Rollout) -> str | None:
         """A kind of failure, in a few words that name no detail, of a finished episode that did not earn everything.
         Empty if there is nothing more to say than evaluation does; None if it is no failure."""
 

@@ -17,10 +17,10 @@ from itertools import groupby
 from slimrl.environments.base import Taskset
 from slimrl.environments.scripts import demonstration_of, random_conversation, script_conversation
 from slimrl.errors import RolloutError
-from slimrl.eval.evaluate import Contestant
+from slimrl.eval.evaluate import EvalPolicy
 from slimrl.inference.client import Completion, FinishReason
 from slimrl.models.chat.template import ChatFormat
-from slimrl.rollout.episode import Attempt, Player, run_episode
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.failures import bounded
 from slimrl.types import Message, Rollout, SamplingParams, Task
 
@@ -49,23 +49,23 @@ def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
     return [[token for token, _ in run] for is_reply, run in groupby(pairs, key=lambda pair: pair[1]) if is_reply]
 
 
-def scripted(script: Script, player: Player) -> Contestant:
-    """Whoever plays what the script says. Of `player` the chat format and the limits count, and not its client. A
+def scripted(script: Script, context: RolloutContext) -> EvalPolicy:
+    """Whoever plays what the script says. Of `context` the chat format and the limits count, and not its client. A
     script that takes longer than a call into an environment may has a failed rollout."""
 
-    async def play(attempt: Attempt) -> Rollout:
+    async def play(spec: EpisodeSpec) -> Rollout:
         try:
-            conversation = await bounded(_told(script, attempt), "script", player.limits.timeout_s)
+            conversation = await bounded(_told(script, spec), "script", context.limits.timeout_s)
         except RolloutError as error:
-            task_id, reason, detail = attempt.task.id, error.reason, error.detail
+            task_id, reason, detail = spec.task.id, error.reason, error.detail
             return Rollout(task_id, (), (), (), (), math.nan, failure=reason, failure_detail=detail)
-        client = ReplayClient(turns_of(player.chat, conversation), player.chat.end_of_turn)
-        return await run_episode(attempt, replace(player, client=client))
+        client = ReplayClient(turns_of(context.chat, conversation), context.chat.end_of_turn)
+        return await run_episode(spec, replace(context, client=client))
 
-    return Contestant(play, player.num_concurrent, player.chat.full_text)
+    return EvalPolicy(play, context.num_concurrent, context.chat.full_text)
 
 
-async def _told(script: Script, attempt: Attempt) -> list[Message]:
+async def _told(script: Script, spec: EpisodeSpec) -> list[Message]:
     """What the script says, from a thread: it may use tools that have an event loop of their own. One that never comes
     to an end must not hold up that of the program, as a thread of asyncio's pool would."""
     told: Future[list[Message]] = Future()
@@ -73,11 +73,11 @@ async def _told(script: Script, attempt: Attempt) -> list[Message]:
     def work() -> None:
         told.set_running_or_notify_cancel()
         try:
-            told.set_result(script(attempt.taskset, attempt.task, attempt.sampling.seed))
+            told.set_result(script(spec.taskset, spec.task, spec.sampling.seed))
         except BaseException as error:  # for whoever waits
             told.set_exception(error)
 
-    threading.Thread(target=work, name=f"script {attempt.task.id}", daemon=True).start()
+    threading.Thread(target=work, name=f"script {spec.task.id}", daemon=True).start()
     return await asyncio.wrap_future(told)
 
 

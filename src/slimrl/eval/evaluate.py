@@ -15,8 +15,8 @@ from typing import Any
 from slimrl.environments.base import Taskset
 from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
-from slimrl.rollout.episode import Attempt, Player, run_tables
-from slimrl.rollout.self_play import seats_of
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_groups
+from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
 
@@ -37,10 +37,10 @@ class HeldOutTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class EvalPolicy:
     """Who plays, and how many episodes at once. `text` is what token ids are, for a person who reads a rollout."""
 
-    play: Callable[[Attempt], Coroutine[Any, Any, Rollout]]
+    play: Callable[[EpisodeSpec], Coroutine[Any, Any, Rollout]]
     num_concurrent: int
     text: Callable[[list[int]], str]
 
@@ -76,30 +76,30 @@ def held_out_tasks(tasksets: Sequence[Taskset], split: Split, num_examples: int)
     return chosen
 
 
-def contestant_of(player: Player) -> Contestant:
+def make_eval_policy(context: RolloutContext) -> EvalPolicy:
     """A model, by the player that samples from it. Of a task that it plays in several roles, against itself, the first
     role's rollout is the one that counts."""
 
-    async def play(attempt: Attempt) -> Rollout:
-        (table,) = await run_tables([seats_of(attempt)], player)
+    async def play(spec: EpisodeSpec) -> Rollout:
+        (table,) = await run_groups([self_play_specs(spec)], context)
         return table[0]
 
-    return Contestant(play, player.num_concurrent, player.chat.full_text)
+    return EvalPolicy(play, context.num_concurrent, context.chat.full_text)
 
 
 def play_tasks(
     tasks: Sequence[HeldOutTask],
-    contestant: Contestant,
+    eval_policy: EvalPolicy,
     sampling: SamplingParams,
     on_done: Callable[[HeldOutTask, Rollout], None],
 ) -> list[Rollout]:
     """Play every task once with `sampling`, each with a seed of its own; `on_done` hears of each as it ends."""
-    places = asyncio.Semaphore(contestant.num_concurrent)
+    places = asyncio.Semaphore(eval_policy.num_concurrent)
 
     async def play(asked: HeldOutTask) -> Rollout:
-        attempt = Attempt(asked.taskset, asked.task, replace(sampling, seed=_seed(sampling.seed, asked.task)))
+        spec = EpisodeSpec(asked.taskset, asked.task, replace(sampling, seed=_seed(sampling.seed, asked.task)))
         async with places:
-            rollout = await contestant.play(attempt)
+            rollout = await eval_policy.play(spec)
         on_done(asked, rollout)
         return rollout
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slimrl.environments.base import SUCCESS, Explainer
+from slimrl.environments.base import SUCCESS, FailureKinds
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.types import Rollout
 
@@ -25,12 +25,12 @@ class FailureKind:
 
 def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
     """The kind of failure, or nothing where the episode earned all there is. A taskset may know more kinds, and that
-    one which earned less is no failure (`Explainer`)."""
+    one which earned less is no failure (`FailureKinds`)."""
     if rollout.failure:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
         return ""
-    told = asked.taskset.what_went_wrong(rollout) if isinstance(asked.taskset, Explainer) else ""
+    told = asked.taskset.failure_kind(rollout) if isinstance(asked.taskset, FailureKinds) else ""
     if told is None:
         return ""
     if told:

@@ -10,7 +10,7 @@ from typing import Any
 from slimrl.environments.base import Taskset
 from slimrl.eval.episodes import EpisodeFile, past_episodes
 from slimrl.eval.evaluate import (
-    Contestant,
+    EvalPolicy,
     Evaluation,
     HeldOutTask,
     evaluation_metrics,
@@ -45,11 +45,11 @@ class HeldOut:
     `output_dir/held_out/<stage>.json`, every rollout beside it."""
 
     def __init__(
-        self, plan: HeldOutPlan, contestant: Callable[[], Contestant], output_dir: Path, console: RunConsole
+        self, plan: HeldOutPlan, eval_policy: Callable[[], EvalPolicy], output_dir: Path, console: RunConsole
     ) -> None:
         self.tasks = held_out_tasks(plan.tasksets, plan.split, plan.num_examples)
         self._plan = plan
-        self._contestant = contestant
+        self._eval_policy = eval_policy
         self._directory = output_dir / DIRECTORY
         self._console = console
 
@@ -85,9 +85,9 @@ class HeldOut:
             self._console.note(f"{others} of {len(past)} episodes in {path} are of tasks that are not asked: left out")
         rollouts = dict(past)
         if missing:
-            contestant = self._contestant()
+            eval_policy = self._eval_policy()
             with (
-                EpisodeFile(path, contestant.text, keep=bool(past)) as file,
+                EpisodeFile(path, eval_policy.text, keep=bool(past)) as file,
                 self._console.progress(f"held-out evaluation, {name}, {mode}", len(self.tasks)) as bar,
             ):
                 bar.advance(len(self.tasks) - len(missing))
@@ -96,7 +96,7 @@ class HeldOut:
                     file.add(asked, rollout)
                     bar.advance()
 
-                played = play_tasks(missing, contestant, sampling, on_done)
+                played = play_tasks(missing, eval_policy, sampling, on_done)
                 rollouts |= {asked.place: rollout for asked, rollout in zip(missing, played, strict=True)}
                 file.finish({asked.place: rollouts[asked.place] for asked in self.tasks} | rollouts)
         evaluation = evaluation_of(mode, [rollouts[asked.place] for asked in self.tasks])

@@ -12,11 +12,11 @@ from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import InferenceConfig
 from slimrl.environments.base import Environment, Taskset
 from slimrl.errors import RolloutError, UserError
-from slimrl.launch.parts import open_policy, player_of
+from slimrl.launch.parts import make_context, open_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.answers import closed
-from slimrl.rollout.episode import Attempt, EpisodeLimits, Player, run_episode
-from slimrl.rollout.self_play import roles_of, seats_of
+from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
+from slimrl.rollout.self_play import self_play_roles, self_play_specs
 from slimrl.types import Message, Rollout, SamplingParams, Task, Turn
 
 T = TypeVar("T")
@@ -30,15 +30,15 @@ def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environ
     mine = own_place(taskset, config)
     policy = open_policy(config.model, RunConsole())
     limits = EpisodeLimits(NEVER, config.seq_len, DAY_S)
-    player = player_of(policy.module, policy.chat, InferenceConfig(), limits)[1]
+    context = make_context(policy.module, policy.chat, InferenceConfig(), limits)[1]
     settings = config.sampling
     sampling = SamplingParams(settings.max_tokens, settings.temperature, stop=tuple(settings.stop), seed=config.seed)
-    return lambda task: Opposed(seats_of(Attempt(taskset, task, sampling)), mine, player)
+    return lambda task: Opposed(self_play_specs(EpisodeSpec(taskset, task, sampling)), mine, context)
 
 
 def own_place(taskset: Taskset, config: PlayConfig) -> int:
     """Which of the roles is the person's: the number in `args.role`, as environments of two sides have it."""
-    roles = roles_of(taskset)
+    roles = self_play_roles(taskset)
     if len(roles) < 2:
         raise UserError(
             f"model.name = {config.model.name} cannot sit down: `{config.id}` has no other side with these `args`. For "
@@ -53,8 +53,8 @@ def own_place(taskset: Taskset, config: PlayConfig) -> int:
 class Opposed:
     """The person's episode at a table where the model has all other places."""
 
-    def __init__(self, seats: Sequence[Attempt], mine: int, player: Player) -> None:
-        self._player = player
+    def __init__(self, seats: Sequence[EpisodeSpec], mine: int, context: RolloutContext) -> None:
+        self._player = context
         self._others = [seat for place, seat in enumerate(seats) if place != mine]
         self._episode = seats[mine].taskset.environment(seats[mine].task)
         self._playing: list[asyncio.Task[Rollout]] = []

@@ -15,7 +15,7 @@ from slimrl.config.rollout import EnvConfig, InferenceConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
 from slimrl.environments.base import Taskset
 from slimrl.environments.find import load_taskset
-from slimrl.eval.evaluate import contestant_of
+from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
@@ -26,35 +26,35 @@ from slimrl.launch.stages import (
 )
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.load import Policy, load_policy
-from slimrl.models.lora import doubts
+from slimrl.models.lora import config_warnings
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Sink, WandbSink
-from slimrl.rollout.episode import EpisodeLimits, Player
+from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.types import SamplingParams
 
 
 def rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     tasksets = tasksets_of(config.orchestrator.env)
-    policy = open_policy(_settled(config.model, output_dir, config.resume), console)
+    policy = open_policy(settle_model(config.model, output_dir, config.resume), console)
     rollout = config.orchestrator
     limits = EpisodeLimits(rollout.max_turns, config.seq_len, rollout.episode_timeout_s)
-    engine, player = player_of(policy.module, policy.chat, config.inference, limits)
+    engine, context = make_context(policy.module, policy.chat, config.inference, limits)
     settings = rollout.sampling
     samplings = [
         SamplingParams(settings.max_tokens, temperature, stop=tuple(settings.stop), seed=config.seed)
         for temperature in config.eval.temperatures
     ]
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
-    held_out = HeldOut(plan, lambda: contestant_of(player), output_dir, console)
-    return Parts(config, output_dir, policy, engine, player, tasksets, held_out, console)
+    held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
+    return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)
 
 
 def tasksets_of(envs: Sequence[EnvConfig]) -> list[Taskset]:
     return [load_taskset(env.id, env.args) for env in envs]
 
 
-def _settled(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
+def settle_model(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
     """A resumed run keeps what was measured at its start, the dtype and the number of threads: else its numbers would
     not be the same to the last bit."""
     progress = (read_progress(output_dir) or read_progress(warmup_directory(output_dir))) if resume else None
@@ -75,19 +75,19 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
     return policy
 
 
-def _note_doubts(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
-    for doubt in doubts(model.lora, key, lr):
+def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
+    for doubt in config_warnings(model.lora, key, lr):
         console.note(doubt, "yellow")
 
 
-def player_of(
+def make_context(
     module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits
-) -> tuple[Engine, Player]:
+) -> tuple[Engine, RolloutContext]:
     engine = Engine(module, chat.stop_ids, config.max_slots, limits.seq_len, config.lookup_tokens, config.quantization)
-    return engine, Player(LocalClient(engine, chat.text), chat, limits, config.max_slots)
+    return engine, RolloutContext(LocalClient(engine, chat.text), chat, limits, config.max_slots)
 
 
-def _sinks(
+def open_sinks(
     resolved: Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig],
     output_dir: Path,
     wandb: WandbConfig,

@@ -24,7 +24,7 @@ from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, read_metrics
 from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import Player
+from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
@@ -41,7 +41,7 @@ class Parts:
     output_dir: Path
     policy: Policy
     engine: Engine
-    player: Player
+    context: RolloutContext
     tasksets: Sequence[Taskset]
     held_out: HeldOut
     console: RunConsole
@@ -77,7 +77,7 @@ def prepare_warm_up(parts: Parts) -> WarmUp:
         schedule=config.warmup.schedule,
         ckpt=config.ckpt,
     )
-    return WarmUp(sft, from_experts(sft, parts.tasksets, parts.player.chat))
+    return WarmUp(sft, from_experts(sft, parts.tasksets, parts.context.chat))
 
 
 def warm_up(parts: Parts, warmup: WarmUp) -> None:
@@ -127,8 +127,8 @@ def make_orchestrator(parts: Parts) -> Orchestrator:
         write_rollouts(rollout_file(parts.output_dir, step), records)
 
     config = parts.config
-    choices = config.trainer.loss.choices(config.has_teacher)
-    return Orchestrator(parts.tasksets, parts.player, config.orchestrator, choices, config.seed, record)
+    loss = config.trainer.loss.resolve(config.has_teacher)
+    return Orchestrator(parts.tasksets, parts.context, config.orchestrator, loss, config.seed, record)
 
 
 def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monitor: Monitor, before: Metrics) -> None:

@@ -23,9 +23,9 @@ from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.launch.stages import Parts, make_room, starting_name
 from slimrl.models.load import Policy, load_policy
-from slimrl.orchestrator.distill import Lesson, Teacher
+from slimrl.orchestrator.distill import Distillation, Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
-from slimrl.rollout.self_play import roles_of
+from slimrl.rollout.self_play import self_play_roles
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.packing import pack_samples
 from slimrl.types import Sample
@@ -58,7 +58,7 @@ class ModuleTeacher:
         return scores_BN
 
 
-def make_lesson(parts: Parts, reference: Load) -> Lesson | None:
+def make_distillation(parts: Parts, reference: Load) -> Distillation | None:
     """The teacher and what it reads; None without one. `reference` gives the weights that RL begins with.
 
     Raises UserError at once, before anything slow, for what cannot be loaded or does not fit the policy.
@@ -67,7 +67,7 @@ def make_lesson(parts: Parts, reference: Load) -> Lesson | None:
     if isinstance(teacher, NoTeacherConfig):
         return None
     tasksets = teacher_tasksets(parts)
-    if seated := next((type(taskset).__name__ for taskset in tasksets if roles_of(taskset)), ""):
+    if seated := next((type(taskset).__name__ for taskset in tasksets if self_play_roles(taskset)), ""):
         raise UserError(
             f"teacher.env_args: a teacher reads one opening for each task, and {seated} has one for each role that the "
             "policy plays against itself. Leave `teacher.env_args` away, or let it play one role."
@@ -76,7 +76,7 @@ def make_lesson(parts: Parts, reference: Load) -> Lesson | None:
     parts.console.note(f"teacher: {described(teacher)}, {'with more context' if tasksets else 'with the same context'}")
     # A server is asked to sample a token after what it scores, and wants room for it.
     longest = teacher.seq_len - (1 if isinstance(teacher, ServerTeacherConfig) else 0)
-    return Lesson(made, tasksets, parts.player, longest)
+    return Distillation(made, tasksets, parts.context, longest)
 
 
 def described(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerTeacherConfig) -> str:
@@ -147,7 +147,7 @@ def _teacher(parts: Parts, reference: Load) -> Teacher:
 
 def _words(parts: Parts) -> dict[int, str]:
     """Some of the policy's tokens that everybody writes alike: plain letters, from all over the vocabulary."""
-    num, text = len(parts.policy.tokenizer), parts.player.chat.full_text
+    num, text = len(parts.policy.tokenizer), parts.context.chat.full_text
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}
     return {token: word for token, word in texts.items() if word.strip(" ").isascii() and word.strip(" ").isalpha()}
 

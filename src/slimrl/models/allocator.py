@@ -32,14 +32,14 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(M_MMAP_THRESHOLD, LARGE) and mallopt(M_TRIM_THRESHOLD, NEVER))
 
 
-class Holes:
+class HeapTrimmer:
     """What is free between the blocks in use, given back to the operating system when a process has grown by a fifth
-    since the step after the last time: too seldom to cost time. Call `give_back` after every step."""
+    since the step after the last time: too seldom to cost time. Call `trim` after every step."""
 
     def __init__(self) -> None:
         self._limit = 0.0  # bytes; 0 when the next step is to tell what steps take
 
-    def give_back(self) -> bool:
+    def trim(self) -> bool:
         """True if it was done now."""
         if not _is_glibc():
             return False

@@ -25,8 +25,8 @@ NAME = "default"  # PEFT's, of the only adapter that a module has
 MERGED = "merged_weight"
 PERIOD = 1 << 18  # of the thresholds of rounding: 1 MiB, which stays in the processor's cache
 
-# Learning rates and factors beyond which `doubts` asks whether they are meant. 10 times what full fine-tuning takes is
-# usual, which is some 3e-6 to 3e-4.
+# Learning rates and factors beyond which `config_warnings` asks whether they are meant. Usual is 10 times what full
+# fine-tuning takes, which is some 3e-6 to 3e-4.
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
 LARGEST_RANK = 128
@@ -146,7 +146,7 @@ def is_adapted(module: nn.Module) -> bool:
     return next(_adapted_layers(module), None) is not None
 
 
-def doubts(config: LoraConfig, key: str, lr: float) -> list[str]:
+def config_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
     """What is unusual about the settings, in words; `key` is that of the learning rate."""
     if config.rank == 0:
         return []

@@ -34,24 +34,24 @@ class Monitor:
     """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
-        self._sinks = list(sinks)
+        self.open_sinks = list(sinks)
 
     def add(self, sink: Sink) -> None:
         """From now on, log there too."""
-        self._sinks.append(sink)
+        self.open_sinks.append(sink)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the metrics to every sink. Raises ValueError for an unregistered name, before anything is written."""
         for name in metrics:
             lookup(name)
         values = {name: float(value) for name, value in metrics.items()}
-        for sink in self._sinks:
+        for sink in self.open_sinks:
             sink.write(step, values)
 
     def close(self, failed: bool = False) -> None:
         """Closes every sink, even if closing one of them fails."""
         with ExitStack() as stack:
-            for sink in self._sinks:
+            for sink in self.open_sinks:
                 stack.callback(sink.close, failed)
 
     def __enter__(self) -> Self:

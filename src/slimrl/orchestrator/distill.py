@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Protocol
 
-from slimrl.config.loss import LossChoices
+from slimrl.config.loss import ResolvedLoss
 from slimrl.environments.base import Taskset
 from slimrl.errors import RolloutError, UserError
 from slimrl.orchestrator.curriculum import Draw
-from slimrl.rollout.episode import Attempt, Player, read_opening
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 
 # A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. This is
@@ -45,26 +45,26 @@ class Teacher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class Distillation:
     """A teacher, and how it reads the tasks: one of `tasksets` for each of the student's, with more context in what
     their episodes begin with (none where it reads what the student does), and at most `seq_len` tokens of a rollout."""
 
     teacher: Teacher
     tasksets: Sequence[Taskset]
-    player: Player
+    context: RolloutContext
     seq_len: int
 
     def openings(self, draws: Sequence[Draw]) -> list[Opening | RolloutError]:
         """What the teacher reads before the first turn, or why it could not."""
         if not self.tasksets:
             return [None] * len(draws)
-        places = asyncio.Semaphore(self.player.num_concurrent)
+        places = asyncio.Semaphore(self.context.num_concurrent)
 
         async def read(draw: Draw) -> Opening | RolloutError:
             async with places:
                 try:
-                    attempt = Attempt(self.tasksets[draw.env], draw.task, BEGIN)
-                    return tuple(await read_opening(attempt, self.player))
+                    spec = EpisodeSpec(self.tasksets[draw.env], draw.task, BEGIN)
+                    return tuple(await read_opening(spec, self.context))
                 except RolloutError as error:
                     return error
 
@@ -87,7 +87,7 @@ class Lesson:
         return rollout
 
     def taught(
-        self, samples: Sequence[Sample], openings: Sequence[Opening], choices: LossChoices, temperature: float
+        self, samples: Sequence[Sample], openings: Sequence[Opening], loss: ResolvedLoss, temperature: float
     ) -> tuple[tuple[Sample, ...], Metrics]:
         """The samples with A' for advantages, and `distill/` metrics. `openings` are the teacher's, one a sample."""
         if not samples:
@@ -102,21 +102,21 @@ class Lesson:
             "distill/student_logprob": student,
             "distill/reverse_kl": student - teacher,
         }
-        opinions_BN = [opinions(sample, scores_N, choices) for sample, scores_N in zip(samples, scores_BN, strict=True)]
+        opinions_BN = [opinions(sample, scores_N, loss) for sample, scores_N in zip(samples, scores_BN, strict=True)]
         pairs = zip(samples, compared(samples, opinions_BN), strict=True)
-        return tuple(distilled(sample, values_N, choices) for sample, values_N in pairs), metrics
+        return tuple(distilled(sample, values_N, loss) for sample, values_N in pairs), metrics
 
 
-def opinion(teacher: float, student: float, choices: LossChoices) -> float:
+def opinion(teacher: float, student: float, loss: ResolvedLoss) -> float:
     """teacher_tau log p_T - student_tau log p_S, of one token: exactly 0 for equal log-probabilities and taus. One
     whose log-probability the sampler could not tell is not trained on, and 0, so that it spoils no mean."""
-    return choices.teacher_tau * teacher - choices.student_tau * student if math.isfinite(student) else 0.0
+    return loss.teacher_tau * teacher - loss.student_tau * student if math.isfinite(student) else 0.0
 
 
-def opinions(sample: Sample, teacher_N: Sequence[float], choices: LossChoices) -> list[float]:
+def opinions(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss) -> list[float]:
     """That of every trained token, whose scores by the teacher are `teacher_N`."""
     student_N = _trained(sample.logprobs_T, sample.loss_mask_T)
-    return [opinion(teacher, student, choices) for teacher, student in zip(teacher_N, student_N, strict=True)]
+    return [opinion(teacher, student, loss) for teacher, student in zip(teacher_N, student_N, strict=True)]
 
 
 def compared(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
@@ -143,20 +143,20 @@ def compared(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) ->
     ]
 
 
-def distilled(sample: Sample, values_N: Sequence[float], choices: LossChoices) -> Sample:
+def distilled(sample: Sample, values_N: Sequence[float], loss: ResolvedLoss) -> Sample:
     """The sample with adv_tau A_t and the value of each trained token for its advantages."""
     values, advantages_T = iter(values_N), [0.0] * len(sample.token_ids_T)
     for t, trained in enumerate(sample.loss_mask_T):
         if trained:
-            advantages_T[t] = choices.adv_tau * sample.advantages_T[t] + next(values)
+            advantages_T[t] = loss.adv_tau * sample.advantages_T[t] + next(values)
     assert next(values, None) is None, "more values than trained tokens"
     return replace(sample, advantages_T=tuple(advantages_T))
 
 
-def with_entropy_bonus(sample: Sample, choices: LossChoices) -> Sample:
+def with_entropy_bonus(sample: Sample, loss: ResolvedLoss) -> Sample:
     """A' without a teacher: what `student_tau` alone adds."""
     nothing = [0.0] * sum(sample.loss_mask_T)
-    return distilled(sample, opinions(sample, nothing, choices), choices) if choices.student_tau else sample
+    return distilled(sample, opinions(sample, nothing, loss), loss) if loss.student_tau else sample
 
 
 def with_opening(

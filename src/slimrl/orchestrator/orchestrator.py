@@ -13,17 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from slimrl.config.loss import LossChoices
+from slimrl.config.loss import ResolvedLoss
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.environments.base import Taskset
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import on_tokens
 from slimrl.orchestrator.curriculum import Curriculum, Draw
-from slimrl.orchestrator.distill import Lesson, Opening, with_entropy_bonus
+from slimrl.orchestrator.distill import Distillation, Opening, with_entropy_bonus
 from slimrl.orchestrator.roles import check_groups, num_tables, role_advantages
-from slimrl.rollout.episode import Attempt, Player, mean_metrics, run_tables
-from slimrl.rollout.self_play import seats_of
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext, mean_metrics, run_groups
+from slimrl.rollout.self_play import self_play_specs
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 
@@ -44,28 +44,28 @@ class Group:
 
 class Orchestrator:
     """Collects batches. `position` counts the tasks drawn so far, `role_means` are those of `orchestrator/roles.py`;
-    set both to continue a run. Set `lesson`, before the first batch, to have a teacher's scores count."""
+    set both to continue a run. Set `distillation`, before the first batch, to have a teacher's scores count."""
 
     def __init__(
         self,
         tasksets: Sequence[Taskset],
-        player: Player,
+        context: RolloutContext,
         config: OrchestratorConfig,
-        choices: LossChoices,
+        loss: ResolvedLoss,
         seed: int,
         record: Record,
     ) -> None:
         for taskset in tasksets:
-            check_groups(taskset, config.rollouts_per_example, choices)
+            check_groups(taskset, config.rollouts_per_example, loss)
         self._curriculum = Curriculum(tasksets, f"rl/{seed}")
-        self._player = player
+        self._player = context
         self._config = config
-        self._choices = choices
+        self._loss = loss
         self._seed = seed
         self._record = record
         self.position = 0
         self.role_means: dict[str, float] = {}
-        self.lesson: Lesson | None = None
+        self.distillation: Distillation | None = None
 
     def collect(self, step: int) -> Batch:
         """Play until the batch is full of groups with a signal, or the resampling bound is reached."""
@@ -97,20 +97,22 @@ class Orchestrator:
         """The rollouts, `rollouts_per_example` of each draw, and the opening that a teacher reads for each draw."""
         G = self._config.rollouts_per_example
         tables = [
-            seats_of(Attempt(draw.taskset, draw.task, self._sampling(draw.position, number)))
+            self_play_specs(EpisodeSpec(draw.taskset, draw.task, self._sampling(draw.position, number)))
             for draw in draws
             for number in range(num_tables(draw.taskset, G))
         ]
-        played = asyncio.run(run_tables(tables, self._player))
+        played = asyncio.run(run_groups(tables, self._player))
         rollouts = [rollout for table in played for rollout in table]
-        if not self.lesson:
+        if not self.distillation:
             return rollouts, [None] * len(draws)
-        openings = self.lesson.openings(draws)
-        rollouts = [self.lesson.readable(rollout, openings[number // G]) for number, rollout in enumerate(rollouts)]
+        openings = self.distillation.openings(draws)
+        rollouts = [
+            self.distillation.readable(rollout, openings[number // G]) for number, rollout in enumerate(rollouts)
+        ]
         return rollouts, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
-    def _sampling(self, position: int, attempt: int) -> SamplingParams:
-        digest = hashlib.sha256(f"{self._seed}/{position}/{attempt}".encode()).digest()
+    def _sampling(self, position: int, number: int) -> SamplingParams:
+        digest = hashlib.sha256(f"{self._seed}/{position}/{number}".encode()).digest()
         settings = self._config.sampling
         seed = int.from_bytes(digest[:6], "big")
         return SamplingParams(settings.max_tokens, settings.temperature, stop=tuple(settings.stop), seed=seed)
@@ -121,8 +123,8 @@ class Orchestrator:
         for number, draw in enumerate(draws):
             kept = tuple(r for r in rollouts[number * G : (number + 1) * G] if not r.failure)
             if kept:
-                advantages_GK = tuple(role_advantages(kept, self._choices, self.role_means, str(draw.env)))
-                has_signal = has_signal_of_its_own(self._choices) or any(
+                advantages_GK = tuple(role_advantages(kept, self._loss, self.role_means, str(draw.env)))
+                has_signal = has_signal_of_its_own(self._loss) or any(
                     value != 0.0 for values in advantages_GK for value in values
                 )
                 groups.append(Group(draw.position, kept, advantages_GK, has_signal, openings[number]))
@@ -130,12 +132,12 @@ class Orchestrator:
 
     def _samples(self, groups: Sequence[Group]) -> tuple[tuple[Sample, ...], Metrics]:
         """What is trained on, with the teacher's part if there is one, and what there is to tell of that."""
-        samples = [sample for group in groups for sample in _samples(group, self._choices)]
-        if not self.lesson:
-            return tuple(with_entropy_bonus(sample, self._choices) for sample in samples), {}
+        samples = [sample for group in groups for sample in _samples(group, self._loss)]
+        if not self.distillation:
+            return tuple(with_entropy_bonus(sample, self._loss) for sample in samples), {}
         began = time.perf_counter()
         openings = [group.opening for group in groups for _ in group.rollouts]
-        taught, metrics = self.lesson.taught(samples, openings, self._choices, self._config.sampling.temperature)
+        taught, metrics = self.distillation.taught(samples, openings, self._loss, self._config.sampling.temperature)
         return taught, metrics | {"time/teacher_s": time.perf_counter() - began}
 
     def _records(self, groups: Sequence[Group], played: Sequence[Rollout]) -> list[RolloutRecord]:
@@ -145,9 +147,9 @@ class Orchestrator:
         return [RolloutRecord(rollout, values, text(list(rollout.token_ids_T))) for rollout, values in graded + failed]
 
 
-def has_signal_of_its_own(choices: LossChoices) -> bool:
+def has_signal_of_its_own(loss: ResolvedLoss) -> bool:
     """Whether every rollout teaches something, whatever the others of its group earned."""
-    return choices.has_critic or choices.teacher_tau > 0 or choices.student_tau > 0
+    return loss.has_critic or loss.teacher_tau > 0 or loss.student_tau > 0
 
 
 def _nothing_left(played: Sequence[Rollout]) -> str:
@@ -159,14 +161,14 @@ def _nothing_left(played: Sequence[Rollout]) -> str:
     )
 
 
-def _samples(group: Group, choices: LossChoices) -> list[Sample]:
+def _samples(group: Group, loss: ResolvedLoss) -> list[Sample]:
     """A group's rollouts as the trainer sees them."""
     return [
         Sample(
             token_ids_T=rollout.token_ids_T,
             loss_mask_T=rollout.loss_mask_T,
             logprobs_T=rollout.logprobs_T,
-            advantages_T=on_tokens(rollout, advantages_K, choices),
+            advantages_T=on_tokens(rollout, advantages_K, loss),
             version=min(v for v, mask in zip(rollout.versions_T, rollout.loss_mask_T, strict=True) if mask),
         )
         for rollout, advantages_K in zip(group.rollouts, group.advantages_GK, strict=True)

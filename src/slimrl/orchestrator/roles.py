@@ -7,18 +7,18 @@ advantage estimation, SPIRAL, 2506.24119), which needs no group: it compares sin
 from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 
-from slimrl.config.loss import LossChoices
+from slimrl.config.loss import ResolvedLoss
 from slimrl.environments.base import Taskset
 from slimrl.errors import UserError
 from slimrl.orchestrator.advantages import turn_advantages
-from slimrl.rollout.self_play import roles_of
+from slimrl.rollout.self_play import self_play_roles
 from slimrl.types import Rollout
 
 Means = MutableMapping[str, float]
 
 
 def role_advantages(
-    rollouts_G: Sequence[Rollout], choices: LossChoices, means: Means, game: str
+    rollouts_G: Sequence[Rollout], loss: ResolvedLoss, means: Means, game: str
 ) -> list[tuple[float, ...]]:
     """`turn_advantages` within each role, in the order of the rollouts, (G, K). `rae` reads and moves the `means`,
     whose keys are game and role."""
@@ -26,10 +26,10 @@ def role_advantages(
     for role in dict.fromkeys(rollout.role for rollout in rollouts_G):
         places = [place for place, rollout in enumerate(rollouts_G) if rollout.role == role]
         same = [rollouts_G[place] for place in places]
-        chosen = choices
-        if choices.advantage == "rae":
-            baseline = moved(means, f"{game}/{role}", [rollout.reward for rollout in same], choices.decay)
-            chosen = replace(choices, advantage="reinforce", baseline=baseline)
+        chosen = loss
+        if loss.advantage == "rae":
+            baseline = moved(means, f"{game}/{role}", [rollout.reward for rollout in same], loss.decay)
+            chosen = replace(loss, advantage="reinforce", baseline=baseline)
         for place, advantages_K in zip(places, turn_advantages(same, chosen), strict=True):
             advantages_GK[place] = tuple(advantages_K)
     return advantages_GK
@@ -53,15 +53,15 @@ def moved(means: Means, key: str, rewards: Sequence[float], decay: float) -> flo
     return before
 
 
-def check_groups(taskset: Taskset, rollouts_per_example: int, choices: LossChoices) -> None:
+def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss) -> None:
     """Raises UserError if rollouts do not come out even, or if there would be nothing to compare a rollout with."""
-    num_roles = max(1, len(roles_of(taskset)))
+    num_roles = max(1, len(self_play_roles(taskset)))
     if rollouts_per_example % num_roles:
         raise UserError(
             f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {type(taskset).__name__} is played in "
             f"{num_roles} roles at once, each of which gives a rollout, so it must be a multiple of {num_roles}."
         )
-    if choices.compares and rollouts_per_example < 2 * num_roles:
+    if loss.compares and rollouts_per_example < 2 * num_roles:
         raise UserError(
             f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {type(taskset).__name__} is played in "
             f"{num_roles} roles, so each would have a single rollout in a group, and nothing to be compared with. Set "
@@ -71,4 +71,4 @@ def check_groups(taskset: Taskset, rollouts_per_example: int, choices: LossChoic
 
 def num_tables(taskset: Taskset, rollouts_per_example: int) -> int:
     """How often a task is played for so many rollouts, one for each role."""
-    return rollouts_per_example // max(1, len(roles_of(taskset)))
+    return rollouts_per_example // max(1, len(self_play_roles(taskset)))

@@ -32,7 +32,7 @@ class EpisodeLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Player:
+class RolloutContext:
     """Everything that is the same for all episodes of a run.
 
     At most `num_concurrent` are played at once: as many as the engine has slots, so that an episode finds its slot
@@ -46,7 +46,7 @@ class Player:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class EpisodeSpec:
     """One episode to play: a task of a taskset, and how to sample it; `role` is whom the policy plays, if it plays
     against itself."""
 
@@ -90,7 +90,7 @@ class _Transcript:
         self.truncated = self.truncated or completion.finish_reason == "length"
 
 
-async def run_episode(attempt: Attempt, player: Player) -> Rollout:
+async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
     """Play one episode to its end. Never raises for what the environment or the policy does: see `Rollout.failure`.
 
     Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context before the environment
@@ -99,50 +99,50 @@ async def run_episode(attempt: Attempt, player: Player) -> Rollout:
     """
     transcript = _Transcript()
     try:
-        turn = await _play(attempt, player, transcript)
+        turn = await _play(spec, context, transcript)
     except RolloutError as error:
-        return _rollout(attempt, transcript, Turn(done=False), error)
-    return _rollout(attempt, transcript, turn, None)
+        return _rollout(spec, transcript, Turn(done=False), error)
+    return _rollout(spec, transcript, turn, None)
 
 
-async def read_opening(attempt: Attempt, player: Player) -> list[int]:
+async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
     """What the policy would read first: the episode is begun and given up. Raises RolloutError if it does not begin."""
-    async with _environment(attempt, player) as environment:
-        return player.chat.opening(await _opening(environment, player))
+    async with _environment(spec, context) as environment:
+        return context.chat.opening(await _opening(environment, context))
 
 
-async def _play(attempt: Attempt, player: Player, transcript: _Transcript) -> Turn:
-    async with _environment(attempt, player) as environment:
-        return await _converse(environment, attempt.sampling, player, transcript)
+async def _play(spec: EpisodeSpec, context: RolloutContext, transcript: _Transcript) -> Turn:
+    async with _environment(spec, context) as environment:
+        return await _converse(environment, spec.sampling, context, transcript)
 
 
 @asynccontextmanager
-async def _environment(attempt: Attempt, player: Player) -> AsyncIterator[Environment]:
+async def _environment(spec: EpisodeSpec, context: RolloutContext) -> AsyncIterator[Environment]:
     """A fresh environment on the attempt's task, closed however its use ends."""
-    timeout_s = player.limits.timeout_s
-    environment = await bounded(_make(attempt), "environment", timeout_s)
+    timeout_s = context.limits.timeout_s
+    environment = await bounded(_make(spec), "environment", timeout_s)
     try:
         yield environment
     finally:
         await bounded(closed(environment), "environment", timeout_s)
 
 
-async def _opening(environment: Environment, player: Player) -> list[Message]:
-    return _fitted(await bounded(opened(environment), "environment", player.limits.timeout_s), player.chat)
+async def _opening(environment: Environment, context: RolloutContext) -> list[Message]:
+    return _fitted(await bounded(opened(environment), "environment", context.limits.timeout_s), context.chat)
 
 
 async def _converse(
-    environment: Environment, sampling: SamplingParams, player: Player, transcript: _Transcript
+    environment: Environment, sampling: SamplingParams, context: RolloutContext, transcript: _Transcript
 ) -> Turn:
-    limits, chat = player.limits, player.chat
-    opening = await _opening(environment, player)
+    limits, chat = context.limits, context.chat
+    opening = await _opening(environment, context)
     transcript.read(chat.opening(opening), opening)
     if len(transcript.token_ids) >= limits.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
     while True:
         max_tokens = min(sampling.max_tokens, limits.seq_len - len(transcript.token_ids))
         params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
-        completion = await player.client.sample(list(transcript.token_ids), params)
+        completion = await context.client.sample(list(transcript.token_ids), params)
         reply = chat.text(list(completion.token_ids))
         transcript.wrote(completion, reply)
         turn = await bounded(answered(environment, reply), "environment", limits.timeout_s)
@@ -163,8 +163,8 @@ async def _converse(
         transcript.read(token_ids, messages)
 
 
-async def _make(attempt: Attempt) -> Environment:
-    return attempt.taskset.environment(attempt.task)
+async def _make(spec: EpisodeSpec) -> Environment:
+    return spec.taskset.environment(spec.task)
 
 
 def _fitted(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
@@ -172,9 +172,9 @@ def _fitted(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
         return chat.fitted(messages)
 
 
-def _rollout(attempt: Attempt, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
+def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
     return Rollout(
-        task_id=attempt.task.id,
+        task_id=spec.task.id,
         token_ids_T=tuple(transcript.token_ids),
         loss_mask_T=tuple(transcript.mask),
         logprobs_T=tuple(transcript.logprobs),
@@ -191,7 +191,7 @@ def _rollout(attempt: Attempt, transcript: _Transcript, turn: Turn, error: Rollo
         },
         failure=error.reason if error else "",
         failure_detail=error.detail if error else "",
-        role=attempt.role,
+        role=spec.role,
     )
 
 
@@ -204,22 +204,22 @@ def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
     return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
 
 
-async def run_tables(tables: Sequence[Sequence[Attempt]], player: Player) -> list[list[Rollout]]:
+async def run_groups(tables: Sequence[Sequence[EpisodeSpec]], context: RolloutContext) -> list[list[Rollout]]:
     """Play all attempts, started in order; the rollouts come in that order too. Those of a table may wait for one
     another (see `rollout/self_play.py`) and start together; a table of one is an ordinary episode."""
-    places = asyncio.Semaphore(max(player.num_concurrent, *map(len, tables), 1))
+    places = asyncio.Semaphore(max(context.num_concurrent, *map(len, tables), 1))
     sitting_down = asyncio.Lock()  # of two tables that sit down at once each might wait for the other's last place
 
-    async def play(attempt: Attempt) -> Rollout:
+    async def play(spec: EpisodeSpec) -> Rollout:
         try:
-            return await run_episode(attempt, player)
+            return await run_episode(spec, context)
         finally:
             places.release()
 
-    async def play_all(attempts: Sequence[Attempt]) -> list[Rollout]:
+    async def play_all(specs: Sequence[EpisodeSpec]) -> list[Rollout]:
         async with sitting_down:
-            for _ in attempts:
+            for _ in specs:
                 await places.acquire()
-        return await asyncio.gather(*map(play, attempts))
+        return await asyncio.gather(*map(play, specs))
 
     return await asyncio.gather(*map(play_all, tables))

@@ -10,27 +10,27 @@ from dataclasses import dataclass, field, replace
 
 from slimrl.environments.base import Environment, Seated, Taskset
 from slimrl.errors import RolloutError
-from slimrl.rollout.episode import Attempt
+from slimrl.rollout.episode import EpisodeSpec
 from slimrl.types import Split, Task
 
 SEED_STRIDE = 1 << 16  # turns add to a seed: those of two roles must not meet
 
 
-def roles_of(taskset: Taskset) -> Sequence[str]:
+def self_play_roles(taskset: Taskset) -> Sequence[str]:
     """The names of the roles that the policy plays in one game; none where a task is played by one alone."""
     return taskset.roles if isinstance(taskset, Seated) else ()
 
 
-def seats_of(attempt: Attempt) -> list[Attempt]:
-    """One attempt for each role, to be played together by `run_tables`; itself, where a task is played by one alone."""
-    taskset = attempt.taskset
-    if not isinstance(taskset, Seated) or not roles_of(taskset):
-        return [attempt]
-    sampling, shared = attempt.sampling, _Shared(taskset, len(taskset.roles))
+def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
+    """One attempt for each role, to be played together by `run_groups`; itself, where a task is played by one alone."""
+    taskset = spec.taskset
+    if not isinstance(taskset, Seated) or not self_play_roles(taskset):
+        return [spec]
+    sampling, shared = spec.sampling, _Shared(taskset, len(taskset.roles))
     return [
-        Attempt(
+        EpisodeSpec(
             _Seat(taskset, shared, place),
-            attempt.task,
+            spec.task,
             replace(sampling, seed=sampling.seed + place * SEED_STRIDE),
             role,
         )

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from slimrl.models.forward.attention import LayerInputs, grouped_attention, visible
 from slimrl.models.native import ops
 from slimrl.trainer.attention_parts import Part, attend_by_parts, parts_of
-from slimrl.trainer.packing import Pack, Stretch
+from slimrl.trainer.packing import Pack, Segment
 
 # A bucket of stretches is padded to its longest; a new bucket starts where padding would exceed this share of work.
 MAX_PADDING = 1.5
@@ -145,9 +145,9 @@ def _rows(x_THD: Tensor, index: Tensor) -> Tensor:
     return x_THD.index_select(0, index.flatten()).view(*index.shape, *x_THD.shape[1:]).transpose(1, 2)
 
 
-def _similar(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
+def _similar(stretches: Sequence[Segment]) -> list[list[Segment]]:
     """Split into batches whose padded area is at most `MAX_PADDING` times the real one."""
-    buckets: list[list[Stretch]] = []
+    buckets: list[list[Segment]] = []
     area = 0
     for stretch in sorted(stretches, key=lambda s: (s.num_queries, s.num_keys)):
         work = stretch.num_queries * stretch.num_keys
@@ -162,7 +162,7 @@ def _similar(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
     return buckets
 
 
-def _make_bucket(stretches: Sequence[Stretch], row: Sequence[Stretch], device: torch.device) -> _Bucket:
+def _make_bucket(stretches: Sequence[Segment], row: Sequence[Segment], device: torch.device) -> _Bucket:
     Lq, Lk = max(s.num_queries for s in stretches), max(s.num_keys for s in stretches)
 
     def tensor(values: Sequence[object]) -> Tensor:
@@ -179,7 +179,7 @@ def _make_bucket(stretches: Sequence[Stretch], row: Sequence[Stretch], device: t
     )
 
 
-def _keys(stretch: Stretch, row: Sequence[Stretch]) -> list[int]:
+def _keys(stretch: Segment, row: Sequence[Segment]) -> list[int]:
     """The places of all that the stretch sees, in order."""
     own = list(range(stretch.start, stretch.end))
     return own if stretch.parent < 0 else _keys(row[stretch.parent], row) + own

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from slimrl.trainer.packing import Stretch
+from slimrl.trainer.packing import Segment
 
 # What `scaled_dot_product_attention` calls on a CPU; it keeps the masses, logarithms of the softmax's sums, to itself.
 _attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -33,7 +33,7 @@ class Part:
         return self.queries == self.keys
 
 
-def parts_of(stretches: Sequence[Stretch]) -> list[Part]:
+def parts_of(stretches: Sequence[Segment]) -> list[Part]:
     """First every stretch with itself, then those that are continued with what continues them."""
     ends = [stretch.end for stretch in stretches]
     for number in sorted(range(len(stretches)), key=lambda n: -stretches[n].start):

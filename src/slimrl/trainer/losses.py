@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slimrl.config.loss import Aggregation, LossChoices
+from slimrl.config.loss import Aggregation, ResolvedLoss
 
 MAX_LOG_RATIO = 20.0
 LOWEST_LOGPROB = -1e4  # of a reference that forbids a token
@@ -31,7 +31,7 @@ class TokenBatch:
     sequence_N: Tensor
 
 
-PolicyLoss = Callable[[TokenBatch, LossChoices], tuple[Tensor, Tensor]]
+PolicyLoss = Callable[[TokenBatch, ResolvedLoss], tuple[Tensor, Tensor]]
 
 POLICY_LOSSES: dict[str, PolicyLoss] = {}
 
@@ -49,21 +49,21 @@ def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
 
 
 @policy_loss
-def aipo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+def aipo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     """L = -sg(min(rho, delta)) A new. One-sided cap on the importance weight (LlamaRL, 2505.24034)."""
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
-    loss_N = -rho_N.clamp_max(choices.delta) * tokens.advantage_N * tokens.new_N
-    return loss_N, rho_N > choices.delta
+    loss_N = -rho_N.clamp_max(loss.delta) * tokens.advantage_N * tokens.new_N
+    return loss_N, rho_N > loss.delta
 
 
 @policy_loss
-def clip(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+def clip(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     """L = -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) (PPO, 1707.06347; GRPO, 2402.03300)."""
-    return _clipped(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, choices)
+    return _clipped(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, loss)
 
 
 @policy_loss
-def gspo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+def gspo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     """As `clip`, with the ratio of the whole sequence, s = exp(mean(new - old)): each token's ratio is
     sg(s) exp(new - sg(new)), so that all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
     num_sequences = int(tokens.sequence_N.max()) + 1 if tokens.sequence_N.numel() else 0
@@ -72,34 +72,34 @@ def gspo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
     counts = tokens.sequence_N.bincount(minlength=num_sequences).clamp_min(1)
     mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).to(tokens.new_N.dtype)[tokens.sequence_N]
     rho_N = mean_N.exp() * (tokens.new_N - tokens.new_N.detach()).exp()
-    return _clipped(rho_N, tokens.advantage_N, choices)
+    return _clipped(rho_N, tokens.advantage_N, loss)
 
 
 @policy_loss
-def cispo(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+def cispo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     """L = -sg(clip(rho, 1 - eps_low, 1 + eps_high)) A new: clipped tokens keep their gradient (MiniMax-M1,
     2506.13585)."""
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
-    weight_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high)
+    weight_N = rho_N.clamp(1 - loss.eps_low, 1 + loss.eps_high)
     return -weight_N * tokens.advantage_N * tokens.new_N, weight_N != rho_N
 
 
 @policy_loss
-def reinforce(tokens: TokenBatch, choices: LossChoices) -> tuple[Tensor, Tensor]:
+def reinforce(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     """L = -A new (Williams 1992). It knows nothing of stale data, unless `max_weight` = c gives it the truncated
     importance weight sg(min(rho, c)) (Ionides 2008)."""
-    if not choices.max_weight:
+    if not loss.max_weight:
         return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
-    return -rho_N.clamp_max(choices.max_weight) * tokens.advantage_N * tokens.new_N, rho_N > choices.max_weight
+    return -rho_N.clamp_max(loss.max_weight) * tokens.advantage_N * tokens.new_N, rho_N > loss.max_weight
 
 
-def _clipped(rho_N: Tensor, advantage_N: Tensor, choices: LossChoices) -> tuple[Tensor, Tensor]:
+def _clipped(rho_N: Tensor, advantage_N: Tensor, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     plain_N = rho_N * advantage_N
-    clipped_N = rho_N.clamp(1 - choices.eps_low, 1 + choices.eps_high) * advantage_N
+    clipped_N = rho_N.clamp(1 - loss.eps_low, 1 + loss.eps_high) * advantage_N
     objective_N = torch.minimum(plain_N, clipped_N)
-    if choices.dual_clip:  # max(objective, c A) where A < 0 (1912.09729): the loss of a bad token is bounded too
-        bounded_N = torch.maximum(objective_N, choices.dual_clip * advantage_N)
+    if loss.dual_clip:  # max(objective, c A) where A < 0 (1912.09729): the loss of a bad token is bounded too
+        bounded_N = torch.maximum(objective_N, loss.dual_clip * advantage_N)
         objective_N = torch.where(advantage_N < 0, bounded_N, objective_N)
     return -objective_N, objective_N != plain_N
 

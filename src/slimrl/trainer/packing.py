@@ -19,7 +19,7 @@ from slimrl.types import Sample
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class Segment:
     """The tokens `start..end` of the row. They continue the stretch with the number `parent` (-1: none), and so all
     that it continues; `position` is that of the first."""
 
@@ -47,7 +47,7 @@ class Pack:
 
     token_ids_T: Tensor
     positions_T: Tensor
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[Segment, ...]
     source_N: Tensor
     target_N: Tensor
     sample_N: Tensor
@@ -70,7 +70,7 @@ class _Row:
 
     def __init__(self) -> None:
         self.token_ids, self.positions = list[int](), list[int]()
-        self.stretches: list[Stretch] = []
+        self.stretches: list[Segment] = []
         self.source, self.target, self.sample = list[int](), list[int](), list[int]()
         self.latest: tuple[int, ...] = ()
         self.places, self.path = list[int](), list[int]()
@@ -91,7 +91,7 @@ class _Row:
             self.token_ids.extend(fed[shared:])
             self.positions.extend(range(shared, len(fed)))
             self.path.append(len(self.stretches))
-            self.stretches.append(Stretch(start, len(self.token_ids), parent, shared))
+            self.stretches.append(Segment(start, len(self.token_ids), parent, shared))
             self.places.extend(range(start, len(self.token_ids)))
         self.latest = fed
         for t, trained in enumerate(sample.loss_mask_T):
@@ -124,7 +124,7 @@ class _Row:
             rest = len(self.stretches)
             self.stretches = [replace(s, parent=rest) if s.parent == number else s for s in self.stretches]
             self.stretches[number] = replace(cut, end=middle)
-            self.stretches.append(Stretch(middle, cut.end, number, length))
+            self.stretches.append(Segment(middle, cut.end, number, length))
 
 
 def pack_samples(samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:

@@ -11,6 +11,7 @@ import torch
 from slimrl.config.run import CkptConfig
 from slimrl.config.train import OptimConfig
 from slimrl.models.load import Policy, save_policy
+from slimrl.trainer.aux_losses import AuxLoss
 from slimrl.trainer.checkpoint import (
     Progress,
     fresh_progress,
@@ -22,7 +23,6 @@ from slimrl.trainer.checkpoint import (
 )
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
-from slimrl.trainer.terms import Term
 
 NO_MEANS: Mapping[str, float] = {}
 
@@ -35,7 +35,7 @@ class TrainState:
     policy: Policy
     optimizer: MasterAdamW
     progress: Progress
-    terms: Sequence[Term] = ()
+    aux_losses: Sequence[AuxLoss] = ()
     ranks: Ranks = ALONE
 
     def advance(self, data_position: int, seconds: float, role_means: Mapping[str, float] = NO_MEANS) -> None:
@@ -58,16 +58,16 @@ def start(
     optim: OptimConfig,
     output_dir: Path,
     resume: bool,
-    terms: Sequence[Term] = (),
+    aux_losses: Sequence[AuxLoss] = (),
     ranks: Ranks = ALONE,
 ) -> TrainState:
     """A fresh state, or with `resume` the newest checkpoint's if there is one."""
-    heads = {name: head for term in terms for name, head in term.heads.items()}
+    heads = {name: head for aux_loss in aux_losses for name, head in aux_loss.heads.items()}
     optimizer = MasterAdamW(policy.module, optim, heads, ranks)
     progress = fresh_progress(policy.dtype)
     if resume:
         progress = load_checkpoint(output_dir, optimizer) or progress
-    return TrainState(policy, optimizer, progress, terms, ranks)
+    return TrainState(policy, optimizer, progress, aux_losses, ranks)
 
 
 def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptConfig) -> None:

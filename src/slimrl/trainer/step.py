@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from slimrl.config.train import GuardConfig, TrainerConfig
 from slimrl.errors import UserError
+from slimrl.trainer.aux_losses import AuxLoss, LossContext
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_weights
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.packing import Pack
 from slimrl.trainer.parallel import ALONE, Ranks
-from slimrl.trainer.terms import Seen, Term
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 
@@ -51,7 +51,7 @@ class _Totals:
 
     loss: float = 0.0
     entropy: float = 0.0
-    capped: float = 0.0
+    clipped: float = 0.0
     nonfinite: float = 0.0
     gap_sum: float = 0.0
     gap_max: float = 0.0
@@ -78,15 +78,15 @@ class TrainStep:
         optimizer: MasterAdamW,
         config: TrainerConfig,
         seq_len: int,
-        terms: Sequence[Term] = (),
+        aux_losses: Sequence[AuxLoss] = (),
         ranks: Ranks = ALONE,
     ) -> None:
         self._module = module
         self._optimizer = optimizer
         self._config = config
-        self._choices = config.loss.choices()
+        self._loss = config.loss.resolve()
         self._seq_len = seq_len
-        self._terms = terms
+        self._aux_losses = aux_losses
         self._ranks = ranks
         self._device = next(module.parameters()).device
 
@@ -102,8 +102,8 @@ class TrainStep:
         for pack in self._ranks.packs(batch.samples, self._config.micro_batch_tokens, self._device):
             self._backward(pack, tensors, batch.temperature, totals)
         metrics = _metrics(totals.over(self._ranks), batch.samples)
-        for term in self._terms:
-            metrics |= term.metrics(self._ranks)
+        for aux_loss in self._aux_losses:
+            metrics |= aux_loss.metrics(self._ranks)
         try:
             check_finite(metrics)
             if all(sample.version == version for sample in batch.samples):
@@ -115,7 +115,7 @@ class TrainStep:
 
     def _tensors(self, samples: Sequence[Sample]) -> _SampleTensors:
         lengths = [sum(sample.loss_mask_T) for sample in samples]
-        weights = token_weights(lengths, self._choices.aggregation, self._seq_len)
+        weights = token_weights(lengths, self._loss.aggregation, self._seq_len)
         trained = [[t for t, mask in enumerate(sample.loss_mask_T) if mask] for sample in samples]
         old = [sample.logprobs_T[t] for sample, ts in zip(samples, trained, strict=True) for t in ts]
         advantage = [sample.advantages_T[t] for sample, ts in zip(samples, trained, strict=True) for t in ts]
@@ -132,10 +132,10 @@ class TrainStep:
         new_N, old_N = torch.where(finite_N, new_N, 0.0), torch.where(finite_N, old_N, 0.0)
         tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], _sequence_numbers(pack))
         beside = torch.zeros_like(old_N)
-        for term in self._terms:
-            tokens, term_N = term(Seen(pack, hidden_ND, temperature), tokens)
+        for aux_loss in self._aux_losses:
+            tokens, term_N = aux_loss(LossContext(pack, hidden_ND, temperature), tokens)
             beside = beside + term_N
-        policy_N, capped_N = POLICY_LOSSES[self._choices.policy](tokens, self._choices)
+        policy_N, clipped_N = POLICY_LOSSES[self._loss.policy](tokens, self._loss)
         loss_N = policy_N + beside
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()
@@ -145,7 +145,7 @@ class TrainStep:
             log_rho_N = log_ratio(tokens.new_N, tokens.old_N).cpu().double()
             totals.loss += torch.where(finite_N, policy_N * tensors.weight[index_N], 0.0).sum().item()
             totals.entropy += entropy_N[finite_N].sum().item()
-            totals.capped += capped_N.sum().item()
+            totals.clipped += clipped_N.sum().item()
             totals.nonfinite += (~finite_N).sum().item()
             totals.gap_sum += gap_N.sum().item()
             totals.gap_max = max(totals.gap_max, gap_N.max().item())
@@ -174,7 +174,7 @@ def _metrics(totals: _Totals, samples: Sequence[Sample]) -> Metrics:
     return {
         "loss/policy": totals.loss,
         "loss/entropy": totals.entropy / max(1, totals.tokens - totals.nonfinite),
-        "loss/clipped": totals.capped / totals.tokens,
+        "loss/clipped": totals.clipped / totals.tokens,
         "loss/ratio_max": totals.ratio_max,
         "loss/nonfinite_tokens": totals.nonfinite,
         "loss/tokens": totals.tokens,

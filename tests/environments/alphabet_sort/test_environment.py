@@ -10,7 +10,7 @@ import pytest
 from slimrl.environments.alphabet_sort.environment import AlphabetSort
 from slimrl.environments.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, held_out
 from slimrl.environments.alphabet_sort.scoring import MARK, Arrival, judged, true_list, written
-from slimrl.environments.base import Expert, Explainer, RandomPlayer
+from slimrl.environments.base import Expert, FailureKinds, RandomPlayer
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.types import Rollout, Task, Turn
@@ -435,11 +435,11 @@ def rollout(turns, unfinished: float = 0.0) -> Rollout:
 
 
 def test_failures_are_told_apart():
-    assert isinstance(TASKSET, Explainer)
+    assert isinstance(TASKSET, FailureKinds)
     right = said(TASKSET.demonstrate(LONG))
 
     def kind(last: str) -> str:
-        return TASKSET.what_went_wrong(rollout(played(LONG, [*right[:2], last])))
+        return TASKSET.failure_kind(rollout(played(LONG, [*right[:2], last])))
 
     lines = right[2].split("\n")[1:-1]
     assert kind(right[2]) == ""
@@ -448,7 +448,7 @@ def test_failures_are_told_apart():
     assert kind(written([*lines, lines[0]])) == "wrong names"
     assert kind(written([line.removesuffix(MARK) for line in lines])) == "wrong marks"
     assert kind(written(lines[::-1])) == "wrong order"
-    assert TASKSET.what_went_wrong(rollout(played(LONG, right[:2]), unfinished=1.0)) == ""
+    assert TASKSET.failure_kind(rollout(played(LONG, right[:2]), unfinished=1.0)) == ""
 
 
 @pytest.mark.parametrize(

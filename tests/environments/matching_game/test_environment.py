@@ -219,7 +219,7 @@ def test_without_an_agreement_there_is_nothing():
     taskset = made(max_turns=6)
     messages, turn = played(taskset, taskset.tasks("train")[0], replies("[message] Hello."))
     assert turn.reward == 0.0 and turn.metrics["messages"] == 3.0 and turn.metrics["score"] == 0.0
-    assert taskset.what_went_wrong(rollout_of(messages, turn)) == "never proposed"
+    assert taskset.failure_kind(rollout_of(messages, turn)) == "never proposed"
 
 
 @pytest.mark.parametrize("rule", [True, False])
@@ -247,7 +247,7 @@ def test_metrics_tell_valid_proposals_from_others():
     bad = "[propose] Proposal:\nBLEU: Ava"
     messages, turn = played(taskset, taskset.tasks("train")[0], replies(bad))
     assert (turn.metrics["proposals"], turn.metrics["valid_proposals"]) == (2.0, 0.0)
-    assert taskset.what_went_wrong(rollout_of(messages, turn)) == "too many errors"
+    assert taskset.failure_kind(rollout_of(messages, turn)) == "too many errors"
     assert "lacks" in messages[-2]["content"]
 
 
@@ -267,7 +267,7 @@ def test_metrics_tell_valid_proposals_from_others():
 def test_what_went_wrong_is_told_from_the_metrics(metrics: dict[str, float], kind: str):
     names = ("errors", "unfinished", "agreed", "score", "proposals", "valid_proposals")
     rollout = Rollout("t", (), (), (), (), 0.0, metrics={**dict.fromkeys(names, 0.0), "own_view": 0.7, **metrics})
-    assert made().what_went_wrong(rollout) == kind
+    assert made().failure_kind(rollout) == kind
 
 
 def worst(deal: Deal) -> tuple[int, ...]:

@@ -12,11 +12,11 @@ from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.instructions import LAST_MESSAGE, MUST_ANSWER
 from slimrl.environments.matching_game.rules.state import deal_of
 from slimrl.inference.client import Completion
-from slimrl.rollout.episode import Attempt, run_tables
-from slimrl.rollout.self_play import seats_of
+from slimrl.rollout.episode import EpisodeSpec, run_groups
+from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import SamplingParams
 from tests.environments.matching_game.rules.players import Talker
-from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_player
+from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_context
 
 NUM_GAMES = 6
 
@@ -51,9 +51,9 @@ def play(silent: tuple[int, ...] = (), **limits: Any) -> tuple[list[list[Any]], 
     taskset = MatchingTaskset(n=4, partner="self", num_train=NUM_GAMES, max_errors=2)
     tasks = taskset.tasks("train")
     deals = [deal_of(task.data["game_state"], task.id) for task in tasks]
-    player = make_player(Talkers(deals, silent), **({"seq_len": 20_000, "timeout_s": 60.0} | limits))
-    attempts = [Attempt(taskset, task, SamplingParams(max_tokens=1000)) for task in tasks]
-    return asyncio.run(run_tables([seats_of(attempt) for attempt in attempts], player)), deals
+    player = make_context(Talkers(deals, silent), **({"seq_len": 20_000, "timeout_s": 60.0} | limits))
+    specs = [EpisodeSpec(taskset, task, SamplingParams(max_tokens=1000)) for task in tasks]
+    return asyncio.run(run_groups([self_play_specs(spec) for spec in specs], player)), deals
 
 
 def test_two_who_share_what_they_know_do_better_than_either_alone_and_are_rewarded_alike():

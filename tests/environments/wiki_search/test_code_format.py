@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.rollout.episode import Attempt, run_episode
+from slimrl.rollout.episode import EpisodeSpec, run_episode
 from slimrl.sandbox.base import Execution
 from slimrl.tools.code_format import CodeFormat, SharedSandbox, code_formats, printed, program_of, settings_of
 from slimrl.tools.formats import Reaction
 from slimrl.types import SamplingParams, Task
 from tests.environments.wiki_search.conftest import Made
 from tests.environments.wiki_search.test_formats import replies_of
-from tests.rollout.scripted import CHAT, TOKENIZER, ScriptedClient, make_player
+from tests.rollout.scripted import CHAT, TOKENIZER, ScriptedClient, make_context
 from tests.sandbox.conftest import TOOLS
 from tests.sandbox.test_server import TOKEN, Serving, serving
 
@@ -197,27 +197,27 @@ def cancelled(work: Callable[[], Awaitable[object]], after_s: float) -> None:
     asyncio.run(scenario())
 
 
-def sleeping(made: Made, program: str) -> tuple[Attempt, ScriptedClient]:
+def sleeping(made: Made, program: str) -> tuple[EpisodeSpec, ScriptedClient]:
     taskset = made(format="code")
     reply = TOKENIZER.encode(f"<code>{program}</code>", add_special_tokens=False)
-    attempt = Attempt(taskset, Task("t", taskset.tasks("test")[0].data), SamplingParams(max_tokens=1000))
-    return attempt, ScriptedClient([[*reply, TOKENIZER.eos_token_id]])
+    spec = EpisodeSpec(taskset, Task("t", taskset.tasks("test")[0].data), SamplingParams(max_tokens=1000))
+    return spec, ScriptedClient([[*reply, TOKENIZER.eos_token_id]])
 
 
 def test_a_cancelled_episode_takes_its_processes_along(made: Made, nothing_left: None):
-    attempt, client = sleeping(made, "import time; time.sleep(60)")
-    cancelled(lambda: run_episode(attempt, make_player(client, seq_len=10_000)), after_s=0.7)
+    spec, client = sleeping(made, "import time; time.sleep(60)")
+    cancelled(lambda: run_episode(spec, make_context(client, seq_len=10_000)), after_s=0.7)
 
 
 def test_an_episode_that_times_out_takes_its_processes_along(made: Made, nothing_left: None):
-    attempt, client = sleeping(made, "import time; time.sleep(60)")
-    rollout = asyncio.run(run_episode(attempt, make_player(client, seq_len=10_000, timeout_s=0.7)))
+    spec, client = sleeping(made, "import time; time.sleep(60)")
+    rollout = asyncio.run(run_episode(spec, make_context(client, seq_len=10_000, timeout_s=0.7)))
     assert rollout.failure == "timeout"
 
 
 def test_an_episode_that_ends_unanswered_takes_its_processes_along(made: Made, nothing_left: None):
-    attempt, client = sleeping(made, "print(1)")
-    rollout = asyncio.run(run_episode(attempt, make_player(client, seq_len=10_000, max_turns=2)))
+    spec, client = sleeping(made, "print(1)")
+    rollout = asyncio.run(run_episode(spec, make_context(client, seq_len=10_000, max_turns=2)))
     assert rollout.metrics["unfinished"] == 1.0
 
 
@@ -250,8 +250,8 @@ def test_the_server_of_the_search_gives_the_same_rewards_and_metrics(made: Made,
         both = [
             asyncio.run(
                 run_episode(
-                    Attempt(taskset, task, SamplingParams(max_tokens=1000)),
-                    make_player(ScriptedClient(replies), seq_len=50_000),
+                    EpisodeSpec(taskset, task, SamplingParams(max_tokens=1000)),
+                    make_context(ScriptedClient(replies), seq_len=50_000),
                 )
             )
             for taskset in (here, there)

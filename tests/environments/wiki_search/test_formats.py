@@ -11,12 +11,12 @@ import pytest
 from slimrl.environments.wiki_search.environment import WikiSearch
 from slimrl.environments.wiki_search.scripts import rows_in
 from slimrl.models.chat.template import ChatFormat
-from slimrl.rollout.episode import Attempt, run_episode
+from slimrl.rollout.episode import EpisodeSpec, run_episode
 from slimrl.tools.formats import CallFormat
 from slimrl.types import Rollout, SamplingParams, Task, Turn
 from tests.environments.wiki_search.conftest import Made
 from tests.models.chat.templates import templated_tokenizer
-from tests.rollout.scripted import ScriptedClient, make_player
+from tests.rollout.scripted import ScriptedClient, make_context
 
 FORMATS = ("tags", "native", "code")
 TOKENIZER = templated_tokenizer("tools")
@@ -48,9 +48,9 @@ def episode(taskset: WikiSearch, task: Task, replies: list[str], **limits: Any) 
     """A policy that says the replies, in the loop that trains."""
     end = [TOKENIZER.eos_token_id]
     client = ScriptedClient([TOKENIZER.encode(reply, add_special_tokens=False) + end for reply in replies])
-    player = make_player(client, CHAT, **{"seq_len": 100_000, **limits})
-    attempt = Attempt(taskset, task, SamplingParams(max_tokens=10_000))
-    return asyncio.run(run_episode(attempt, player))
+    context = make_context(client, CHAT, **{"seq_len": 100_000, **limits})
+    spec = EpisodeSpec(taskset, task, SamplingParams(max_tokens=10_000))
+    return asyncio.run(run_episode(spec, context))
 
 
 def turns(taskset: WikiSearch, task: Task, replies: list[str]) -> list[Turn]:
@@ -284,7 +284,7 @@ def test_an_unfinished_episode_earns_nothing_and_is_counted(
     assert (rollout.metrics["unfinished"], rollout.metrics["context_full"]) == (1.0, float(is_full))
     assert rollout.metrics["correct"] == 0.0 and rollout.metrics["tool_calls"] == rollout.metrics["turns"]
     assert rollout.metrics["repeated_calls"] == rollout.metrics["turns"] - 1
-    assert taskset.what_went_wrong(rollout) == ""
+    assert taskset.failure_kind(rollout) == ""
 
 
 def test_somebody_who_calls_at_random_really_calls(made: Made, way: str):

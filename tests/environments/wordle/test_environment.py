@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from slimrl.environments.base import Expert, Explainer, RandomPlayer
+from slimrl.environments.base import Expert, FailureKinds, RandomPlayer
 from slimrl.environments.find import load_taskset
 from slimrl.environments.wordle.environment import NUM_OPENINGS, Wordle, guess_in
 from slimrl.environments.wordle.rules import marks_of
@@ -308,14 +308,14 @@ def test_playing_at_random_is_playable_and_hardly_wins() -> None:
     ],
 )
 def test_failures_are_told_apart(replies: list[str], kind: str | None) -> None:
-    assert isinstance(TASKSET, Explainer)
+    assert isinstance(TASKSET, FailureKinds)
     metrics = {**played(replies)[-1].metrics, "unfinished": 0.0}
-    assert TASKSET.what_went_wrong(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == kind
+    assert TASKSET.failure_kind(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == kind
 
 
 def test_an_episode_cut_short_is_not_explained() -> None:
     metrics = {**played(SHOUT)[-1].metrics, "unfinished": 1.0}
-    assert TASKSET.what_went_wrong(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == ""
+    assert TASKSET.failure_kind(Rollout("x", (), (), (), (), 0.0, metrics=metrics)) == ""
 
 
 @pytest.mark.parametrize(

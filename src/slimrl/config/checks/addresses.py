@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from slimrl.config.checks.error import Contradiction
+from slimrl.config.checks.error import ConfigError
 from slimrl.io.urls import has_password
 
 
@@ -20,7 +20,7 @@ def check_addresses(settings: Any, key: str = "") -> None:
     for name, value in entries:
         place = f"{key}.{name}" if key else str(name)
         if name == "base_url" and isinstance(value, str) and has_password(value):  # it is not repeated
-            raise Contradiction(
+            raise ConfigError(
                 f"{place} has a user or a password in it (`...@...`). Remove it: a key goes into the variable of the "
                 "environment that `api_key_variable` beside it names.",
                 place,

@@ -4,7 +4,7 @@ from slimrl.config.reading.schema import Path
 from slimrl.errors import UserError
 
 
-class Contradiction(UserError):
+class ConfigError(UserError):
     """Settings that are valid one by one and not together; `paths` names them, for `load` to say where they stand."""
 
     def __init__(self, text: str, *keys: str) -> None:

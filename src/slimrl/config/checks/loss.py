@@ -1,23 +1,23 @@
 """Rules about the loss and its numbers."""
 
-from slimrl.config.checks.error import Contradiction
-from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossChoices, LossConfig
+from slimrl.config.checks.error import ConfigError
+from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossConfig, ResolvedLoss
 
 
-def check_numbers(loss: LossConfig, choices: LossChoices) -> None:
+def check_numbers(loss: LossConfig, resolved: ResolvedLoss) -> None:
     """A number that none of the chosen parts uses."""
     parts = (
-        ("advantage", choices.advantage, ADVANTAGES),
-        ("policy", choices.policy, POLICIES),
-        ("credit", choices.credit, CREDITS),
+        ("advantage", resolved.advantage, ADVANTAGES),
+        ("policy", resolved.policy, POLICIES),
+        ("credit", resolved.credit, CREDITS),
     )
     used = {name for _, chosen, table in parts for name in table[chosen]}
-    for name in loss.numbers_set().keys() - used:
+    for name in loss.hyperparameters_set().keys() - used:
         owners = [(part, chosen, [key for key in table if name in table[key]]) for part, chosen, table in parts]
         if found := [(part, chosen, keys) for part, chosen, keys in owners if keys]:
             acts_with = ", or ".join(f"the {part} {' or '.join(keys)}" for part, _, keys in found)
             here = " and ".join(f'the {part} is here "{chosen}"' for part, chosen, _ in found)
-            raise Contradiction(
+            raise ConfigError(
                 f"trainer.loss.{name} cannot act: it is for {acts_with}, and with trainer.loss.type = "
                 f'"{loss.type}" {here}. Remove it, or choose another loss.',
                 f"trainer.loss.{name}",
@@ -28,27 +28,27 @@ def check_numbers(loss: LossConfig, choices: LossChoices) -> None:
 
 def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> None:
     """Numbers that cannot act, parts that do not go together, or a group too small for its baseline."""
-    choices = loss.choices(teacher)
-    check_numbers(loss, choices)
+    resolved = loss.resolve(teacher)
+    check_numbers(loss, resolved)
     whole = {
         "gae": "a value head credits every token by itself",
         "rae": "the running mean is of what whole episodes earned",
     }
-    if choices.advantage in whole and choices.credit != "episode":
-        raise Contradiction(
-            f'trainer.loss.credit = "{choices.credit}" cannot act: with advantage "{choices.advantage}" '
-            f"{whole[choices.advantage]}. Remove one of the two.",
+    if resolved.advantage in whole and resolved.credit != "episode":
+        raise ConfigError(
+            f'trainer.loss.credit = "{resolved.credit}" cannot act: with advantage "{resolved.advantage}" '
+            f"{whole[resolved.advantage]}. Remove one of the two.",
             "trainer.loss.credit",
             "trainer.loss.advantage",
         )
-    if 0 < choices.dual_clip <= 1:
-        raise Contradiction(
-            f"trainer.loss.dual_clip = {choices.dual_clip:g} would stop the gradient of all bad tokens: it bounds "
+    if 0 < resolved.dual_clip <= 1:
+        raise ConfigError(
+            f"trainer.loss.dual_clip = {resolved.dual_clip:g} would stop the gradient of all bad tokens: it bounds "
             "their ratio, which begins at 1. Set it above 1, such as 3, or to 0 for none.",
             "trainer.loss.dual_clip",
         )
-    if choices.compares and rollouts_per_example < 2:
-        raise Contradiction(
+    if resolved.compares and rollouts_per_example < 2:
+        raise ConfigError(
             f'trainer.loss.type = "{loss.type}" compares the rollouts of a group, and a group of 1 has nothing to be '
             f'compared with: every advantage would be 0. Set {group_key} to 2 or more, or use type "reinforce".',
             "trainer.loss.type",
@@ -58,26 +58,26 @@ def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teac
 
 def check_taus(loss: LossConfig, teacher: bool) -> None:
     """Weights of distillation that weigh nothing."""
-    given, choices = loss.numbers_set(), loss.choices(teacher)
+    given, resolved = loss.hyperparameters_set(), loss.resolve(teacher)
     if not teacher:
         for name in ("adv_tau", "teacher_tau"):
             if name in given:
-                raise Contradiction(
+                raise ConfigError(
                     f'trainer.loss.{name} cannot act without a teacher. Remove it, or set teacher.type to "policy", '
                     '"model" or "server".',
                     f"trainer.loss.{name}",
                     "teacher.type",
                 )
-    if teacher and choices.teacher_tau == 0:
-        raise Contradiction(
+    if teacher and resolved.teacher_tau == 0:
+        raise ConfigError(
             "trainer.loss.teacher_tau = 0 asks the teacher in vain: nothing of what it says would count. Raise it, or "
             'set teacher.type to "none".',
             "trainer.loss.teacher_tau",
             "teacher.type",
         )
-    if choices.has_critic and (teacher or choices.student_tau > 0):
+    if resolved.has_critic and (teacher or resolved.student_tau > 0):
         name = "teacher.type" if teacher else "trainer.loss.student_tau"
-        raise Contradiction(
+        raise ConfigError(
             f'{name} does not go with trainer.loss.advantage "gae": a value head makes the advantages of tokens from '
             "what they earned, and there is nothing to add a log-probability to. Take another advantage.",
             name,
@@ -87,8 +87,8 @@ def check_taus(loss: LossConfig, teacher: bool) -> None:
 
 def check_rewards_count(loss: LossConfig, why: str, *keys: str) -> None:
     """Settings of how rewards become advantages, where no reward does."""
-    choices, replaced = loss.choices(), loss.numbers_set()
+    resolved, replaced = loss.resolve(), loss.hyperparameters_set()
     given = [name for name in ("advantage", "credit") if getattr(loss, name) not in ("preset", "episode")]
-    given += [name for name in (*ADVANTAGES[choices.advantage], *CREDITS[choices.credit]) if name in replaced]
-    if given and not choices.has_critic:
-        raise Contradiction(f"trainer.loss.{given[0]} cannot act: {why}. Remove it.", f"trainer.loss.{given[0]}", *keys)
+    given += [name for name in (*ADVANTAGES[resolved.advantage], *CREDITS[resolved.credit]) if name in replaced]
+    if given and not resolved.has_critic:
+        raise ConfigError(f"trainer.loss.{given[0]} cannot act: {why}. Remove it.", f"trainer.loss.{given[0]}", *keys)

@@ -2,14 +2,14 @@
 
 import re
 
-from slimrl.config.checks.error import Contradiction
+from slimrl.config.checks.error import ConfigError
 from slimrl.config.model import ModelConfig
 from slimrl.config.train import ScheduleConfig
 
 
 def check_model(model: ModelConfig) -> None:
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device):
-        raise Contradiction(
+        raise ConfigError(
             f'model.device = "{model.device}" is no device, expected auto, cpu, cuda or cuda:NUMBER.',
             "model.device",
         )
@@ -17,7 +17,7 @@ def check_model(model: ModelConfig) -> None:
 
 def check_nothing_trained(model: ModelConfig) -> None:
     if model.lora.rank > 0:
-        raise Contradiction(
+        raise ConfigError(
             f"model.lora.rank = {model.lora.rank} cannot act, because this command trains nothing. Remove it: adapters "
             "are merged into the weights that a run saves, and model.name may be an adapter's directory.",
             "model.lora.rank",
@@ -28,7 +28,7 @@ def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> No
     if batch_size % rollouts_per_example != 0:
         lower = batch_size // rollouts_per_example * rollouts_per_example
         sizes = f"{lower} or {lower + rollouts_per_example}" if lower else f"{rollouts_per_example}"
-        raise Contradiction(
+        raise ConfigError(
             f"{section}.batch_size = {batch_size} is not a multiple of {section}.rollouts_per_example = "
             f"{rollouts_per_example}, so the last group would be incomplete. Set batch_size to {sizes}.",
             f"{section}.batch_size",
@@ -38,7 +38,7 @@ def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> No
 
 def check_schedule(schedule: ScheduleConfig, section: str) -> None:
     if schedule.type == "constant" and schedule.min_lr_ratio != 0.0:
-        raise Contradiction(
+        raise ConfigError(
             f'{section}.min_lr_ratio = {schedule.min_lr_ratio} cannot act, because {section}.type = "constant" never '
             'falls. Remove it, or use type "linear" or "cosine".',
             f"{section}.min_lr_ratio",
@@ -48,7 +48,7 @@ def check_schedule(schedule: ScheduleConfig, section: str) -> None:
 
 def check_fits(max_tokens: int, seq_len: int, key: str) -> None:
     if max_tokens >= seq_len:
-        raise Contradiction(
+        raise ConfigError(
             f"{key} = {max_tokens} leaves no room for a prompt in seq_len = {seq_len}. Raise seq_len or lower {key}.",
             key,
             "seq_len",
@@ -57,7 +57,7 @@ def check_fits(max_tokens: int, seq_len: int, key: str) -> None:
 
 def check_micro_batch(micro_batch_tokens: int, seq_len: int, key: str) -> None:
     if micro_batch_tokens < seq_len:
-        raise Contradiction(
+        raise ConfigError(
             f"{key} = {micro_batch_tokens} cannot hold a sequence of seq_len = {seq_len} tokens, and a sequence is "
             f"never split. Raise {key} to {seq_len} or more.",
             key,
@@ -67,4 +67,4 @@ def check_micro_batch(micro_batch_tokens: int, seq_len: int, key: str) -> None:
 
 def check_temperatures(temperatures: list[float], key: str) -> None:
     if len(set(temperatures)) != len(temperatures):
-        raise Contradiction(f"{key} = {temperatures} names a temperature twice; the results would be one metric.", key)
+        raise ConfigError(f"{key} = {temperatures} names a temperature twice; the results would be one metric.", key)

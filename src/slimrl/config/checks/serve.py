@@ -1,6 +1,6 @@
 """Rules about the commands `inference` and `play`."""
 
-from slimrl.config.checks.error import Contradiction
+from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.sections import check_fits, check_model, check_nothing_trained
 from slimrl.config.play import PlayConfig
 from slimrl.config.serve import ServeConfig
@@ -11,7 +11,7 @@ def check_serve(config: ServeConfig) -> None:
     check_model(config.model)
     check_nothing_trained(config.model)
     if not config.api_key and not is_loopback(config.host):
-        raise Contradiction(
+        raise ConfigError(
             f"host = {config.host} can be reached from other machines, and without an api_key everyone there could use "
             "the server and replace its weights. Set the variable SLIMRL_API_KEY, or leave host at 127.0.0.1.",
             "host",
@@ -29,7 +29,7 @@ def check_play(config: PlayConfig) -> None:
     defaults = PlayConfig.model_fields
     given = [key for key in ("model", "sampling", "seq_len") if vars(config)[key] != defaults[key].default]
     if given:
-        raise Contradiction(
+        raise ConfigError(
             f"{' and '.join(given)} cannot act, because no model plays. Name one with model.name to seat it at the "
             "other side, or remove it.",
             *given,

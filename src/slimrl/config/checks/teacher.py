@@ -2,7 +2,7 @@
 
 import re
 
-from slimrl.config.checks.error import Contradiction
+from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.loss import check_rewards_count, check_taus
 from slimrl.config.run import ProbeConfig, RLConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
@@ -16,18 +16,18 @@ def check_teacher(config: RLConfig) -> None:
         check_teacher_gpu(config)
     if isinstance(config.teacher, TeacherConfig):
         check_teacher_reads(config.seq_len, config.teacher)
-        if config.trainer.loss.choices(has_teacher=True).adv_tau == 0:
+        if config.trainer.loss.resolve(has_teacher=True).adv_tau == 0:
             why = "with trainer.loss.adv_tau = 0 the teacher alone counts"
             check_rewards_count(config.trainer.loss, why, "trainer.loss.adv_tau")
     match config.teacher:
         case ModelTeacherConfig(device=device) if not re.fullmatch(r"policy|cpu|cuda(:\d+)?", device):
-            raise Contradiction(
+            raise ConfigError(
                 f'teacher.device = "{device}" is no device, expected policy, cpu, cuda or cuda:NUMBER.',
                 "teacher.device",
             )
         case PolicyTeacherConfig(env_args=more):
             if all({**env.args, **more} == env.args for env in config.orchestrator.env):
-                raise Contradiction(
+                raise ConfigError(
                     'teacher.type = "policy" has nothing to teach: the same weights read the same, because '
                     "teacher.env_args change no args of the environment. Give it more context there, or another model "
                     'with type "model" or "server".',
@@ -40,17 +40,17 @@ def check_teacher(config: RLConfig) -> None:
 
 def check_teacher_server(server: ServerTeacherConfig, temperature: float) -> None:
     if not is_address(server.base_url):
-        raise Contradiction(
+        raise ConfigError(
             f"teacher.base_url must be as http://localhost:8000/v1, not {server.base_url!r}.", "teacher.base_url"
         )
     if not is_variable(server.api_key_variable):  # what stands there may be the key: it is not repeated
-        raise Contradiction(
+        raise ConfigError(
             "teacher.api_key_variable is no name of a variable. It names the variable of the environment in which the "
             "key is, such as TEACHER_API_KEY; a key itself belongs in no file and on no command line.",
             "teacher.api_key_variable",
         )
     if temperature != 1.0:
-        raise Contradiction(
+        raise ConfigError(
             f"orchestrator.sampling.temperature = {temperature:g} does not go with "
             'teacher.type = "server": servers give the log-probabilities of a prompt at temperature 1 alone, and '
             "the two must be of the same one. Set it to 1.",
@@ -63,7 +63,7 @@ def check_teacher_reads(seq_len: int, teacher: TeacherConfig) -> None:
     """Rollouts that the teacher cannot read are dropped, the longest ones always, which would favour short replies."""
     needed = seq_len + (1 if isinstance(teacher, ServerTeacherConfig) else 0)  # servers sample a token more
     if teacher.seq_len < needed:
-        raise Contradiction(
+        raise ConfigError(
             f"teacher.seq_len = {teacher.seq_len} cannot hold rollouts of seq_len = {seq_len} tokens: those would be "
             f"played and then dropped. Set it to {needed} and what the teacher's context adds, or lower seq_len.",
             "teacher.seq_len",
@@ -73,39 +73,39 @@ def check_teacher_reads(seq_len: int, teacher: TeacherConfig) -> None:
 
 def check_probe(config: ProbeConfig) -> None:
     if not config.has_teacher:
-        raise Contradiction(
+        raise ConfigError(
             'teacher.type = "none" leaves nothing to probe: the probe compares the policy with its teacher. Name one '
             "in [teacher].",
             "teacher.type",
         )
     if config.warmup.max_steps:
-        raise Contradiction(
+        raise ConfigError(
             f"warmup.max_steps = {config.warmup.max_steps}: the probe trains nothing. For the base model set it to 0; "
             "for the weights that RL would begin with, also set model.name to a run's warmup/weights/step_"
             f"{config.warmup.max_steps}.",
             "warmup.max_steps",
         )
     if config.resume:
-        raise Contradiction("resume cannot act: the probe has nothing to continue. Remove it.", "resume")
+        raise ConfigError("resume cannot act: the probe has nothing to continue. Remove it.", "resume")
 
 
 def check_teacher_gpu(config: RLConfig) -> None:
     ids = config.teacher_gpu_ids
     if len(ids) > 1:
-        raise Contradiction(
+        raise ConfigError(
             f"teacher_gpu_ids = {ids}: a teacher in this process has one GPU in this version. For a larger one start "
             'a server on these GPUs, and use teacher.type = "server".',
             "teacher_gpu_ids",
         )
     if not isinstance(config.teacher, ModelTeacherConfig):
-        raise Contradiction(
+        raise ConfigError(
             f'teacher_gpu_ids = {ids} cannot act with teacher.type = "{config.teacher.type}": only a teacher of type '
             '"model" is put somewhere. Remove it.',
             "teacher_gpu_ids",
             "teacher.type",
         )
     if config.teacher.device != "policy":
-        raise Contradiction(
+        raise ConfigError(
             f'teacher_gpu_ids = {ids} and teacher.device = "{config.teacher.device}" say the same thing twice. Remove '
             "one of the two.",
             "teacher_gpu_ids",

@@ -1,6 +1,6 @@
 """Rules about the commands that train."""
 
-from slimrl.config.checks.error import Contradiction
+from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.loss import check_loss, check_rewards_count, check_taus
 from slimrl.config.checks.sections import (
     check_fits,
@@ -35,8 +35,8 @@ def check_trainer(config: TrainerOnlyConfig) -> None:
     check_loss(config.trainer.loss, config.data.rollouts_per_example, "data.rollouts_per_example")
     check_taus(config.trainer.loss, teacher=False)
     check_rewards_count(config.trainer.loss, "made-up samples have made-up advantages")
-    if config.trainer.loss.numbers_set().get("student_tau", 0.0) > 0:
-        raise Contradiction(
+    if config.trainer.loss.hyperparameters_set().get("student_tau", 0.0) > 0:
+        raise ConfigError(
             "trainer.loss.student_tau cannot act: made-up samples have made-up advantages. Remove it.",
             "trainer.loss.student_tau",
         )
@@ -44,7 +44,7 @@ def check_trainer(config: TrainerOnlyConfig) -> None:
     check_micro_batch(config.trainer.micro_batch_tokens, config.seq_len, "trainer.micro_batch_tokens")
     length = config.data.prompt_len + config.data.completion_len
     if length > config.seq_len:
-        raise Contradiction(
+        raise ConfigError(
             f"data.prompt_len + data.completion_len = {length} tokens do not fit in seq_len = {config.seq_len}.",
             "data.prompt_len",
             "data.completion_len",
@@ -65,7 +65,7 @@ def check_sft(config: SFTConfig) -> None:
 
 def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
     if data.val_fraction != type(data).model_fields["val_fraction"].default:
-        raise Contradiction(
+        raise ConfigError(
             f"data.val_fraction cannot act, because data.{own} names what to validate on. Remove one of the two.",
             "data.val_fraction",
             f"data.{own}",
@@ -74,7 +74,7 @@ def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
 
 def check_async(max_async_level: int) -> None:
     if max_async_level != 0:
-        raise Contradiction(
+        raise ConfigError(
             f"max_async_level = {max_async_level}: asynchronous training is not in this version. Set it to 0: sampling "
             "and training take turns.",
             "max_async_level",

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from slimrl.config.base import OTHER_VARIABLES, SECRET, CommandConfig, Config
 from slimrl.config.checks.command import check
-from slimrl.config.checks.error import Contradiction
+from slimrl.config.checks.error import ConfigError
 from slimrl.config.reading.flags import from_command_line
 from slimrl.config.reading.schema import (
     Path,
@@ -81,7 +81,7 @@ def load(config_class: type[C], argv: Sequence[str], environ: Mapping[str, str])
         check(config)
     except ValidationError as error:
         raise UserError(_explain(error, tree, origins, root)) from None
-    except Contradiction as error:
+    except ConfigError as error:
         found = "; ".join(f"{spell(key)}: {_origin(origins, key)}" for key in error.paths)
         raise UserError(f"{error} ({found})") from None
     return Resolved(config, {spell(path): origin for path, origin in origins.items()})

@@ -115,7 +115,7 @@ class AlphabetSort:
         order = [name for arrival in arrivals for name in arrival.names]
         return [SYSTEM, *self._turns(arrivals, partial(sorted, key=lambda line: order.index(line.removesuffix(MARK))))]
 
-    def what_went_wrong(self, rollout: Rollout) -> str:
+    def failure_kind(self, rollout: Rollout) -> str:
         """Nothing where the turns ran out, or the context: evaluation says so itself."""
         if rollout.metrics.get("unfinished", 1.0):
             return ""

@@ -149,7 +149,7 @@ class MatchingTaskset:
         game = self._game(task)
         return self._played(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
-    def what_went_wrong(self, rollout: Rollout) -> str:
+    def failure_kind(self, rollout: Rollout) -> str:
         return kind_of_failure(rollout.metrics, self.max_errors)
 
     def rest(self) -> None:

@@ -110,7 +110,7 @@ class WikiSearch:
         rng = random.Random(f"{seed}/{task.id}")
         return self._played(task, lambda question, episode, calls: wander(question, episode, calls, rng))
 
-    def what_went_wrong(self, rollout: Rollout) -> str:
+    def failure_kind(self, rollout: Rollout) -> str:
         return kind_of_failure(rollout.metrics)
 
     def rest(self) -> None:

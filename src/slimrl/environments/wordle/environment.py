@@ -99,7 +99,7 @@ class Wordle:
         words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
         return self._played(task, lambda tries: _first_new(words, tries))
 
-    def what_went_wrong(self, rollout: Rollout) -> str | None:
+    def failure_kind(self, rollout: Rollout) -> str | None:
         """A game that was won late is no failure, though it earned less than one that was won at once."""
         return kind_of_failure(rollout.metrics)
 

@@ -31,7 +31,7 @@ from slimrl.integrations.slime.rows import (
 from slimrl.integrations.slime.tokenizer import tokenizer_of
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.answers import closed, opened
-from slimrl.rollout.episode import Attempt, EpisodeLimits, Player, run_episode
+from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.failures import bounded
 from slimrl.types import Message, Rollout, SamplingParams, Split, Task, Turn
 
@@ -156,9 +156,9 @@ class MatchingRollouts:
             self._count(sample)
             return sample
         limits = self._limits(num_prompt, sampling_params)
-        attempt = Attempt(_Begun(environment, opening), task, SamplingParams(self.max_turn_tokens or limits.seq_len))
+        spec = EpisodeSpec(_Begun(environment, opening), task, SamplingParams(self.max_turn_tokens or limits.seq_len))
         async with self.sampler.client(sampling_params, self.chat.end_of_turn, sample.session_id or "") as client:
-            rollout = await run_episode(attempt, Player(client, self.chat, limits, num_concurrent=1))
+            rollout = await run_episode(spec, RolloutContext(client, self.chat, limits, num_concurrent=1))
             sample.weight_versions = client.weight_versions
         fill(sample, rollout, num_prompt, self.chat)
         sample.metadata["evaluation"] = evaluation

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from slimrl.config.run import RLConfig, TrainerOnlyConfig
-from slimrl.models.allocator import Holes
+from slimrl.models.allocator import HeapTrimmer
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.state import TrainState, peak_memory_gb, save_if_due
@@ -22,10 +22,10 @@ def train(
 ) -> None:
     """Train from where `state` stands to `max_steps`. Step n is made from weight version n and logged as n."""
     train_step = TrainStep(
-        state.policy.module, state.optimizer, config.trainer, config.seq_len, state.terms, state.ranks
+        state.policy.module, state.optimizer, config.trainer, config.seq_len, state.aux_losses, state.ranks
     )
     publish(state.progress.step)
-    holes = Holes()
+    heap_trimmer = HeapTrimmer()
 
     for step in range(state.progress.step, config.max_steps):
         began = time.perf_counter()
@@ -47,4 +47,4 @@ def train(
         monitor.log(step, batch.metrics | metrics)
         state.advance(batch.data_position, ended - began, batch.role_means)
         save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
-        holes.give_back()
+        heap_trimmer.trim()

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from slimrl.config.run import SFTConfig
-from slimrl.models.allocator import Holes
+from slimrl.models.allocator import HeapTrimmer
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.optim import schedule_factor
@@ -34,7 +34,7 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
 
     A validation loss logged as n is of the weights after n steps, that is before the training step n.
     """
-    holes = Holes()
+    heap_trimmer = HeapTrimmer()
     for step in range(state.progress.step, config.max_steps):
         metrics: Metrics = {}
         if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
@@ -49,7 +49,7 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
         monitor.log(step, metrics)
         state.advance(step + 1, seconds)
         save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
-        holes.give_back()
+        heap_trimmer.trim()
     monitor.log(config.max_steps, {"sft/val_loss": validate(state, config, conversations.validation)})
 
 

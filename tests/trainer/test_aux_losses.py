@@ -9,11 +9,11 @@ import torch
 from slimrl.config.loss import LossConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.monitor.metrics import lookup
+from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.critic import gae, value_loss
 from slimrl.trainer.losses import kl_to_reference
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
-from slimrl.trainer.terms import terms_of
 from slimrl.transport.base import Batch
 from tests.trainer.samples import (
     assert_gradients_equal,
@@ -42,14 +42,14 @@ class Takes:
 def step_of(samples, loss, reference=None, micro_batch_tokens=10_000, **critic):
     """(gradients of the policy and of the terms' heads, metrics); `critic` overwrites a value head's weights."""
     module = policy_module("llama")
-    terms = terms_of(loss.choices(), module, lambda: reference or policy_module("llama"))
-    heads = [head.module for term in terms for head in term.heads.values()]
+    aux_losses = build_aux_losses(loss.resolve(), module, lambda: reference or policy_module("llama"))
+    heads = [head.module for aux_loss in aux_losses for head in aux_loss.heads.values()]
     for head in heads:
         for name, value in critic.items():
             getattr(head.linear, name).data.copy_(value)
     optimizer = Takes(module, *heads)
     config = TrainerConfig(loss=loss, micro_batch_tokens=micro_batch_tokens)
-    metrics = TrainStep(module, optimizer, config, SEQ_LEN, terms)(Batch(tuple(samples), 1.0, 0), 1.0, version=0)
+    metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses)(Batch(tuple(samples), 1.0, 0), 1.0, version=0)
     for name in metrics:
         lookup(name)
     return optimizer.taken, metrics
@@ -129,21 +129,21 @@ def test_a_critic_gives_advantages_by_gae_and_learns_the_returns(micro_batch_tok
 
 def test_a_heads_learning_rate_is_its_own_and_its_state_comes_back():
     module = policy_module("llama")
-    choices = LossConfig(type="ppo", advantage="gae", value_lr=0.05).choices()
-    (term,) = terms_of(choices, module, lambda: module)
-    optimizer = MasterAdamW(module, OptimConfig(lr=1e-6), term.heads)
+    loss = LossConfig(type="ppo", advantage="gae", value_lr=0.05).resolve()
+    (aux_loss,) = build_aux_losses(loss, module, lambda: module)
+    optimizer = MasterAdamW(module, OptimConfig(lr=1e-6), aux_loss.heads)
     before = copy.deepcopy(module.state_dict())
     config = TrainerConfig(loss=LossConfig(type="ppo", advantage="gae", value_lr=0.05), optim=OptimConfig(lr=1e-6))
-    TrainStep(module, optimizer, config, SEQ_LEN, [term])(Batch(tuple(earned(random_samples(0))), 1.0, 0), 1.0, 0)
-    moved = term.heads["value_head"].module.linear.weight.detach().abs().max()
+    TrainStep(module, optimizer, config, SEQ_LEN, [aux_loss])(Batch(tuple(earned(random_samples(0))), 1.0, 0), 1.0, 0)
+    moved = aux_loss.heads["value_head"].module.linear.weight.detach().abs().max()
     assert float(moved) == pytest.approx(0.05, rel=0.01)  # AdamW's first update is the learning rate
     assert max(float((p - before[name]).abs().max()) for name, p in module.state_dict().items()) < 2e-6
 
-    (other,) = terms_of(choices, module, lambda: module)
+    (other,) = build_aux_losses(loss, module, lambda: module)
     again = MasterAdamW(policy_module("llama"), OptimConfig(lr=1e-6), other.heads)
     again.load_state_dict(optimizer.state_dict())
-    assert torch.equal(other.head.linear.weight, term.head.linear.weight)
+    assert torch.equal(other.head.linear.weight, aux_loss.head.linear.weight)
 
 
 def test_a_loss_without_either_has_no_terms():
-    assert terms_of(LossConfig().choices(), policy_module("llama"), lambda: pytest.fail("loaded")) == ()
+    assert build_aux_losses(LossConfig().resolve(), policy_module("llama"), lambda: pytest.fail("loaded")) == ()

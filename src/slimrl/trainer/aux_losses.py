@@ -1,7 +1,7 @@
 """What may stand beside the policy loss: a KL divergence from a reference, a value head with advantages of its own.
 
-A term is asked once for every micro-batch. It gives each token a loss, which is weighed as the policy's is, and may
-change what the policy loss sees. A step knows terms alone, so another one is a class here and a line in `terms_of`.
+An auxiliary loss is called once for every micro-batch. It gives each token a loss, which is weighed as the policy's is,
+and may change what the policy loss sees. Another one is a class here and a line in `build_aux_losses`.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from slimrl.config.loss import LossChoices
+from slimrl.config.loss import ResolvedLoss
 from slimrl.trainer.critic import ValueHead, gae, value_loss
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import TokenBatch, kl_to_reference
@@ -22,7 +22,7 @@ from slimrl.types import Metrics
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LossContext:
     """What a term may look at: the micro-batch, the hidden states (N, D) before its trained tokens, the temperature."""
 
     pack: Pack
@@ -30,12 +30,12 @@ class Seen:
     temperature: float
 
 
-class Term(Protocol):
+class AuxLoss(Protocol):
     """`heads` are modules of its own that are trained with the policy, by name."""
 
     heads: Mapping[str, Head]
 
-    def __call__(self, seen: Seen, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
+    def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
         """The tokens as the policy loss is to see them, and this term's own loss of each (N,)."""
 
     def metrics(self, ranks: Ranks) -> Metrics:
@@ -69,9 +69,9 @@ class ReferenceKL:
         self._beta = beta
         self._kl = _Mean()
 
-    def __call__(self, seen: Seen, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
+    def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
         with torch.no_grad():
-            reference_N, *_ = target_logprobs(self._reference, seen.pack, seen.temperature)
+            reference_N, *_ = target_logprobs(self._reference, context.pack, context.temperature)
         kl_N = kl_to_reference(tokens.new_N, reference_N)
         self._kl.add(kl_N)
         return tokens, self._beta * kl_N
@@ -85,7 +85,7 @@ class Critic:
     """A value head: the tokens' advantages become GAE of what they earned, and its error is a loss."""
 
     head: ValueHead
-    choices: LossChoices
+    loss: ResolvedLoss
     heads: Mapping[str, Head] = field(init=False)
     _error: _Mean = field(default_factory=_Mean)
     _value: _Mean = field(default_factory=_Mean)
@@ -93,11 +93,11 @@ class Critic:
     _return: _Mean = field(default_factory=_Mean)
 
     def __post_init__(self) -> None:
-        self.heads = {"value_head": Head(self.head, self.choices.value_lr)}
+        self.heads = {"value_head": Head(self.head, self.loss.value_lr)}
 
-    def __call__(self, seen: Seen, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
-        value_N = self.head(seen.hidden_ND)
-        gamma, gae_lambda = self.choices.gamma, self.choices.gae_lambda
+    def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
+        value_N = self.head(context.hidden_ND)
+        gamma, gae_lambda = self.loss.gamma, self.loss.gae_lambda
         advantage_N, return_N = gae(tokens.advantage_N, value_N, tokens.sequence_N, gamma, gae_lambda)
         loss_N = value_loss(value_N, return_N)
         for mean, values_N in (
@@ -107,7 +107,7 @@ class Critic:
             (self._spread, return_N.square()),
         ):
             mean.add(values_N)
-        return replace(tokens, advantage_N=advantage_N), self.choices.value_coef * loss_N
+        return replace(tokens, advantage_N=advantage_N), self.loss.value_coef * loss_N
 
     def metrics(self, ranks: Ranks) -> Metrics:
         error, returned = self._error.take(ranks), self._return.take(ranks)
@@ -116,12 +116,14 @@ class Critic:
         return {"loss/value": error, "loss/value_mean": self._value.take(ranks), "loss/value_explained": explained}
 
 
-def terms_of(choices: LossChoices, module: nn.Module, load_reference: Callable[[], nn.Module]) -> tuple[Term, ...]:
+def build_aux_losses(
+    loss: ResolvedLoss, module: nn.Module, load_reference: Callable[[], nn.Module]
+) -> tuple[AuxLoss, ...]:
     """The terms that the loss names, for a policy."""
-    terms: list[Term] = []
-    if choices.kl_beta:
-        terms.append(ReferenceKL(load_reference(), choices.kl_beta))
-    if choices.has_critic:
+    aux_losses: list[AuxLoss] = []
+    if loss.kl_beta:
+        aux_losses.append(ReferenceKL(load_reference(), loss.kl_beta))
+    if loss.has_critic:
         config: Any = module.config
-        terms.append(Critic(ValueHead(config.hidden_size, next(module.parameters()).device), choices))
-    return tuple(terms)
+        aux_losses.append(Critic(ValueHead(config.hidden_size, next(module.parameters()).device), loss))
+    return tuple(aux_losses)
