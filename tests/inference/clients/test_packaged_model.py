@@ -11,7 +11,7 @@ from tests.inference.clients.serving import Reference, Server, served
 
 pytestmark = pytest.mark.skipif(
     os.environ.get("TEST_PACKAGED_MODEL") != "1",
-    reason="run it with: TEST_PACKAGED_MODEL=1 uv run pytest tests/inference/clients/test_packaged_model.py",
+    reason="run it: TEST_PACKAGED_MODEL=1 uv run --group test pytest tests/inference/clients/test_packaged_model.py",
 )
 QUESTIONS = ("What is the capital of France?", "Name three colours.", "Write a line about the sea.")
 

@@ -1,0 +1,66 @@
+"""The command `init`: the examples as files of the user's own, for whoever installed slimrl without its checkout."""
+
+import argparse
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import slimrl
+from slimrl.errors import UserError
+
+DIRECTORIES = ("examples", "experiments", "configs")
+FIRST_RUN = "slimrl rl @ examples/reverse_text/rl.toml"
+ABOUT = f"""\
+Copies the examples, the experiments and the debug configurations into a directory, which is created if it is missing.
+Then, from there:
+
+  {FIRST_RUN}
+"""
+
+
+def run_init(argv: Sequence[str]) -> int:
+    """Copies the examples to where the arguments say. Returns the exit status. Raises UserError."""
+    parser = argparse.ArgumentParser("slimrl init", description=ABOUT, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("directory", type=Path, metavar="DIR", help="where to; `.` is here")
+    parser.add_argument("--force", action="store_true", help="overwrite files of the same names")
+    arguments = parser.parse_args(argv)
+    directory = arguments.directory.expanduser()
+    num_files = copy_examples(examples_root(), directory, arguments.force)
+    go_there = "" if directory.resolve() == Path.cwd() else f"cd {shlex.quote(str(directory))} && "
+    print(f"Copied {num_files} files to {directory}\nNext: {go_there}{FIRST_RUN}")
+    return 0
+
+
+def examples_root() -> Path:
+    """Return the directory that holds the examples, in a wheel's package or a checkout's root. Raises UserError."""
+    package = Path(slimrl.__file__).parent
+    for root in (package / "_examples", package.parents[1]):
+        if all((root / name).is_dir() for name in DIRECTORIES):
+            return root
+    raise UserError(
+        f"this installation of slimrl, {package}, has no examples beside it: install it from a wheel "
+        "(`uv build --wheel`) or from a checkout (`pip install -e .`)."
+    )
+
+
+def copy_examples(root: Path, directory: Path, force: bool = False) -> int:
+    """Copies all files below DIRECTORIES and returns their number. Raises UserError, before the first, if some are
+    there already and `force` is not set, or if they cannot be written."""
+    files = [path.relative_to(root) for name in DIRECTORIES for path in sorted((root / name).rglob("*"))]
+    files = [path for path in files if (root / path).is_file() and "__pycache__" not in path.parts]
+    there = [path for path in files if os.path.lexists(directory / path)]
+    if there and not force:
+        shown = ", ".join(map(str, there[:3])) + (f" and {len(there) - 3} more" if len(there) > 3 else "")
+        raise UserError(
+            f"{directory} already has {shown}: nothing was copied, as they may be changed. Name another directory, or "
+            "overwrite them with --force."
+        )
+    try:
+        for path in files:
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / path, directory / path)
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be written: {error.strerror}. Name another directory.") from error
+    return len(files)
