@@ -1,6 +1,28 @@
-"""Reinforcement learning for small language models on multi-turn tasks: what a task of your own is made of."""
+"""Reinforcement learning for small language models on multi-turn tasks: what a task of your own is made of, and runs.
+
+import slimrl
+
+result = slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)
+print(result.held_out["after RL"]["greedy"], result.weights)
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from slimrl.errors import UserError
 from slimrl.types import Message, Task, Turn
 
-__all__ = ["Message", "Task", "Turn", "UserError"]
+if TYPE_CHECKING:
+    from slimrl.api import EvaluationResult, TrainingResult, evaluate, rl, sft
+
+__all__ = ["EvaluationResult", "Message", "Task", "TrainingResult", "Turn", "UserError", "evaluate", "rl", "sft"]
+
+RUNS = ("EvaluationResult", "TrainingResult", "evaluate", "rl", "sft")
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what runs things when it is first asked for: it needs PyTorch, and the commands' `--help` does not."""
+    if name not in RUNS:
+        raise AttributeError(f"module `slimrl` has no attribute `{name}`")
+    from slimrl import api
+
+    return vars(api)[name]

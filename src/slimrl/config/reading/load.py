@@ -61,6 +61,11 @@ def load(config_class: type[C], argv: Sequence[str], environ: Mapping[str, str])
     Raises:
         UserError: a setting is unknown, of the wrong type, missing, or contradicts another; or a file cannot be read.
     """
+    return resolve(config_class, from_command_line(argv, spec_of(config_class)), environ)
+
+
+def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[str, str]) -> Resolved[C]:
+    """Resolves settings that were given, in order of precedence, and `environ`. Raises UserError as `load`."""
     root = spec_of(config_class)
     settings = [
         setting
@@ -70,7 +75,7 @@ def load(config_class: type[C], argv: Sequence[str], environ: Mapping[str, str])
     ]
     tree: Tree = {}
     origins: Origins = {}
-    for setting in settings + from_command_line(argv, root):
+    for setting in [*settings, *given]:
         for part in _plain(setting, root):
             _place(tree, origins, root, part)
     for key, field in config_class.model_fields.items():

@@ -1,0 +1,178 @@
+"""slimrl from a notebook or a script: `slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)`. Thin over the commands.
+
+Each function takes what its command takes: files, read from left to right, and settings as keywords. It returns when the
+run is done, with what the run has written; a mistake of the user's raises `UserError`. Ctrl-C, or the stop button of a
+notebook, interrupts a run, and `resume=True` continues it.
+"""
+
+import asyncio
+import ctypes
+import inspect
+import json
+import math
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from slimrl.commands.eval import run_eval
+from slimrl.commands.rl import run_rl
+from slimrl.commands.sft import run_sft
+from slimrl.config.base import CommandConfig
+from slimrl.config.checks.command import check
+from slimrl.config.reading.load import Resolved, resolve
+from slimrl.config.reading.sources import Setting, flatten, from_file
+from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
+from slimrl.errors import UserError
+from slimrl.launch.run_dir import METRICS
+from slimrl.monitor.sinks import read_metrics
+from slimrl.stats import Estimate
+
+C = TypeVar("C", bound=CommandConfig)
+Source = str | Path | CommandConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """What `rl` or `sft` has left in `output_dir`.
+
+    `metrics` has one mapping a step, with `step` and the names of docs/metrics.md. `held_out` has for each stage, such
+    as `after RL`, the mean reward with its 95% interval by how tokens were chosen, `greedy` or `sampled`; it is empty
+    after `sft`. `weights` is a directory in Hugging Face format.
+    """
+
+    output_dir: Path
+    metrics: tuple[Mapping[str, float], ...]
+    held_out: Mapping[str, Mapping[str, Estimate]]
+    weights: Path
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """What `evaluate` has left in `output_dir`: for each model or script the mean reward with its 95% interval, by how
+    tokens were chosen."""
+
+    output_dir: Path
+    rewards: Mapping[str, Mapping[str, Estimate]]
+
+
+def rl(*sources: Source, **settings: Any) -> TrainingResult:
+    """Trains by reinforcement learning, as the command `slimrl rl`, and returns what came out.
+
+    `sources` are settings files, or one `RLConfig`; `settings` are keys of the command: `max_steps=5`,
+    `trainer={"optim": {"lr": 1e-5}}`, or with dots, `**{"trainer.optim.lr": 1e-5}`. `env` is short for
+    `orchestrator.env` and takes classes too: a taskset written in a notebook needs no file, as `env=[Shout]`.
+
+    Raises:
+        UserError: a setting is wrong, or the run cannot go on; the text says what to do.
+    """
+    if "env" in settings:
+        settings["orchestrator.env"] = settings.pop("env")
+    return _read_training(_run(RLConfig, run_rl, sources, settings))
+
+
+def sft(*sources: Source, **settings: Any) -> TrainingResult:
+    """Trains on given conversations, as the command `slimrl sft`, and returns what came out; see `rl`."""
+    return _read_training(_run(SFTConfig, run_sft, sources, settings))
+
+
+def evaluate(*sources: Source, **settings: Any) -> EvaluationResult:
+    """Measures a model on held-out tasks, as the command `slimrl eval`, and returns what came out; see `rl`."""
+    output_dir = _run(EvalRunConfig, run_eval, sources, settings)
+    results = json.loads((output_dir / "results.json").read_text(encoding="utf-8"))
+    rewards = {
+        name: {mode: _estimate(found["reward"]) for mode, found in modes.items()}
+        for name, modes in results["evaluations"].items()
+    }
+    return EvaluationResult(output_dir, rewards)
+
+
+def _run(
+    config_class: type[C], run: Callable[[Resolved[C]], int], sources: tuple[Source, ...], settings: dict[str, Any]
+) -> Path:
+    """Runs a command and returns its output directory."""
+    resolved = _resolve(config_class, sources, settings)
+    _in_a_thread_if_needed(lambda: run(resolved))
+    return Path(vars(resolved.config)["output_dir"])
+
+
+def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[str, Any]) -> Resolved[C]:
+    given: list[Setting] = []
+    for source in sources:
+        if isinstance(source, (str, Path)):
+            given += from_file(str(source))
+            continue
+        if not isinstance(source, config_class):
+            raise UserError(f"found a {type(source).__name__}, expected a settings file or a {config_class.__name__}.")
+        if len(sources) > 1 or settings:
+            raise UserError(
+                f"a {config_class.__name__} is a whole configuration: give no file and no setting beside it."
+            )
+        check(source)
+        return Resolved(source, {})
+    for key, value in settings.items():
+        path = tuple(key.split("."))
+        given += [Setting(part, leaf, f"{key} =") for part, leaf in flatten(_plain(value), path)]
+    return resolve(config_class, given, os.environ)
+
+
+def _plain(value: Any) -> Any:
+    """Python's values as a settings file has them: tuples as lists, paths as texts, classes of tasksets by name."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if inspect.isclass(value):  # the class of a taskset, found again by this name, also in a notebook's __main__
+        return {"id": f"{value.__module__}:{value.__qualname__}"}
+    return str(value) if isinstance(value, Path) else value
+
+
+def _in_a_thread_if_needed(run: Callable[[], object]) -> None:
+    """Calls `run`, in a thread of its own where an event loop runs in this one, as in a notebook: episodes are played
+    by `asyncio.run`, which a running loop refuses."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        run()
+        return
+    failures: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            run()
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=target, name="slimrl")
+    thread.start()
+    try:
+        thread.join()
+    except KeyboardInterrupt:
+        # Python delivers Ctrl-C to the main thread alone; the run is told in its own, and ends as from a terminal.
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
+        )
+        thread.join()
+        raise
+    if failures:
+        raise failures[0]
+
+
+def _read_training(output_dir: Path) -> TrainingResult:
+    steps: dict[int, dict[str, float]] = {}
+    for step, metrics in read_metrics(output_dir / METRICS):
+        steps.setdefault(step, {"step": float(step)}).update(metrics)
+    summary = output_dir / "summary.json"
+    stages = json.loads(summary.read_text(encoding="utf-8"))["stages"] if summary.is_file() else []
+    held_out = {
+        stage["name"]: {mode: _estimate(found) for mode, found in stage["held_out"].items()} for stage in stages
+    }
+    weights = max((output_dir / "weights").glob("step_*"), key=lambda path: int(path.name.removeprefix("step_")))
+    return TrainingResult(output_dir, tuple(steps.values()), held_out, weights)
+
+
+def _estimate(found: Mapping[str, Any]) -> Estimate:
+    """An estimate as JSON has it, where nan is null."""
+    return Estimate(**{name: math.nan if value is None else value for name, value in found.items()})
