@@ -1,7 +1,7 @@
-"""slimrl from a notebook or a script: `slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)`. Thin over the commands.
+"""Runs from a notebook or a script, thin over the commands: `slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)`.
 
-Each function takes what its command takes: files, read from left to right, and settings as keywords. It returns when the
-run is done, with what the run has written; a mistake of the user's raises `UserError`. Ctrl-C, or the stop button of a
+Each function takes what its command takes: files, read from left to right, and settings as keywords. When the run is
+done, it returns what the run has written; a mistake of the user's raises `UserError`. Ctrl-C, or the stop button of a
 notebook, interrupts a run, and `resume=True` continues it.
 """
 
@@ -94,7 +94,7 @@ def _run(
 ) -> Path:
     """Runs a command and returns its output directory."""
     resolved = _resolve(config_class, sources, settings)
-    _in_a_thread_if_needed(lambda: run(resolved))
+    _call_outside_event_loop(lambda: run(resolved))
     return Path(vars(resolved.config)["output_dir"])
 
 
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _in_a_thread_if_needed(run: Callable[[], object]) -> None:
+def _call_outside_event_loop(run: Callable[[], object]) -> None:
     """Calls `run`, in a thread of its own where an event loop runs in this one, as in a notebook: episodes are played
     by `asyncio.run`, which a running loop refuses."""
     try:
@@ -175,4 +175,5 @@ def _read_training(output_dir: Path) -> TrainingResult:
 
 def _estimate(found: Mapping[str, Any]) -> Estimate:
     """An estimate as JSON has it, where nan is null."""
-    return Estimate(**{name: math.nan if value is None else value for name, value in found.items()})
+    low, high = (math.nan if found[end] is None else found[end] for end in ("low", "high"))
+    return Estimate(found["mean"], low, high, found["num"])

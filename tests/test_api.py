@@ -1,0 +1,126 @@
+"""slimrl from a script or a notebook: the same runs as by the commands, and what they return."""
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slimrl
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig
+
+SETTINGS = {
+    "max_steps": 2,
+    "seq_len": 160,
+    "model": {"dtype": "float32", "num_threads": 1},
+    "env": [{"id": "reverse-text"}],
+    "orchestrator.batch_size": 8,
+    "orchestrator.rollouts_per_example": 4,
+    "orchestrator.sampling.max_tokens": 4,
+    "trainer": {"loss": {"type": "reinforce"}, "micro_batch_tokens": 256},
+    "eval": {"num_examples": 4, "temperatures": (0.0, 1.0)},
+}
+
+
+class Shout:
+    """A taskset that is written where it is used, as in a notebook."""
+
+    def tasks(self, split):
+        return [slimrl.Task(f"{split}/{number}", {"n": number}) for number in range(8)]
+
+    def environment(self, task):
+        return ShoutEpisode(task.data["n"])
+
+
+class ShoutEpisode:
+    def __init__(self, number):
+        self.number = number
+
+    async def start(self):
+        return [{"role": "user", "content": f"Shout the number {self.number}!"}]
+
+    async def step(self, reply):
+        return slimrl.Turn(done=True, reward=reply.count("!") / (1 + len(reply)))
+
+
+def test_a_run_returns_metrics_intervals_and_weights(tiny_dir: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "model.name": tiny_dir, "output_dir": tmp_path / "run"}
+    result = slimrl.rl(**settings)
+    assert result.output_dir == tmp_path / "run"
+    assert [line["step"] for line in result.metrics] == [0, 1, 2]
+    assert "loss/policy" in result.metrics[0]
+    assert set(result.held_out) == {"before RL", "after RL"}
+    greedy = result.held_out["after RL"]["greedy"]
+    assert greedy.num == 4 and greedy.low <= greedy.mean <= greedy.high
+    assert result.weights == tmp_path / "run" / "weights" / "step_2"
+
+    found = slimrl.evaluate(
+        env=[{"id": "reverse-text"}],
+        num_examples=4,
+        temperatures=[0.0],
+        seq_len=160,
+        output_dir=tmp_path / "eval",
+        **{"model.name": result.weights, "model.dtype": "float32"},
+    )
+    assert found.rewards[str(result.weights)]["greedy"].num == 4
+
+
+def test_files_and_settings_are_read_as_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {}
+    monkeypatch.setattr("slimrl.api.run_rl", lambda resolved: given.update(config=resolved.config))
+    monkeypatch.setattr("slimrl.api._read_training", lambda output_dir: output_dir)
+    (tmp_path / "rl.toml").write_text('max_steps = 7\nseed = 3\n[[orchestrator.env]]\nid = "reverse-text"\n')
+    slimrl.rl(tmp_path / "rl.toml", seed=4, trainer={"optim": {"lr": 1e-3}})
+    config = given["config"]
+    assert (config.max_steps, config.seed, config.trainer.optim.lr) == (7, 4, 1e-3)
+    assert slimrl.rl(config) == Path(config.output_dir)
+    assert given["config"] is config
+
+
+def test_a_taskset_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {}
+    monkeypatch.setattr("slimrl.api.run_rl", lambda resolved: given.update(config=resolved.config))
+    monkeypatch.setattr("slimrl.api._read_training", lambda output_dir: output_dir)
+    slimrl.rl(env=[Shout])
+    (env,) = given["config"].orchestrator.env
+    assert env.id == f"{__name__}:Shout"
+
+
+def test_a_notebook_has_an_event_loop_of_its_own(tiny_dir: Path, tmp_path: Path) -> None:
+    async def cell() -> slimrl.TrainingResult:
+        settings = {**SETTINGS, "max_steps": 1, "env": [Shout], "model.name": tiny_dir}
+        return slimrl.rl(**settings, output_dir=tmp_path / "run")
+
+    assert len(asyncio.run(cell()).metrics) == 2
+
+
+def test_what_a_run_raises_in_its_thread_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(resolved: object) -> int:
+        raise slimrl.UserError("no disk")
+
+    monkeypatch.setattr("slimrl.api.run_rl", fail)
+
+    async def cell() -> None:
+        slimrl.rl(env=[Shout])
+
+    with pytest.raises(slimrl.UserError, match="no disk"):
+        asyncio.run(cell())
+
+
+def test_mistakes_name_the_setting() -> None:
+    with pytest.raises(slimrl.UserError, match="max_step"):
+        slimrl.rl(env=[Shout], max_step=3)
+    with pytest.raises(slimrl.UserError, match="whole configuration"):
+        slimrl.rl(load(RLConfig, ["--orchestrator.env.0.id", "reverse-text"], {}).config, seed=3)
+    with pytest.raises(slimrl.UserError, match="expected a settings file or a RLConfig"):
+        slimrl.rl(3)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="no attribute `trains`"):
+        slimrl.trains()
+
+
+def test_importing_slimrl_loads_nothing_heavy() -> None:
+    program = "import sys, slimrl; print(*sorted({'torch', 'numpy', 'pydantic'} & sys.modules.keys()))"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == []
