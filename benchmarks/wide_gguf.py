@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, LlamaFileType, quants
 
-from slimrl.models.resolve import PACKAGED, packaged_file
+from slimrl.models.resolve import PACKAGED, find_packaged_file
 
 TYPES = {
     "bfloat16": (GGMLQuantizationType.BF16, LlamaFileType.MOSTLY_BF16),
@@ -20,7 +20,7 @@ WRITTEN_BY_ITSELF = ("GGUF.", "general.architecture", "general.file_type")
 
 def source_gguf(model: str) -> Path:
     """The file that a model was converted from."""
-    path = packaged_file(model) if model in PACKAGED else Path(model)
+    path = find_packaged_file(model) if model in PACKAGED else Path(model)
     if path.suffix != ".gguf":
         sys.exit(
             f"llama.cpp needs a .gguf file, and the model is {model}. Give a packaged model ({', '.join(PACKAGED)}) or "

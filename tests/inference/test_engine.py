@@ -64,7 +64,7 @@ def test_what_all_sequences_begin_with_is_read_once_and_nothing_else_changes(fam
     requests = [(p, SamplingParams(max_tokens=rng.randrange(1, 12), temperature=0.0)) for p in prompts]
     for sequence, (prompt, params) in zip(run_all(engine, requests, stagger=5), requests, strict=True):
         tokens, logprobs = naive_greedy(family, prompt, params.max_tokens)
-        assert sequence.sampled == tokens
+        assert sequence.completion_ids == tokens
         assert sequence.logprobs == pytest.approx(logprobs, abs=1e-4)
     assert shared and set(shared) <= set(range(70, 90))
 
@@ -114,7 +114,7 @@ def test_greedy_tokens_and_logprobs_equal_the_naive_forward(family):
     requests = [(p, SamplingParams(max_tokens=rng.randrange(1, 12), temperature=0.0)) for p in prompts]
     for sequence, (prompt, params) in zip(run_all(engine, requests, stagger=2), requests, strict=True):
         tokens, logprobs = naive_greedy(family, prompt, params.max_tokens)
-        assert sequence.sampled == tokens
+        assert sequence.completion_ids == tokens
         assert sequence.logprobs == pytest.approx(logprobs, abs=2e-4)
 
 
@@ -155,7 +155,7 @@ def test_a_seed_decides_the_tokens_whatever_else_is_in_the_batch():
         engine = Engine(module_of("llama"), frozenset(), num_slots=4, capacity=64)
         request = (list(range(10, 30)), SamplingParams(max_tokens=10, seed=7))
         noise = [(list(range(40 + i, 60)), SamplingParams(max_tokens=5, seed=i)) for i in range(others)]
-        return run_all(engine, [*noise, request])[-1].sampled
+        return run_all(engine, [*noise, request])[-1].completion_ids
 
     assert tokens_of(0) == tokens_of(1) == tokens_of(6)
 
@@ -164,11 +164,11 @@ def test_sequences_stop_at_stop_tokens_and_at_the_end_of_the_context():
     module = module_of("llama")
     (free,) = run_all(Engine(module, frozenset(), 1, 24), [(list(range(10, 20)), SamplingParams(100, temperature=0.0))])
     assert (len(free.tokens), free.finish_reason) == (24, "length")
-    stop = free.sampled[3]
+    stop = free.completion_ids[3]
     engine = Engine(module, frozenset([stop]), 1, 24)
     (stopped,) = run_all(engine, [(list(range(10, 20)), SamplingParams(100, temperature=0.0))])
     assert stopped.finish_reason == "stop"
-    assert stopped.sampled == free.sampled[: free.sampled.index(stop) + 1]
+    assert stopped.completion_ids == free.completion_ids[: free.completion_ids.index(stop) + 1]
 
 
 def test_cancelling_a_request_frees_its_slot_and_changes_no_other():

@@ -88,7 +88,7 @@ def test_no_circumstance_changes_a_sequences_greedy_tokens(family: str, seed: in
     oracle = naive_module(family)
     for sequence in case.sequences:
         tokens, logprobs = naive_greedy(oracle, sequence.prompt, sequence.versions, case.weights)
-        assert sequence.sampled == tokens
+        assert sequence.completion_ids == tokens
         assert sequence.logprobs == pytest.approx(logprobs, abs=5e-4)
         if sequence.versions and id(sequence) not in case.cancelled:
             assert sequence.finish_reason == ("stop" if tokens[-1] == 2 else "length")
@@ -130,7 +130,7 @@ def test_prompt_log_probabilities_do_not_depend_on_how_the_prompt_is_cut() -> No
     while pieces.finish_reason is None:
         engines[1].step(max_prefill=7)
     assert [s.logprob for s in pieces.scored] == pytest.approx([s.logprob for s in whole.scored], abs=1e-4)
-    assert pieces.sampled == whole.sampled
+    assert pieces.completion_ids == whole.completion_ids
 
 
 def test_a_long_prompt_does_not_keep_running_sequences_waiting() -> None:
@@ -140,7 +140,7 @@ def test_a_long_prompt_does_not_keep_running_sequences_waiting() -> None:
     engine.submit(list(range(10, 50)), SamplingParams(2), never)
     for expected in range(2, 8):
         engine.step(max_prefill=4)
-        assert len(running.sampled) == expected
+        assert len(running.completion_ids) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_top_log_probabilities_are_of_the_distribution_that_was_sampled(params: 
     sequence = engine.submit(list(range(10, 20)), params, never, RequestOptions(top_logprobs=300))
     finish(engine, plain, sequence)
     assert plain.top == []
-    assert sequence.sampled == plain.sampled
-    for token, logprob, top in zip(sequence.sampled, sequence.logprobs, sequence.top, strict=True):
+    assert sequence.completion_ids == plain.completion_ids
+    for token, logprob, top in zip(sequence.completion_ids, sequence.logprobs, sequence.top, strict=True):
         assert dict(top)[token] == pytest.approx(logprob, abs=1e-5)
         assert sum(torch.tensor([logprob for _, logprob in top]).exp()) == pytest.approx(1.0, abs=1e-4)
         assert [logprob for _, logprob in top] == sorted((logprob for _, logprob in top), reverse=True)
@@ -164,7 +164,7 @@ def test_stop_ids_of_a_request_act_beside_the_engines_own() -> None:
     engine = engine_of()
     free = engine.submit(list(range(10, 20)), SamplingParams(20, 0.0), never)
     finish(engine, free)
-    first, second = list(dict.fromkeys(free.sampled))[1:3]
+    first, second = list(dict.fromkeys(free.completion_ids))[1:3]
     engine = engine_of(stop_ids=frozenset([second]))
     own, added, ignored = (
         engine.submit(free.prompt, SamplingParams(20, 0.0), never, options)
@@ -175,21 +175,21 @@ def test_stop_ids_of_a_request_act_beside_the_engines_own() -> None:
         )
     )
     finish(engine, own, added, ignored)
-    assert (own.sampled[-1], own.finish_reason) == (second, "stop")
-    assert (added.sampled[-1], added.finish_reason) == (first, "stop")
-    assert (ignored.sampled, ignored.finish_reason) == (free.sampled, "length")
+    assert (own.completion_ids[-1], own.finish_reason) == (second, "stop")
+    assert (added.completion_ids[-1], added.finish_reason) == (first, "stop")
+    assert (ignored.completion_ids, ignored.finish_reason) == (free.completion_ids, "length")
 
 
 def test_nothing_ends_a_sequence_before_its_fewest_tokens() -> None:
     engine = engine_of()
     free = engine.submit(list(range(10, 20)), SamplingParams(20, 0.0), never)
     finish(engine, free)
-    engine = engine_of(stop_ids=frozenset(free.sampled))
+    engine = engine_of(stop_ids=frozenset(free.completion_ids))
     options = RequestOptions(min_tokens=5)
     sequence = engine.submit(free.prompt, SamplingParams(20, 0.0), lambda sampled: True, options)
     finish(engine, sequence)
-    assert len(sequence.sampled) == 5
-    assert not set(sequence.sampled[:4]) & set(free.sampled)
+    assert len(sequence.completion_ids) == 5
+    assert not set(sequence.completion_ids[:4]) & set(free.completion_ids)
 
 
 def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
@@ -200,7 +200,7 @@ def test_keys_of_old_weights_are_never_shared_nor_kept() -> None:
     before = engine.counters.prefilled
     other = engine.submit(prompt, SamplingParams(2, seed=1), never)
     finish(engine, running, other)
-    assert other.sampled[0] != running.sampled[0]
+    assert other.completion_ids[0] != running.completion_ids[0]
     assert running.versions == [0] + [1] * 5
     assert engine.counters.prefilled - before == len(prompt) - 1
     again = engine.submit(prompt, SamplingParams(2), never)
@@ -288,7 +288,7 @@ def test_no_circumstance_changes_a_bit_of_what_is_sampled_on_the_matrix_unit(
         alone.publish(0)  # so that nothing is cached
         expected = alone.submit(prompt, p, never)
         finish(alone, expected)
-        assert sequence.sampled == expected.sampled
+        assert sequence.completion_ids == expected.completion_ids
         assert sequence.logprobs == expected.logprobs
     assert engine.counters.cached > 500 and alone.counters.cached == 0
     assert bool(engine.counters.guessed) == bool(lookup_tokens)

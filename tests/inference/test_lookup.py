@@ -73,12 +73,12 @@ def test_tokens_and_logprobs_are_those_without_guessing(family, seed):
     engine = Engine(module, frozenset([STOP]), 4, 48, lookup_tokens=5)
     guessing, _ = finished(engine, requests)
     for ours, theirs in zip(guessing, plain, strict=True):
-        assert ours.sampled == theirs.sampled
+        assert ours.completion_ids == theirs.completion_ids
         assert ours.logprobs == pytest.approx(theirs.logprobs, abs=2e-4)
         assert ours.versions == theirs.versions
         assert ours.finish_reason == theirs.finish_reason
     assert 0 <= engine.counters.guessed_right <= engine.counters.guessed > 0
-    assert engine.counters.sampled == sum(len(sequence.sampled) for sequence in plain)
+    assert engine.counters.sampled == sum(len(sequence.completion_ids) for sequence in plain)
 
 
 def test_a_text_that_repeats_itself_needs_fewer_steps():
@@ -86,7 +86,7 @@ def test_a_text_that_repeats_itself_needs_fewer_steps():
     request = (prompt, SamplingParams(60, temperature=0.0))
     (plain,), all_steps = finished(Engine(module, frozenset(), 1, 128), [request])
     (guessing,), steps = finished(Engine(module, frozenset(), 1, 128, lookup_tokens=6), [request])
-    assert guessing.sampled == plain.sampled
+    assert guessing.completion_ids == plain.completion_ids
     assert steps < all_steps == 60
 
 
@@ -111,5 +111,5 @@ def test_a_text_stop_ends_a_guess_that_goes_on():
         )
         while engine.busy:
             engine.step()
-        assert sequence.sampled == free.sampled[:length]
+        assert sequence.completion_ids == free.completion_ids[:length]
         assert sequence.finish_reason == "stop"

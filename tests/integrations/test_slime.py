@@ -118,7 +118,7 @@ def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
     assert result is sample
     check_trainable(result)
     check_tokens(result, said)
-    token_ids, mask = CHAT.supervised(conversation)
+    token_ids, mask = CHAT.encode_conversation(conversation)
     assert result.tokens == token_ids
     assert result.loss_mask == [int(trained) for trained in mask[-result.response_length :]]
     assert result.status == STATUS.COMPLETED and not result.remove_sample

@@ -32,19 +32,19 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 # 400 MB that are freed and kept, until a step is found to hold more than those before it.
 GROWN = """
 import torch
-from slimrl.models.allocator import Holes, _resident_bytes, keep_freed_memory
+from slimrl.models.allocator import HeapTrimmer, _resident_bytes, keep_freed_memory
 
 keep_freed_memory()
 torch.ones(1 << 20)
-holes = Holes()
-assert not holes.give_back()
+trimmer = HeapTrimmer()
+assert not trimmer.trim()
 before = _resident_bytes()
 tensors = [torch.ones(1 << 20) for _ in range(100)]
 tensors.clear()
 assert _resident_bytes() - before > 350e6
-assert holes.give_back()
+assert trimmer.trim()
 assert _resident_bytes() - before < 100e6
-assert not holes.give_back()
+assert not trimmer.trim()
 """
 # A product for each number of tokens; oneDNN says of each whether it had to be made.
 PRODUCTS = """

@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, 
 from transformers.integrations.gguf.reader import read_gguf_metadata
 
 from slimrl.errors import UserError
-from slimrl.models.gguf import converted
-from slimrl.models.resolve import packaged_file, resolve
+from slimrl.models.gguf import convert
+from slimrl.models.resolve import find_packaged_file, resolve
 from tests.models.gguf_files import write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer
 
@@ -50,35 +50,35 @@ def logits(module: torch.nn.Module) -> torch.Tensor:
 
 
 def test_unquantised_file_keeps_every_bit(whole_file: Path, original: LlamaForCausalLM) -> None:
-    module = AutoModelForCausalLM.from_pretrained(converted(whole_file))
+    module = AutoModelForCausalLM.from_pretrained(convert(whole_file))
     assert module.dtype == torch.float32
     assert torch.equal(logits(module), logits(original))
 
 
 def test_quantised_file_is_close_and_stored_in_bfloat16(tmp_path: Path, original: LlamaForCausalLM) -> None:
     path = write_gguf(tmp_path / "q8.gguf", original, tiny_tokenizer(), quantised=True)
-    module = AutoModelForCausalLM.from_pretrained(converted(path), dtype="auto")
+    module = AutoModelForCausalLM.from_pretrained(convert(path), dtype="auto")
     assert module.dtype == torch.bfloat16
     theirs, ours = logits(original), logits(module.float())
     assert (theirs - ours).norm() < 0.05 * theirs.norm()
 
 
 def test_tokenizer_survives(whole_file: Path) -> None:
-    before, after = tiny_tokenizer(), AutoTokenizer.from_pretrained(converted(whole_file))
+    before, after = tiny_tokenizer(), AutoTokenizer.from_pretrained(convert(whole_file))
     assert [after.encode(text) for text in TEXTS] == [before.encode(text) for text in TEXTS]
     assert after.chat_template == before.chat_template
     assert (after.eos_token, after.bos_token, after.pad_token) == (before.eos_token, before.bos_token, before.pad_token)
 
 
 def test_generation_config_stops_at_the_end_of_a_turn(whole_file: Path) -> None:
-    assert AutoModelForCausalLM.from_pretrained(converted(whole_file)).generation_config.eos_token_id == 2
+    assert AutoModelForCausalLM.from_pretrained(convert(whole_file)).generation_config.eos_token_id == 2
 
 
 @pytest.mark.usefixtures("empty_cache")
 def test_second_use_takes_the_cache(whole_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = converted(whole_file)
+    first = convert(whole_file)
     assert "Converting tiny.gguf" in capsys.readouterr().err
-    assert converted(whole_file) == first
+    assert convert(whole_file) == first
     assert capsys.readouterr().err == ""
 
 
@@ -90,7 +90,7 @@ def test_file_cut_anywhere_is_refused(whole_file: Path, tmp_path: Path, empty_ca
         path = tmp_path / "cut.gguf"
         path.write_bytes(content[:cut])
         with pytest.raises(UserError, match=r"cut off|not a GGUF file"):
-            converted(path)
+            convert(path)
     assert not empty_cache.exists()
 
 
@@ -100,20 +100,20 @@ def test_garbage_behind_the_magic_is_refused(tmp_path: Path) -> None:
         path = tmp_path / "garbage.gguf"
         path.write_bytes(b"GGUF" + version.to_bytes(4, "little") + rng.randbytes(10_000))
         with pytest.raises(UserError, match=r"cut off or damaged|cannot be used"):
-            converted(path)
+            convert(path)
 
 
 def test_pointer_file_is_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "pointer.gguf"
     path.write_text("version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(UserError, match="Git LFS pointer"):
-        converted(path)
+        convert(path)
 
 
 def test_unknown_pre_tokenizer_is_refused_instead_of_guessed(tmp_path: Path, original: LlamaForCausalLM) -> None:
     path = write_gguf(tmp_path / "odd.gguf", original, tiny_tokenizer(), pre="viking")
     with pytest.raises(UserError, match=r"`viking` is not known"):
-        converted(path)
+        convert(path)
 
 
 def naive_ids(path: Path, texts: tuple[str, ...]) -> list[list[int]]:
@@ -154,7 +154,7 @@ def check_packaged_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     alphabet = "abc XYZ019\n\t.,'²½éß漢🎉٣१<|>_"
     noise = tuple("".join(rng.choices(alphabet, k=30)) for _ in range(200))
     texts = TEXTS + noise
-    assert [tokenizer.encode(text) for text in texts] == naive_ids(packaged_file("smollm2-135m"), texts)
+    assert [tokenizer.encode(text) for text in texts] == naive_ids(find_packaged_file("smollm2-135m"), texts)
     assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == list(texts)
 
 

@@ -17,10 +17,10 @@ from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
 from slimrl.models.forward.choose import sampling_forward
 from slimrl.models.forward.fused import FusedForward, can_fuse
-from slimrl.models.forward.module import ModuleForward, hidden_states
+from slimrl.models.forward.module import ModuleForward, last_hidden
 from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
-from slimrl.models.lora import config_warnings, linear_of, merged_parameters, merged_weight, refresh_merged
+from slimrl.models.lora import config_warnings, linear_of, merge_parameters, merge_weight, refresh_merged
 from tests.models.forward.test_fused import logits
 from tests.models.forward.test_training import computed
 from tests.tiny import FAMILIES, tiny_model_dir
@@ -65,7 +65,7 @@ def test_a_fresh_adapter_changes_nothing_and_is_the_same_every_time(tmp_path: Pa
     again = adapted_policy(directory, "bfloat16").module
     assert all(map(torch.equal, module.parameters(), again.parameters()))
     plain = load_policy(ModelConfig(name=str(directory), dtype="bfloat16", device="cpu")).module
-    merged, own = merged_parameters(module), dict(plain.named_parameters())
+    merged, own = merge_parameters(module), dict(plain.named_parameters())
     assert merged.keys() == own.keys()
     assert all(torch.equal(tensor, own[name]) for name, tensor in merged.items())
 
@@ -76,7 +76,7 @@ def test_the_fast_forwards_are_pefts(tmp_path: Path, family: str) -> None:
     assert can_fuse(module) and isinstance(sampling_forward(module), FusedForward)
     torch.testing.assert_close(logits(FusedForward(module)), logits(ModuleForward(module)), rtol=0, atol=1e-4)
     ours, our_gradients = computed(training_hidden, module)
-    theirs, their_gradients = computed(hidden_states, module)
+    theirs, their_gradients = computed(last_hidden, module)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
     assert our_gradients.keys() == their_gradients.keys() and len(our_gradients) == 2 * LINEARS
     for name, expected in their_gradients.items():
@@ -88,7 +88,7 @@ def test_the_fast_forwards_are_pefts(tmp_path: Path, family: str) -> None:
 def test_some_matrices_alone_can_be_adapted(tiny_dir: Path) -> None:
     module = move(adapted_policy(tiny_dir, targets=["v_proj", "mlp.down_proj"]).module)
     _, ours = computed(training_hidden, module)
-    _, theirs = computed(hidden_states, module)
+    _, theirs = computed(last_hidden, module)
     assert ours.keys() == theirs.keys() and len(ours) == 2 * 2 * 2
     for name, expected in theirs.items():
         torch.testing.assert_close(ours[name], expected, rtol=0, atol=1e-4 * float(expected.abs().max()), msg=name)
@@ -111,7 +111,7 @@ def test_in_bfloat16_sampler_and_trainer_read_one_matrix(tiny_dir: Path) -> None
 
 def load_merged(module: nn.Module, directory: Path) -> nn.Module:
     plain = load_policy(ModelConfig(name=str(directory), dtype="bfloat16", device="cpu")).module
-    plain.load_state_dict(merged_parameters(module))
+    plain.load_state_dict(merge_parameters(module))
     return plain
 
 
@@ -119,13 +119,13 @@ def test_what_is_too_small_for_bfloat16_still_counts_on_average() -> None:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(256, 512, generator=generator).to(torch.bfloat16)
     A, B = torch.full((1, 512), 0.01), torch.full((256, 1), 0.01)
-    assert torch.equal(merged_weight(weight, A, torch.zeros(256, 1), 2.0), weight)
-    change = merged_weight(weight, A, B, 2.0).float() - weight.float()
+    assert torch.equal(merge_weight(weight, A, torch.zeros(256, 1), 2.0), weight)
+    change = merge_weight(weight, A, B, 2.0).float() - weight.float()
     assert (change == 0).float().mean() > 0.8
     assert change.mean().item() == pytest.approx(2e-4, rel=0.1)
     step = weight.float().abs() * 2**-7  # of bfloat16, at most
     assert ((change - 2e-4).abs() <= step.clamp_min(2e-4)).all()
-    exact = merged_weight(weight.float(), A, B, 2.0)
+    exact = merge_weight(weight.float(), A, B, 2.0)
     torch.testing.assert_close(exact, weight.float() + 2e-4, rtol=0, atol=1e-7)
 
 

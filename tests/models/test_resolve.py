@@ -9,7 +9,7 @@ from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, Repo
 
 from slimrl.errors import UserError
 from slimrl.models import resolve as resolve_module
-from slimrl.models.resolve import packaged_file, resolve
+from slimrl.models.resolve import find_packaged_file, resolve
 from tests.tiny import tiny_module
 
 
@@ -92,7 +92,7 @@ def test_unknown_plain_name_lists_the_packaged_ones() -> None:
 
 
 def test_packaged_weights_are_found_without_importing_their_package() -> None:
-    assert packaged_file("smollm2-135m").read_bytes()[:4] == b"GGUF"
+    assert find_packaged_file("smollm2-135m").read_bytes()[:4] == b"GGUF"
 
 
 def test_packaged_model_that_cannot_be_fetched_says_what_to_type(

@@ -46,7 +46,7 @@ class NumberChat:
         assert after == 9
         return [5, 10, 7]
 
-    def fitted(self, messages):
+    def cut_excerpts(self, messages):
         return list(messages)
 
     def text(self, token_ids):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.models.resolve import packaged_file
+from slimrl.models.resolve import find_packaged_file
 from slimrl.services.gguf_file import chosen, gguf_file
 
 COMMIT = "0123456789012345678901234567890123456789"
@@ -45,7 +45,7 @@ def test_a_file_here_and_the_packaged_model_need_no_network(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     Path("judge.gguf").touch()
     assert gguf_file("judge.gguf") == tmp_path / "judge.gguf"
-    assert gguf_file("smollm2-135m") == packaged_file("smollm2-135m")
+    assert gguf_file("smollm2-135m") == find_packaged_file("smollm2-135m")
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "qwen", "a/b/c", "./weights/missing.gguf", "../weights/missing.gguf"])

@@ -14,7 +14,7 @@ from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
 from slimrl.models.load import load_policy
-from slimrl.models.lora import merged_parameters, merged_weight
+from slimrl.models.lora import merge_parameters, merge_weight
 from slimrl.monitor.sinks import JsonlSink, Monitor
 from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.rl.train import train
@@ -81,10 +81,10 @@ def test_the_base_stays_and_what_is_merged_follows_the_pairs(tmp_path: Path, tin
     layer = module.get_decoder().layers[1].mlp.down_proj
     pair = layer.lora_A["default"].weight, layer.lora_B["default"].weight
     assert pair[1].any()
-    merged = merged_weight(layer.base_layer.weight, *pair, 32 / 4)
+    merged = merge_weight(layer.base_layer.weight, *pair, 32 / 4)
     assert torch.equal(layer.get_buffer("merged_weight"), merged) and not torch.equal(merged, layer.base_layer.weight)
     saved = load_policy(ModelConfig(name=str(tmp_path / "weights" / f"step_{STEPS}"), dtype="bfloat16", device="cpu"))
-    expected = merged_parameters(module)
+    expected = merge_parameters(module)
     assert all(torch.equal(parameter, expected[name]) for name, parameter in saved.module.named_parameters())
 
 
@@ -123,6 +123,6 @@ def sampled(engine: Engine, sample: Sample, step: int) -> Sample:
     request = engine.submit(prompt, SamplingParams(max_tokens=5, seed=step), lambda tokens: False)
     while engine.busy:
         engine.step()
-    tokens = (*prompt, *request.sampled)
+    tokens = (*prompt, *request.completion_ids)
     logprobs = (*([0.0] * len(prompt)), *request.logprobs)
     return replace(sample, token_ids_T=tokens, logprobs_T=logprobs, version=step)

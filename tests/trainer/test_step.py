@@ -204,7 +204,7 @@ def test_fresh_samples_of_the_engine_have_a_ratio_of_one(family, temperature):
         engine.step()
     samples = []
     for sequence in sequences:
-        read, sampled = len(sequence.prompt), len(sequence.sampled)
+        read, sampled = len(sequence.prompt), len(sequence.completion_ids)
         samples.append(
             Sample(
                 token_ids_T=tuple(sequence.tokens),
@@ -214,11 +214,11 @@ def test_fresh_samples_of_the_engine_have_a_ratio_of_one(family, temperature):
                 version=min(sequence.versions),
             )
         )
-    assert sum(len(sequence.sampled) for sequence in sequences) > 40
+    assert sum(len(sequence.completion_ids) for sequence in sequences) > 40
     metrics = trainer(module)(batch_of(samples, temperature), 1.0, version=0)
     assert metrics["guard/max_logprob_gap"] < 1e-4
     assert metrics["loss/ratio_max"] == pytest.approx(1.0, abs=1e-4)
-    assert metrics["loss/tokens"] == sum(len(sequence.sampled) for sequence in sequences)
+    assert metrics["loss/tokens"] == sum(len(sequence.completion_ids) for sequence in sequences)
 
 
 class Asks:

@@ -19,7 +19,7 @@ from slimrl.environments.base import SUCCESS, Environment, FailureKinds, Seated,
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.scripts import demonstration_of
 from slimrl.errors import RolloutError, UserError
-from slimrl.models.chat.excerpt import shortened
+from slimrl.models.chat.excerpt import shorten
 from slimrl.monitor.terminal import HELP, QUIT, Terminal
 from slimrl.rollout.answers import answered, closed, opened
 from slimrl.rollout.failures import bounded
@@ -191,7 +191,7 @@ def as_read(message: Message) -> str:
     text = message["content"]
     if "excerpt" in message:
         begin, end, limit = message["excerpt"]["begin"], message["excerpt"]["end"], message["excerpt"]["max_tokens"]
-        cut = shortened(text[begin:end], limit, lambda part: math.ceil(len(part) / CHARACTERS))
+        cut = shorten(text[begin:end], limit, lambda part: math.ceil(len(part) / CHARACTERS))
         text = f"{text[:begin]}{cut}{text[end:]}"
     tools = [tool.get("function", {}) for tool in message.get("tools", [])]
     lines = [f"{tool.get('name')}({', '.join(tool.get('parameters', {}).get('properties', {}))})" for tool in tools]

@@ -45,7 +45,7 @@ class ReplayClient:
 
 def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
     """The assistant's turns as token ids, each with its end-of-turn token."""
-    pairs = zip(*chat.supervised(conversation), strict=True)
+    pairs = zip(*chat.encode_conversation(conversation), strict=True)
     return [[token for token, _ in run] for is_reply, run in groupby(pairs, key=lambda pair: pair[1]) if is_reply]
 
 

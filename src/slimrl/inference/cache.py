@@ -17,7 +17,7 @@ from slimrl.models.forward.attention import (
     AttentionPlan,
     LayerInputs,
     attention_after_prefix,
-    grouped_attention,
+    gqa_attention,
     visible,
 )
 from slimrl.models.native import ops
@@ -63,7 +63,7 @@ class SlotCache:
         self.tokens = [[] for _ in range(self.num_slots)]
 
 
-def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
     """How many leading token ids two sequences have in common."""
     limit = min(len(a), len(b))
     low, high = 0, limit
@@ -137,7 +137,7 @@ class _PrefillPlan:
             slot, H_kv = slice(span.slot, span.slot + 1), inputs.key.shape[1]
             key, value = _heads(keys[slot, : span.end], H_kv), _heads(values[slot, : span.end], H_kv)
             mask = self._mask(span, inputs.window, keys.device)
-            outputs.append(grouped_attention(inputs.query[:, :, rows], key, value, mask, inputs.scale))
+            outputs.append(gqa_attention(inputs.query[:, :, rows], key, value, mask, inputs.scale))
             offset = rows.stop
         return torch.cat(outputs, dim=2).transpose(1, 2)
 
@@ -192,7 +192,7 @@ class _DecodePlan:
             prefix = [_heads(kv[self._sharer, :begin], H_kv) for kv in (keys, values)]
             out = attention_after_prefix(query, prefix, own, mask, inputs.scale)
         else:
-            out = grouped_attention(query, own[0], own[1], mask, inputs.scale)
+            out = gqa_attention(query, own[0], own[1], mask, inputs.scale)
         if self._in_place and not self._dense:
             out = out.index_select(0, self._slots_B)
         return out[:, :, 0][None]
@@ -225,7 +225,7 @@ class RowsPlan:
         if inputs.window not in self._masks:
             mask = _scores_mask(self._positions_S, self._num_keys, inputs.window, query.dtype)
             self._masks[inputs.window] = mask
-        out = grouped_attention(query, key, value, self._masks[inputs.window], inputs.scale)
+        out = gqa_attention(query, key, value, self._masks[inputs.window], inputs.scale)
         return out[:, :, 0][None]
 
 
@@ -234,7 +234,7 @@ def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
     have the same keys and values: those of other weights are forgotten."""
     if len(sequences) < MIN_SHARING:
         return 0
-    num = min(shared_prefix(sequences[0], other) for other in sequences[1:])
+    num = min(common_prefix_length(sequences[0], other) for other in sequences[1:])
     return num if num >= MIN_SHARED else 0
 
 

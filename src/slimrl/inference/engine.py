@@ -145,7 +145,7 @@ class Engine:
         while max_prefill > 0 and (spans := self._scheduler.prefill_spans(min(max_prefill, PREFILL_BUDGET))):
             max_prefill -= self._prefill(spans)
             self.counters.cached += self._scheduler.admit()
-        sequences = self._scheduler.decoding()
+        sequences = self._scheduler.decode_batch()
         guesses = self._guess(sequences)
         if any(guesses):
             self._decode_ahead(sequences, guesses)
@@ -161,7 +161,7 @@ class Engine:
         token_ids = [token for span in spans for token in running[span.slot].tokens[span.start : span.end]]
         positions = [position for span in spans for position in range(span.start, span.end)]
         plan = CachePlan(self._cache, spans, self._device)
-        hidden_TD = self._forward.hidden(self._tensor(token_ids), self._tensor(positions), plan)
+        hidden_TD = self._forward.last_hidden(self._tensor(token_ids), self._tensor(positions), plan)
         self.counters.prefilled += len(token_ids)
         offset = 0
         for span in spans:
@@ -183,7 +183,7 @@ class Engine:
     def _guess(self, sequences: list[Request]) -> list[list[int]]:
         """What may come next in each sequence; nothing if there are many, or somebody asks for more than tokens."""
         left = GUESSED_ROWS - len(sequences)
-        if not self._lookup_tokens or left <= 0 or self._scheduler.num_demanding:
+        if not self._lookup_tokens or left <= 0 or self._scheduler.num_needing_logits:
             return []
         guesses = []
         for sequence in sequences:
@@ -202,7 +202,7 @@ class Engine:
         positions = [position for span in spans for position in range(span.start, span.end)]
         plan = CachePlan(self._cache, spans, self._device)
         tokens_N = self._tensor([token for tokens in fed for token in tokens])
-        logits_NV = self._forward.logits(self._forward.hidden(tokens_N, self._tensor(positions), plan))
+        logits_NV = self._forward.logits(self._forward.last_hidden(tokens_N, self._tensor(positions), plan))
         params = [s.params for s, tokens in zip(sequences, fed, strict=True) for _ in tokens]
         uniforms = [u for s, tokens in zip(sequences, fed, strict=True) for u in s.uniforms(len(tokens))]
         drawn = iter(zip(*sample_tokens(logits_NV, params, uniforms), strict=True))
@@ -230,11 +230,11 @@ class Engine:
 
     def _decode(self, sequences: list[Request]) -> None:
         logits_BV = self._next_logits(sequences)
-        if self._scheduler.num_demanding:
+        if self._scheduler.num_needing_logits:
             _forbid_early_stops(logits_BV, sequences)
         uniforms = [uniform for s in sequences for uniform in s.uniforms(1)]
         tokens_B, logprobs_B = sample_tokens(logits_BV, [s.params for s in sequences], uniforms)
-        if self._scheduler.num_demanding:
+        if self._scheduler.num_needing_logits:
             _keep_top(logits_BV, sequences)
         self.counters.sampled += len(sequences)
         for sequence, token, logprob in zip(sequences, tokens_B, logprobs_B, strict=True):
@@ -248,7 +248,7 @@ class Engine:
         positions = self._tensor([s.computed for s in sequences])
         plan = CachePlan(self._cache, [Span(s.slot, s.computed, s.computed + 1) for s in sequences], self._device)
         return self._forward.logits(
-            self._forward.hidden(self._tensor([s.tokens[-1] for s in sequences]), positions, plan)
+            self._forward.last_hidden(self._tensor([s.tokens[-1] for s in sequences]), positions, plan)
         )
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
@@ -256,7 +256,7 @@ class Engine:
         sequence.logprobs.append(logprob)
         sequence.versions.append(self.version)
         sampled = len(sequence.logprobs)
-        stopped = token in sequence.stop_ids or sequence.finished(sequence.sampled)
+        stopped = token in sequence.stop_ids or sequence.finished(sequence.completion_ids)
         # No stop token can be drawn before `min_tokens`, but a text may call for a stop.
         if stopped and sampled >= sequence.options.min_tokens:
             sequence.finish_reason = "stop"

@@ -68,8 +68,8 @@ class DecodeGraphs:
 
     def logits(self, fed: Sequence[Fed]) -> Tensor:
         """(B, V) in the order of `fed`, until the next call."""
-        num_rows = _rounded(max(slot for slot, _, _ in fed) + 1, 1, self._cache.num_slots)
-        num_keys = _rounded(max(position for _, _, position in fed) + 1, FEWEST_KEYS, self._cache.capacity)
+        num_rows = _round_up(max(slot for slot, _, _ in fed) + 1, 1, self._cache.num_slots)
+        num_keys = _round_up(max(position for _, _, position in fed) + 1, FEWEST_KEYS, self._cache.capacity)
         self._fill(fed)
         if (num_rows, num_keys) not in self._graphs:
             self._graphs[num_rows, num_keys] = self._record(num_rows, num_keys)
@@ -105,11 +105,11 @@ class DecodeGraphs:
 
         def work() -> Tensor:
             plan = RowsPlan(self._cache, positions_S, places_S, num_keys)
-            return self._forward.logits(self._forward.hidden(tokens_S, positions_S, plan))
+            return self._forward.logits(self._forward.last_hidden(tokens_S, positions_S, plan))
 
         return self._recorder.record(work)
 
 
-def _rounded(number: int, least: int, most: int) -> int:
+def _round_up(number: int, least: int, most: int) -> int:
     """The next power of two, between bounds."""
     return min(max(least, 1 << (number - 1).bit_length()), most)

@@ -53,7 +53,10 @@ class LocalClient:
         if future is not None and not future.done():
             assert sequence.finish_reason is not None
             completion = Completion(
-                tuple(sequence.sampled), tuple(sequence.logprobs), tuple(sequence.versions), sequence.finish_reason
+                tuple(sequence.completion_ids),
+                tuple(sequence.logprobs),
+                tuple(sequence.versions),
+                sequence.finish_reason,
             )
             future.set_result(completion)
 

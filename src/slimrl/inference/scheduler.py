@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slimrl.inference.cache import SlotCache, Span, shared_prefix
+from slimrl.inference.cache import SlotCache, Span, common_prefix_length
 from slimrl.inference.client import FinishReason
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import ScoredToken, Top
@@ -84,7 +84,7 @@ class Request:
         return self._drawn[sampled : sampled + num]
 
     @property
-    def sampled(self) -> list[int]:
+    def completion_ids(self) -> list[int]:
         return self.tokens[len(self.prompt) :]
 
     @property
@@ -93,13 +93,13 @@ class Request:
         return self.computed == len(self.tokens) - 1
 
     @property
-    def demanding(self) -> bool:
+    def needs_logits(self) -> bool:
         """Whether a step that samples for this sequence must do more than sample, one token at a time."""
         return self.options.top_logprobs > 0 or self.options.min_tokens > 0
 
 
 class Scheduler:
-    """Waiting and running sequences over the slots of one cache. `num_demanding` of them want more than tokens."""
+    """Waiting and running sequences over the slots of one cache. `num_needing_logits` of them want more than tokens."""
 
     def __init__(self, cache: SlotCache) -> None:
         self._cache = cache
@@ -107,12 +107,12 @@ class Scheduler:
         self._last_used = [next(self._clock) for _ in range(cache.num_slots)]
         self.waiting: deque[Request] = deque()
         self.running: dict[int, Request] = {}
-        self.num_demanding = 0
+        self.num_needing_logits = 0
 
     def add(self, sequence: Request) -> None:
         """Queue a sequence behind those that wait."""
         self.waiting.append(sequence)
-        self.num_demanding += sequence.demanding
+        self.num_needing_logits += sequence.needs_logits
 
     def admit(self) -> int:
         """Give free slots to waiting sequences, first come first served. One whose prompt shares more with a sequence
@@ -126,7 +126,8 @@ class Scheduler:
             while self.waiting and len(self.running) < self._cache.num_slots:
                 sequence = self.waiting[0]
                 source, length = self._source(sequence)
-                if any(shared_prefix(prompt, sequence.tokens[:-1]) > length for prompt in in_prefill if source >= 0):
+                to_compute = sequence.tokens[:-1]
+                if source >= 0 and any(common_prefix_length(prompt, to_compute) > length for prompt in in_prefill):
                     held_back.append(self.waiting.popleft())
                     continue
                 self._place(sequence, source, length)
@@ -156,13 +157,13 @@ class Scheduler:
         sequence.held.extend(sequence.tokens[sequence.computed : end])
         sequence.computed = end
 
-    def decoding(self) -> list[Request]:
+    def decode_batch(self) -> list[Request]:
         """Sequences whose next forward samples a token, by slot."""
         return [sequence for _, sequence in sorted(self.running.items()) if sequence.ready]
 
     def release(self, sequence: Request) -> None:
         """Take a sequence out, finished or not. Its slot keeps its content for whoever continues from it."""
-        self.num_demanding -= sequence.demanding
+        self.num_needing_logits -= sequence.needs_logits
         if sequence.slot < 0:
             self.waiting.remove(sequence)
         else:
@@ -182,7 +183,7 @@ class Scheduler:
         if sequence.options.prompt_logprobs >= 0:
             return -1, 0
         tokens = sequence.tokens[:-1]
-        lengths = [shared_prefix(held, tokens) for held in self._cache.tokens]
+        lengths = [common_prefix_length(held, tokens) for held in self._cache.tokens]
         best = max(range(len(lengths)), key=lengths.__getitem__)
         return best, lengths[best]
 

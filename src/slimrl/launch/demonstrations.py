@@ -89,6 +89,6 @@ def _from_data(
 
 def _sample(conversation: list[Message], chat: ChatFormat) -> Sample:
     """A conversation whose assistant turns are to be learnt: advantage 1 on them."""
-    token_ids, mask = chat.supervised(conversation)
+    token_ids, mask = chat.encode_conversation(conversation)
     num = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (0.0,) * num, (1.0,) * num, version=0)

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
-from slimrl.models.lora import merged_weight
+from slimrl.models.lora import merge_weight
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MOST = 1e9  # of rank and alpha; anything near it is a mistake
@@ -53,7 +53,7 @@ class Adapter:
     pairs: dict[str, tuple[Tensor, Tensor]]
 
 
-def adapted_model(directory: Path) -> str | None:
+def base_model_name(directory: Path) -> str | None:
     """The name of the model that an adapter was trained on; None if the directory holds no adapter."""
     if not (directory / CONFIG).is_file() or (directory / "config.json").exists():
         return None
@@ -87,7 +87,7 @@ def merge(adapter: Adapter, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What the adapter makes of the base model's weights, which are given and returned by name."""
     merged = {}
     for name, (A, B) in adapter.pairs.items():
-        merged[name] = merged_weight(base[name], A, B, adapter.scale)
+        merged[name] = merge_weight(base[name], A, B, adapter.scale)
         if not torch.isfinite(merged[name]).all():
             raise UserError(f"{name} with the adapter merged into it has numbers that are NaN or infinite.")
     return merged

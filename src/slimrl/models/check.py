@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from slimrl.errors import UserError
 from slimrl.models.forward.attention import LayerInputs, plain_causal
-from slimrl.models.forward.module import head_logits, hidden_states
+from slimrl.models.forward.module import head_logits, last_hidden
 from slimrl.models.forward.training import training_hidden
 
 # Tokens of each of the two sequences in the row: as long as the convolutions of hybrid models reach.
@@ -52,10 +52,10 @@ def check_forward(module: nn.Module) -> None:
     plan = _EndToEnd()
     try:
         theirs = module(input_ids=token_ids_T[None], use_cache=False).logits[0]
-        ours = head_logits(module, hidden_states(module, token_ids_T, positions_T, None))
-        packed = head_logits(module, hidden_states(module, token_ids_T, positions_T % LENGTH, plan))
+        ours = head_logits(module, last_hidden(module, token_ids_T, positions_T, None))
+        packed = head_logits(module, last_hidden(module, token_ids_T, positions_T % LENGTH, plan))
         num_asked = len(plan.layers)
-        swapped = head_logits(module, hidden_states(module, swapped_T, positions_T % LENGTH, plan))
+        swapped = head_logits(module, last_hidden(module, swapped_T, positions_T % LENGTH, plan))
     except (TypeError, AttributeError) as error:  # the class lacks an argument or a part that ours calls
         raise _refusal(module, f"its forward cannot be called as slimrl needs to ({error})") from error
     if gap := _gap(ours, theirs):
@@ -70,7 +70,7 @@ def check_forward(module: nn.Module) -> None:
         raise _refusal(module, f"two sequences in one row change each other's logits (relative difference {gap:.2g})")
     trained = head_logits(module, training_hidden(module, token_ids_T, positions_T % LENGTH, plan))
     with _shaken(module.get_input_embeddings()):  # type: ignore[operator]
-        shaken = head_logits(module, hidden_states(module, token_ids_T, positions_T % LENGTH, plan))
+        shaken = head_logits(module, last_hidden(module, token_ids_T, positions_T % LENGTH, plan))
     if gap := _gap_everywhere(trained, packed, shaken):
         raise UserError(
             f"slimrl's forward for training is not that of {type(module).__name__} (relative difference {gap:.2g}): "

@@ -32,14 +32,14 @@ PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "tri
 GGML_F32, GGML_F16 = 0, 1
 
 
-def converted(path: Path) -> Path:
+def convert(path: Path) -> Path:
     """The directory in the cache that holds this `.gguf` in Hugging Face format; converted now if it is not there.
 
     Raises UserError if the file is not a complete GGUF file, or of a kind that transformers cannot read.
     """
     _check_whole(path)
     directory = cache_root() / "models" / f"{path.stem}-{file_sha256(path)[:16]}"
-    return build_once(directory, lambda temporary: _convert(path, temporary), RECIPE)
+    return build_once(directory, lambda temporary: _convert_into(path, temporary), RECIPE)
 
 
 def _check_whole(path: Path) -> None:
@@ -66,7 +66,7 @@ def _check_whole(path: Path) -> None:
         )
 
 
-def _convert(path: Path, directory: Path) -> None:
+def _convert_into(path: Path, directory: Path) -> None:
     size_mb = path.stat().st_size / 1e6
     say(f"Converting {path.name} ({size_mb:.0f} MB) to safetensors; this happens once and takes half a minute ...")
     start = time.perf_counter()

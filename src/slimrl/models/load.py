@@ -17,14 +17,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.io.cache import new_directory
-from slimrl.models.adapter import adapted_model, merge, read_adapter
+from slimrl.models.adapter import base_model_name, merge, read_adapter
 from slimrl.models.allocator import keep_freed_memory
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.check import check_forward
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
 from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.forward.fused import can_fuse
-from slimrl.models.lora import adapt, is_adapted, keep_merged, merged_parameters, save_adapter
+from slimrl.models.lora import adapt, is_adapted, keep_merged, merge_parameters, save_adapter
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import resolve
 
@@ -56,7 +56,7 @@ def load_policy(config: ModelConfig) -> Policy:
     base_name = _base_name(config)
     directory = resolve(base_name)
     choice = choose_dtype(device) if config.dtype == "auto" else DtypeChoice(DTYPES[config.dtype])
-    with _reading("tokenizer", directory):
+    with _explain_failure("tokenizer", directory):
         tokenizer = AutoTokenizer.from_pretrained(directory)
     module = _load_module(directory, choice.dtype)
     if base_name != config.name:
@@ -85,7 +85,7 @@ def save_policy(policy: Policy, directory: Path) -> None:
     """
     module: Any = policy.module
     # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
-    state = merged_parameters(module)
+    state = merge_parameters(module)
     state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
     with new_directory(directory) as temporary, no_progress_bars():
         module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may empty what it is given
@@ -99,7 +99,7 @@ def save_policy(policy: Policy, directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def _reading(what: str, directory: Path) -> Iterator[None]:
+def _explain_failure(what: str, directory: Path) -> Iterator[None]:
     """Whatever transformers raises here (tokenizers raises plain `Exception`), the files are what needs mending."""
     try:
         yield
@@ -109,7 +109,7 @@ def _reading(what: str, directory: Path) -> Iterator[None]:
 
 def _base_name(config: ModelConfig) -> str:
     """The name of the model itself, where `config.name` is an adapter's directory."""
-    base_name = adapted_model(Path(config.name).expanduser())
+    base_name = base_model_name(Path(config.name).expanduser())
     if base_name is not None and config.lora.rank > 0:
         raise UserError(
             f"model.name = {config.name} is an adapter, and model.lora.rank = {config.lora.rank} asks for another one "
@@ -127,7 +127,7 @@ def _merge_adapter(module: nn.Module, directory: Path) -> None:
 
 
 def _load_module(directory: Path, dtype: torch.dtype) -> Any:
-    with _reading("model", directory), no_progress_bars():
+    with _explain_failure("model", directory), no_progress_bars():
         module, report = AutoModelForCausalLM.from_pretrained(
             directory, dtype=dtype, attn_implementation=ATTENTION, output_loading_info=True
         )

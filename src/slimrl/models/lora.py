@@ -87,19 +87,19 @@ def adapt(module: nn.Module, config: LoraConfig, model_name: str) -> None:
 
 def keep_merged(module: nn.Module) -> None:
     """Have every adapted layer keep the one matrix that stands for all three, for the forwards that read it."""
-    for _, layer in _adapted_layers(module):
-        layer.register_buffer(MERGED, _merged(layer), persistent=False)
+    for _, layer in _lora_layers(module):
+        layer.register_buffer(MERGED, _merge(layer), persistent=False)
 
 
 def refresh_merged(module: nn.Module) -> None:
     """The pairs have changed: bring what `keep_merged` made up to date."""
-    for _, layer in _adapted_layers(module):
+    for _, layer in _lora_layers(module):
         if MERGED in dict(layer.named_buffers(recurse=False)):
-            layer.get_buffer(MERGED).copy_(_merged(layer))
+            layer.get_buffer(MERGED).copy_(_merge(layer))
 
 
 @torch.no_grad()
-def merged_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
+def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
     """W + scale B A, added in float32 and rounded to the dtype of W.
 
     Rounded to the nearest number of bfloat16, nearly all of W would stay as it is until the pair has grown for many
@@ -116,9 +116,9 @@ def merged_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
     return exact.view(torch.int16)[..., 1::2].contiguous().view(torch.bfloat16)  # the upper halves
 
 
-def merged_parameters(module: nn.Module) -> dict[str, Tensor]:
+def merge_parameters(module: nn.Module) -> dict[str, Tensor]:
     """The parameters by the names that they have without adapters, adapted ones merged; the module's own without."""
-    merged = {f"{name}.weight": _merged(layer) for name, layer in _adapted_layers(module)}
+    merged = {f"{name}.weight": _merge(layer) for name, layer in _lora_layers(module)}
     found = {}
     for name, parameter in module.named_parameters():
         if ".lora_" not in name:
@@ -143,7 +143,7 @@ def save_adapter(module: nn.Module, directory: Path) -> None:
 
 def is_adapted(module: nn.Module) -> bool:
     """Whether pairs were put in it."""
-    return next(_adapted_layers(module), None) is not None
+    return next(_lora_layers(module), None) is not None
 
 
 def config_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
@@ -199,7 +199,7 @@ def _target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
     return sorted(set(targets))
 
 
-def _adapted_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:
+def _lora_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:
     return ((name, layer) for name, layer in module.named_modules() if _is_adapted(layer))
 
 
@@ -215,8 +215,8 @@ def _pair(layer: Any) -> tuple[Tensor, Tensor, float]:
     return layer.lora_A[NAME].weight, layer.lora_B[NAME].weight, float(layer.scaling[NAME])
 
 
-def _merged(layer: Any) -> Tensor:
-    return merged_weight(layer.base_layer.weight.detach(), *_pair(layer))
+def _merge(layer: Any) -> Tensor:
+    return merge_weight(layer.base_layer.weight.detach(), *_pair(layer))
 
 
 @functools.cache

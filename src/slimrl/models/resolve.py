@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 
 from slimrl.errors import UserError, nearest
 from slimrl.io.wheel_file import WheelFile, wheel_file
-from slimrl.models.gguf import converted
+from slimrl.models.gguf import convert
 
 PACKAGED = {
     "smollm2-135m": WheelFile(
@@ -45,14 +45,14 @@ def resolve(name: str) -> Path:
     Raises UserError if there is no such model, a piece of it is missing or cut off, or it cannot be fetched.
     """
     if name in PACKAGED:
-        return converted(packaged_file(name))
+        return convert(find_packaged_file(name))
     path = Path(name).expanduser()
     if path.is_dir():
-        return checked_directory(path)
+        return check_directory(path)
     if path.is_file():
         if path.suffix != ".gguf":
             raise UserError(f"model.name is the file {path}; a model is a directory or a `.gguf` file.")
-        return converted(path)
+        return convert(path)
     if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"model.name is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).")
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
@@ -63,7 +63,7 @@ def resolve(name: str) -> Path:
     )
 
 
-def packaged_file(name: str) -> Path:
+def find_packaged_file(name: str) -> Path:
     """The weights of a packaged model: those of its installed package, or else fetched from the package index, once.
 
     Raises UserError if they cannot be fetched.
@@ -74,7 +74,7 @@ def packaged_file(name: str) -> Path:
         raise UserError(f"The packaged model {name}: {error} Or give --model.name a model's directory.") from error
 
 
-def checked_directory(directory: Path) -> Path:
+def check_directory(directory: Path) -> Path:
     """The directory itself, if it holds a readable config, weights that are not cut off, and a tokenizer."""
     found = ", ".join(sorted(path.name for path in directory.iterdir())[:12]) or "nothing"
     if not (directory / "config.json").is_file():
@@ -144,7 +144,7 @@ def _from_hub(name: str) -> Path:
     directory = _download(name, (*SMALL_FILES, *SAFETENSORS))
     if not _weight_files(directory):
         directory = _download(name, (*SMALL_FILES, *PICKLES))
-    return checked_directory(directory)
+    return check_directory(directory)
 
 
 def _download(name: str, patterns: Sequence[str]) -> Path:

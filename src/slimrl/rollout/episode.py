@@ -169,7 +169,7 @@ async def _make(spec: EpisodeSpec) -> Environment:
 
 def _fitted(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
     with boundary("environment"):  # which may have marked an excerpt that there is not
-        return chat.fitted(messages)
+        return chat.cut_excerpts(messages)
 
 
 def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:

@@ -13,7 +13,7 @@ from huggingface_hub.errors import CacheNotFound, HfHubHTTPError, OfflineModeIsE
 
 from slimrl.errors import UserError, nearest
 from slimrl.io.cache import cache_root, file_sha256, say
-from slimrl.models.resolve import PACKAGED, packaged_file
+from slimrl.models.resolve import PACKAGED, find_packaged_file
 from slimrl.services.judge_settings import KNOWN
 
 QUANTISATION = "Q4_K_M"
@@ -29,7 +29,7 @@ def gguf_file(name: str) -> Path:
     if path.is_file() and path.suffix == ".gguf":
         return path.absolute()
     if name in PACKAGED:
-        return packaged_file(name)
+        return find_packaged_file(name)
     repository, wanted = _parsed(KNOWN[name][1] if name in KNOWN else name)
     if not REPOSITORY.fullmatch(repository):
         known = nearest(name, [*KNOWN, *PACKAGED])

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from slimrl.models.forward.attention import LayerInputs, grouped_attention, visible
+from slimrl.models.forward.attention import LayerInputs, gqa_attention, visible
 from slimrl.models.native import ops
 from slimrl.trainer.attention_parts import Part, attend_by_parts, parts_of
 from slimrl.trainer.packing import Pack, Segment
@@ -66,7 +66,7 @@ class PackedPlan:
 
     def _by_kernel(self, inputs: LayerInputs) -> Tensor:
         query, key, value = (x[0].transpose(0, 1).contiguous() for x in (inputs.query, inputs.key, inputs.value))
-        stretches = ops.Stretches(self._rows, inputs.scale, inputs.window)
+        stretches = ops.Segments(self._rows, inputs.scale, inputs.window)
         attended: Tensor = _Attention.apply(query, key, value, stretches)
         return attended[None]
 
@@ -86,11 +86,11 @@ class PackedPlan:
 
 
 class _Attention(torch.autograd.Function):
-    """`ops.packed_attend` with its gradient."""
+    """`ops.attend_packed` with its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, stretches: ops.Stretches) -> Tensor:
-        out, logsumexp = ops.packed_attend(query, key, value, stretches)
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, stretches: ops.Segments) -> Tensor:
+        out, logsumexp = ops.attend_packed(query, key, value, stretches)
         ctx.save_for_backward(query, key, value, out, logsumexp)
         ctx.stretches = stretches
         return out
@@ -99,7 +99,7 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, out, logsumexp = ctx.saved_tensors
-        return *ops.packed_backward(inputs, out, logsumexp, grad.contiguous(), ctx.stretches), None
+        return *ops.attend_packed_backward(inputs, out, logsumexp, grad.contiguous(), ctx.stretches), None
 
 
 class _Buckets:
@@ -127,7 +127,7 @@ class _Buckets:
             k, v = _rows(key, bucket.key_index), _rows(value, bucket.key_index)
             if q.device.type == "cpu" and q.shape[2] <= SHORT:
                 q, k, v = q.float(), k.float(), v.float()
-            out = grouped_attention(q, k, v, self._mask(number, inputs.window), inputs.scale).to(query.dtype)
+            out = gqa_attention(q, k, v, self._mask(number, inputs.window), inputs.scale).to(query.dtype)
             outputs.append(out.transpose(1, 2).flatten(0, 1).index_select(0, bucket.gather))
         return torch.cat(outputs).index_select(0, self._restore_T)[None]
 

@@ -117,7 +117,7 @@ def test_episodes_share_no_files():
 
 def test_long_output_and_long_errors_are_bounded():
     (reaction,) = react("print('x ' * 10**6)\nraise ValueError('y' * 10**5)")
-    (message,) = CHAT.fitted(reaction.messages)
+    (message,) = CHAT.cut_excerpts(reaction.messages)
     assert "more characters were left out]" in message["content"] and "ValueError: y" in message["content"]
     assert len(message["content"]) < 1000 * 4 + 3500
 

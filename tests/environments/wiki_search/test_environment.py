@@ -122,7 +122,7 @@ def test_long_results_are_cut(made: Made):
     taskset = made(max_tool_tokens=60)
     task = taskset.tasks("test")[0]
     (turn,) = play(taskset, task, [f'<tool>read_section("{task.data["page_id"]}:full")</tool>'])
-    (message,) = CHAT.fitted(turn.messages)
+    (message,) = CHAT.cut_excerpts(turn.messages)
     result = message["content"].removeprefix("<result>\n").partition("\n[")[0]
     assert 30 < len(TOKENIZER.encode(result)) <= 60 and message["content"].endswith("were left out]\n</result>")
     with pytest.raises(UserError, match="`max_tool_tokens` must be 1 or more"):

@@ -100,10 +100,10 @@ def test_the_expert_solves_fifty_questions_in_the_loop(made: Made, way: str):
             "unfinished": 0.0,
             "context_full": 0.0,
         }
-        token_ids, mask = CHAT.supervised(conversation)  # what the warm-up learns is what the loop plays
+        token_ids, mask = CHAT.encode_conversation(conversation)  # what the warm-up learns is what the loop plays
         assert (tuple(token_ids), tuple(mask)) == (rollout.token_ids_T, rollout.loss_mask_T)
         recorded = json.loads(json.dumps(rollout.messages))
-        assert CHAT.supervised(recorded) == (token_ids, mask)
+        assert CHAT.encode_conversation(recorded) == (token_ids, mask)
 
 
 def test_questions_of_two_hops_are_solved_too(made: Made, way: str):

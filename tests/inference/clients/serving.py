@@ -108,7 +108,7 @@ class Reference:
         request = self._engine.submit(prompt, params, lambda sampled: False)
         while self._engine.busy:
             self._engine.step()
-        return request.sampled, request.logprobs
+        return request.completion_ids, request.logprobs
 
     @torch.inference_mode()
     def score(self, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:

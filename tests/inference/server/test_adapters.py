@@ -20,7 +20,7 @@ from slimrl.inference.server import admin
 from slimrl.inference.server.weights import copy_weights
 from slimrl.models.adapter import read_adapter
 from slimrl.models.load import load_policy, save_policy
-from slimrl.models.lora import merged_parameters
+from slimrl.models.lora import merge_parameters
 from tests.inference.naive import naive_greedy
 from tests.inference.server.conftest import serving
 from tests.tiny import tiny_module
@@ -120,7 +120,7 @@ def test_an_adapter_that_was_trained_here_is_served_as_it_was_sampled(tiny_dir: 
     with serving(tiny_dir) as server, httpx.Client(base_url=server.address, timeout=30) as http:
         body = {"lora_name": "ada", "lora_path": str(tmp_path / "step_1" / "adapter")}
         assert http.post("/load_lora_adapter", json=body).status_code == 200
-        assert_equal(dict(server.service.model.policy.module.named_parameters()), merged_parameters(policy.module))
+        assert_equal(dict(server.service.model.policy.module.named_parameters()), merge_parameters(policy.module))
         assert len(answer(http, "ada")["token_ids"]) == 12
 
 

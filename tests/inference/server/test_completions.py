@@ -62,15 +62,15 @@ def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client,
         reply = complete(http, model="tiny", **body)
         expected = direct.sample(prompt, SamplingParams(20, 0.0), RequestOptions(top_logprobs=3))
         (choice,) = reply["choices"]
-        assert choice["token_ids"] == expected.sampled
+        assert choice["token_ids"] == expected.completion_ids
         assert choice["prompt_token_ids"] == reply["prompt_token_ids"] == prompt
-        assert choice["token_versions"] == [0] * len(expected.sampled)
+        assert choice["token_versions"] == [0] * len(expected.completion_ids)
         assert choice["logprobs"]["token_logprobs"] == pytest.approx(expected.logprobs, abs=1e-4)
         assert choice["finish_reason"] == expected.finish_reason
-        assert choice["text"] == direct.policy.chat.text(expected.sampled)
+        assert choice["text"] == direct.policy.chat.text(expected.completion_ids)
         for named, logprob in zip(choice["logprobs"]["top_logprobs"], expected.logprobs, strict=True):
             assert max(named.values()) == pytest.approx(logprob, abs=1e-4)
-        assert reply["usage"]["completion_tokens"] == len(expected.sampled)
+        assert reply["usage"]["completion_tokens"] == len(expected.completion_ids)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +196,10 @@ def test_generate_takes_and_gives_token_ids(http: httpx.Client, direct: Direct) 
     expected = direct.sample(PROMPT, SamplingParams(9, 0.0), RequestOptions())
     assert reply["request_id"] == "r"
     for choice in reply["choices"]:
-        assert choice["token_ids"] == expected.sampled
+        assert choice["token_ids"] == expected.completion_ids
         assert choice["finish_reason"] == expected.finish_reason
         content = choice["logprobs"]["content"]
-        assert [entry["token"] for entry in content] == [f"token_id:{token}" for token in expected.sampled]
+        assert [entry["token"] for entry in content] == [f"token_id:{token}" for token in expected.completion_ids]
         assert [entry["logprob"] for entry in content] == pytest.approx(expected.logprobs, abs=1e-4)
     assert len(reply["prompt_logprobs"]) == len(PROMPT)
 

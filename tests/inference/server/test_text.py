@@ -100,7 +100,7 @@ def test_a_stop_string_ends_the_text_and_no_part_of_it_shows(
 ) -> None:
     token_ids = either.encode(TEXT, add_special=False)
     text = GrowingText(either.decode, stop, include)
-    num = next(n for n in range(1, len(token_ids)) if text.finished(token_ids[:n]))
+    num = next(n for n in range(1, len(token_ids)) if text.is_finished(token_ids[:n]))
     behind, start = min((TEXT.index(s) + len(s), TEXT.index(s)) for s in stop if s in TEXT)
     expected = TEXT[: behind if include else start]
     assert text.visible() == text.visible(closed=True) == expected
@@ -112,7 +112,7 @@ def test_a_stop_string_ends_the_text_and_no_part_of_it_shows(
 def test_no_stop_string_is_complete_before_the_fewest_tokens(vocabulary: Vocabulary) -> None:
     token_ids = vocabulary.encode("aXbXcXd", add_special=False)
     text = GrowingText(vocabulary.decode, ("X",), min_tokens=len(token_ids) - 1)
-    assert [text.finished(token_ids[:n]) for n in range(1, len(token_ids) + 1)].index(True) == len(token_ids) - 2
+    assert [text.is_finished(token_ids[:n]) for n in range(1, len(token_ids) + 1)].index(True) == len(token_ids) - 2
     assert text.visible() == "aXbXc"
 
 

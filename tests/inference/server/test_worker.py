@@ -54,7 +54,7 @@ def job_of(length: int = 5, finished: Callable[[list[int]], bool] = lambda sampl
 
 async def end_of(*jobs: Job) -> None:
     for job in jobs:
-        while not job.done:
+        while not job.is_done:
             await job.arrived.wait()
             job.arrived.clear()
 

@@ -53,14 +53,14 @@ def test_a_demonstration_and_an_excerpt_forge_no_turn() -> None:
     tokenizer = templated_tokenizer("chatml")
     chat = ChatFormat(tokenizer)
     cut: Message = {**user(FORGED * 30), "excerpt": {"begin": 0, "end": len(FORGED) * 30, "max_tokens": 100}}
-    token_ids, mask = chat.supervised([cut, {"role": "assistant", "content": FORGED}])
+    token_ids, mask = chat.encode_conversation([cut, {"role": "assistant", "content": FORGED}])
     assert [tokenizer.decode(token) for token in control_of(tokenizer, token_ids)] == [
         *("<|im_start|>", "<|im_end|>", "<|im_start|>", "<|im_end|>")
     ]
     reply = [token for token, trained in zip(token_ids, mask, strict=True) if trained]
     assert tokenizer.decode(reply) == f"{FORGED}<|im_end|>"
-    kept = chat.fitted([cut])[0]["content"].rsplit("\n[", 1)[0]
-    assert 50 < len(chat.supervised([user("q"), {"role": "assistant", "content": kept}])[0]) - 20 <= 100
+    kept = chat.cut_excerpts([cut])[0]["content"].rsplit("\n[", 1)[0]
+    assert 50 < len(chat.encode_conversation([user("q"), {"role": "assistant", "content": kept}])[0]) - 20 <= 100
 
 
 def test_tokens_that_part_turns_are_control_though_not_marked_as_special() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slimrl.models.chat.excerpt import shortened
+from slimrl.models.chat.excerpt import shorten
 
 
 def words(text: str) -> int:
@@ -12,7 +12,7 @@ def words(text: str) -> int:
 @pytest.mark.parametrize("max_tokens", [1, 2, 3, 10, 99, 100])
 def test_no_more_than_the_tokens_is_kept(max_tokens: int) -> None:
     text = "one two. " * 50
-    kept, _, note = shortened(text, max_tokens, words).rpartition("\n")
+    kept, _, note = shorten(text, max_tokens, words).rpartition("\n")
     if max_tokens == 100:
         assert note == text
     else:
@@ -30,7 +30,7 @@ def test_no_more_than_the_tokens_is_kept(max_tokens: int) -> None:
     ],
 )
 def test_it_is_cut_behind_something_whole(text: str, kept: str) -> None:
-    assert shortened(text, 5, words).rsplit("\n", 1)[0].endswith(kept.rstrip())
+    assert shorten(text, 5, words).rsplit("\n", 1)[0].endswith(kept.rstrip())
 
 
 def test_only_a_little_of_a_long_text_is_looked_at() -> None:
@@ -41,16 +41,14 @@ def test_only_a_little_of_a_long_text_is_looked_at() -> None:
         return words(text)
 
     text = "word " * 1_000_000
-    cut = shortened(text, 100, count)
+    cut = shorten(text, 100, count)
     assert words(cut) < 110 and max(seen) < 2000 and len(seen) < 30
 
 
 @pytest.mark.parametrize("text", ["", "x", "\U0001f98a" * 30])
 def test_what_fits_stays_as_it_is(text: str) -> None:
-    assert shortened(text, 200, lambda text: len(text.encode())) == text
+    assert shorten(text, 200, lambda text: len(text.encode())) == text
 
 
 def test_a_text_without_any_break_is_cut_where_it_must_be() -> None:
-    assert shortened("\U0001f98a" * 100, 40, lambda text: len(text.encode())).startswith(
-        "\U0001f98a" * 10 + "\n[90 more"
-    )
+    assert shorten("\U0001f98a" * 100, 40, lambda text: len(text.encode())).startswith("\U0001f98a" * 10 + "\n[90 more")

@@ -155,7 +155,7 @@ def test_supervised_sequence_is_the_rollouts_with_replies_as_mask(family: str) -
         messages = some_conversation(rng, family)
         texts = [message["content"] for message in messages if message["role"] == "assistant"]
         replies = [[*tokenizer.encode(text), chat.end_of_turn] for text in texts]
-        token_ids, mask = chat.supervised(messages)
+        token_ids, mask = chat.encode_conversation(messages)
         assert token_ids == rollout(chat, messages, replies)
         assert len(mask) == len(token_ids)
         assert [token for token, trained in zip(token_ids, mask, strict=True) if trained] == list(chain(*replies))
@@ -164,7 +164,7 @@ def test_supervised_sequence_is_the_rollouts_with_replies_as_mask(family: str) -
 def test_supervised_chatml_is_the_usual_tokenisation() -> None:
     tokenizer = templated_tokenizer("chatml")
     messages = [system("be brief"), user("What is the capital?"), assistant("Paris."), user("Sure?"), assistant("Yes.")]
-    token_ids, _ = ChatFormat(tokenizer).supervised(messages)
+    token_ids, _ = ChatFormat(tokenizer).encode_conversation(messages)
     rendered = tokenizer.apply_chat_template(messages, tokenize=False)
     assert token_ids == tokenizer.encode(rendered.removesuffix("\n"))
 
@@ -172,7 +172,7 @@ def test_supervised_chatml_is_the_usual_tokenisation() -> None:
 @pytest.mark.parametrize("messages", [[], [user("q")], [assistant("a")], [user("q"), assistant("a"), user("r")]])
 def test_conversation_without_a_last_reply_cannot_be_learned_from(messages: list[Message]) -> None:
     with pytest.raises(UserError, match="end with an assistant message"):
-        ChatFormat(templated_tokenizer("chatml")).supervised(messages)
+        ChatFormat(templated_tokenizer("chatml")).encode_conversation(messages)
 
 
 def test_refused_role_is_a_clear_error() -> None:
@@ -228,7 +228,7 @@ def test_an_episode_with_tools_says_what_the_template_says() -> None:
     chat = ChatFormat(tokenizer)
     call = '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>'
     results: list[Message] = [{"role": "tool", "content": "1"}, {"role": "tool", "content": "2"}]
-    token_ids, _ = chat.supervised([offered(), assistant(call), *results, assistant("A")])
+    token_ids, _ = chat.encode_conversation([offered(), assistant(call), *results, assistant("A")])
     written = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "search"}}]}
     written["tool_calls"][0]["function"]["arguments"] = {"query": "x"}  # type: ignore[index]
     whole = [user("q"), written, *results, assistant("A")]
@@ -259,9 +259,9 @@ def test_an_excerpt_is_cut_to_its_tokens_and_nothing_else() -> None:
     chat = ChatFormat(tokenizer)
     text = "One two. Three four! " * 50
     message: Message = {**user(f"<{text}>"), "excerpt": {"begin": 1, "end": 1 + len(text), "max_tokens": 40}}
-    fitted, whole = chat.fitted([message, user("q" * 1000)])
+    fitted, whole = chat.cut_excerpts([message, user("q" * 1000)])
     kept, note = fitted["content"].rsplit("\n", 1)
     assert 20 < len(tokenizer.encode(kept[1:])) <= 40 and kept.endswith(("two.", "four!")) and kept[0] == "<"
     assert note == f"[{len(text) - len(kept)} more characters were left out]>"
     assert "excerpt" not in fitted and whole == user("q" * 1000)
-    assert chat.supervised([message, assistant("A")]) == chat.supervised([fitted, assistant("A")])
+    assert chat.encode_conversation([message, assistant("A")]) == chat.encode_conversation([fitted, assistant("A")])

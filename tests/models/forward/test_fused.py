@@ -41,7 +41,7 @@ def fused(module: nn.Module) -> FusedForward:
 def logits(forward: FusedForward | ModuleForward, seed: int = 1) -> torch.Tensor:
     token_ids = torch.randint(300, (23,), generator=torch.Generator().manual_seed(seed))
     with torch.inference_mode():
-        return forward.logits(forward.hidden(token_ids, torch.arange(23) + 4, Causal()))
+        return forward.logits(forward.last_hidden(token_ids, torch.arange(23) + 4, Causal()))
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])

@@ -11,7 +11,7 @@ from slimrl.models.forward.choose import sampling_forward
 from slimrl.models.forward.fused import FusedForward
 from slimrl.models.forward.module import Forward, ModuleForward
 from slimrl.models.forward.tiled import TiledForward, can_tile
-from slimrl.models.lora import adapt, keep_merged, merged_parameters, refresh_merged
+from slimrl.models.lora import adapt, keep_merged, merge_parameters, refresh_merged
 from slimrl.models.native import ops
 from tests.models.native.cases import random, skip_without_tiles, threads, wide_policy
 from tests.tiny import tiny_module
@@ -27,7 +27,7 @@ def tiles() -> None:
     skip_without_tiles()
 
 
-def hidden_states(forward: Forward) -> list[Tensor]:
+def last_hidden(forward: Forward) -> list[Tensor]:
     """Of prompts, of single tokens, and of both together."""
     cache, found = SlotCache(3, 96), []
     for spans in FORWARDS:
@@ -35,13 +35,13 @@ def hidden_states(forward: Forward) -> list[Tensor]:
         token_ids = [(7 * position + 31 * slot) % 300 for slot, start, end in spans for position in range(start, end)]
         plan = CachePlan(cache, [Span(*span) for span in spans], CPU)
         with torch.inference_mode():
-            found.append(forward.hidden(torch.tensor(token_ids), torch.tensor(positions), plan))
+            found.append(forward.last_hidden(torch.tensor(token_ids), torch.tensor(positions), plan))
     return found
 
 
 def logits(forward: Forward) -> Tensor:
     with torch.inference_mode():
-        return torch.cat([forward.logits(hidden_ND) for hidden_ND in hidden_states(forward)])
+        return torch.cat([forward.logits(hidden_ND) for hidden_ND in last_hidden(forward)])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -56,9 +56,9 @@ def test_it_is_as_near_to_float32_as_the_module(family: str) -> None:
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_the_number_of_threads_changes_no_bit(number: int) -> None:
     forward = TiledForward(wide_policy("qwen3"))
-    expected = hidden_states(forward)
+    expected = last_hidden(forward)
     with threads(number):
-        assert all(torch.equal(a, b) for a, b in zip(hidden_states(forward), expected, strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(last_hidden(forward), expected, strict=True))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -117,7 +117,7 @@ def test_adapters_count_after_refresh(family: str) -> None:
                 parameter.add_(random(*parameter.shape, seed=place), alpha=0.05)
     refresh_merged(module)
     forward.refresh()
-    merged.load_state_dict(merged_parameters(module), strict=False)  # the head may be tied
+    merged.load_state_dict(merge_parameters(module), strict=False)  # the head may be tied
     assert torch.equal(logits(forward), logits(TiledForward(merged)))
     assert not torch.allclose(before, logits(forward), atol=1e-2)
 

@@ -7,7 +7,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from slimrl.models.forward.attention import ATTENTION, AttentionPlan
 from slimrl.models.forward.fused import can_fuse
-from slimrl.models.forward.module import hidden_states
+from slimrl.models.forward.module import last_hidden
 from slimrl.models.forward.training import training_hidden
 from tests.models.forward.test_fused import Causal, policy
 from tests.tiny import with_random_norms
@@ -30,7 +30,7 @@ def test_values_and_gradients_equal_the_modules(architecture):
     module = policy(architecture)
     assert can_fuse(module)
     ours, our_gradients = computed(training_hidden, module)
-    theirs, their_gradients = computed(hidden_states, module)
+    theirs, their_gradients = computed(last_hidden, module)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)
     assert our_gradients.keys() == their_gradients.keys()
     for name, expected in their_gradients.items():
@@ -45,10 +45,10 @@ def test_in_bfloat16_the_gradients_are_as_near_to_float32_as_the_modules(archite
 
     def distance(forward, seed: int) -> float:
         _, found = computed(forward, module, seed)
-        _, exact = computed(hidden_states, exact_module, seed)
+        _, exact = computed(last_hidden, exact_module, seed)
         return float(sum((found[name] - expected).square().sum() for name, expected in exact.items()))
 
-    ours, plain = (sum(distance(forward, seed) for seed in range(6)) for forward in (training_hidden, hidden_states))
+    ours, plain = (sum(distance(forward, seed) for seed in range(6)) for forward in (training_hidden, last_hidden))
     assert ours < 1.25 * plain  # squares
 
 
@@ -58,7 +58,7 @@ def test_frozen_parameters_get_no_gradient():
     frozen = module.model.layers[1].mlp
     frozen.requires_grad_(False)
     _, ours = computed(training_hidden, module)
-    _, theirs = computed(hidden_states, module)
+    _, theirs = computed(last_hidden, module)
     assert ours.keys() == theirs.keys()
     for name, expected in theirs.items():
         torch.testing.assert_close(ours[name], expected, rtol=0, atol=1e-5 * float(expected.abs().max()), msg=name)
@@ -95,6 +95,6 @@ def test_other_modules_run_as_they_are(make):
     module = make()
     assert not can_fuse(module)
     ours, our_gradients = computed(training_hidden, module)
-    theirs, their_gradients = computed(hidden_states, module)
+    theirs, their_gradients = computed(last_hidden, module)
     assert torch.equal(ours, theirs)
     assert all(torch.equal(our_gradients[name], expected) for name, expected in their_gradients.items())

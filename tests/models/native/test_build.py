@@ -56,11 +56,11 @@ def test_the_kernels_are_compiled_into_the_cache_and_loaded(kernels: None) -> No
 
 def test_what_is_compiled_is_used_again(small_source: Path, tmp_path: Path) -> None:
     directory = tmp_path / "not" / "there" / "yet"
-    path = build.compiled(compiler(), directory)
+    path = build.compile_kernels(compiler(), directory)
     assert list(directory.iterdir()) == [path]
     assert ctypes.CDLL(str(path)).answer() == 42
     before = path.stat().st_mtime_ns
-    assert build.compiled(compiler(), directory) == path
+    assert build.compile_kernels(compiler(), directory) == path
     assert path.stat().st_mtime_ns == before
 
 
@@ -68,22 +68,22 @@ def test_other_flags_sources_compilers_and_processors_have_files_of_their_own(
     small_source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = tmp_path / "kernels"
-    paths = [build.compiled(compiler(), directory)]
+    paths = [build.compile_kernels(compiler(), directory)]
     header = small_source / "numbers.h"
     header.write_text("// as it was\n")
-    paths.append(build.compiled(compiler(), directory))
+    paths.append(build.compile_kernels(compiler(), directory))
     header.write_text("// changed\n")
-    paths.append(build.compiled(compiler(), directory))
+    paths.append(build.compile_kernels(compiler(), directory))
     (small_source / "notes.md").write_text("no source")
-    assert build.compiled(compiler(), directory) == paths[-1]
+    assert build.compile_kernels(compiler(), directory) == paths[-1]
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O1"))
-    paths.append(build.compiled(compiler(), directory))
+    paths.append(build.compile_kernels(compiler(), directory))
     monkeypatch.setattr(build, "_cpu", lambda: "flags: none")
-    paths.append(build.compiled(compiler(), directory))
+    paths.append(build.compile_kernels(compiler(), directory))
     own = script(tmp_path / "own", f'exec {" ".join(compiler())} "$@"')
-    paths.append(build.compiled([own], directory))
+    paths.append(build.compile_kernels([own], directory))
     script(tmp_path / "own", f'case "$*" in *--version) exec echo 99.1;; esac; exec {" ".join(compiler())} "$@"')
-    paths.append(build.compiled([own], directory))
+    paths.append(build.compile_kernels([own], directory))
     assert len(set(paths)) == 7
     assert sorted(directory.iterdir()) == sorted(paths)
 
@@ -143,7 +143,7 @@ def test_a_compiler_that_does_not_exist_is_named_in_a_warning(
 def test_nothing_is_left_of_a_compilation_that_failed(small_source: Path, tmp_path: Path) -> None:
     (small_source / "small.cpp").write_text("this is not C++\n")
     with pytest.raises(subprocess.CalledProcessError):
-        build.compiled(compiler(), tmp_path / "kernels")
+        build.compile_kernels(compiler(), tmp_path / "kernels")
     assert list((tmp_path / "kernels").iterdir()) == []
 
 

@@ -69,9 +69,9 @@ class Case:
     def kernel(self) -> Packed:
         positions = [sum(self.rows[s][1] for s in ancestry(self.rows, number)[:-1]) for number in range(len(self.rows))]
         rows = torch.tensor([(*row, position) for row, position in zip(self.rows, positions, strict=True)])
-        stretches = ops.Stretches(rows.to(torch.int32), self.scale, self.window)
-        out, logsumexp = ops.packed_attend(*self.inputs, stretches)
-        return Packed(out, logsumexp, *ops.packed_backward(self.inputs, out, logsumexp, self.grad, stretches))
+        stretches = ops.Segments(rows.to(torch.int32), self.scale, self.window)
+        out, logsumexp = ops.attend_packed(*self.inputs, stretches)
+        return Packed(out, logsumexp, *ops.attend_packed_backward(self.inputs, out, logsumexp, self.grad, stretches))
 
     def dense(self) -> Packed:
         query, key, value = (x.float().requires_grad_() for x in self.inputs)

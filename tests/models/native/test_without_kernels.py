@@ -34,7 +34,7 @@ def sampled_and_trained(family: str) -> tuple[list[list[int]], list[float], dict
             (-logprob_N.sum() / 100).backward()
         optimizer.step(1.0)
     logprobs = [logprob for request in requests for logprob in request.logprobs]
-    return [request.sampled for request in requests], logprobs, module.state_dict()
+    return [request.completion_ids for request in requests], logprobs, module.state_dict()
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])

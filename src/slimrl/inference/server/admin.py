@@ -77,7 +77,7 @@ class Administration:
                 adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module)
             except (UserError, ValueError, OSError) as error:
                 raise bad_request(str(error), "lora_path") from None
-            with self._served_as(body.lora_name):
+            with self._serve_as(body.lora_name):
                 await service.thread.call(lambda engine: self._replace(engine, adapter, body.version))
         return f"Success: LoRA adapter '{body.lora_name}' added successfully."
 
@@ -88,12 +88,12 @@ class Administration:
         async with self._changing:
             if service.adapter != body.lora_name:
                 raise ApiError(404, f"The adapter `{body.lora_name}` is not loaded.", param="lora_name")
-            with self._served_as(""):
+            with self._serve_as(""):
                 await service.thread.call(lambda engine: self._replace(engine, None, body.version))
         return f"Success: LoRA adapter '{body.lora_name}' removed successfully."
 
     @contextmanager
-    def _served_as(self, adapter: str) -> Iterator[None]:
+    def _serve_as(self, adapter: str) -> Iterator[None]:
         """The name from now on; the one before if what is done under it fails."""
         before = self._service.adapter
         self._service.adapter = adapter

@@ -49,7 +49,7 @@ def _json(model: Any) -> Documented:
     return {200: {"model": model}, **replies.DOCUMENTED_ERRORS}
 
 
-def _streamed(model: Any) -> Documented:
+def _json_or_events(model: Any) -> Documented:
     events = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
     return {200: {"model": model, **events}, **replies.DOCUMENTED_ERRORS}
 
@@ -112,17 +112,17 @@ def _openai_routes(service: Service) -> APIRouter:
             return EventStream(chat.chunks(), chat.generation.close)
         return JSONResponse(await unless_gone(request, chat.reply(), chat.generation.close))
 
-    @router.post("/v1/chat/completions", responses=_streamed(replies.ChatReply))
+    @router.post("/v1/chat/completions", responses=_json_or_events(replies.ChatReply))
     async def chat_completions(request: Request, body: bodies.ChatBody) -> Response:
         """A reply to a conversation."""
         return await answer_chat(request, body)
 
-    @router.post("/v1/chat/completions/tokens", responses=_streamed(replies.ChatReply))
+    @router.post("/v1/chat/completions/tokens", responses=_json_or_events(replies.ChatReply))
     async def chat_completions_of_tokens(request: Request, body: bodies.ChatTokensBody) -> Response:
         """The same, but the prompt is `tokens`."""
         return await answer_chat(request, body)
 
-    @router.post("/v1/completions", responses=_streamed(replies.CompletionReply))
+    @router.post("/v1/completions", responses=_json_or_events(replies.CompletionReply))
     async def completions(request: Request, body: bodies.CompletionBody) -> Response:
         """Continuations of prompts."""
         opened = await open_completions(service, body)

@@ -14,9 +14,9 @@ from slimrl.inference.server.logprobs import (
     TextOffsets,
     TokenNames,
     completion_logprobs,
+    completion_scores,
     prompt_logprobs,
     prompt_scores,
-    sampled_scores,
 )
 from slimrl.inference.server.service import Service
 
@@ -83,7 +83,7 @@ class Completions:
     def _logprobs(self, choice: Choice, start: int, end: int) -> dict[str, Any]:
         num_top = self.body.logprobs or 0
         tokens = choice.token_ids[start:end]
-        scores = sampled_scores(choice, start, end, num_top)
+        scores = completion_scores(choice, start, end, num_top)
         offsets = self.offsets[choice.index].take(tokens)
         if self.body.echo and start == 0:
             tokens = [*choice.request.prompt, *tokens]

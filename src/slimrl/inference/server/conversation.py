@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.errors import bad_request
 from slimrl.io.text import is_writable
-from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, rendered_tools
+from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, render_tools
 
 Plain = dict[str, Any]  # a message or tool as templates take it
 TOOL_PROMPT = """\
@@ -35,7 +35,7 @@ class PromptWriter:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
-        self._knows_tools = rendered_tools(tokenizer) is not None
+        self._knows_tools = render_tools(tokenizer) is not None
 
     def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
         """The prompt. `settings` are the template's, `add_generation_prompt` and `continue_final_message` included."""

@@ -69,7 +69,7 @@ def error_body(status: int, message: str, param: str = "", code: str = "") -> di
 def install_handlers(app: FastAPI) -> None:
     """Give every error of the app that shape."""
 
-    def refused(request: Request, error: Exception) -> JSONResponse:
+    def answer_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         param, code = (error.param, error.code) if isinstance(error, ApiError) else ("", "")
         return JSONResponse(
@@ -88,7 +88,7 @@ def install_handlers(app: FastAPI) -> None:
         LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return JSONResponse(error_body(500, "Internal error of the server; its log has the details."), 500)
 
-    app.add_exception_handler(HTTPException, refused)
+    app.add_exception_handler(HTTPException, answer_http_error)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(UserError, mistaken)
     app.add_exception_handler(Exception, bug)

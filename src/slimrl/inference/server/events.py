@@ -59,7 +59,7 @@ def _line(item: dict[str, Any]) -> bytes:
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close) -> T:
     """The work's result. If the client goes away, the work is cancelled, and closing frees its slots."""
     task = asyncio.create_task(work)
-    gone = asyncio.create_task(_disconnected(request))
+    gone = asyncio.create_task(_wait_for_disconnect(request))
     client_left = False
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -75,6 +75,6 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Clo
                 await pending
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -55,7 +55,7 @@ class Choice:
         """The tokens sampled so far, a stop token included."""
         if self.job.request is None:
             return []
-        return self.job.request.sampled[: min(len(self.job.request.versions), self.max_tokens)]
+        return self.job.request.completion_ids[: min(len(self.job.request.versions), self.max_tokens)]
 
     @property
     def finish_reason(self) -> str:
@@ -112,7 +112,7 @@ class Generation:
             await self.arrived.wait()
             self.arrived.clear()
             for choice in list(running):
-                done = choice.job.done
+                done = choice.job.is_done
                 if choice.job.failed:
                     raise ApiError(500, "The engine failed while it computed this request.")
                 if not choice.prompt_is_scored:
@@ -130,7 +130,7 @@ class Generation:
         metrics = self.service.metrics
         for choice in self.choices:
             job = choice.job
-            done = job.done
+            done = job.is_done
             self.service.thread.close(job)
             if job.first_token_at:
                 metrics.first_token.observe(job.first_token_at - self.began)
@@ -160,7 +160,7 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
             text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
             job = Job(prompt, params, options, streams=want.streams, arrived=arrived)
             if params.stop:
-                job.finished = text.finished
+                job.finished = text.is_finished
             first = first or job
             choices.append(Choice(len(choices), job, first, text, want.max_tokens))
             options = replace(options, prompt_logprobs=-1)  # one choice scores the prompt, the others take it as cached

@@ -45,13 +45,13 @@ class Guard:
         if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
             await _refuse(413, _too_large(), "body_too_large")(scope, receive, send)
             return
-        await self._app(scope, _bounded(receive), send)
+        await self._app(scope, _limit_body(receive), send)
 
 
-def _bounded(receive: Receive) -> Receive:
+def _limit_body(receive: Receive) -> Receive:
     num_bytes = 0
 
-    async def bounded() -> Message:
+    async def receive_limited() -> Message:
         nonlocal num_bytes
         message = await receive()
         num_bytes += len(message.get("body", b""))
@@ -59,7 +59,7 @@ def _bounded(receive: Receive) -> Receive:
             raise ApiError(413, _too_large(), code="body_too_large")
         return message
 
-    return bounded
+    return receive_limited
 
 
 def _too_large() -> str:

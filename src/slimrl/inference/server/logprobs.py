@@ -26,7 +26,7 @@ def chat_logprobs(names: TokenNames, choice: Choice, start: int, end: int, num_t
     content = []
     for index in range(start, end):
         token, logprob = request.tokens[len(request.prompt) + index], request.logprobs[index]
-        top = _sampled_top(request.top[index], token, logprob) if num_top else ()
+        top = _top_as_logged(request.top[index], token, logprob) if num_top else ()
         entry: dict[str, Any] = _entry(names, token, logprob)
         entry["top_logprobs"] = [_entry(names, *pair) for pair in top]
         content.append(entry)
@@ -69,13 +69,13 @@ def completion_logprobs(
     }
 
 
-def sampled_scores(choice: Choice, start: int, end: int, num_top: int) -> list[tuple[float, Top] | None]:
+def completion_scores(choice: Choice, start: int, end: int, num_top: int) -> list[tuple[float, Top] | None]:
     """Of the sampled tokens `start..end`: the log-probability and the likeliest tokens, the sampled one among them."""
     request = choice.request
     scores: list[tuple[float, Top] | None] = []
     for index in range(start, end):
         token, logprob = request.tokens[len(request.prompt) + index], request.logprobs[index]
-        top = _with_own(_sampled_top(request.top[index], token, logprob), token, logprob) if num_top else ()
+        top = _with_own(_top_as_logged(request.top[index], token, logprob), token, logprob) if num_top else ()
         scores.append((logprob, top))
     return scores
 
@@ -105,7 +105,7 @@ def _entry(names: TokenNames, token: int, logprob: float) -> dict[str, Any]:
     return {"token": names.name(token), "logprob": logprob, "bytes": list(names.vocabulary.token_bytes(token))}
 
 
-def _sampled_top(top: Top, token: int, logprob: float) -> Top:
+def _top_as_logged(top: Top, token: int, logprob: float) -> Top:
     """With the sampled token's log-probability as it was logged: the two are computed apart, and may differ in the last
     bit."""
     return tuple((other, logprob if other == token else theirs) for other, theirs in top)

@@ -91,7 +91,7 @@ class GrowingText:
         self.settled = ""
         self.end = -1
 
-    def finished(self, token_ids: list[int]) -> bool:
+    def is_finished(self, token_ids: list[int]) -> bool:
         """Take the sequence so far; whether it contains a stop string. The engine asks this after every token."""
         self.grow(token_ids)
         return self.end >= 0

@@ -43,7 +43,7 @@ class Job:
     finished_at: float = 0.0
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Nothing will be added. It may become true at any moment: whoever decides by it twice reads it once."""
         return self.failed or self.finished_at > 0.0
 
@@ -96,7 +96,7 @@ class EngineThread:
     def close(self, job: Job) -> None:
         """Every job's end, finished or given up; if it still runs, its slot is free after the present step."""
         self._count_off(job)
-        if not job.done:
+        if not job.is_done:
             self._put(Command(lambda engine: self._cancel(engine, job)))
 
     async def call(self, function: Callable[[Engine], T]) -> T:
@@ -226,7 +226,7 @@ class EngineThread:
 
     def _tell(self, jobs: list[Job]) -> None:
         for job in jobs:
-            if job.done:
+            if job.is_done:
                 self._count_off(job)
             job.arrived.set()
 

@@ -11,13 +11,13 @@ BREAK = re.compile(r"[.!?\u061f\u06d4\u0964][\"')\]]*\s|[\u3002\uff01\uff1f][\u3
 FIRST_GUESS = 4  # characters a token
 
 
-def shortened(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
+def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
     """The text, or as much of its beginning as has at most `max_tokens` tokens; the note is not counted.
 
-    >>> shortened("One two three. Four five six.", 4, lambda text: len(text.split()))
+    >>> shorten("One two three. Four five six.", 4, lambda text: len(text.split()))
     'One two three.\\n[14 more characters were left out]'
     """
-    fitting = _fitting(text, max_tokens, count)
+    fitting = _longest_fit(text, max_tokens, count)
     if fitting == len(text):
         return text
     ends = [match.end() for match in BREAK.finditer(text, 0, fitting)]
@@ -25,7 +25,7 @@ def shortened(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
     return f"{text[:end].rstrip()}\n[{len(text) - end} more characters were left out]"
 
 
-def _fitting(text: str, max_tokens: int, count: Callable[[str], int]) -> int:
+def _longest_fit(text: str, max_tokens: int, count: Callable[[str], int]) -> int:
     """How many characters fit. Counts beginnings of the text only, and long ones only where short ones fit: a page may
     have millions of characters."""
     fits, too_long = 0, FIRST_GUESS * max_tokens

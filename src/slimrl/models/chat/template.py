@@ -19,7 +19,7 @@ from typing import Any, cast
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
-from slimrl.models.chat.excerpt import shortened
+from slimrl.models.chat.excerpt import shorten
 from slimrl.models.chat.tool_calls import MARKER, OPEN, TEMPLATE_ERRORS, tool_trouble
 from slimrl.types import Message
 
@@ -104,9 +104,9 @@ class ChatFormat:
             return token_ids[token_ids.index(after) + 1 :]
         return token_ids
 
-    def fitted(self, messages: Sequence[Message]) -> list[Message]:
+    def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
         """The messages with their excerpts cut to as many tokens as they may have."""
-        return [self._fitted(message) for message in messages]
+        return [self._cut_excerpt(message) for message in messages]
 
     def text(self, token_ids: Sequence[int]) -> str:
         """What the tokens say, without special tokens: the reply that an environment gets to see."""
@@ -117,13 +117,13 @@ class ChatFormat:
         """What the tokens are, special tokens included: for a person who reads a rollout."""
         return cast(str, self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False))
 
-    def supervised(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+    def encode_conversation(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """Token ids of a whole conversation and the mask of those to train: every assistant turn with its end token.
 
         Built from the pieces that rollouts are built from, so fine-tuning and RL see the same sequences. The
         conversation must begin with another role and end with the assistant's (UserError otherwise).
         """
-        messages = self.fitted(messages)
+        messages = self.cut_excerpts(messages)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
         if not turns or turns[0] == 0 or turns[-1] != len(messages) - 1:
             raise UserError(
@@ -137,27 +137,33 @@ class ChatFormat:
                 prompt = self.opening(messages[:turn])
             else:
                 prompt = self.continuation(messages[previous + 1 : turn], after=self.end_of_turn)
-            reply = [*self._encode(self._marked(messages[turn]["content"])), self.end_of_turn]
+            reply = [*self._encode(self._mark_controls(messages[turn]["content"])), self.end_of_turn]
             token_ids += prompt + reply
             mask += [False] * len(prompt) + [True] * len(reply)
         return token_ids, mask
 
-    def _fitted(self, message: Message) -> Message:
+    def _cut_excerpt(self, message: Message) -> Message:
         if "excerpt" not in message:
             return message
         excerpt, content, fitted = message["excerpt"], message["content"], message.copy()
         begin, end = excerpt["begin"], excerpt["end"]
-        text = shortened(content[begin:end], excerpt["max_tokens"], lambda text: len(self._encode(self._marked(text))))
+        text = shorten(content[begin:end], excerpt["max_tokens"], self._count_tokens)
         fitted["content"] = f"{content[:begin]}{text}{content[end:]}"
         del fitted["excerpt"]
         return fitted
+
+    def _count_tokens(self, text: str) -> int:
+        return len(self._encode(self._mark_controls(text)))
 
     def _render(self, messages: Sequence[Message], generate: bool) -> str:
         plain = [{key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES} for message in messages]
         tools = messages[0].get("tools") if messages else None
         try:
             text = self._tokenizer.apply_chat_template(
-                self._marked(plain), tools=self._marked(tools), tokenize=False, add_generation_prompt=generate
+                self._mark_controls(plain),
+                tools=self._mark_controls(tools),
+                tokenize=False,
+                add_generation_prompt=generate,
             )
         except TEMPLATE_ERRORS as error:
             raise UserError(
@@ -217,7 +223,7 @@ class ChatFormat:
         special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}
         return next((token for token in self._encode(text) if token in special), None)
 
-    def _marked(self, content: Any) -> Any:
+    def _mark_controls(self, content: Any) -> Any:
         """A text, or whatever holds texts, with marks around the control tokens that they spell, for `_encode`. The
         marks are two private-use characters, which are taken out of texts that have them."""
         return _templates().mark_control_tokens(content, self._control)

@@ -92,7 +92,7 @@ def _parse(text: str) -> ToolCall | None:
     return ToolCall(f"call_{uuid.uuid4().hex}", call["name"], written)
 
 
-def rendered_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
+def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
     """A tool, a call of it and its result, all made of markers, as the chat template writes them; None if it refuses
     them, or leaves something out."""
     function = {"name": f"{MARKER}tool", "description": "", "parameters": {"type": "object", "properties": {}}}
@@ -112,7 +112,7 @@ def rendered_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 def tool_trouble(tokenizer: PreTrainedTokenizerBase) -> str:
     """What keeps a policy with this chat template from calling tools, in words; empty if nothing does."""
-    text = rendered_tools(tokenizer)
+    text = render_tools(tokenizer)
     if text is None:
         return "does not write tools, calls of them and their results"
     calls = [part for part in ToolReader().read(text, closed=True) if isinstance(part, ToolCall)]

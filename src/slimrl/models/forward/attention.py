@@ -53,7 +53,7 @@ class BlockPlan(AttentionPlan, Protocol):
         """The layer's keys and values, (slots, capacity, width) each, of the dtype and on the device of `like`."""
 
 
-def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+def gqa_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
     """Scaled dot-product attention where several query heads share a key head, without copying the keys.
 
     query (S, H, Lq, D), key and value (S, H_kv, Lk, D); mask broadcastable to (S, 1, Lq, Lk), true = may attend, or
@@ -71,7 +71,7 @@ def grouped_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, s
 def attention_after_prefix(
     query: Tensor, prefix: Sequence[Tensor], own: Sequence[Tensor], mask: Tensor, scale: float
 ) -> Tensor:
-    """`grouped_attention` of single queries, on a CPU, where all sequences begin with the same keys and values.
+    """`gqa_attention` of single queries, on a CPU, where all sequences begin with the same keys and values.
 
     query (S, H, 1, D); `prefix` (1, H_kv, P, D) each, which every query sees and which are gone over once for all of
     them, not once a sequence; `own` (S, H_kv, L, D) each, what the sequences have behind it, and `mask` (S, 1, 1, L)
@@ -94,7 +94,7 @@ def plain_causal(inputs: LayerInputs) -> Tensor:
     """One sequence, the row itself: what a model without a plan computes."""
     positions_T = torch.arange(inputs.query.shape[2], device=inputs.query.device)
     mask = visible(positions_T[:, None], positions_T[None, :], inputs.window)
-    out = grouped_attention(inputs.query, inputs.key, inputs.value, mask[None, None], inputs.scale)
+    out = gqa_attention(inputs.query, inputs.key, inputs.value, mask[None, None], inputs.scale)
     return out.transpose(1, 2)
 
 

@@ -66,7 +66,7 @@ class CopiedWeights:
 
 
 class FusedForward(CopiedWeights):
-    """`hidden` and `logits` are those of the module, to rounding."""
+    """`last_hidden` and `logits` are those of the module, to rounding."""
 
     def __init__(self, module: nn.Module) -> None:
         causal: Any = module
@@ -75,13 +75,13 @@ class FusedForward(CopiedWeights):
         self._layers = [_Layer(layer, causal.config) for layer in self._decoder.layers]
         self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
 
-    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
+    def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
         """Final hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
         for layer in self._layers:
             hidden_TD = layer(hidden_TD, rotary, plan)
-        return _normed(hidden_TD, self._decoder.norm)
+        return _apply_norm(hidden_TD, self._decoder.norm)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         """Logits (N, V)."""
@@ -110,7 +110,7 @@ class _Layer:
 
     def __call__(self, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
         T = len(hidden_TD)
-        heads = self._qkv(_normed(hidden_TD, self._before)).view(T, -1, self._head_dim)
+        heads = self._qkv(_apply_norm(hidden_TD, self._before)).view(T, -1, self._head_dim)
         query, key, value = heads.split((self._num_query, self._num_key, self._num_key), 1)
         for part, norm in zip((query, key), self._head_norms, strict=False):
             ops.norm(part, norm.weight, norm.variance_epsilon, out=part)
@@ -118,7 +118,7 @@ class _Layer:
         ops.rotate(rotated, *rotary, out=rotated)
         inputs = LayerInputs(self._index, head_rows(query), head_rows(key), head_rows(value), self._scale, self._window)
         hidden_TD = self._out(plan.attend(inputs).reshape(T, -1), plus=hidden_TD)
-        normed_TD = _normed(hidden_TD, self._after)
+        normed_TD = _apply_norm(hidden_TD, self._after)
         return self._down(ops.gate_mix(self._gate(normed_TD), self._up(normed_TD)), plus=hidden_TD)
 
 
@@ -145,7 +145,7 @@ def head_rows(heads: Tensor) -> Tensor:
     return heads.transpose(0, 1)[None]
 
 
-def _normed(hidden: Tensor, norm: Any) -> Tensor:
+def _apply_norm(hidden: Tensor, norm: Any) -> Tensor:
     return ops.norm(hidden, norm.weight, norm.variance_epsilon)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from slimrl.models.forward.attention import AttentionPlan, BlockPlan
 
 
-def hidden_states(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan | None) -> Tensor:
+def last_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan | None) -> Tensor:
     """Final hidden states (T, D) of one flat row of tokens, each at its own position; `plan` says who sees whom."""
     decoder = module.get_decoder()  # type: ignore[operator]
     output = decoder(input_ids=token_ids_T[None], position_ids=positions_T[None], use_cache=False, attention_plan=plan)
@@ -32,7 +32,7 @@ class Forward(Protocol):
     """The two halves for sampling. `refresh` says that the module's weights have changed, for those who keep copies,
     and `release` that they may let go of these until the next call."""
 
-    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor: ...
+    def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor: ...
 
     def logits(self, hidden_ND: Tensor) -> Tensor: ...
 
@@ -47,8 +47,8 @@ class ModuleForward:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
 
-    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
-        return hidden_states(self._module, token_ids_T, positions_T, plan)
+    def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
+        return last_hidden(self._module, token_ids_T, positions_T, plan)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
         return head_logits(self._module, hidden_ND)

@@ -30,8 +30,8 @@ def can_tile(module: nn.Module) -> bool:
 
 
 class TiledForward(CopiedWeights):
-    """`hidden` and `logits` are those of the module, to rounding, which is coarser where the weights are `quantized`;
-    every token's are the same bits, whatever it is computed with."""
+    """`last_hidden` and `logits` are those of the module, to rounding, which is coarser where the weights are
+    `quantized`; every token's are the same bits, whatever it is computed with."""
 
     def __init__(self, module: nn.Module, quantized: bool = False) -> None:
         causal: Any = module
@@ -41,7 +41,7 @@ class TiledForward(CopiedWeights):
         self._shape = _shape(self._decoder.layers[0])
         self._products = (self._head, *(product for layer in self._layers for product in layer.products))
 
-    def hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
+    def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
         """Final hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
         width = self._shape.key_heads * self._shape.head_dim

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from slimrl.models.forward.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward.fused import can_fuse, head_rows, rotary_factors, window_of
-from slimrl.models.forward.module import hidden_states
+from slimrl.models.forward.module import last_hidden
 from slimrl.models.lora import Linear, linear_of
 from slimrl.models.native import ops
 
@@ -31,24 +31,24 @@ def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
     """Final hidden states (T, D) of one flat row of tokens, with a gradient, by the cheapest way there is."""
     causal: Any = module
     if not can_fuse(module):
-        return hidden_states(module, token_ids_T, positions_T, plan)
+        return last_hidden(module, token_ids_T, positions_T, plan)
     decoder = causal.get_decoder()
     hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
     rotary = rotary_factors(decoder, hidden_TD, positions_T)
     for layer in decoder.layers:
-        hidden_TD = _attended(layer, causal.config, hidden_TD, rotary, plan)
+        hidden_TD = _attend(layer, causal.config, hidden_TD, rotary, plan)
         norm, mlp = layer.post_attention_layernorm, layer.mlp
         linears = [linear_of(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
         hidden_TD = _GatedMLP.apply(hidden_TD, norm.weight, norm.variance_epsilon, _scales(linears), *_parts(linears))
-    return _normed(hidden_TD, decoder.norm)
+    return _apply_norm(hidden_TD, decoder.norm)
 
 
-def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
+def _attend(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
     """The hidden states plus what attention adds to them."""
     attention = layer.self_attn
-    query, key, value = _projected(hidden_TD, layer.input_layernorm, attention)
+    query, key, value = _project_qkv(hidden_TD, layer.input_layernorm, attention)
     if config.model_type == "qwen3":
-        query, key = _normed(query, attention.q_norm), _normed(key, attention.k_norm)
+        query, key = _apply_norm(query, attention.q_norm), _apply_norm(key, attention.k_norm)
     rotated = _Rotate.apply(query, *rotary), _Rotate.apply(key, *rotary)
 
     # The copy of the values lets go of the joint projection that they are a part of.
@@ -61,7 +61,7 @@ def _attended(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, 
     return added
 
 
-def _projected(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tensor]:
+def _project_qkv(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tensor]:
     """Queries (T, H, D), keys and values (T, H_kv, D) of the normalised hidden states, from one product."""
     linears = [linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
     biases = [linear.bias for linear in linears if linear.bias is not None]
@@ -72,7 +72,7 @@ def _projected(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tensor]
     return [part.unflatten(-1, (-1, int(attention.head_dim))) for part in parts]
 
 
-def _normed(x: Tensor, norm: Any) -> Tensor:
+def _apply_norm(x: Tensor, norm: Any) -> Tensor:
     normed: Tensor = _Norm.apply(x, norm.weight, norm.variance_epsilon)
     return normed
 

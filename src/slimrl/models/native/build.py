@@ -39,7 +39,7 @@ def library() -> ctypes.CDLL | None:
         )
         return None
     try:
-        return ctypes.CDLL(str(compiled(compiler, cache_root() / "kernels")))
+        return ctypes.CDLL(str(compile_kernels(compiler, cache_root() / "kernels")))
     except (OSError, subprocess.SubprocessError) as error:
         detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
         warnings.warn(
@@ -57,7 +57,7 @@ def find_compiler() -> list[str] | None:
     return next(([name] for name in ("g++", "c++", "clang++") if shutil.which(name)), None)
 
 
-def compiled(compiler: list[str], directory: Path) -> Path:
+def compile_kernels(compiler: list[str], directory: Path) -> Path:
     """The library in `directory` for these sources, this compiler and this CPU; made if it is not there.
 
     Raises OSError, or SubprocessError if the compiler fails. Several processes may do this at once.

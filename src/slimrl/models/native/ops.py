@@ -43,11 +43,11 @@ def _has_tiles() -> bool:
 
 def call(name: str, *arguments: Argument) -> None:
     """Call a kernel with tensors as pointers, the other arguments by value, and PyTorch's number of threads last."""
-    converted = [_converted(argument) for argument in arguments]
+    converted = [_to_ctypes(argument) for argument in arguments]
     getattr(library(), name)(*converted, ctypes.c_int(torch.get_num_threads()))
 
 
-def _converted(argument: Argument) -> object:
+def _to_ctypes(argument: Argument) -> object:
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
     if isinstance(argument, int):
@@ -283,7 +283,7 @@ def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale
 
 
 @dataclass(frozen=True, slots=True)
-class Stretches:
+class Segments:
     """How a packed row of tokens is divided, for attention within it. `rows` (S, 4), int32: a stretch's first token,
     how many there are, which stretch it continues, or -1, and the position of the first. It sees all of that one, of
     what that one continues, and so on, before itself."""
@@ -293,26 +293,26 @@ class Stretches:
     window: int
 
 
-def packed_attend(query: Tensor, key: Tensor, value: Tensor, stretches: Stretches) -> tuple[Tensor, Tensor]:
+def attend_packed(query: Tensor, key: Tensor, value: Tensor, stretches: Segments) -> tuple[Tensor, Tensor]:
     """Attention (T, H, D) of query (T, H, D) to key and value (T, H_kv, D), all contiguous, and the log-sum-exp (T, H)
     of the scaled scores, which the backward pass needs."""
     out, logsumexp = torch.empty_like(query), torch.empty(query.shape[:2], dtype=torch.float32)
-    call("packed_attend", query, key, value, out, logsumexp, *_packed(query, key, stretches))
+    call("packed_attend", query, key, value, out, logsumexp, *_segment_arguments(query, key, stretches))
     return out, logsumexp
 
 
-def packed_backward(
-    inputs: Sequence[Tensor], out: Tensor, logsumexp: Tensor, grad: Tensor, stretches: Stretches
+def attend_packed_backward(
+    inputs: Sequence[Tensor], out: Tensor, logsumexp: Tensor, grad: Tensor, stretches: Segments
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the `inputs` (query, key, value), given that of `out`."""
     query, key, value = inputs
     grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
-    shape = _packed(query, key, stretches)
+    shape = _segment_arguments(query, key, stretches)
     call("packed_backward", query, key, value, out, grad, logsumexp, *grads, *shape)
     return grads
 
 
-def _packed(query: Tensor, key: Tensor, stretches: Stretches) -> tuple[Tensor | int | float, ...]:
+def _segment_arguments(query: Tensor, key: Tensor, stretches: Segments) -> tuple[Tensor | int | float, ...]:
     assert blocks_fit(query) and query.is_contiguous() and key.is_contiguous()
     (T, H, D), H_kv, rows = query.shape, key.shape[1], stretches.rows
     return rows, len(rows), T, H, H_kv, D, float(stretches.scale), stretches.window
