@@ -93,7 +93,7 @@ def main() -> None:
     for step in range(WARM_UP_STEPS + arguments.steps):
         began = time.perf_counter()
         batch = orchestrator.collect(step)
-        engine.rest()
+        engine.offload()
         sampled = time.perf_counter()
         metrics = train_step(batch, lr_factor=1.0, version=step)
         engine.publish(step + 1)

@@ -127,7 +127,7 @@ def test_an_engine_that_rested_records_anew(recorder: Repeated):
     engine = Engine(module_of("llama"), frozenset(), 2, 64)
     engine.reserve()
     recorded = recorder.recorded
-    engine.rest()
+    engine.offload()
     engine.reserve()
     assert recorder.recorded == recorded + 1
 

@@ -13,6 +13,8 @@ class Noting:
     def rest(self) -> None:
         self.rested += 1
 
+    offload = rest
+
 
 def test_the_engine_and_those_tasksets_that_hold_something_rest():
     engine, holding, plain = Noting(), Noting(), object()

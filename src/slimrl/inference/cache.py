@@ -53,12 +53,12 @@ class SlotCache:
                 values[target, :end] = values[source, :end]
         self.tokens[target] = self.tokens[source][:length]
 
-    def release(self) -> None:
+    def offload(self) -> None:
         """Let go of the memory, and so of every slot's content, until a layer is seen again."""
-        self.forget()
+        self.clear()
         self._layers.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop every slot's content: the weights it was computed from are gone."""
         self.tokens = [[] for _ in range(self.num_slots)]
 

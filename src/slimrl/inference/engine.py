@@ -105,7 +105,7 @@ class Engine:
 
     def cancel(self, sequence: Request) -> None:
         """Forget a request that is waiting or running; its slot is free at once."""
-        self._scheduler.release(sequence)
+        self._scheduler.remove(sequence)
 
     def reserve(self) -> None:
         """Sample one token and forget it. That takes the memory which the first request would take, so that a lack of
@@ -113,23 +113,23 @@ class Engine:
         self.submit([0], SamplingParams(max_tokens=1), lambda sampled: False)
         while self.busy:
             self.step()
-        self._scheduler.forget()
+        self._scheduler.clear()
         self.counters = EngineCounters()
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         """Let go of the cache, and of copies of the weights, while somebody else needs the memory. Only when no request
         is waiting or running; the next one brings everything back."""
         assert not self.busy, "an engine with requests cannot rest"
         if self._graphs is not None:
-            self._graphs.forget()
-        self._cache.release()
-        self._forward.release()
+            self._graphs.clear()
+        self._cache.offload()
+        self._forward.offload()
 
     def publish(self, version: int) -> None:
         """The module's weights are now `version`. Nothing computed before is reused by another sequence; those that run
         keep their keys and values, and each token that they go on to sample carries the version that computed it.
         If it fails, the version is what it was."""
-        self._scheduler.forget()
+        self._scheduler.clear()
         self._forward.refresh()
         if self._graphs is not None:
             self._graphs.refresh()
@@ -153,7 +153,7 @@ class Engine:
             self._decode(sequences)
         done = [sequence for sequence in sequences if sequence.finish_reason]
         for sequence in done:
-            self._scheduler.release(sequence)
+            self._scheduler.remove(sequence)
         return done
 
     def _prefill(self, spans: list[Span]) -> int:

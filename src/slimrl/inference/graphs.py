@@ -80,7 +80,7 @@ class DecodeGraphs:
             return result_SV[: len(slots)]
         return result_SV[torch.tensor(slots, device=result_SV.device)]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop all graphs: the cache's memory is about to go."""
         self._graphs.clear()
 
@@ -88,7 +88,7 @@ class DecodeGraphs:
         """The weights have changed. If they lie elsewhere now, graphs read memory that is no longer theirs."""
         if (addresses := self._forward.addresses()) != self._weights:
             self._weights = addresses
-            self.forget()
+            self.clear()
 
     def _fill(self, fed: Sequence[Fed]) -> None:
         """One copy to the device. An idle row reads position 0 and writes where nobody reads."""

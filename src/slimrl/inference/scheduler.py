@@ -161,7 +161,7 @@ class Scheduler:
         """Sequences whose next forward samples a token, by slot."""
         return [sequence for _, sequence in sorted(self.running.items()) if sequence.ready]
 
-    def release(self, sequence: Request) -> None:
+    def remove(self, sequence: Request) -> None:
         """Take a sequence out, finished or not. Its slot keeps its content for whoever continues from it."""
         self.num_needing_logits -= sequence.needs_logits
         if sequence.slot < 0:
@@ -170,10 +170,10 @@ class Scheduler:
             del self.running[sequence.slot]
             self._last_used[sequence.slot] = next(self._clock)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """The weights have changed. No slot is a source of prefixes any more, and running sequences go on with what
         they have: the cache starts new records, so theirs, `Request.held`, is one that nobody reads."""
-        self._cache.forget()
+        self._cache.clear()
 
     def _reusable(self, sequence: Request) -> bool:
         return sequence.held is self._cache.tokens[sequence.slot]

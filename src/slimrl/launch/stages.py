@@ -114,7 +114,7 @@ def starting_name(parts: Parts) -> str:
 
 def make_room(parts: Parts) -> None:
     """Have everything that samples and judges let go of its memory: the trainer takes its turn."""
-    parts.engine.rest()
+    parts.engine.offload()
     for taskset in parts.tasksets:
         if isinstance(taskset, Resting):
             taskset.rest()

@@ -2,8 +2,8 @@
 
 A stretch attends causally to itself, and all that continue it, which lie behind it in one piece, attend to all of it.
 So what many samples begin with is one large product for all of them. The parts of a query's attention are joined by
-their masses, as in Hydragen (2402.05099); the gradient of a part needs only what they came to together (FlashAttention,
-2205.14135), so the backward pass computes no part anew.
+their log-sum-exp, as in Hydragen (2402.05099); the gradient of a part needs only the joint output and log-sum-exp
+(FlashAttention, 2205.14135), so the backward pass computes no part anew.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from slimrl.trainer.packing import Segment
 
-# What `scaled_dot_product_attention` calls on a CPU; it keeps the masses, logarithms of the softmax's sums, to itself.
+# What `scaled_dot_product_attention` calls on a CPU: these also return the log-sum-exp of the scores, which it drops.
 _attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _attend_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -62,26 +62,26 @@ class _ByParts(torch.autograd.Function):
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float) -> Tensor:
         query_KGTD, key_KGTD, value_KGTD = _grouped(query, key, value)
         K, G, T, D = query_KGTD.shape
-        out_KGTD, mass_KGT = query.new_empty(K, G, T, D), query.new_empty(K, G, T)
+        out_KGTD, lse_KGT = query.new_empty(K, G, T, D), query.new_empty(K, G, T)
         for part in parts:
             queries, keys = part.queries, part.keys
             inputs = query_KGTD[:, :, queries], key_KGTD[:, :, keys], value_KGTD[:, :, keys]
-            out, mass = _attend(*inputs, 0.0, part.is_own, scale=scale)
+            out, lse = _attend(*inputs, 0.0, part.is_own, scale=scale)
             if part.is_own:
-                out_KGTD[:, :, queries], mass_KGT[:, :, queries] = out, mass
+                out_KGTD[:, :, queries], lse_KGT[:, :, queries] = out, lse
             else:
-                before = mass_KGT[:, :, queries]
-                out_KGTD[:, :, queries].lerp_(out, torch.sigmoid(mass - before)[..., None])
-                before.copy_(torch.logaddexp(before, mass))
+                before = lse_KGT[:, :, queries]
+                out_KGTD[:, :, queries].lerp_(out, torch.sigmoid(lse - before)[..., None])
+                before.copy_(torch.logaddexp(before, lse))
         out_THD = out_KGTD.permute(2, 0, 1, 3).flatten(1, 2)
-        ctx.save_for_backward(query, key, value, out_THD, mass_KGT)
+        ctx.save_for_backward(query, key, value, out_THD, lse_KGT)
         ctx.parts, ctx.scale = parts, scale
         return out_THD
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, out_THD, mass_KGT = ctx.saved_tensors
+        query, key, value, out_THD, lse_KGT = ctx.saved_tensors
         query_KGTD, key_KGTD, value_KGTD = _grouped(query, key, value)
         out_KGTD, grad_KGTD = (x.transpose(0, 1).view_as(query_KGTD) for x in (out_THD, grad))
         query_grad, key_grad, value_grad = map(torch.zeros_like, (query, key, value))
@@ -89,7 +89,7 @@ class _ByParts(torch.autograd.Function):
         for part in ctx.parts:
             queries, keys = part.queries, part.keys
             inputs = query_KGTD[:, :, queries], key_KGTD[:, :, keys], value_KGTD[:, :, keys]
-            came_to = out_KGTD[:, :, queries], mass_KGT[:, :, queries]
+            came_to = out_KGTD[:, :, queries], lse_KGT[:, :, queries]
             grads = _attend_backward(grad_KGTD[:, :, queries], *inputs, *came_to, 0.0, part.is_own, scale=ctx.scale)
             query_grad_KGTD[:, :, queries] += grads[0]
             key_grad[:, keys] += grads[1].sum(1)

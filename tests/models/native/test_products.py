@@ -73,10 +73,10 @@ def test_released_weights_are_packed_again_when_they_are_needed():
     for halves in (False, True):
         packed = ops.Packed(weights, halves)
         before = packed(x)
-        packed.release()
-        packed.release()
+        packed.offload()
+        packed.offload()
         assert torch.equal(packed(x), before)
-        packed.release()
+        packed.offload()
         packed.refresh()
         assert torch.equal(packed(x), before)
 
@@ -188,7 +188,7 @@ def test_quantized_weights_are_taken_over_by_refresh_and_after_release():
     assert torch.equal(packed(x), before)
     packed.refresh()
     assert torch.equal(packed(x), 2 * before)
-    packed.release()
+    packed.offload()
     assert torch.equal(packed(x), 2 * before)
 
 

@@ -75,18 +75,20 @@ def attention_after_prefix(
 
     query (S, H, 1, D); `prefix` (1, H_kv, P, D) each, which every query sees and which are gone over once for all of
     them, not once a sequence; `own` (S, H_kv, L, D) each, what the sequences have behind it, and `mask` (S, 1, 1, L)
-    for that. Returns (S, H, 1, D). The two parts are joined by their masses, as in Hydragen (2402.05099).
+    for that. Returns (S, H, 1, D). The two parts are joined by their log-sum-exp, as in Hydragen
+    (2402.05099).
     """
     S, H, _, D = query.shape
     H_kv = prefix[0].shape[1]
     rows = query.reshape(S, H_kv, H // H_kv, D)
     together = rows.transpose(0, 1).reshape(1, H_kv, -1, D)
-    # What `scaled_dot_product_attention` calls on a CPU; it keeps the logarithm of the masses to itself.
+    # What `scaled_dot_product_attention` calls on a CPU: it also returns the log-sum-exp of the scores.
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    out, mass = attend(rows, *own, attn_mask=mask, scale=scale)
+    out, lse = attend(rows, *own, attn_mask=mask, scale=scale)
     parts = attend(together, *prefix, scale=scale)
-    shared_out, shared_mass = (part.view(H_kv, S, -1, *part.shape[3:]).transpose(0, 1) for part in parts)
-    share = torch.sigmoid(shared_mass - mass)[..., None]
+    shared_out, shared_lse = (part.view(H_kv, S, -1, *part.shape[3:]).transpose(0, 1) for part in parts)
+    # Softmax weights over both parts: the prefix has e^shared_lse / (e^shared_lse + e^lse) of the probability.
+    share = torch.sigmoid(shared_lse - lse)[..., None]
     return torch.lerp(out.float(), shared_out.float(), share).to(out.dtype).reshape(S, H, 1, D)
 
 

@@ -45,7 +45,7 @@ class Copy(Protocol):
 
     def refresh(self) -> None: ...
 
-    def release(self) -> None: ...
+    def offload(self) -> None: ...
 
 
 class CopiedWeights:
@@ -59,10 +59,10 @@ class CopiedWeights:
         for product in self._products:
             product.refresh()
 
-    def release(self) -> None:
+    def offload(self) -> None:
         """Let go of the copies of the weights until the next call."""
         for product in self._products:
-            product.release()
+            product.offload()
 
 
 class FusedForward(CopiedWeights):
@@ -164,7 +164,7 @@ class _Product:
         self._weight: Tensor | None = torch.ops.mkldnn._reorder_linear_weight(weight) if self._onednn else weight
         self._bias = _joint_bias(self._linears)
 
-    def release(self) -> None:
+    def offload(self) -> None:
         self._weight = None
 
     def __call__(self, hidden: Tensor, plus: Tensor | None = None) -> Tensor:

@@ -30,7 +30,7 @@ def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
 
 class Forward(Protocol):
     """The two halves for sampling. `refresh` says that the module's weights have changed, for those who keep copies,
-    and `release` that they may let go of these until the next call."""
+    and `offload` that they may let go of these until the next call."""
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor: ...
 
@@ -38,7 +38,7 @@ class Forward(Protocol):
 
     def refresh(self) -> None: ...
 
-    def release(self) -> None: ...
+    def offload(self) -> None: ...
 
 
 class ModuleForward:
@@ -60,5 +60,5 @@ class ModuleForward:
     def refresh(self) -> None:
         """Nothing to do: there is no copy."""
 
-    def release(self) -> None:
+    def offload(self) -> None:
         """Nothing to let go of."""

@@ -82,7 +82,7 @@ class Packed:
     `together` (N_i, K) are the layers' weights and `biases` (N_i), if any, their biases, which change in place;
     `halves` says that there are two, a gate and what it gates; `quantized`, that half as much is read, as each output's
     weights are rounded to whole numbers from -127 to 127 times a scale, and each row of inputs to such from -32767 to
-    32767. `refresh` after they have changed; `release` lets go of the copy, until it is needed or refreshed. K is a
+    32767. `refresh` after they have changed; `offload` lets go of the copy, until it is needed or refreshed. K is a
     multiple of 32 and every N_i one of 16.
     """
 
@@ -98,7 +98,7 @@ class Packed:
         self.inputs = together[0].shape[1]
         self._copies: _Copies | None = None
 
-    def release(self) -> None:
+    def offload(self) -> None:
         self._copies = None
 
     def refresh(self) -> None:
@@ -118,7 +118,7 @@ class Packed:
         return torch.zeros(outputs * inputs, dtype=torch.int8), torch.zeros(outputs)
 
     def weights(self) -> Weights:
-        """What kernels get; to be used before the next `refresh` or `release`."""
+        """What kernels get; to be used before the next `refresh` or `offload`."""
         if self._copies is None:
             self.refresh()
         copies = self._copies
@@ -293,26 +293,26 @@ class Segments:
     window: int
 
 
-def attend_packed(query: Tensor, key: Tensor, value: Tensor, stretches: Segments) -> tuple[Tensor, Tensor]:
+def attend_packed(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
     """Attention (T, H, D) of query (T, H, D) to key and value (T, H_kv, D), all contiguous, and the log-sum-exp (T, H)
     of the scaled scores, which the backward pass needs."""
     out, logsumexp = torch.empty_like(query), torch.empty(query.shape[:2], dtype=torch.float32)
-    call("packed_attend", query, key, value, out, logsumexp, *_segment_arguments(query, key, stretches))
+    call("packed_attend", query, key, value, out, logsumexp, *_segment_arguments(query, key, segments))
     return out, logsumexp
 
 
 def attend_packed_backward(
-    inputs: Sequence[Tensor], out: Tensor, logsumexp: Tensor, grad: Tensor, stretches: Segments
+    inputs: Sequence[Tensor], out: Tensor, logsumexp: Tensor, grad: Tensor, segments: Segments
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of the `inputs` (query, key, value), given that of `out`."""
     query, key, value = inputs
     grads = torch.empty_like(query), torch.empty_like(key), torch.empty_like(value)
-    shape = _segment_arguments(query, key, stretches)
+    shape = _segment_arguments(query, key, segments)
     call("packed_backward", query, key, value, out, grad, logsumexp, *grads, *shape)
     return grads
 
 
-def _segment_arguments(query: Tensor, key: Tensor, stretches: Segments) -> tuple[Tensor | int | float, ...]:
+def _segment_arguments(query: Tensor, key: Tensor, segments: Segments) -> tuple[Tensor | int | float, ...]:
     assert blocks_fit(query) and query.is_contiguous() and key.is_contiguous()
-    (T, H, D), H_kv, rows = query.shape, key.shape[1], stretches.rows
-    return rows, len(rows), T, H, H_kv, D, float(stretches.scale), stretches.window
+    (T, H, D), H_kv, rows = query.shape, key.shape[1], segments.rows
+    return rows, len(rows), T, H, H_kv, D, float(segments.scale), segments.window
