@@ -62,11 +62,11 @@ def test_the_number_of_threads_changes_no_bit(number: int) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_changed_weights_and_biases_count_after_refresh_or_release(family: str) -> None:
+def test_changed_weights_and_biases_count_after_refresh_or_offload(family: str) -> None:
     module = wide_policy(family)
     forward = TiledForward(module)
     before = logits(forward)
-    for number, take_over in enumerate((forward.refresh, forward.release)):
+    for number, take_over in enumerate((forward.refresh, forward.offload)):
         with torch.no_grad():
             for place, parameter in enumerate(module.parameters()):
                 parameter.add_(random(*parameter.shape, seed=place + number), alpha=0.05)

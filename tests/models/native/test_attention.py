@@ -31,7 +31,7 @@ class Case:
     def __post_init__(self) -> None:
         (H, H_kv), D = self.heads, self.D
         self.slots = self.slots or list(range(len(self.lengths)))
-        # Large queries, so that some masses are far from even and the largest score comes late as often as early.
+        # Large queries: some probabilities are far from even, and the largest score comes late as often as early.
         self.queries = [2 * random(L, H, D, seed=3 * s) for s, L in enumerate(self.lengths)]
         self.keys = [random(L, H_kv, D, seed=3 * s + 1) for s, L in enumerate(self.lengths)]
         self.values = [random(L, H_kv, D, seed=3 * s + 2) for s, L in enumerate(self.lengths)]

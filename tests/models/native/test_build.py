@@ -69,7 +69,7 @@ def test_other_flags_sources_compilers_and_processors_have_files_of_their_own(
 ) -> None:
     directory = tmp_path / "kernels"
     paths = [build.compile_kernels(compiler(), directory)]
-    header = small_source / "numbers.h"
+    header = small_source / "bf16.h"
     header.write_text("// as it was\n")
     paths.append(build.compile_kernels(compiler(), directory))
     header.write_text("// changed\n")

@@ -13,7 +13,7 @@ from slimrl.models.native import ops
 from tests.models.native.cases import HALF_STEP, NAN, random, threads
 
 pytestmark = pytest.mark.usefixtures("tiles")
-Rows = list[tuple[int, int, int]]  # stretches: first token, how many, number of the one that is continued
+Rows = list[tuple[int, int, int]]  # segments: first token, how many, number of the one that is continued
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Packed:
 
 
 def in_a_row(lengths: list[tuple[int, int]]) -> Rows:
-    """(length, parent) of stretches that follow each other."""
+    """(length, parent) of segments that follow each other."""
     firsts = torch.tensor([0, *(length for length, _ in lengths)]).cumsum(0).tolist()
     return [(first, length, parent) for (length, parent), first in zip(lengths, firsts, strict=False)]
 
@@ -40,7 +40,7 @@ def ancestry(rows: Rows, number: int) -> list[int]:
 
 
 def random_rows(seed: int) -> Rows:
-    """Trees: prompts, continued by several stretches or one or none, and these again; lengths around the sizes of tiles
+    """Trees: prompts, continued by several segments or one or none, and these again; lengths around the sizes of tiles
     and blocks, 1 and 0 among them."""
     rng = random_module.Random(seed)
     lengths: list[tuple[int, int]] = []
@@ -69,9 +69,9 @@ class Case:
     def kernel(self) -> Packed:
         positions = [sum(self.rows[s][1] for s in ancestry(self.rows, number)[:-1]) for number in range(len(self.rows))]
         rows = torch.tensor([(*row, position) for row, position in zip(self.rows, positions, strict=True)])
-        stretches = ops.Segments(rows.to(torch.int32), self.scale, self.window)
-        out, logsumexp = ops.attend_packed(*self.inputs, stretches)
-        return Packed(out, logsumexp, *ops.attend_packed_backward(self.inputs, out, logsumexp, self.grad, stretches))
+        segments = ops.Segments(rows.to(torch.int32), self.scale, self.window)
+        out, logsumexp = ops.attend_packed(*self.inputs, segments)
+        return Packed(out, logsumexp, *ops.attend_packed_backward(self.inputs, out, logsumexp, self.grad, segments))
 
     def dense(self) -> Packed:
         query, key, value = (x.float().requires_grad_() for x in self.inputs)
@@ -113,13 +113,13 @@ def assert_near(ours: Packed, exact: Packed) -> None:
 @pytest.mark.parametrize("window", [0, 1, 20])
 @pytest.mark.parametrize(("heads", "D"), [((9, 3), 64), ((4, 4), 64), ((8, 2), 128)])
 @pytest.mark.parametrize("seed", range(3))
-def test_random_stretches_equal_dense_attention(seed, heads, D, window):
+def test_random_segments_equal_dense_attention(seed, heads, D, window):
     case = Case(random_rows(seed), heads, D, window)
     assert_near(case.kernel(), case.dense())
 
 
 @pytest.mark.parametrize("window", [0, 100, 600])
-def test_stretches_of_several_chunks_equal_dense_attention(window):
+def test_segments_of_several_chunks_equal_dense_attention(window):
     case = Case(in_a_row([(530, -1), (40, 0), (520, 0), (1, 2), (600, 3), (20, -1)]), (3, 1), window=window)
     assert_near(case.kernel(), case.dense())
 
@@ -130,12 +130,12 @@ def test_a_single_stretch_equals_dense_attention(length):
     assert_near(case.kernel(), case.dense())
 
 
-def test_stretches_may_lie_and_be_numbered_in_any_order():
+def test_segments_may_lie_and_be_numbered_in_any_order():
     case = Case([(40, 7, 2), (0, 33, -1), (50, 20, -1), (47, 3, 0), (33, 7, 1)])
     assert_near(case.kernel(), case.dense())
 
 
-def test_random_stretches_have_every_awkward_shape():
+def test_random_segments_have_every_awkward_shape():
     rows = [stretch for seed in range(3) for stretch in random_rows(seed)]
     lengths = {(length, parent >= 0) for _, length, parent in rows}
     assert {(0, False), (0, True), (1, False), (1, True)} <= lengths

@@ -68,7 +68,7 @@ def test_changed_weights_are_taken_over_by_refresh():
     assert torch.equal(halves(x), 2 * before[1])
 
 
-def test_released_weights_are_packed_again_when_they_are_needed():
+def test_offloaded_weights_are_packed_again_when_they_are_needed():
     x, weights = random(20, 64), [random(48, 64, seed=1), random(48, 64, seed=2)]
     for halves in (False, True):
         packed = ops.Packed(weights, halves)
@@ -180,7 +180,7 @@ def test_quantized_rows_are_the_same_bits_whatever_they_are_computed_with():
         assert torch.equal(packed(x), together)
 
 
-def test_quantized_weights_are_taken_over_by_refresh_and_after_release():
+def test_quantized_weights_are_taken_over_by_refresh_and_after_offload():
     x, weights = random(20, 64), [random(48, 64, seed=1), random(48, 64, seed=2)]
     packed = ops.Packed(weights, halves=True, quantized=True)
     before = packed(x)

@@ -9,17 +9,16 @@
 #include <vector>
 
 #include "scores.h"
-#include "teams.h"
+#include "team.h"
 
 #ifdef HAS_TILES
 namespace {
 
-constexpr int TILES = 8;  // of rows that go over keys and values together, while a chunk of these is in the cache
+constexpr int TILES = 8;  // of query rows that go over a chunk of keys and values while it is in the CPU's cache
 
-// A thread's own memory. Rows of a tile that has fewer than sixteen hold what was there before: a product's rows do not
-// mix.
+// Scratch memory of one thread. Unused rows of a tile keep old contents: the rows of a matrix product are independent.
 struct Work {
-    std::vector<bf16> query, masses;
+    std::vector<bf16> query, probs;
     std::vector<float> scores, out;
     float top[TILES * TILE], total[TILES * TILE];
 
@@ -29,14 +28,14 @@ struct Work {
             work.query.assign(TILES * TILE * D, bf16{0});
             work.out.assign(TILES * TILE * D, 0.0f);
             work.scores.assign(TILE * CHUNK, 0.0f);
-            work.masses.assign(TILE * CHUNK, bf16{0});
+            work.probs.assign(TILE * CHUNK, bf16{0});
         }
         return work;
     }
 };
 
-// The first position that a query looks back to. Chunks begin at the same positions for every query, so that a row's
-// result does not depend on what is beside it.
+// The first position that a query attends to, rounded down to a chunk. Chunks begin at the same positions for every
+// query, so that a row's result does not depend on the rows computed with it.
 int64_t first_position(int64_t position, int64_t window) {
     return window > 0 ? std::max<int64_t>(position - window + 1, 0) / CHUNK * CHUNK : 0;
 }
@@ -45,29 +44,30 @@ int64_t place_of(const Cache& cache, const Item& item, int64_t position) {
     return (item.span.slot * cache.capacity + position) * cache.H_kv * cache.D + item.head * BLOCK * cache.D;
 }
 
-// The keys and values of an item of few rows; others compute long enough not to wait for theirs.
-Ahead ahead_of(const Cache& cache, const Item& item, const Queries& queries) {
+// The keys and values of an item with few rows; one with many computes long enough to hide its loads.
+Prefetch prefetch_for(const Cache& cache, const Item& item, const Queries& queries) {
     if (item.end - item.begin > TILE) return {};
     const int64_t last = item.span.start + item.span.count - 1;
     const int64_t first = first_position(item.span.start, queries.window), at = place_of(cache, item, first);
     const int64_t stride = BLOCK * cache.H_kv * cache.D * sizeof(bf16), count = (last - first) / BLOCK + 1;
-    Ahead ahead;
-    ahead.pieces[0] = {(const char*)(cache.keys + at), stride, count};
-    ahead.pieces[1] = {(const char*)(cache.values + at), stride, count};
-    ahead.lines = BLOCK * cache.D * int64_t(sizeof(bf16)) / LINE;
-    return ahead;
+    Prefetch prefetch;
+    prefetch.ranges[0] = {(const char*)(cache.keys + at), stride, count};
+    prefetch.ranges[1] = {(const char*)(cache.values + at), stride, count};
+    prefetch.lines = BLOCK * cache.D * int64_t(sizeof(bf16)) / LINE;
+    return prefetch;
 }
 
-// The first of the weights.
-Ahead ahead_of(const Weights* next) {
+// The first panel of the weights.
+Prefetch prefetch_for(const Weights* next) {
     if (next == nullptr) return {};
-    Ahead ahead;
-    ahead.pieces[0] = {first_panel(next), 0, 1};
-    ahead.lines = panel_bytes(*next) / LINE;
-    return ahead;
+    Prefetch prefetch;
+    prefetch.ranges[0] = {first_panel(next), 0, 1};
+    prefetch.lines = panel_bytes(*next) / LINE;
+    return prefetch;
 }
 
-void attend_item(Work& work, const Cache& cache, const Item& item, const Queries& queries, bf16* out, Ahead& ahead) {
+void attend_item(Work& work, const Cache& cache, const Item& item, const Queries& queries, bf16* out,
+                 Prefetch& prefetch) {
     const int64_t start = item.span.start, D = cache.D, width = cache.H_kv * D;
     const int share = int(queries.H / cache.H_kv), rows = item.end - item.begin;
     const int64_t window = queries.window;
@@ -86,22 +86,23 @@ void attend_item(Work& work, const Cache& cache, const Item& item, const Queries
         const int64_t at = place_of(cache, item, begin), block = BLOCK * width;
         for (int tile = 0; tile < rows; tile += TILE) {
             const int num_rows = std::min(TILE, rows - tile);
-            score(work.query.data() + tile * D, num_rows, cache.keys + at, block, D, n, work.scores.data(), ahead);
+            score(work.query.data() + tile * D, num_rows, cache.keys + at, block, D, n, work.scores.data(), prefetch);
             for (int r = tile; r < tile + num_rows; r++) {
                 const int64_t position = start + (item.begin + r) / share;
                 const int64_t oldest = window > 0 ? position - window + 1 : 0;
                 const int64_t to = std::clamp<int64_t>(position + 1 - begin, 0, n);
                 float* scores = work.scores.data() + (r - tile) * CHUNK;
-                hide(scores, std::clamp<int64_t>(oldest - begin, 0, to), to, n);
-                weigh(scores, n, queries.scale, D, work.top[r], work.total[r], work.masses.data() + (r - tile) * CHUNK,
-                      work.out.data() + r * D, ahead);
+                mask_scores(scores, std::clamp<int64_t>(oldest - begin, 0, to), to, n);
+                online_softmax(scores, n, queries.scale, D, work.top[r], work.total[r],
+                               work.probs.data() + (r - tile) * CHUNK, work.out.data() + r * D, prefetch);
             }
-            mix(work.masses.data(), num_rows, cache.values + at, block, D, n, work.out.data() + tile * D, ahead);
+            accumulate_values(work.probs.data(), num_rows, cache.values + at, block, D, n, work.out.data() + tile * D,
+                              prefetch);
         }
     }
     for (int r = 0; r < rows; r++) {
         bf16* target = out + place_of_row(r, queries.H * D);
-        for (int64_t d = 0; d < D; d++) target[d] = rounded<bf16>(work.out[r * D + d] / work.total[r]);
+        for (int64_t d = 0; d < D; d++) target[d] = round_to<bf16>(work.out[r * D + d] / work.total[r]);
     }
 }
 
@@ -118,8 +119,8 @@ void store_token(const Cache& cache, const Token& token, const bf16* key, const 
     const int64_t within = token.position % BLOCK, D = cache.D;
     int64_t place = (token.slot * cache.capacity + token.position - within) * cache.H_kv * D;
     for (int64_t head = 0; head < cache.H_kv; head++, key += D, value += D, place += BLOCK * D) {
-        place_key(key, within, D, cache.keys + place);
-        place_value(value, within, D, cache.values + place);
+        pack_key(key, within, D, cache.keys + place);
+        pack_value(value, within, D, cache.values + place);
     }
 }
 
@@ -133,16 +134,16 @@ std::vector<Item> items_of(const Span* spans, int64_t num_spans, int64_t H, int6
 }
 
 void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out,
-                 std::atomic<size_t>& taken, const Weights* next) {
+                 std::atomic<size_t>& claimed, const Weights* next) {
     Work& work = Work::of_thread(cache.D);
     const size_t num = items.size(), last = 2 * omp_get_num_threads();
-    for (size_t own = taken++; own < num;) {
-        // The next one is taken already, to know what to fetch; but of the last ones nobody takes two.
-        const bool early = own + last < num;
-        const size_t then = early ? taken++ : num;
-        Ahead ahead = then < num ? ahead_of(cache, items[then], queries) : ahead_of(next);
-        attend_item(work, cache, items[own], queries, out, ahead);
-        own = early ? then : taken++;
+    for (size_t current = claimed++; current < num;) {
+        // Claims the next item early, to know what to prefetch; but not near the end, where another thread would idle.
+        const bool claims_two = current + last < num;
+        const size_t next_item = claims_two ? claimed++ : num;
+        Prefetch prefetch = next_item < num ? prefetch_for(cache, items[next_item], queries) : prefetch_for(next);
+        attend_item(work, cache, items[current], queries, out, prefetch);
+        current = claims_two ? next_item : claimed++;
     }
 #pragma omp barrier
 }
@@ -164,11 +165,11 @@ extern "C" void attend(const bf16* query, int64_t stride, const bf16* keys, cons
                        float scale, int64_t window, int threads) {
     const Cache cache{const_cast<bf16*>(keys), const_cast<bf16*>(values), capacity, H_kv, D};
     const std::vector<Item> items = items_of(spans, num_spans, H, H_kv);
-    std::atomic<size_t> taken{0};
+    std::atomic<size_t> claimed{0};
 #pragma omp parallel num_threads(threads)
     {
         Tiles tiles;
-        team_attend(cache, items, {query, stride, H, scale, window}, out, taken, nullptr);
+        team_attend(cache, items, {query, stride, H, scale, window}, out, claimed, nullptr);
     }
 }
 #endif

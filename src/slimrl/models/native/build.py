@@ -1,4 +1,4 @@
-"""Compiles the kernels beside this file for the CPU at hand, once, and loads them. Knows nothing of tensors.
+"""Compiles the C++ kernels in this directory for the present CPU, once, and loads them. Knows nothing of tensors.
 
 Needs a C++ compiler with OpenMP (`apt install g++`). Without one slimrl runs on PyTorch's own operations: the same
 results, to rounding, in more time.
@@ -29,7 +29,7 @@ TIMEOUT_S = 300
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
-    """The compiled kernels, or None, with a warning that says why, where they cannot be had."""
+    """The compiled kernels; None, after a warning that says why, if they cannot be compiled."""
     compiler = find_compiler()
     if compiler is None:
         warnings.warn(
@@ -51,22 +51,23 @@ def library() -> ctypes.CDLL | None:
 
 
 def find_compiler() -> list[str] | None:
-    """The command in $CXX, or g++, or whatever the system calls its C++ compiler."""
+    """The command of the C++ compiler: that in $CXX, or the first of g++, c++ and clang++ that is installed."""
     if chosen := shlex.split(os.environ.get("CXX", "")):
         return chosen
     return next(([name] for name in ("g++", "c++", "clang++") if shutil.which(name)), None)
 
 
 def compile_kernels(compiler: list[str], directory: Path) -> Path:
-    """The library in `directory` for these sources, this compiler and this CPU; made if it is not there.
+    """The path in `directory` of the library for these sources, this compiler and this CPU; compiled if it is missing.
 
-    Raises OSError, or SubprocessError if the compiler fails. Several processes may do this at once.
+    Raises OSError, or SubprocessError if the compiler fails. Several processes may call it at the same time.
     """
     command = [*compiler, *FLAGS, *_platform_flags()]
     asked = [*compiler, "--version"]
     version = subprocess.run(asked, check=True, capture_output=True, text=True, timeout=TIMEOUT_S).stdout
     digest = hashlib.sha256(repr((command, _cpu(), version)).encode())
     for path in sorted(HERE.iterdir()):
+        # Headers count as much as sources: a library is named after all that went into it.
         if path.suffix in (".cpp", ".inc", ".h"):
             digest.update(path.read_bytes())
     target = directory / f"kernels-{digest.hexdigest()[:16]}.so"
@@ -78,12 +79,12 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
             sources = [str(HERE / name) for name in SOURCES]
             full = [*command, *sources, "-o", str(made)]
             subprocess.run(full, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
-            made.replace(target)
+            made.replace(target)  # atomic: another process sees the whole file or none
     return target
 
 
 def _platform_flags() -> list[str]:
-    """For the CPU at hand, and for the OpenMP that PyTorch has loaded: a second one would fight it for the cores."""
+    """The compiler's flags for this CPU and for the OpenMP that PyTorch has loaded: two would compete for cores."""
     x86 = platform.machine() in ("x86_64", "AMD64")
     native = ["-march=native", "-mprefer-vector-width=512"] if x86 else ["-mcpu=native"]
     if platform.system() == "Darwin":
@@ -92,7 +93,7 @@ def _platform_flags() -> list[str]:
 
 
 def _cpu() -> str:
-    """What `native` depends on: caches are shared between machines."""
+    """The CPU's features, which `-march=native` depends on: a cache may be shared between machines."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

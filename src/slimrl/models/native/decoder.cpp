@@ -1,21 +1,21 @@
 // The layers of a decoder (norm, attention with rotary positions, norm, gated MLP) for new tokens, in one call: with a
-// few dozen tokens there is so little to do between two products that calling for it took as long as doing it.
+// few dozen tokens the work between two products is so small that calling it from Python took as long as doing it.
 #include <algorithm>
 
 #include "rows.h"
-#include "teams.h"
+#include "team.h"
 
 #ifdef HAS_TILES
-// One layer. `key_norm` and `query_norm` are null where heads are not normed.
+// One layer. `key_norm` and `query_norm` are null where heads have no norm.
 struct Layer {
     const bf16 *before, *after, *query_norm, *key_norm;  // the norms' weights
     Weights qkv, out, mix, down;                         // `mix` in halves: a gate and what it gates
     bf16 *keys, *values;                                 // the cache
-    int64_t window;                                      // how many positions are looked back; 0 means all
+    int64_t window;                                      // of sliding attention, in positions; 0 means all
 };
 
-// What all layers have in common: numbers of the hidden state, of the MLP's inside, of heads, of one head, of positions
-// in a slot of the cache.
+// What all layers have in common: sizes of the hidden state and of the MLP's inner layer, numbers of query and key
+// heads, size of a head, positions of a cache slot.
 struct Decoder {
     int64_t hidden, inner, H, H_kv, D, capacity;
     float eps, scale;
@@ -31,10 +31,10 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
     const float eps = decoder->eps;
     bf16 *normed = scratch, *heads = normed + T * width, *attended = heads + T * stride, *mixed = attended + T * H * D;
     const int64_t widest = std::max({width, inner, H * D});
-    std::vector<int8_t> room(layers->qkv.scales == nullptr ? 0 : whole_room(T, widest));
+    std::vector<int8_t> workspace(layers->qkv.scales == nullptr ? 0 : int8_workspace_bytes(T, widest));
     const std::vector<Token> tokens = tokens_of(spans, num_spans);
     const std::vector<Item> items = items_of(spans, num_spans, H, H_kv);
-    std::vector<std::atomic<size_t>> taken(num_layers);
+    std::vector<std::atomic<size_t>> claimed(num_layers);
 #pragma omp parallel num_threads(threads)
     {
         Tiles tiles;
@@ -42,7 +42,7 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
             const Cache cache{layer->keys, layer->values, decoder->capacity, H_kv, D};
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->before, eps, width, normed + t * width);
-            team_product(layer->qkv, {normed, T, heads, nullptr, NOTHING}, room.data(), nullptr);
+            team_product(layer->qkv, {normed, T, heads, nullptr, Epilogue::None}, workspace.data(), nullptr);
 #pragma omp for schedule(static)
             for (size_t t = 0; t < tokens.size(); t++) {
                 const int64_t row = tokens[t].row, turn = row * D / 2;
@@ -55,13 +55,13 @@ extern "C" void decode(const Layer* layers, int64_t num_layers, const Decoder* d
                 store_token(cache, tokens[t], key, value);
             }
             team_attend(cache, items, {heads, stride, H, decoder->scale, layer->window}, attended,
-                        taken[layer - layers], &layer->out);
-            team_product(layer->out, {attended, T, hidden, hidden, ADD}, room.data(), &layer->mix);
+                        claimed[layer - layers], &layer->out);
+            team_product(layer->out, {attended, T, hidden, hidden, Epilogue::Add}, workspace.data(), &layer->mix);
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < T; t++) norm_row(hidden + t * width, layer->after, eps, width, normed + t * width);
-            team_product(layer->mix, {normed, T, mixed, nullptr, GATE}, room.data(), &layer->down);
+            team_product(layer->mix, {normed, T, mixed, nullptr, Epilogue::Gate}, workspace.data(), &layer->down);
             const Weights* after = layer + 1 < layers + num_layers ? &layer[1].qkv : nullptr;
-            team_product(layer->down, {mixed, T, hidden, hidden, ADD}, room.data(), after);
+            team_product(layer->down, {mixed, T, hidden, hidden, Epilogue::Add}, workspace.data(), after);
         }
     }
 }

@@ -12,8 +12,8 @@ from slimrl.models.native import ops
 
 @dataclass(frozen=True, slots=True)
 class DecoderShape:
-    """What all layers have in common: the sizes of the hidden state, of the MLP's inside and of a head, how many heads
-    there are of queries and of keys, the norms' epsilon and the scale of scores."""
+    """The shape that all layers share: the sizes of the hidden state, of the MLP's inner layer and of a head, the
+    numbers of query and key heads, the norms' epsilon, and the scale of attention scores."""
 
     hidden: int
     inner: int
@@ -26,8 +26,10 @@ class DecoderShape:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """One layer's weights: those of its norms, the last two only where heads are normed, and of its products, `mix` in
-    halves. `window` is how many positions it looks back; 0 means all."""
+    """One layer's weights: norms (those of heads only where the architecture has them) and products.
+
+    `mix` is gate and up in halves. `window` is the width of sliding attention in positions; 0 means all.
+    """
 
     before: Tensor
     after: Tensor
@@ -52,14 +54,15 @@ def decode(
     layers: Sequence[DecoderLayer],
     shape: DecoderShape,
 ) -> None:
-    """Take the hidden states of T new tokens through all layers, in place, and store their keys and values.
+    """Run the hidden states of T new tokens through all layers, in place, and store their keys and values.
 
     `rotary` are the cosines and sines (T, head_dim / 2) of their positions; `spans` (S, 4) and every layer's
-    (keys, values) are as for `ops.store`. bfloat16; head_dim is a multiple of 64."""
+    (keys, values) are as for `ops.store`. All tensors are bfloat16, and head_dim is a multiple of 64.
+    """
     T = len(hidden_TD)
     assert ops.blocks_fit(hidden_TD.view(T, -1, shape.head_dim)[:, :1]) and hidden_TD.is_contiguous()
     key_width = shape.key_heads * shape.head_dim
-    of_all = _Decoder(
+    decoder = _Decoder(
         shape.hidden,
         shape.inner,
         shape.heads,
@@ -70,12 +73,14 @@ def decode(
         shape.scale,
     )
     pointers = (_Layer * len(layers))(*(_pointers(layer, *cache) for layer, cache in zip(layers, caches, strict=True)))
+    # Per token: the normed hidden state, queries, keys and values, the attention output, and the MLP's inner layer.
     per_token = shape.hidden + 2 * shape.heads * shape.head_dim + 2 * key_width + shape.inner
     scratch = torch.empty(T * per_token, dtype=hidden_TD.dtype)
-    ops.call("decode", pointers, len(layers), of_all, hidden_TD, T, *rotary, spans, len(spans), scratch)
+    ops.call("decode", pointers, len(layers), decoder, hidden_TD, T, *rotary, spans, len(spans), scratch)
 
 
 class _Decoder(ctypes.Structure):
+    # Fields and their order are those of `Decoder` in decoder.cpp; so for `_Layer` below.
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("hidden", "inner", "heads", "key_heads", "head_dim", "capacity")),
         *((name, ctypes.c_float) for name in ("eps", "scale")),

@@ -8,10 +8,10 @@
 namespace {
 
 constexpr int64_t PIECE = 4096;  // weights that a thread updates at a time
-constexpr int64_t BLOCK = 512;   // tokens whose masses are summed up in float32
+constexpr int64_t BLOCK = 512;   // tokens whose probability mass is summed in float32
 
-// What one update of AdamW (1711.05101) needs to know beside the tensors. `mean_left` and `square_left` are 1 - beta^t;
-// `clip` is what the gradient is to be multiplied with.
+// The numbers of one update of AdamW (1711.05101). `mean_left` and `square_left` are 1 - beta^t;
+// the gradient is multiplied by `clip`.
 struct AdamW {
     float lr, beta1, beta2, eps, decay, clip, mean_left, square_left;
 };

@@ -1,7 +1,7 @@
-"""The kernels as functions of tensors: they check what they are given and call the compiled code.
+"""The kernels as functions of tensors: each checks its arguments and calls the compiled code.
 
-Every tensor is on the CPU and has one dtype, float32 or bfloat16, unless said otherwise; matrices are contiguous. Where
-`available` says no, none of these may be called.
+Every tensor is on the CPU and has one dtype, float32 or bfloat16, unless said otherwise; matrices are contiguous. None
+of these functions may be called where `available` is false.
 """
 
 import ctypes
@@ -15,10 +15,11 @@ from torch import Tensor
 
 from slimrl.models.native.build import library
 
-PANEL = 32  # outputs that the weights of a product are packed by
-WHOLE_LINE = 64  # inputs that they are packed by where they are quantised
-POSITIONS = 32  # that a block of the cache consists of
+PANEL = 32  # outputs in a panel of packed weights
+INT8_INPUTS = 64  # quantised weights are padded to a multiple of this many inputs
+POSITIONS = 32  # positions in a block of the KV cache
 PERIOD = 4096  # the length of thresholds for `adamw` is a multiple of it
+ADD, GATE = 1, 2  # epilogues of a product, as in `team.h`; 0 is none
 
 Argument = Tensor | int | float | ctypes.Structure | ctypes.Array[Any] | None
 
@@ -26,12 +27,12 @@ _SUFFIX = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 
 def available(tensor: Tensor) -> bool:
-    """Whether there are kernels for such tensors."""
+    """Whether there are kernels for tensors of this device and dtype."""
     return tensor.device.type == "cpu" and tensor.dtype in _SUFFIX and library() is not None
 
 
 def has_tiles(tensor: Tensor) -> bool:
-    """Whether there are kernels for such tensors that multiply them in tiles: with AMX, or with AVX512-BF16."""
+    """Whether there are kernels for such tensors that multiply matrices in tiles, with AMX or AVX512-BF16."""
     return available(tensor) and tensor.dtype == torch.bfloat16 and _has_tiles()
 
 
@@ -42,7 +43,10 @@ def _has_tiles() -> bool:
 
 
 def call(name: str, *arguments: Argument) -> None:
-    """Call a kernel with tensors as pointers, the other arguments by value, and PyTorch's number of threads last."""
+    """Call a kernel with tensors as pointers, the other arguments by value, and PyTorch's number of threads last.
+
+    ctypes releases the GIL during the call.
+    """
     converted = [_to_ctypes(argument) for argument in arguments]
     getattr(library(), name)(*converted, ctypes.c_int(torch.get_num_threads()))
 
@@ -58,7 +62,7 @@ def _to_ctypes(argument: Argument) -> object:
 
 
 class Weights(ctypes.Structure):
-    """The weights of a product as kernels get them: pointers, and how many inputs and outputs there are."""
+    """The C++ struct `Weights` (`team.h`): pointers to a product's weights, and their numbers of inputs and outputs."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("packed", "scales", "bias")),
@@ -68,8 +72,7 @@ class Weights(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class _Copies:
-    """Of a product's weights, in panels of `PANEL` outputs: bfloat16, or int8 with each output's scale (float32). The
-    layers' biases are one."""
+    """A product's packed weights, in panels of `PANEL` outputs: bfloat16, or int8 with a float32 scale per output."""
 
     panels: Tensor
     scales: Tensor | None
@@ -77,13 +80,14 @@ class _Copies:
 
 
 class Packed:
-    """The weights of linear layers with one input, in the order in which tiles of them are read.
+    """A copy of the weights of linear layers that share their input, in the order in which tiles of them are read.
 
-    `together` (N_i, K) are the layers' weights and `biases` (N_i), if any, their biases, which change in place;
-    `halves` says that there are two, a gate and what it gates; `quantized`, that half as much is read, as each output's
-    weights are rounded to whole numbers from -127 to 127 times a scale, and each row of inputs to such from -32767 to
-    32767. `refresh` after they have changed; `offload` lets go of the copy, until it is needed or refreshed. K is a
-    multiple of 32 and every N_i one of 16.
+    `together` (N_i, K) are the layers' weights and `biases` (N_i) their biases, if any; both are updated in place by
+    training. `halves` means two layers, gate and up, whose product is silu(gate) up. `quantized` halves the memory that
+    is read: each output's weights become int8 (-127 to 127) with a scale, and each row of inputs int16.
+
+    Call `refresh` after the layers' weights have changed. `offload` frees the copy until it is needed again. K is a
+    multiple of 32 and every N_i a multiple of 16.
     """
 
     def __init__(
@@ -102,23 +106,24 @@ class Packed:
         self._copies = None
 
     def refresh(self) -> None:
-        panels, scales = (self._copies.panels, self._copies.scales) if self._copies else self._room()
+        panels, scales = (self._copies.panels, self._copies.scales) if self._copies else self._allocate()
         self._copies = _Copies(panels, scales, torch.cat(list(self._biases)) if self._biases else None)
-        first = 0
+        first = 0  # output of the joint product that the next layer begins at
         for number, weight in enumerate(self._together):
             half = number if self._halves else -1
             call("pack", weight, len(weight), self.inputs, first, half, panels, scales)
             first += len(weight)
 
-    def _room(self) -> tuple[Tensor, Tensor | None]:
+    def _allocate(self) -> tuple[Tensor, Tensor | None]:
+        # Zeros, because the kernel reads whole panels: outputs that fill the last one must be finite.
         outputs = -(-self.outputs // PANEL) * PANEL
         if not self._quantized:
             return torch.zeros(outputs * self.inputs, dtype=torch.bfloat16), None
-        inputs = -(-self.inputs // WHOLE_LINE) * WHOLE_LINE
+        inputs = -(-self.inputs // INT8_INPUTS) * INT8_INPUTS
         return torch.zeros(outputs * inputs, dtype=torch.int8), torch.zeros(outputs)
 
     def weights(self) -> Weights:
-        """What kernels get; to be used before the next `refresh` or `offload`."""
+        """The struct for kernels. Its pointers are valid until the next `refresh` or `offload`."""
         if self._copies is None:
             self.refresh()
         copies = self._copies
@@ -127,11 +132,11 @@ class Packed:
         return Weights(*(None if part is None else part.data_ptr() for part in parts), self.inputs, self.outputs)
 
     def __call__(self, x_TK: Tensor, plus: Tensor | None = None) -> Tensor:
-        """(T, N): the product, plus `plus` (T, N) or else the bias. Of halves (T, N / 2): silu(gate) up."""
+        """The product (T, N) plus `plus` (T, N), or plus the bias without it; of halves silu(gate) up (T, N / 2)."""
         width = self.outputs // 2 if self._halves else self.outputs
         out = torch.empty(len(x_TK), width, dtype=x_TK.dtype)
-        then = 2 if self._halves else 0 if plus is None else 1
-        call("product", x_TK, len(x_TK), self.weights(), out, plus, then)
+        epilogue = GATE if self._halves else 0 if plus is None else ADD
+        call("product", x_TK, len(x_TK), self.weights(), out, plus, epilogue)
         return out
 
 
@@ -141,15 +146,17 @@ def packable(weight: Tensor) -> bool:
 
 
 def norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
-    """weight x / rms(x) over the last dimension of (T, D) or (T, H, D), whose tokens need not be neighbours. `out`,
-    which may be `x`, is such a tensor too."""
+    """RMSNorm (1910.07467), weight x / rms(x) over the last dimension of (T, D) or (T, H, D).
+
+    The stride of the first dimension is free. The result is written to `out` if given, which may be `x` itself.
+    """
     result = torch.empty(x.shape, dtype=x.dtype) if out is None else out
     _norm(x, weight, eps, result, None)
     return result
 
 
 def norm_forward(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The same, contiguous, and 1 / rms(x) (rows), float32, which the backward pass needs."""
+    """RMSNorm, contiguous, and 1 / rms(x) of every row (float32), which the backward pass needs."""
     result, scales = torch.empty(x.shape, dtype=x.dtype), torch.empty(x.shape[:-1], dtype=torch.float32)
     _norm(x, weight, eps, result, scales)
     return result, scales
@@ -166,7 +173,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
 def norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, scales: Tensor, plus: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of `x`, plus `plus` where it is given, and of the weight. All contiguous."""
+    """The gradients of RMSNorm's `x`, plus `plus` if given, and of its weight. All contiguous."""
     grad_x, grad_weight = torch.empty_like(x), torch.empty(weight.shape, dtype=torch.float32)
     D = x.shape[-1]
     name = f"norm_backward_{_SUFFIX[x.dtype]}"
@@ -175,8 +182,10 @@ def norm_backward(
 
 
 def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, out: Tensor | None = None, back: bool = False) -> Tensor:
-    """Rotary positions: (a, b) -> (a cos - b sin, b cos + a sin) for the halves a, b of every head. `cos` and `sin` are
-    (T, D / 2). `out` may be `x_THD`; `back` turns the other way, which is the gradient."""
+    """Rotary position embedding (2104.09864): (a cos - b sin, b cos + a sin) for the halves (a, b) of every head.
+
+    `cos` and `sin` are (T, D / 2). `out` may be `x_THD`. `back` rotates by the opposite angle, which is the gradient.
+    """
     T, H, D = x_THD.shape
     result = torch.empty(T, H, D, dtype=x_THD.dtype) if out is None else out
     strides = x_THD.stride(0), result.stride(0)
@@ -185,22 +194,25 @@ def rotate(x_THD: Tensor, cos: Tensor, sin: Tensor, out: Tensor | None = None, b
 
 
 def gate_mix(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) up."""
+    """The gated activation silu(gate) up, elementwise (SwiGLU, 2002.05202)."""
     mixed = torch.empty_like(gate)
     call(f"gate_mix_{_SUFFIX[gate.dtype]}", gate, up, mixed, gate.numel())
     return mixed
 
 
 def gate_backward(grad: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `gate` and `up`, and `gate_mix` once more. Overwrites `grad`, which becomes the first of them."""
+    """The gradients of `gate` and `up`, and `gate_mix` again. The gradient of `gate` overwrites `grad`."""
     grad_up, mixed = torch.empty_like(up), torch.empty_like(up)
     call(f"gate_backward_{_SUFFIX[gate.dtype]}", grad, gate, up, grad, grad_up, mixed, gate.numel())
     return grad, grad_up, mixed
 
 
 def sample(logits_NV: Tensor, temperature_N: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
-    """A token (int64) and its log-probability (float32) for each row: drawn from softmax(logits / temperature) by the
-    number in [0, 1), float64; the first of the largest logits where the temperature (float32) is 0."""
+    """One token (int64) a row, drawn from softmax(logits / temperature), and its log-probability (float32).
+
+    `uniform_N`, float64 in [0, 1), decides the draw (inverse CDF). Where `temperature_N` (float32) is 0 the token is
+    the first of the largest logits.
+    """
     N, V = logits_NV.shape
     token_N, logprob_N = torch.empty(N, dtype=torch.int64), torch.empty(N, dtype=torch.float32)
     call(f"sample_{_SUFFIX[logits_NV.dtype]}", logits_NV, temperature_N, uniform_N, token_N, logprob_N, N, V)
@@ -208,7 +220,7 @@ def sample(logits_NV: Tensor, temperature_N: Tensor, uniform_N: Tensor) -> tuple
 
 
 def logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Of softmax(logits / temperature), float32: the log-sum-exp, the targets' log-probabilities, and the entropy."""
+    """The log-sum-exp, the targets' log-probabilities and the entropy of softmax(logits / temperature), float32."""
     N, V = logits_NV.shape
     results = torch.empty(3, N, dtype=torch.float32)
     logsumexp_N, logprob_N, entropy_N = results
@@ -220,14 +232,14 @@ def logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[T
 def logprobs_backward(
     logits_NV: Tensor, target_N: Tensor, weight_N: Tensor, temperature: float, logsumexp_N: Tensor
 ) -> None:
-    """Logits become their gradient, given that of the log-probabilities over the temperature, `weight_N` (float32)."""
+    """Overwrite logits with their gradient: `weight_N` (float32) is d loss / d logprob, over the temperature."""
     N, V = logits_NV.shape
     name = f"logprobs_backward_{_SUFFIX[logits_NV.dtype]}"
     call(name, logits_NV, target_N, weight_N, temperature, logsumexp_N, N, V)
 
 
 class AdamWSettings(ctypes.Structure):
-    """One update of AdamW: `mean_left` and `square_left` are 1 - beta^t, `clip` is what multiplies gradients."""
+    """The numbers of one AdamW update. `mean_left`, `square_left` are 1 - beta^t; `clip` multiplies the gradient."""
 
     _fields_ = tuple(
         (name, ctypes.c_float) for name in ("lr", "beta1", "beta2", "eps", "decay", "clip", "mean_left", "square_left")
@@ -236,8 +248,11 @@ class AdamWSettings(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Master:
-    """A flat weight with its master's lower halves (int16; None for float32), the thresholds of its rounding (int32)
-    and AdamW's moments (float32). See `trainer/optim.py`."""
+    """A flat weight with its optimizer state, see `trainer/optim.py`.
+
+    The float32 master of a bfloat16 weight is the weight and `low`, its lower 16 bits (None for float32); `threshold`
+    (int32) decides its rounding; `mean` and `square` (float32) are AdamW's moments.
+    """
 
     weight: Tensor
     low: Tensor | None
@@ -247,7 +262,7 @@ class Master:
 
 
 def adamw(master: Master, gradient: Tensor, settings: AdamWSettings) -> None:
-    """One update. The gradient is float32 or of the weight's dtype."""
+    """Update the weight and its state in place. The gradient is float32 or of the weight's dtype."""
     weight = master.weight
     assert len(master.threshold) % PERIOD == 0 and gradient.numel() == weight.numel()
     exact, rough = (gradient, None) if gradient.dtype == torch.float32 else (None, gradient)
@@ -256,14 +271,16 @@ def adamw(master: Master, gradient: Tensor, settings: AdamWSettings) -> None:
 
 
 def blocks_fit(heads: Tensor) -> bool:
-    """Whether the kernels below take heads (..., D)."""
+    """Whether the attention kernels below take heads (..., D)."""
     return has_tiles(heads) and heads.shape[-1] % 64 == 0
 
 
 def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tensor) -> None:
-    """Write new tokens' keys and values (T, H_kv, D) to a layer's cache (slots, capacity, H_kv D), the capacity a
-    multiple of `POSITIONS`. Each of `spans` (S, 4), int32, is a slot, the first row of its tokens, how many they are,
-    and the position of the first."""
+    """Write new tokens' keys and values (T, H_kv, D) to a layer's cache (slots, capacity, H_kv D).
+
+    Each of `spans` (S, 4), int32, is a slot, the first row of its tokens, their number, and the position of the first.
+    The capacity is a multiple of `POSITIONS`.
+    """
     _T, H_kv, D = key.shape
     assert blocks_fit(key) and key[0].is_contiguous() and value[0].is_contiguous()
     assert len(key) == 1 or key.stride(0) == value.stride(0)
@@ -271,8 +288,10 @@ def store(key: Tensor, value: Tensor, keys: Tensor, values: Tensor, spans: Tenso
 
 
 def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale: float, window: int) -> Tensor:
-    """Attention (T, H, D) of new tokens, whose keys and values are stored, to their slots' positions up to their own;
-    to the latest `window` of them if that is not 0."""
+    """Causal attention (T, H, D) of new tokens to their slots' positions, after `store` has written their own.
+
+    A `window` > 0 limits it to the latest positions.
+    """
     T, H, D = query_THD.shape
     assert blocks_fit(query_THD) and query_THD[0].is_contiguous()
     out = torch.empty(T, H, D, dtype=query_THD.dtype)
@@ -284,9 +303,12 @@ def attend(query_THD: Tensor, keys: Tensor, values: Tensor, spans: Tensor, scale
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """How a packed row of tokens is divided, for attention within it. `rows` (S, 4), int32: a stretch's first token,
-    how many there are, which stretch it continues, or -1, and the position of the first. It sees all of that one, of
-    what that one continues, and so on, before itself."""
+    """The segments of a packed row of tokens, a forest: a prompt is a segment, and its completions are its children.
+
+    Each of `rows` (S, 4), int32, is a segment's first token, its length, its parent (-1 for none), and the position of
+    its first token. A token attends to all ancestors of its segment, and causally within it. For a prompt of 3 tokens
+    and two completions of 2: [[0, 3, -1, 0], [3, 2, 0, 3], [5, 2, 0, 3]].
+    """
 
     rows: Tensor
     scale: float
@@ -294,8 +316,10 @@ class Segments:
 
 
 def attend_packed(query: Tensor, key: Tensor, value: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
-    """Attention (T, H, D) of query (T, H, D) to key and value (T, H_kv, D), all contiguous, and the log-sum-exp (T, H)
-    of the scaled scores, which the backward pass needs."""
+    """Attention (T, H, D) within a packed row, and the log-sum-exp (T, H) of its scores, which the backward pass needs.
+
+    query is (T, H, D), key and value (T, H_kv, D), all contiguous.
+    """
     out, logsumexp = torch.empty_like(query), torch.empty(query.shape[:2], dtype=torch.float32)
     call("packed_attend", query, key, value, out, logsumexp, *_segment_arguments(query, key, segments))
     return out, logsumexp

@@ -1,17 +1,17 @@
-// What is done to one row of numbers, by kernels that go over whole tensors and by the one that goes through layers.
+// Operations on one row, for the kernels that go over whole tensors and for the one that goes through all layers.
 #pragma once
 #include <cmath>
 
-#include "numbers.h"
+#include "bf16.h"
 
-// y = w (x / rms(x)), the quotient rounded first as transformers does. Returns 1 / rms(x).
+// y = w (x / rms(x)), the quotient rounded first, as transformers does. Returns 1 / rms(x).
 template <class T>
 float norm_row(const T* x, const T* w, float eps, int64_t D, T* y) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t d = 0; d < D; d++) sum += number(x[d]) * number(x[d]);
+    for (int64_t d = 0; d < D; d++) sum += to_float(x[d]) * to_float(x[d]);
     const float scale = 1.0f / std::sqrt(sum / D + eps);
-    for (int64_t d = 0; d < D; d++) y[d] = rounded<T>(number(rounded<T>(number(x[d]) * scale)) * number(w[d]));
+    for (int64_t d = 0; d < D; d++) y[d] = round_to<T>(to_float(round_to<T>(to_float(x[d]) * scale)) * to_float(w[d]));
     return scale;
 }
 
@@ -21,8 +21,9 @@ void rotate_head(const T* x, const T* cosines, const T* sines, float sign, int64
     const int64_t half = D / 2;
 #pragma omp simd
     for (int64_t d = 0; d < half; d++) {
-        const float a = number(x[d]), b = number(x[d + half]), c = number(cosines[d]), s = number(sines[d]) * sign;
-        y[d] = rounded<T>(a * c - b * s);
-        y[d + half] = rounded<T>(b * c + a * s);
+        const float a = to_float(x[d]), b = to_float(x[d + half]), c = to_float(cosines[d]),
+                    s = to_float(sines[d]) * sign;
+        y[d] = round_to<T>(a * c - b * s);
+        y[d + half] = round_to<T>(b * c + a * s);
     }
 }

@@ -1,39 +1,39 @@
-// The two products of attention on tiles: rows with keys, and masses with values.
+// The two matrix products of attention on tiles: queries with keys, and softmax weights with values.
 //
 // Keys and values stand in blocks of 32 positions, in the order of a tile product's second factor: keys as two tiles of
 // 16 positions, pairs of their D numbers interleaved; values as 16 pairs of positions, interleaved.
 //
-// All of these functions fetch some of what lies `ahead` for every block of positions.
+// All of these functions take a prefetch step for every block of positions.
 #pragma once
 #include <algorithm>
 #include <cmath>
 
-#include "ahead.h"
+#include "prefetch.h"
 #include "tiles.h"
 
 #ifdef HAS_TILES
 constexpr int BLOCK = 32;   // positions
-constexpr int CHUNK = 512;  // positions whose scores exist at once: the length of a row of scores and of masses
-constexpr int GROUP = 64;   // of a value's numbers, mixed at once
+constexpr int CHUNK = 512;  // positions whose scores exist at once: the row length of `scores` and `probs`
+constexpr int GROUP = 64;   // of a value's numbers, accumulated in one pass
 
-// Where the position `within` a block goes.
-inline void place_key(const bf16* key, int64_t within, int64_t D, bf16* block) {
+// Writes the key of position `within` to its place in a block.
+inline void pack_key(const bf16* key, int64_t within, int64_t D, bf16* block) {
     bf16* to = block + within / TILE * TILE * D + within % TILE * 2;
     for (int64_t d = 0; d < D; d += 2) std::memcpy(to + d * TILE, key + d, 2 * sizeof(bf16));
 }
 
-inline void place_value(const bf16* value, int64_t within, int64_t D, bf16* block) {
+inline void pack_value(const bf16* value, int64_t within, int64_t D, bf16* block) {
     bf16* to = block + within / 2 * 2 * D + within % 2;
     for (int64_t d = 0; d < D; d++) to[2 * d] = value[d];
 }
 
 // scores (16, CHUNK): the products of rows (16, D) with the keys of n positions, a multiple of BLOCK. Their blocks are
-// `stride` numbers apart. Only the first `num_rows` are wanted; where sixteen take no longer, they are computed.
+// `stride` numbers apart. Only the first `num_rows` are needed; a full tile is computed where it takes no longer.
 #ifdef __AMX_BF16__
 inline void score(const bf16* rows, int num_rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores,
-                  Ahead& ahead) {
+                  Prefetch& prefetch) {
     for (int64_t at = 0; at < n; at += BLOCK, keys += stride) {
-        ahead.some();
+        prefetch.step();
         _tile_zero(0);
         _tile_zero(1);
         for (int64_t d = 0; d < D; d += 32) {
@@ -49,37 +49,38 @@ inline void score(const bf16* rows, int num_rows, const bf16* keys, int64_t stri
 }
 #else
 template <int R>
-inline void score_some(const bf16* rows, const bf16* keys, int64_t D, float* scores) {
+inline void score_rows(const bf16* rows, const bf16* keys, int64_t D, float* scores) {
     __m512 sums[R][2] = {};
     multiply<R, 2>(rows, D, keys, D * TILE, LINE_NUMBERS, D / 2, sums);
     store<R, 2>(sums, scores, CHUNK);
 }
 
 inline void score(const bf16* rows, int num_rows, const bf16* keys, int64_t stride, int64_t D, int64_t n, float* scores,
-                  Ahead& ahead) {
+                  Prefetch& prefetch) {
     for (int64_t at = 0; at < n; at += BLOCK, keys += stride) {
-        ahead.some();
+        prefetch.step();
         int row = 0;
-        for (; num_rows - row > 4; row += 8) score_some<8>(rows + row * D, keys, D, scores + row * CHUNK + at);
-        if (row < num_rows) score_some<4>(rows + row * D, keys, D, scores + row * CHUNK + at);
+        for (; num_rows - row > 4; row += 8) score_rows<8>(rows + row * D, keys, D, scores + row * CHUNK + at);
+        if (row < num_rows) score_rows<4>(rows + row * D, keys, D, scores + row * CHUNK + at);
     }
 }
 #endif
 
-// Makes a row's scores outside from..to such that nothing comes of them.
-inline void hide(float* scores, int64_t from, int64_t to, int64_t n) {
+// Sets a row's scores outside from..to to -inf: their softmax weight is 0.
+inline void mask_scores(float* scores, int64_t from, int64_t to, int64_t n) {
     std::fill(scores, scores + from, -INFINITY);
     std::fill(scores + to, scores + n, -INFINITY);
 }
 
-// The masses e^(score scale - top) of one row with n scores, some of them hidden. Brings its largest scaled score so
-// far, the total of its masses, and what it has mixed of D numbers, up to the new `top`.
-inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float& top, float& total, bf16* masses,
-                  float* out, Ahead& ahead) {
-    float lanes[BLOCK];  // every 32nd position's, so that only their 32 results have to be brought together
+// One step of online softmax (1805.02867): the unnormalised probabilities e^(score scale - top) of one row of n scores,
+// some of them masked. `top` is the row's largest scaled score so far, `total` the sum of its probabilities, and `out`
+// the D values accumulated with them; the last two are rescaled when `top` grows.
+inline void online_softmax(const float* scores, int64_t n, float scale, int64_t D, float& top, float& total,
+                           bf16* probs, float* out, Prefetch& prefetch) {
+    float lanes[BLOCK];  // lane k takes every 32nd position, so that only 32 partial results are left to reduce
     std::fill(lanes, lanes + BLOCK, top);
     for (int64_t at = 0; at < n; at += BLOCK) {
-        ahead.some();
+        prefetch.step();
 #pragma omp simd
         for (int k = 0; k < BLOCK; k++)
             lanes[k] = scores[at + k] * scale > lanes[k] ? scores[at + k] * scale : lanes[k];
@@ -89,18 +90,18 @@ inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float&
     const float highest = lanes[0], shift = highest == -INFINITY ? 0.0f : highest;
     std::fill(lanes, lanes + BLOCK, 0.0f);
     for (int64_t at = 0; at < n; at += BLOCK) {
-        ahead.some();
+        prefetch.step();
 #pragma omp simd
         for (int k = 0; k < BLOCK; k++) {
-            const float mass = exponential(scores[at + k] * scale - shift);
-            lanes[k] += mass;
-            masses[at + k] = rounded<bf16>(mass);
+            const float prob = fast_exp(scores[at + k] * scale - shift);
+            lanes[k] += prob;
+            probs[at + k] = round_to<bf16>(prob);
         }
     }
     for (int half = BLOCK / 2; half > 0; half /= 2)
         for (int k = 0; k < half; k++) lanes[k] += lanes[k + half];
     if (highest != top) {
-        const float keep = exponential(top - shift);
+        const float keep = fast_exp(top - shift);
         total *= keep;
         for (int64_t d = 0; d < D; d++) out[d] *= keep;
     }
@@ -108,11 +109,11 @@ inline void weigh(const float* scores, int64_t n, float scale, int64_t D, float&
     total += lanes[0];
 }
 
-// Adds to out (16, D) the values of n positions times their masses (16, CHUNK). D is a multiple of GROUP. Only the
-// first `num_rows` are wanted, as above.
+// out (16, D) += probs (16, CHUNK) times the values of n positions. D is a multiple of GROUP. Only the
+// first `num_rows` are needed, as above.
 #ifdef __AMX_BF16__
-inline void mix(const bf16* masses, int num_rows, const bf16* values, int64_t stride, int64_t D, int64_t n, float* out,
-                Ahead& ahead) {
+inline void accumulate_values(const bf16* probs, int num_rows, const bf16* values, int64_t stride, int64_t D, int64_t n,
+                              float* out, Prefetch& prefetch) {
     const int64_t row = D * sizeof(float), pair = 2 * D * sizeof(bf16);
     for (int64_t d = 0; d < D; d += GROUP, out += GROUP) {
         _tile_loadd(0, out, row);
@@ -121,8 +122,8 @@ inline void mix(const bf16* masses, int num_rows, const bf16* values, int64_t st
         _tile_loadd(3, out + 3 * TILE, row);
         const bf16* block = values + 2 * d;
         for (int64_t at = 0; at < n; at += BLOCK, block += stride) {
-            ahead.some();
-            _tile_loadd(4, masses + at, CHUNK * sizeof(bf16));
+            prefetch.step();
+            _tile_loadd(4, probs + at, CHUNK * sizeof(bf16));
             _tile_loadd(5, block, pair);
             _tile_loadd(6, block + 2 * TILE, pair);
             _tile_dpbf16ps(0, 4, 5);
@@ -139,8 +140,8 @@ inline void mix(const bf16* masses, int num_rows, const bf16* values, int64_t st
     }
 }
 #else
-inline void mix(const bf16* masses, int num_rows, const bf16* values, int64_t stride, int64_t D, int64_t n, float* out,
-                Ahead& ahead) {
+inline void accumulate_values(const bf16* probs, int num_rows, const bf16* values, int64_t stride, int64_t D, int64_t n,
+                              float* out, Prefetch& prefetch) {
     constexpr int R = 4, C = GROUP / TILE;
     for (int row = 0; row < num_rows; row += R)
         for (int64_t d = 0; d < D; d += GROUP) {
@@ -148,8 +149,8 @@ inline void mix(const bf16* masses, int num_rows, const bf16* values, int64_t st
             load<R, C>(out + row * D + d, D, sums);
             const bf16* block = values + 2 * d;
             for (int64_t at = 0; at < n; at += BLOCK, block += stride) {
-                ahead.some();
-                multiply<R, C>(masses + row * CHUNK + at, CHUNK, block, LINE_NUMBERS, 2 * D, BLOCK / 2, sums);
+                prefetch.step();
+                multiply<R, C>(probs + row * CHUNK + at, CHUNK, block, LINE_NUMBERS, 2 * D, BLOCK / 2, sums);
             }
             store<R, C>(sums, out + row * D + d, D);
         }

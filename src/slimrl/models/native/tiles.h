@@ -2,18 +2,18 @@
 // instruction that multiplies two. Where only AVX512's instruction is there, which multiplies a pair of numbers with
 // each of sixteen, the same tiles are gone through line by line.
 #pragma once
-#include "unit.h"
+#include "cpu_features.h"
 
 #ifdef HAS_TILES
 #include <immintrin.h>
 
-#include "numbers.h"
+#include "bf16.h"
 
 constexpr int TILE = 16;           // rows of a tile
 constexpr int TILE_NUMBERS = 512;  // bfloat16 numbers in one
 
 #ifdef __AMX_BF16__
-// Gives the thread that makes it the tiles, all of full size, until it goes out of scope.
+// Configures the thread's tile registers, all of full size, while it is in scope.
 struct Tiles {
     Tiles() {
         // Constant, because gcc 12 does not know that the instruction reads all of it, and may write it too late.
@@ -28,45 +28,45 @@ struct Tiles {
 };
 #else
 struct Tiles {
-    Tiles() {}  // nothing to give
+    Tiles() {}  // AVX512 needs no configuration
 };
 
 constexpr int LINE_NUMBERS = 32;  // bfloat16 numbers in a line of a tile: sixteen pairs
 
-// sums (R, C, 16) += R rows of pairs of numbers, `stride` numbers apart, times lines of tiles: a pair of every row
-// meets C lines, `beside` numbers apart, and the next pair those `below` them.
+// acc (R, C, 16) += R rows, `stride` numbers apart, times tile lines. Each pair of a row's numbers is broadcast and
+// multiplied with C lines that lie `beside` numbers apart; the next pair uses the lines `below` numbers further on.
 template <int R, int C>
 inline __attribute__((always_inline)) void multiply(const bf16* rows, int64_t stride, const bf16* lines, int64_t beside,
-                                                    int64_t below, int64_t pairs, __m512 (&sums)[R][C]) {
+                                                    int64_t below, int64_t pairs, __m512 (&acc)[R][C]) {
     for (int64_t p = 0; p < pairs; p++, rows += 2, lines += below) {
         __m512bh line[C];
 #pragma GCC unroll 4
         for (int c = 0; c < C; c++) line[c] = (__m512bh)_mm512_loadu_si512(lines + c * beside);
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
-            int32_t two;
-            std::memcpy(&two, rows + r * stride, sizeof two);
-            const __m512bh pair = (__m512bh)_mm512_set1_epi32(two);
+            int32_t pair_bits;
+            std::memcpy(&pair_bits, rows + r * stride, sizeof pair_bits);
+            const __m512bh pair = (__m512bh)_mm512_set1_epi32(pair_bits);
 #pragma GCC unroll 4
-            for (int c = 0; c < C; c++) sums[r][c] = _mm512_dpbf16_ps(sums[r][c], pair, line[c]);
+            for (int c = 0; c < C; c++) acc[r][c] = _mm512_dpbf16_ps(acc[r][c], pair, line[c]);
         }
     }
 }
 
 template <int R, int C>
-inline __attribute__((always_inline)) void load(const float* from, int64_t stride, __m512 (&sums)[R][C]) {
+inline __attribute__((always_inline)) void load(const float* from, int64_t stride, __m512 (&acc)[R][C]) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
-        for (int c = 0; c < C; c++) sums[r][c] = _mm512_loadu_ps(from + r * stride + c * TILE);
+        for (int c = 0; c < C; c++) acc[r][c] = _mm512_loadu_ps(from + r * stride + c * TILE);
 }
 
 template <int R, int C>
-inline __attribute__((always_inline)) void store(const __m512 (&sums)[R][C], float* to, int64_t stride) {
+inline __attribute__((always_inline)) void store(const __m512 (&acc)[R][C], float* to, int64_t stride) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
-        for (int c = 0; c < C; c++) _mm512_storeu_ps(to + r * stride + c * TILE, sums[r][c]);
+        for (int c = 0; c < C; c++) _mm512_storeu_ps(to + r * stride + c * TILE, acc[r][c]);
 }
 #endif
 #endif

@@ -1,4 +1,4 @@
-// Numbers of the kernels: bfloat16 as a type, and an exponential that compilers turn into vector instructions.
+// bfloat16 as a type, with its conversions, and an exponential that compilers turn into vector instructions.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -7,9 +7,9 @@ struct bf16 {
     uint16_t bits;
 };
 
-inline float number(float x) { return x; }
+inline float to_float(float x) { return x; }
 
-inline float number(bf16 x) {
+inline float to_float(bf16 x) {
     uint32_t bits = uint32_t(x.bits) << 16;
     float value;
     std::memcpy(&value, &bits, sizeof value);
@@ -28,26 +28,26 @@ inline float from_bits(uint32_t bits) {
     return value;
 }
 
-// Rounded to the nearest, ties to even. Not a number stays so.
+// Rounds to nearest, ties to even. NaN stays NaN.
 template <class T>
-T rounded(float x);
+T round_to(float x);
 
 template <>
-inline float rounded<float>(float x) {
+inline float round_to<float>(float x) {
     return x;
 }
 
 template <>
-inline bf16 rounded<bf16>(float x) {
+inline bf16 round_to<bf16>(float x) {
     uint32_t bits = bits_of(x);
     uint32_t nearest = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     return {uint16_t(x == x ? nearest : 0x7fc0)};
 }
 
 // e^x to 2 units in the last place (Cephes' expf); 0 below -87, and clamped above 88.
-inline float exponential(float x) {
+inline float fast_exp(float x) {
     float clamped = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-    float n = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f;  // to the nearest whole number
+    float n = (clamped * 1.44269504f + 12582912.0f) - 12582912.0f;  // adding 1.5 * 2^23 rounds to an integer
     float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
     float p = 1.9875691500e-4f;
     p = p * r + 1.3981999507e-3f;
@@ -59,4 +59,4 @@ inline float exponential(float x) {
     return x < -87.0f ? 0.0f : x == x ? value : x;
 }
 
-inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+inline float sigmoid(float x) { return 1.0f / (1.0f + fast_exp(-x)); }

@@ -1,5 +1,5 @@
-// Work that all threads of an OpenMP team share, of which kernels are made. Every thread of the team makes the call,
-// while it has `Tiles`; when one returns, all have finished.
+// Parts of kernels that all threads of an OpenMP team share. Every thread of the team makes the call, with `Tiles` in
+// scope; each call ends with a barrier.
 #pragma once
 #include <atomic>
 #include <vector>
@@ -17,25 +17,26 @@ struct Weights {
 
 int64_t panel_bytes(const Weights& weights);
 
-// Of the panels of weights that the calling thread computes with, the first; null of no weights.
+// The first of the panels that the calling thread computes with; null if `weights` is.
 const char* first_panel(const Weights* weights);
 
-enum Then { NOTHING, ADD, GATE };  // what happens to a product: as in `product`
+// What is done to a product's results before they are stored: nothing (or the bias), add a residual, or silu(gate) up.
+enum class Epilogue { None, Add, Gate };
 
-// The rows x (M, K), what they become, and where that goes: see `product`.
+// The inputs x (M, K) of a product, its epilogue, and where the result goes: see `product`.
 struct Rows {
     const bf16* x;
     int64_t M;
     bf16* out;
     const bf16* plus;
-    Then then;
+    Epilogue epilogue;
 };
 
-// How many bytes of `room`, which the team shares, M rows of K numbers take where the weights have scales.
-int64_t whole_room(int64_t M, int64_t K);
+// Bytes of `workspace`, shared by the team, that M rows of K numbers take where the weights are int8.
+int64_t int8_workspace_bytes(int64_t M, int64_t K);
 
-// `next` are the weights that the team needs next, or null.
-void team_product(const Weights& weights, const Rows& rows, int8_t* room, const Weights* next);
+// `next` are the weights that the team needs next, to be prefetched, or null.
+void team_product(const Weights& weights, const Rows& rows, int8_t* workspace, const Weights* next);
 
 // One layer's keys and values: (slots, capacity, H_kv * D) each, in the order described in `attention.cpp`.
 struct Cache {
@@ -48,7 +49,7 @@ struct Span {
     int32_t slot, first_row, count, start;
 };
 
-// One of them: its row, and its place in the cache.
+// One new token: its row, and its place in the cache.
 struct Token {
     int64_t row, slot, position;
 };
@@ -57,8 +58,8 @@ std::vector<Token> tokens_of(const Span* spans, int64_t num_spans);
 
 void store_token(const Cache& cache, const Token& token, const bf16* key, const bf16* value);
 
-// Rows of one sequence: query heads that share a key head, of consecutive tokens. Row r is the head r % share of the
-// token r / share, counted from the first of the span.
+// A work item: consecutive tokens of one sequence and the query heads that share a key head. Row r is query head
+// r % share of token r / share, counted from the first of the span.
 struct Item {
     Span span;
     int head, begin, end;
@@ -73,7 +74,7 @@ struct Queries {
     int64_t window;  // how many positions they look back; 0 means all
 };
 
-// Threads take one item after the other: `taken`, which the team shares, is 0 before. `next` is as in `team_product`.
+// Threads claim one item after the other: the shared counter `claimed` is 0 before. `next` is as in `team_product`.
 void team_attend(const Cache& cache, const std::vector<Item>& items, const Queries& queries, bf16* out,
-                 std::atomic<size_t>& taken, const Weights* next);
+                 std::atomic<size_t>& claimed, const Weights* next);
 #endif

@@ -1,4 +1,4 @@
-"""What `ahead.h` fetches, counted by a program that it is compiled into; and that it asks for nothing elsewhere."""
+"""What `prefetch.h` prefetches, counted by a program that includes it; and that other CPUs need no header of Intel."""
 
 import platform
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 from slimrl.models.native import build
 
-# What fetches is replaced by what counts, by address.
+# The prefetch instruction is replaced by one that prints the line that it was given.
 PROGRAM = """
 #include <immintrin.h>
 #include <cstdint>
@@ -16,22 +16,22 @@ PROGRAM = """
 const char* memory = (const char*)4096;
 #undef _mm_prefetch
 #define _mm_prefetch(at, hint) std::printf("%ld ", long((at) - memory) / LINE)
-#include "ahead.h"
+#include "prefetch.h"
 
-void fetch(Ahead ahead) {
-    for (int i = 0; i < 6; i++) ahead.some();
+void fetch(Prefetch prefetch) {
+    for (int i = 0; i < 6; i++) prefetch.step();
     std::printf("\\n");
 }
 
 int main() {
     fetch({});
-    Ahead one, two;
+    Prefetch one, two;
     one.lines = 32;
-    one.pieces[0] = {memory, 0, 1};
+    one.ranges[0] = {memory, 0, 1};
     fetch(one);
     two.lines = 16;
-    two.pieces[0] = {memory, 100 * LINE, 2};
-    two.pieces[1] = {memory + 1000 * LINE, 0, 1};
+    two.ranges[0] = {memory, 100 * LINE, 2};
+    two.ranges[1] = {memory + 1000 * LINE, 0, 1};
     fetch(two);
 }
 """
@@ -40,11 +40,11 @@ int main() {
 def found_compiler() -> list[str]:
     compiler = build.find_compiler()
     if compiler is None or platform.machine() not in ("x86_64", "AMD64"):
-        pytest.skip("there is no compiler for the kernels that fetch ahead")
+        pytest.skip("there is no compiler for the kernels that prefetch")
     return compiler
 
 
-def test_what_lies_ahead_is_fetched_once_and_nothing_else(tmp_path: Path) -> None:
+def test_every_range_is_prefetched_once_and_nothing_else(tmp_path: Path) -> None:
     source, program = tmp_path / "count.cpp", tmp_path / "count"
     source.write_text(PROGRAM)
     flags = ["-std=c++17", "-D__AMX_BF16__", f"-I{build.HERE}"]
