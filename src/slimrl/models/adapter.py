@@ -1,7 +1,6 @@
-"""A LoRA adapter on disk in PEFT's format, and the weights of a model that it is merged into.
+"""Reads a LoRA adapter in PEFT's format and merges it into a model's weights, without changing the model.
 
-Changes nothing itself. Knows nothing of training (`models/lora.py`), HTTP or engines. Raises UserError for what cannot
-be merged.
+Knows nothing of training (`models/lora.py`), HTTP or engines. Raises UserError for adapters that cannot be merged.
 """
 
 import json
@@ -20,9 +19,9 @@ from slimrl.errors import UserError
 from slimrl.models.lora import merge_weight
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-MOST = 1e9  # of rank and alpha; anything near it is a mistake
+MOST = 1e9  # bound on rank and alpha; anything near it is a mistake
 NAME = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<part>[AB])(\.default)?\.weight")
-# What PEFT's configuration may ask for and merging cannot give, with the value that asks for nothing.
+# Settings of PEFT that merging W + scale B A cannot express, with the values that leave them off.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_dora": (False, None),
     "modules_to_save": (None, []),
@@ -41,20 +40,20 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_bdlora": (None,),
     "alora_invocation_tokens": (None, []),
 }
-# Of PEFT's initialisations those that leave the base model's weights alone; all others subtract something from them.
+# PEFT's initialisations that leave the base model's weights as they are; all others subtract something from them.
 PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """The pair (A, B) of every adapted weight, by the weight's name, and the factor of their product."""
+    """The pair (A, B) of every adapted weight, by the weight's name, and the scale of their product."""
 
     scale: float
     pairs: dict[str, tuple[Tensor, Tensor]]
 
 
 def base_model_name(directory: Path) -> str | None:
-    """The name of the model that an adapter was trained on; None if the directory holds no adapter."""
+    """The name of the base model of an adapter; None if the directory holds no adapter."""
     if not (directory / CONFIG).is_file() or (directory / "config.json").exists():
         return None
     name: Any = _read_config(directory).get("base_model_name_or_path")
@@ -64,9 +63,10 @@ def base_model_name(directory: Path) -> str | None:
 
 
 def read_adapter(directory: Path, module: nn.Module) -> Adapter:
-    """Read an adapter and check that it fits the module."""
+    """The adapter in a directory. Raises UserError if it does not fit the module."""
     config = _read_config(directory)
     rank, alpha = _read_numbers(directory, config)
+    # rsLoRA (2312.03732) scales by the root of the rank.
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     parameters = dict(module.named_parameters())
     parts: dict[str, dict[str, Tensor]] = {}
@@ -84,7 +84,7 @@ def read_adapter(directory: Path, module: nn.Module) -> Adapter:
 
 @torch.no_grad()
 def merge(adapter: Adapter, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What the adapter makes of the base model's weights, which are given and returned by name."""
+    """The adapted weights by name, merged with the base model's, which stay as they are."""
     merged = {}
     for name, (A, B) in adapter.pairs.items():
         merged[name] = merge_weight(base[name], A, B, adapter.scale)
@@ -94,7 +94,7 @@ def merge(adapter: Adapter, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of one file, mapped."""
+    """All tensors of one safetensors file by name, memory-mapped."""
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
@@ -123,7 +123,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
 
 
 def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
-    """Rank and alpha."""
+    """The rank and alpha of an adapter's configuration."""
     rank: Any = config.get("r")
     alpha: Any = config.get("lora_alpha")
     known = type(rank) is int and type(alpha) in (int, float)  # a boolean is an `int` to `isinstance`

@@ -1,11 +1,16 @@
-"""Makes the C library keep the memory that tensors free, for the next tensors, within bounds. Knows nothing of models.
+"""Tunes glibc's malloc for tensors: freed memory is reused, and the heap is trimmed before it grows without bound.
 
-By default glibc returns every large block to the operating system, which hands it back one zeroed page at a time: for
-tensors that live for one operation, such as logits, that costs several times the operation itself. What is kept has
-holes, though. Every step has tensors of other sizes, and what outlives a step lies between them, so that a process
-would grow with every step by what did not fit (measured: 3 to 7 GB in 40 steps of a model of 135 million parameters).
-Much of what outlives it is oneDNN's, which keeps the code of 1,024 products, one for each number of tokens that it has
-met, at 0.3 to 0.7 MB each.
+By default glibc serves every large block by `mmap` and returns it to the operating system when it is freed; the next
+tensor gets it back one zeroed page at a time. For tensors that live for one operation, such as logits, that costs
+several times the operation itself. `keep_freed_memory` makes malloc take such blocks from its heap (arena) and keep
+them there.
+
+A heap that is never given back gets fragmented: every training step has tensors of other sizes, small blocks that
+outlive a step lie between them, and what does not fit the gaps makes the heap longer (measured: 3 to 7 GB in 40 steps
+of a model of 135 million parameters). `HeapTrimmer` calls `malloc_trim`, which returns the free pages in between to
+the operating system without moving anything. Many of the blocks that outlive a step are oneDNN's: it caches the machine
+code of 1,024 matrix products, one for each number of tokens that it has met, at 0.3 to 0.7 MB each. So that cache is
+made smaller too. Knows nothing of models.
 """
 
 import ctypes
@@ -13,18 +18,23 @@ import os
 import platform
 from pathlib import Path
 
-# From <malloc.h>. Blocks up to the mapping threshold come from the heap, whose unused end is trimmed above the other.
+# Parameters of `mallopt`, from <malloc.h>. Blocks below the mmap threshold come from the heap, and the heap's unused
+# end is returned when it is longer than the trim threshold.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 NEVER = 2**31 - 1
-# Larger blocks are few, and the holes they would leave in the heap are filled by smaller ones: it would grow and grow.
+# Larger blocks stay with `mmap`: they are few, and smaller blocks would split the gaps that they leave in the heap, so
+# that the next large block would not fit.
 LARGE = 1 << 26
-# Those of a few numbers of tokens: one is used by all layers, one after the other, and then hardly ever again.
+# Products for a few numbers of tokens: all layers of a step use the same one, and later steps hardly ever do again.
 MOST_PRODUCTS = 128
-GROWTH = 1.2
+GROWTH = 1.2  # trim when a process has grown by this factor
 
 
 def keep_freed_memory() -> bool:
-    """True where it was done: in a process on glibc, before its first product. Elsewhere nothing changes."""
+    """Whether malloc was told to keep freed memory: true with glibc. Call it before the first matrix product.
+
+    Elsewhere nothing changes.
+    """
     if not _is_glibc():
         return False
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(MOST_PRODUCTS))
@@ -33,14 +43,17 @@ def keep_freed_memory() -> bool:
 
 
 class HeapTrimmer:
-    """What is free between the blocks in use, given back to the operating system when a process has grown by a fifth
-    since the step after the last time: too seldom to cost time. Call `trim` after every step."""
+    """Returns free heap pages to the operating system when the process has grown by a fifth.
+
+    Call `trim` after every step. The first call, and the first after each trim, only measures how much memory a step
+    takes; growth is counted from there. Trimming is rare, since the next step must fault its pages in again.
+    """
 
     def __init__(self) -> None:
-        self._limit = 0.0  # bytes; 0 when the next step is to tell what steps take
+        self._limit = 0.0  # bytes of resident memory; 0 means that the next call measures it
 
     def trim(self) -> bool:
-        """True if it was done now."""
+        """Whether the heap was trimmed now."""
         if not _is_glibc():
             return False
         resident = _resident_bytes()
@@ -49,6 +62,7 @@ class HeapTrimmer:
         if resident <= self._limit:
             return False
         ctypes.CDLL(None).malloc_trim(0)
+        # Measured after the next step, not now: that step takes back most of what was returned.
         self._limit = 0.0
         return True
 
@@ -58,5 +72,6 @@ def _is_glibc() -> bool:
 
 
 def _resident_bytes() -> int:
+    # The second field is the resident set, in pages; `getrusage` only knows its peak.
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

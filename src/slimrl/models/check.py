@@ -1,7 +1,8 @@
-"""Whether slimrl can sample and train an architecture, tried out on a few tokens when a model is loaded.
+"""Checks on a few tokens whether slimrl can sample and train an architecture, when a model is loaded.
 
-Sampling and training lay many sequences end to end in one row and leave it to the attention plan to keep them apart. A
-model that mixes tokens anywhere else would leak from one sequence into the next without any error, so it is refused.
+Sampling and training lay many sequences end to end in one row, and only the attention plan keeps them apart. A model
+that mixes tokens anywhere else (a convolution, a recurrence) would leak one sequence into the next without any error,
+so it is refused.
 """
 
 from collections.abc import Iterator
@@ -17,16 +18,16 @@ from slimrl.models.forward.attention import LayerInputs, plain_causal
 from slimrl.models.forward.module import head_logits, last_hidden
 from slimrl.models.forward.training import training_hidden
 
-# Tokens of each of the two sequences in the row: as long as the convolutions of hybrid models reach.
+# Tokens in each of the two sequences: as many as the convolutions of hybrid models span.
 LENGTH = 4
-# The largest difference, relative to a token's logits, that can be rounding: of float32, and of 16-bit formats.
+# The largest difference, relative to a token's logits, that can be rounding: in float32, and in 16-bit dtypes.
 TOLERANCE, TOLERANCE_HALF = 1e-3, 0.03
-# Operations in another order may differ by so many times what an error in the last digit comes to.
+# Operations in another order may differ by this many times the effect of an error in the last digit.
 TIMES_ROUNDING = 3
 
 
 class _EndToEnd:
-    """The plainest plan for two sequences laid end to end; `layers` are those that asked for it."""
+    """The simplest plan for two sequences laid end to end; `layers` records which layers called it."""
 
     def __init__(self) -> None:
         self.layers: list[int] = []
@@ -39,13 +40,14 @@ class _EndToEnd:
 
 @torch.inference_mode()
 def check_forward(module: nn.Module) -> None:
-    """Compare our forward with the model's own, and two sequences in one row with the same in the other order.
+    """Compare slimrl's forward with the model's own, and two sequences in one row with the same in the other order.
 
-    Raises UserError if they differ by more than rounding, or if some layer does not ask the attention plan. Each
-    comparison is of tensors of one shape, as other shapes round otherwise.
+    Raises UserError if they differ by more than rounding, or if a layer does not call the attention plan. Compared
+    tensors always have the same shape, because other shapes round in another way.
     """
     rows = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
     device = next(module.parameters()).device
+    # Token ids spread over the vocabulary, all different.
     token_ids_T = torch.arange(1, 2 * LENGTH + 1, device=device) * (rows // (4 * LENGTH))
     swapped_T = token_ids_T.roll(LENGTH)
     positions_T = torch.arange(2 * LENGTH, device=device)
@@ -56,16 +58,17 @@ def check_forward(module: nn.Module) -> None:
         packed = head_logits(module, last_hidden(module, token_ids_T, positions_T % LENGTH, plan))
         num_asked = len(plan.layers)
         swapped = head_logits(module, last_hidden(module, swapped_T, positions_T % LENGTH, plan))
-    except (TypeError, AttributeError) as error:  # the class lacks an argument or a part that ours calls
+    except (TypeError, AttributeError) as error:  # the class lacks an argument or a part that slimrl needs
         raise _refusal(module, f"its forward cannot be called as slimrl needs to ({error})") from error
     if gap := _gap(ours, theirs):
         raise UserError(
             f"{type(module).__name__} changes its logits after the LM head in a way slimrl does not know (relative "
-            f"difference {gap:.2g}); train another architecture, or teach `slimrl/models/forward.py` this one."
+            f"difference {gap:.2g}); train another architecture, or teach `slimrl/models/forward/module.py` this one."
         )
     num_layers = module.config.get_text_config().num_hidden_layers  # type: ignore[union-attr,operator]
     if sorted(plan.layers[:num_asked]) != list(range(num_layers)):
         raise _refusal(module, f"{num_asked} of its {num_layers} layers use the attention of slimrl")
+    # If nothing leaks, each sequence has the same logits behind the other one as before it.
     if gap := _gap(swapped.roll(LENGTH, dims=0), packed):
         raise _refusal(module, f"two sequences in one row change each other's logits (relative difference {gap:.2g})")
     trained = head_logits(module, training_hidden(module, token_ids_T, positions_T % LENGTH, plan))
@@ -74,22 +77,22 @@ def check_forward(module: nn.Module) -> None:
     if gap := _gap_everywhere(trained, packed, shaken):
         raise UserError(
             f"slimrl's forward for training is not that of {type(module).__name__} (relative difference {gap:.2g}): "
-            "`slimrl/models/training.py` takes this model for one that it is not. Please report it."
+            "`slimrl/models/forward/training.py` takes this model for one that it is not. Please report it."
         )
 
 
 def _gap(ours: Tensor, theirs: Tensor) -> float:
-    """The mean over tokens of the difference relative to the size of the logits (T, V); 0 where it can be rounding."""
+    """The mean over tokens of the relative difference of the logits (T, V); 0 if it can be rounding."""
     gap = _gaps(ours, theirs).nanmean().item()  # a padding token's embedding can be zero, and so can its logits
     return 0.0 if gap <= _tolerance(theirs) else gap
 
 
 def _gap_everywhere(ours: Tensor, theirs: Tensor, shaken: Tensor) -> float:
-    """The same for what should differ at most tokens if it is wrong, and rounds otherwise if it is right.
+    """The upper quartile of the relative differences of logits that are rounded in different ways; 0 if it can be that.
 
-    Nobody has written these tokens, and some of them a trained model answers with other logits altogether when its
-    numbers are rounded otherwise. So those that differ most do not count, and the rest may differ by a few times what
-    an error in the last digit of the embeddings comes to, `shaken`.
+    The test tokens are no real text, and for some of them a trained model's logits change altogether with the rounding.
+    So the quarter that differs most does not count, and the rest may differ by a few times as much as `shaken`, the
+    logits after an error in the last digit of the embeddings. A wrong forward would differ at most tokens.
     """
     gap, rounding = (_gaps(logits, theirs).nanquantile(0.75, interpolation="lower").item() for logits in (ours, shaken))
     return 0.0 if gap <= max(_tolerance(theirs), TIMES_ROUNDING * rounding) else gap
@@ -106,7 +109,7 @@ def _tolerance(logits: Tensor) -> float:
 
 @contextmanager
 def _shaken(embeddings: nn.Module) -> Iterator[None]:
-    """Within, each number of an embedding is off by the last digit that its format has, up or down by a fixed dice."""
+    """A context in which every number of the embeddings is off by its last digit, up or down at random (fixed seed)."""
     dice = torch.Generator().manual_seed(0)
 
     def shake(_module: nn.Module, _inputs: Any, output: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Which device to compute on, with how many threads, and in which number format. Knows nothing of models."""
+"""Chooses the device, the number of CPU threads and the dtype to compute in. Knows nothing of models."""
 
 import time
 from collections.abc import Mapping
@@ -12,22 +12,25 @@ from slimrl.errors import UserError
 # The matrix product that is timed: 512 tokens through an MLP projection of a 135M-parameter model, 0.9 GFLOP.
 TOKENS, WIDE, NARROW = 512, 1536, 576
 BUDGET_S = 0.04
-# Another process can hide the hardware's speed for a while: what does not lead yet is timed again.
+# Another process can hide the hardware's speed for a while: bfloat16 is timed again until it leads.
 ROUNDS = 5
-# bfloat16 costs precision and leads by a factor of 3 or more where the hardware has it: within noise, take float32.
+# bfloat16 costs precision, and is 3 times as fast or more where the hardware has it: a smaller lead may be noise.
 CLEARLY_FASTER = 1.2
 
 
 @dataclass(frozen=True, slots=True)
 class DtypeChoice:
-    """The number format to compute in, and the GFLOP/s of each format that was timed (empty if none was)."""
+    """The dtype to compute in, and the GFLOP/s of each dtype that was timed (empty if none was)."""
 
     dtype: torch.dtype
     gflops: Mapping[str, float] = field(default_factory=dict)
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto` is the first GPU, or the CPU without one. Raises UserError for a device that this machine lacks."""
+    """The device of this name; `auto` is the first GPU, or else the CPU.
+
+    Raises UserError for a device that this machine lacks.
+    """
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     wrong = UserError(f"model.device is `{name}`; it must be `auto`, `cpu`, `cuda` or, say, `cuda:1`.")
@@ -35,7 +38,7 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise wrong from error
-    if device.type not in ("cpu", "cuda"):  # Metal has no float64, which sampling adds probabilities in
+    if device.type not in ("cpu", "cuda"):  # Metal lacks float64, in which sampling sums probabilities
         raise wrong
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(
@@ -46,22 +49,23 @@ def choose_device(name: str) -> torch.device:
 
 
 def set_threads(num_threads: Literal["auto"] | int) -> None:
-    """Set the process's CPU threads; `auto` keeps PyTorch's own choice, one for each physical core."""
+    """Set the number of CPU threads; `auto` keeps PyTorch's default, one for each physical core."""
     if num_threads != "auto":
         torch.set_num_threads(num_threads)
 
 
 def choose_dtype(device: torch.device) -> DtypeChoice:
-    """The faster of bfloat16 and float32 for a linear layer of training size, by timing both in turn: up to 0.5 s on a
-    CPU, 0.1 s where bfloat16 leads at once.
+    """The faster of bfloat16 and float32 for a linear layer of training size.
 
-    On a GPU bfloat16 wherever its hardware has it, without timing.
+    On a CPU both are timed in turn: up to 0.5 s, or 0.1 s where bfloat16 leads at once. On a GPU it is bfloat16
+    wherever the hardware supports it, without timing.
     """
     if device.type == "cuda":
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         return DtypeChoice(torch.bfloat16 if native else torch.float32)
     if device.type != "cpu":
         return DtypeChoice(torch.float32)
+    # By measurement, not by CPU flags: emulated bfloat16 is slower than float32, and flags do not tell how fast.
     bfloat16 = float32 = 0.0
     for _ in range(ROUNDS):
         bfloat16, float32 = max(bfloat16, _gflops(torch.bfloat16)), max(float32, _gflops(torch.float32))
@@ -73,7 +77,7 @@ def choose_dtype(device: torch.device) -> DtypeChoice:
 
 @torch.inference_mode()
 def _gflops(dtype: torch.dtype) -> float:
-    """Speed of the best run within the time budget: the best, because other processes can only slow a run down."""
+    """The speed of the fastest run within the time budget; other processes can only slow a run down."""
     inputs = torch.ones(TOKENS, WIDE, dtype=dtype)
     weight = torch.ones(NARROW, WIDE, dtype=dtype)
     torch.nn.functional.linear(inputs[:32], weight)  # the first call prepares kernels

@@ -1,6 +1,6 @@
-"""A `.gguf` file turned into a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
+"""Converts a `.gguf` file to a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
 
-transformers reads the weights and the tokenizer; what is added here is the check that the file is whole, the
+transformers reads (dequantizes) the weights and the tokenizer. This module adds a check that the file is complete, the
 pre-tokenizers that transformers does not know, and the cache.
 """
 
@@ -20,20 +20,20 @@ from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root, file_sha256, say
 from slimrl.models.quiet import no_progress_bars
 
-# Entries in the cache that another recipe built are rebuilt: raise this when the conversion changes.
+# The version of the conversion: cache entries that another version built are rebuilt.
 RECIPE = "gguf-1"
 
-# `tokenizer.ggml.pre` says how text is cut before merging. transformers knows some values and takes the rest for
-# GPT-2's pattern. These want every digit on its own first (llama.cpp, `llm_tokenizer_bpe`) ...
+# `tokenizer.ggml.pre` names the pre-tokenizer, which splits text before BPE merges. transformers knows some values and
+# treats all others as GPT-2's. These split off every digit first (llama.cpp, `llm_tokenizer_bpe`) ...
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
-# ... and for these GPT-2's pattern is right. Any other would be cut wrongly without a word, so it is refused.
+# ... and for these GPT-2's is right. Any other would be split wrongly without a warning, so it is refused.
 PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling"})
 
-GGML_F32, GGML_F16 = 0, 1
+GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
 
 
 def convert(path: Path) -> Path:
-    """The directory in the cache that holds this `.gguf` in Hugging Face format; converted now if it is not there.
+    """The cached directory with this `.gguf` file in Hugging Face format; the file is converted if it is missing.
 
     Raises UserError if the file is not a complete GGUF file, or of a kind that transformers cannot read.
     """
@@ -43,7 +43,7 @@ def convert(path: Path) -> Path:
 
 
 def _check_whole(path: Path) -> None:
-    """Read the header and see that every tensor it lists lies inside the file. A few milliseconds."""
+    """Raise UserError if a tensor that the header lists lies outside the file. Takes a few milliseconds."""
     with path.open("rb") as file:
         magic = file.read(4)
     if magic != b"GGUF":
@@ -91,6 +91,7 @@ def _tokenizer(path: Path) -> Any:
     # Not AutoTokenizer: the result is the same, but it reads the whole file once more to name the architecture.
     tokenizer = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
     if metadata.get("tokenizer.ggml.model") == "gpt2":
+        # A BPE tokenizer. Its merges depend on the pre-tokenizer, which transformers may have got wrong.
         kind = metadata.get("tokenizer.ggml.pre", "gpt-2")
         if kind in SINGLE_DIGITS:
             tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -102,22 +103,25 @@ def _tokenizer(path: Path) -> Any:
 
 
 def _module(path: Path) -> Any:
-    """The model with every tensor of the file in it, in the dtype that it is stored in.
+    """The model with the file's tensors, dequantized, in the dtype that it is saved in.
 
-    bfloat16 for quantised files: what 4 or 8 bits lost is far more than what bfloat16 drops, the models were published
-    in bfloat16, it halves disk and loading time, and the policy at step 0 is then the same on machines that compute in
-    bfloat16 and in float32. float32 for files that hold unquantised matrices, of which nothing is to be lost.
+    Quantized files become bfloat16: 4 or 8 bits lost far more than bfloat16's rounding does, the models were published
+    in bfloat16, it halves disk space and loading time, and the policy at step 0 is then the same on machines that
+    compute in bfloat16 and in float32. Files with matrices that are not quantized become float32, to lose nothing.
     """
     config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    # On the meta device: no memory is allocated and nothing initialised before the tensors are assigned.
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config)
+    # Matrices decide: norms and biases are float32 even in quantized files.
     matrices = [tensor for tensor in GgufHeader.from_file(str(path)).tensors if len(tensor.shape) > 1]
     exact = any(tensor.ggml_type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
-    # Not `from_pretrained(gguf_file=...)`: that needs `accelerate`, and what it returns refuses to be saved.
+    # Not `from_pretrained(gguf_file=...)`: that needs `accelerate`, and refuses to save the module that it returns.
     names: Any = _NamesOnly(module)
     tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=names, torch_dtype=dtype)["tensors"]
     module.load_state_dict(tensors, strict=False, assign=True)
+    # A file with tied embeddings lacks the LM head; whatever is still on the meta device now is really missing.
     module.tie_weights()
     if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
         raise ValueError(f"{len(missing)} of the architecture's tensors are not in it, such as {missing[0]}")
@@ -125,14 +129,15 @@ def _module(path: Path) -> Any:
 
 
 class _NamesOnly:
-    """What `load_gguf_checkpoint` asks of a model, without children.
+    """The part of a model that `load_gguf_checkpoint` reads, without children.
 
-    It would make one table of tensor names for every submodule, most of its time, and needs but the outermost one.
+    For each submodule it would build a table of tensor names, which takes most of its time; it needs the outermost
+    one only.
     """
 
     def __init__(self, module: Any) -> None:
         self.config = module.config
         self.state_dict = module.state_dict
 
-    def named_children(self) -> tuple[()]:
+    def named_children(self) -> tuple[()]:  # the name is PyTorch's
         return ()

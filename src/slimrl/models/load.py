@@ -1,6 +1,6 @@
-"""The policy: one module for sampling and training, its tokenizer, and its chat format. Loads it, and saves it again.
+"""Loads and saves the policy: one module for sampling and training, its tokenizer, and its chat format.
 
-Knows nothing of optimizers: the module is in the compute dtype, and whoever trains it keeps float32 masters elsewhere.
+Knows nothing of optimizers: the module is in the compute dtype, and the trainer keeps float32 masters of its own.
 """
 
 import contextlib
@@ -33,7 +33,10 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A loaded model. `source` is its name as the user gave it; `gflops` the speeds measured to choose the dtype."""
+    """A loaded model.
+
+    `source` is its name as the user gave it; `gflops` are the speeds that were measured to choose the dtype.
+    """
 
     module: nn.Module
     tokenizer: PreTrainedTokenizerBase
@@ -45,10 +48,10 @@ class Policy:
 
 
 def load_policy(config: ModelConfig) -> Policy:
-    """Resolve, fetch or convert, and load a causal LM for sampling and training: no dropout, no cache of its own.
+    """The policy of this configuration: a causal LM without dropout and without a KV cache of its own.
 
-    Sets the process's number of threads, and makes it keep the memory it frees. Raises UserError if the model cannot
-    be found, read, or trained by slimrl.
+    The model is downloaded or converted first if necessary. Sets the process's number of threads, and makes malloc keep
+    freed memory. Raises UserError if the model cannot be found, read, or trained by slimrl.
     """
     set_threads(config.num_threads)
     keep_freed_memory()
@@ -64,6 +67,7 @@ def load_policy(config: ModelConfig) -> Policy:
     if config.lora.rank > 0:
         adapt(module, config.lora, config.name)
     module.to(device)
+    # After moving to the device, where the merged matrices are to lie; only the fused forwards read them.
     if config.lora.rank > 0 and can_fuse(module):
         keep_merged(module)
     check_forward(module)
@@ -77,20 +81,20 @@ def load_policy(config: ModelConfig) -> Policy:
 
 
 def save_policy(policy: Policy, directory: Path) -> None:
-    """Write a directory that plain transformers loads: weights, config, generation config, tokenizer, chat template.
+    """Save weights, config, generation config, tokenizer and chat template, for transformers to load.
 
-    The tensors are the module's own, in the compute dtype: the very policy that was sampled and evaluated. If it is
-    adapted they are merged, and the adapter itself is in `adapter/`, in PEFT's format. The directory appears in one
-    rename and replaces what was there. Raises OSError when it cannot be written.
+    The tensors are those of the module, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
+    adapter is merged into them, and also saved on its own in `adapter/`, in PEFT's format. The directory appears in one
+    rename and replaces an older one. Raises OSError if it cannot be written.
     """
     module: Any = policy.module
     # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
     state = merge_parameters(module)
     state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
     with new_directory(directory) as temporary, no_progress_bars():
-        module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may empty what it is given
+        module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may remove entries
         config = copy.deepcopy(module.config)
-        config.use_cache = True  # only our own forward does without
+        config.use_cache = True  # only slimrl's own forward needs it off
         config.dtype = policy.dtype
         config.save_pretrained(temporary)
         policy.tokenizer.save_pretrained(temporary)
@@ -100,7 +104,10 @@ def save_policy(policy: Policy, directory: Path) -> None:
 
 @contextlib.contextmanager
 def _explain_failure(what: str, directory: Path) -> Iterator[None]:
-    """Whatever transformers raises here (tokenizers raises plain `Exception`), the files are what needs mending."""
+    """A context that turns any exception into a UserError that names the files.
+
+    transformers raises many kinds here, and tokenizers plain `Exception`; in every case the files are at fault.
+    """
     try:
         yield
     except Exception as error:
@@ -108,7 +115,10 @@ def _explain_failure(what: str, directory: Path) -> Iterator[None]:
 
 
 def _base_name(config: ModelConfig) -> str:
-    """The name of the model itself, where `config.name` is an adapter's directory."""
+    """The name of the base model: that in the adapter if `config.name` is an adapter's directory, else `config.name`.
+
+    Raises UserError if another adapter is to be trained on top.
+    """
     base_name = base_model_name(Path(config.name).expanduser())
     if base_name is not None and config.lora.rank > 0:
         raise UserError(
@@ -141,6 +151,6 @@ def _load_module(directory: Path, dtype: torch.dtype) -> Any:
 
 
 def _generation_stop_ids(module: Any) -> tuple[int, ...]:
-    """The end tokens of the model's generation config, which may be one id, several, or none."""
+    """The end-of-sequence tokens of the model's generation config, which may be one id, several, or none."""
     ids = module.generation_config.eos_token_id
     return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)

@@ -1,10 +1,10 @@
-"""LoRA (2106.09685): small matrices that are trained beside a policy's large ones, which stay as they are.
+"""LoRA (2106.09685): trains low-rank adapters beside a policy's frozen weight matrices.
 
-An adapted matrix W (N, K) acts as W + scale B A, with A (r, K), B (N, r) and scale = alpha / r. PEFT puts the pairs
-into the module, so that their names, first values and files are PEFT's, and its forward runs wherever there is no
-faster one. Those of a CPU (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one matrix in the
-place of the three, kept beside them in the weights' dtype: so sampler and trainer read the same numbers. Whoever
-changes the pairs calls `refresh_merged`. Knows nothing of optimizers, nor of adapters on disk (`models/adapter.py`).
+An adapted matrix W (N, K) acts as W + scale B A, with A (r, K), B (N, r) and scale = alpha / r. PEFT injects the pairs
+(A, B) into the module, so names, initial values and files are PEFT's, and its forward runs where there is no faster
+one. The forwards for CPUs (`fused.py`, `tiled.py`, `training.py` in `models/forward/`) compute with one merged matrix,
+kept beside the pair in the weights' dtype, so that sampler and trainer use the same numbers. `refresh_merged` must be
+called after the pairs have changed. Knows nothing of optimizers, nor of adapters on disk (`models/adapter.py`).
 """
 
 import copy
@@ -21,12 +21,12 @@ from torch import Tensor, nn
 from slimrl.config.model import LoraConfig
 from slimrl.errors import UserError, nearest
 
-NAME = "default"  # PEFT's, of the only adapter that a module has
+NAME = "default"  # PEFT's name of the only adapter that a module has
 MERGED = "merged_weight"
-PERIOD = 1 << 18  # of the thresholds of rounding: 1 MiB, which stays in the processor's cache
+PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 
-# Learning rates and factors beyond which `config_warnings` asks whether they are meant. Usual is 10 times what full
-# fine-tuning takes, which is some 3e-6 to 3e-4.
+# The usual ranges of the learning rate and of alpha / rank; `config_warnings` mentions values outside of them. LoRA
+# takes 10 times the learning rate of full fine-tuning, which is some 3e-6 to 3e-4.
 LEARNING_RATES = (3e-5, 3e-3)
 FACTORS = (1 / 32, 64.0)
 LARGEST_RANK = 128
@@ -35,8 +35,7 @@ OF_MLP = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A linear layer as the fast forwards see it: the matrix (N, K) to compute with, and what is trained in its place
-    if it is adapted."""
+    """A linear layer as the fast forwards see it: the matrix (N, K) to compute with, and the trained pair, if any."""
 
     weight: Tensor
     bias: Tensor | None
@@ -46,28 +45,28 @@ class Linear:
 
 
 def linear_of(layer: Any) -> Linear:
-    """A layer that `is_linear`, after `keep_merged`."""
+    """The matrix, bias and pair of a layer that `is_linear`; `keep_merged` must have been called if it is adapted."""
     if type(layer) is nn.Linear:
         return Linear(layer.weight, layer.bias)
     return Linear(layer.get_buffer(MERGED), layer.base_layer.bias, *_pair(layer))
 
 
 def is_linear(layer: nn.Module | None) -> bool:
-    """Whether it is a plain linear layer, or one that PEFT adapts."""
+    """Whether a layer is a plain linear layer or one with an adapter of PEFT's."""
     return type(layer) is nn.Linear or (layer is not None and _is_adapted(layer))
 
 
 def base_of(layer: Any) -> nn.Linear:
-    """A layer that `is_linear`, without its adapter."""
+    """The linear layer under an adapter, or the layer itself; it must be one that `is_linear`."""
     linear: nn.Linear = layer if type(layer) is nn.Linear else layer.base_layer
     return linear
 
 
 def adapt(module: nn.Module, config: LoraConfig, model_name: str) -> None:
-    """Freeze the module, and put pairs in it that are to be trained: float32, because the optimizer's exact copies are
-    then the pairs themselves, and they are few. At first B is 0, so nothing changes yet.
+    """Freeze the module and inject trainable pairs. B is 0 at first, so the module computes the same as before.
 
-    Raises UserError for targets that the module lacks, or without PEFT.
+    The pairs are float32: they are small, and the optimizer then needs no separate float32 masters. Raises UserError
+    for targets that the module lacks, or if PEFT is not installed.
     """
     peft = _import_peft()
     settings = peft.LoraConfig(
@@ -78,7 +77,7 @@ def adapt(module: nn.Module, config: LoraConfig, model_name: str) -> None:
         base_model_name_or_path=model_name,
     )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # the same first values in every run, so that runs repeat exactly
+        torch.manual_seed(0)  # the same initial values in every run, so that runs repeat exactly
         peft.inject_adapter_in_model(settings, module)
     for parameter in module.parameters():
         if parameter.requires_grad:
@@ -86,13 +85,13 @@ def adapt(module: nn.Module, config: LoraConfig, model_name: str) -> None:
 
 
 def keep_merged(module: nn.Module) -> None:
-    """Have every adapted layer keep the one matrix that stands for all three, for the forwards that read it."""
+    """Register the merged matrix as a buffer of every adapted layer, for the forwards that read it."""
     for _, layer in _lora_layers(module):
         layer.register_buffer(MERGED, _merge(layer), persistent=False)
 
 
 def refresh_merged(module: nn.Module) -> None:
-    """The pairs have changed: bring what `keep_merged` made up to date."""
+    """Recompute the merged matrices of `keep_merged` after the pairs have changed."""
     for _, layer in _lora_layers(module):
         if MERGED in dict(layer.named_buffers(recurse=False)):
             layer.get_buffer(MERGED).copy_(_merge(layer))
@@ -100,24 +99,26 @@ def refresh_merged(module: nn.Module) -> None:
 
 @torch.no_grad()
 def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
-    """W + scale B A, added in float32 and rounded to the dtype of W.
+    """W + scale B A, computed in float32 and rounded to the dtype of W.
 
-    Rounded to the nearest number of bfloat16, nearly all of W would stay as it is until the pair has grown for many
-    steps; so each number is rounded at a threshold of its own, as in `trainer/optim.py`, and the change is right on
-    average. What needs no rounding, such as W itself, stays.
+    bfloat16 is coarse: with rounding to nearest, nearly all of W would stay the same until the pair has grown for many
+    steps. So each entry is rounded up or down at a fixed threshold of its own, as in `trainer/optim.py`, and the change
+    is right on average over the entries. An exact bfloat16 number, such as one of W itself, is not changed.
     """
     A, B = (part.to(weight.device, torch.float32) for part in (A, B))
     exact = torch.addmm(weight.float(), B, A, alpha=scale)
     if weight.dtype != torch.bfloat16:
         return exact.to(weight.dtype)
+    # bfloat16 is the upper half of float32. Adding t of 0..65535 to the bits and dropping the lower half rounds away
+    # from zero exactly if the lower half is at least 65536 - t, and leaves numbers whose lower half is 0.
     thresholds = _thresholds(weight.device)
     for piece in exact.view(torch.int32).view(-1).split(PERIOD):
         piece.add_(thresholds[: len(piece)])
-    return exact.view(torch.int16)[..., 1::2].contiguous().view(torch.bfloat16)  # the upper halves
+    return exact.view(torch.int16)[..., 1::2].contiguous().view(torch.bfloat16)  # upper halves (little-endian)
 
 
 def merge_parameters(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters by the names that they have without adapters, adapted ones merged; the module's own without."""
+    """The parameters by their names without adapters, with adapted ones merged; the module itself is not changed."""
     merged = {f"{name}.weight": _merge(layer) for name, layer in _lora_layers(module)}
     found = {}
     for name, parameter in module.named_parameters():
@@ -128,7 +129,7 @@ def merge_parameters(module: nn.Module) -> dict[str, Tensor]:
 
 
 def save_adapter(module: nn.Module, directory: Path) -> None:
-    """Write the pairs of an adapted module as PEFT does, so that `PeftModel.from_pretrained` reads them."""
+    """Save the adapter in PEFT's format, for `PeftModel.from_pretrained`. The directory must not exist yet."""
     peft = _import_peft()
     causal: Any = module
     state = peft.get_peft_model_state_dict(module, adapter_name=NAME, save_embedding_layers=False)
@@ -142,12 +143,12 @@ def save_adapter(module: nn.Module, directory: Path) -> None:
 
 
 def is_adapted(module: nn.Module) -> bool:
-    """Whether pairs were put in it."""
+    """Whether a module has an adapter."""
     return next(_lora_layers(module), None) is not None
 
 
 def config_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
-    """What is unusual about the settings, in words; `key` is that of the learning rate."""
+    """Sentences about unusual settings; `key` is the config key of the learning rate."""
     if config.rank == 0:
         return []
     found, factor = [], config.alpha / config.rank
@@ -183,7 +184,7 @@ def _import_peft() -> Any:
 
 
 def _target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
-    """What PEFT is to look for: the ends of layers' names. The head is left out: it may be tied to the embeddings."""
+    """The last parts of layers' names that PEFT is to adapt, without the head, which may be tied to the embeddings."""
     causal: Any = module
     head = causal.get_output_embeddings()
     names = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and layer is not head]
@@ -204,14 +205,14 @@ def _lora_layers(module: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def _is_adapted(layer: nn.Module) -> bool:
-    """By its parts, because PEFT is not imported where nothing is adapted."""
+    """Whether a layer has an adapter of PEFT's; recognised by its children, so that PEFT need not be imported."""
     parts = dict(layer.named_children())
     rows = parts.get("lora_A")
     return type(parts.get("base_layer")) is nn.Linear and isinstance(rows, nn.ModuleDict) and NAME in rows
 
 
 def _pair(layer: Any) -> tuple[Tensor, Tensor, float]:
-    """A, B and the factor of their product."""
+    """The pair A, B of a layer and the scale of their product."""
     return layer.lora_A[NAME].weight, layer.lora_B[NAME].weight, float(layer.scaling[NAME])
 
 
@@ -221,6 +222,6 @@ def _merge(layer: Any) -> Tensor:
 
 @functools.cache
 def _thresholds(device: torch.device) -> Tensor:
-    """Whole numbers from 0 to 65535, the same in every run: what the 16 bits that bfloat16 lacks are rounded up at."""
+    """Random integers from 0 to 65535 (int32), the same in every run: the rounding thresholds of `merge_weight`."""
     generator = torch.Generator().manual_seed(0)
     return torch.randint(1 << 16, (PERIOD,), generator=generator, dtype=torch.int32).to(device)

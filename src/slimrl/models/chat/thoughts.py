@@ -1,13 +1,14 @@
-"""What a model thinks before it speaks, in `<think>` tags: nobody else hears it, answers it or judges it."""
+"""Removes reasoning in `<think>` tags from replies: other players, environments and judges do not see it."""
 
 import re
 
-# What never ends is a thought too: an answer in it was not given.
+# The first alternative allows for a missing opening tag, which some templates write into the prompt; the second for a
+# missing closing tag: reasoning that never ends contains no answer.
 _THOUGHTS = re.compile(r"^.*</think>|<think>.*", re.DOTALL)
 
 
 def without_thoughts(reply: str) -> str:
-    """What was said aloud.
+    """The reply without its reasoning.
 
     >>> without_thoughts("<think>42?</think><answer>42</answer>"), without_thoughts("<think><answer>42</answer>")
     ('<answer>42</answer>', '')

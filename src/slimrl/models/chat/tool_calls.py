@@ -1,8 +1,7 @@
-"""Tool calls in the text of a reply, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, and whether a chat
-template writes them so.
+"""Parses tool calls, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, in replies and in chat templates.
 
-Reads the text as it grows, so that a streamed reply shows neither tags nor half of one. What is no well-formed call
-stays text. Knows nothing of which tools there are: a call of an unknown one is its reader's to answer.
+`ToolReader` reads a reply while it grows, so that a streamed reply shows neither tags nor part of one. Anything but a
+well-formed call stays text. The parser does not know which tools exist: the caller must answer calls of unknown tools.
 """
 
 import json
@@ -17,13 +16,13 @@ from slimrl.io.text import held_back, is_writable
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MARKER = "slimrl@marker@"
-# What templates raise when a conversation is not as they expect it.
+# Exceptions that templates raise when a conversation is not as they expect it.
 TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as OpenAI writes it; `arguments` is JSON."""
+    """A tool call in OpenAI's form; `arguments` is JSON text."""
 
     id: str
     name: str
@@ -31,19 +30,20 @@ class ToolCall:
 
 
 class ToolReader:
-    """Parts a growing reply into text and calls. White space around calls belongs to neither."""
+    """Splits a growing reply into text and tool calls, without the white space around calls."""
 
     def __init__(self) -> None:
-        self._at = 0
+        self._at = 0  # characters of the reply that were read
         self._space = ""  # white space that is text only if text follows
         self.num_calls = 0
 
     def read(self, reply: str, closed: bool) -> list[str | ToolCall]:
-        """What is new, in order; `reply` is all of it so far, `closed` says that no more will come."""
+        """The new texts and calls, in order. `reply` is the whole reply so far; `closed` means that it is complete."""
         found: list[str | ToolCall] = []
         while self._at < len(reply):
             start = reply.find(OPEN, self._at)
             if start < 0:
+                # Its last characters may be the beginning of a tag: hold them back until more text decides.
                 end = len(reply) if closed else len(reply) - held_back(reply[self._at :], [OPEN])
                 self._take_text(reply[self._at : end], found)
                 self._at = end
@@ -53,6 +53,7 @@ class ToolReader:
             end = reply.find(CLOSE, start)
             if end < 0 and not closed:
                 break
+            # A call without its closing tag is only known to be malformed once the reply is complete.
             call = _parse(reply[start + len(OPEN) : end]) if end >= 0 else None
             behind = end + len(CLOSE) if end >= 0 else len(reply)
             if call is None:
@@ -62,6 +63,7 @@ class ToolReader:
                 self._space = ""
                 found.append(call)
             self._at = behind
+        # A reply without calls keeps its final white space, so that the text is exactly what was sampled.
         if closed and not self.num_calls and self._space:
             found.append(self._space)
             self._space = ""
@@ -93,8 +95,10 @@ def _parse(text: str) -> ToolCall | None:
 
 
 def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """A tool, a call of it and its result, all made of markers, as the chat template writes them; None if it refuses
-    them, or leaves something out."""
+    """The chat template's text for a tool, a call of it and its result, all made of markers.
+
+    None if the template raises an error or leaves any of them out.
+    """
     function = {"name": f"{MARKER}tool", "description": "", "parameters": {"type": "object", "properties": {}}}
     call = {"name": f"{MARKER}name", "arguments": {f"{MARKER}key": "value"}}
     conversation: list[dict[str, Any]] = [
@@ -111,7 +115,7 @@ def render_tools(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
 
 def tool_trouble(tokenizer: PreTrainedTokenizerBase) -> str:
-    """What keeps a policy with this chat template from calling tools, in words; empty if nothing does."""
+    """The reason why a policy with this chat template cannot call tools, as part of a sentence; empty if it can."""
     text = render_tools(tokenizer)
     if text is None:
         return "does not write tools, calls of them and their results"

@@ -1,1 +1,1 @@
-"""The one forward pass that sampling and training share, and its faster equals."""
+"""The forward pass that sampling and training share, and faster implementations of it."""

@@ -1,9 +1,9 @@
-"""One attention function for every model, registered with transformers as `slimrl`.
+"""One attention function for all models, registered with transformers as `slimrl`.
 
-The model calls it from each layer with the queries, keys and values of all tokens of one flat row, shape (1, H, T, D).
-What attends to what is not the model's business but the `AttentionPlan`'s, which the caller passes to the model as the
-keyword `attention_plan`: the trainer passes packed sequences (`trainer/packing.py`), the engine its KV cache
-(`inference/cache.py`). So sampling and training run the same module. Without a plan it is plain causal attention.
+Each layer of the model calls it with the queries, keys and values of all tokens of one row, shape (1, H, T, D). An
+`AttentionPlan` decides what attends to what; the caller passes it to the model as the keyword `attention_plan`. The
+trainer's plan is for packed sequences (`trainer/attention.py`), the engine's for its KV cache (`inference/cache.py`),
+so sampling and training run the same module. Without a plan it is plain causal attention.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ ATTENTION = "slimrl"
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """What one layer's attention starts from. `query` is (1, H, T, D); `key` and `value` are (1, H_kv, T, D).
+    """The inputs of one layer's attention. `query` is (1, H, T, D); `key` and `value` are (1, H_kv, T, D).
 
     `window` is the number of latest positions (itself included) that a token may attend to; 0 means all.
     """
@@ -36,33 +36,33 @@ class LayerInputs:
 
 
 class AttentionPlan(Protocol):
-    """Decides, for the tokens of one forward, which keys each query sees."""
+    """Decides which keys each query of one forward attends to."""
 
     def attend(self, inputs: LayerInputs) -> Tensor:
-        """The attention output, shape (1, T, H, D)."""
+        """The attention output (1, T, H, D) of one layer."""
 
 
 class BlockPlan(AttentionPlan, Protocol):
-    """A plan for new tokens of sequences in a cache, where kernels can read and write what it knows themselves."""
+    """A plan for new tokens of cached sequences that kernels can carry out: it exposes its spans and cache."""
 
     @property
     def spans(self) -> Tensor:
-        """(S, 4), int32, as for `native/ops.py`: slot, first of the new tokens, how many, position of the first."""
+        """The new tokens (S, 4), int32, as in `ops.store`: slot, first row, number of tokens, position of the first."""
 
     def blocks(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The layer's keys and values, (slots, capacity, width) each, of the dtype and on the device of `like`."""
+        """The layer's cached keys and values, (slots, capacity, width) each, of the dtype and device of `like`."""
 
 
 def gqa_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Scaled dot-product attention where several query heads share a key head, without copying the keys.
+    """Grouped-query attention (2305.13245), (S, H, Lq, D), without copying the keys for the heads that share them.
 
-    query (S, H, Lq, D), key and value (S, H_kv, Lk, D); mask broadcastable to (S, 1, Lq, Lk), true = may attend, or
-    numbers to add to the scores.
-    Returns (S, H, Lq, D). For single queries (decoding) the query heads of a group ride as the rows of one matrix.
+    query is (S, H, Lq, D), key and value are (S, H_kv, Lk, D). `mask` is broadcastable to (S, 1, Lq, Lk): true where a
+    query may attend, or numbers that are added to the scores.
     """
     S, H, Lq, D = query.shape
     H_kv = key.shape[1]
     if Lq == 1:
+        # When decoding, the query heads that share a key head become the rows of one matrix: H_kv products, not H.
         rows = query.reshape(S, H_kv, H // H_kv, D)
         return F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scale).reshape(S, H, 1, D)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale, enable_gqa=H != H_kv)
@@ -71,16 +71,16 @@ def gqa_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale
 def attention_after_prefix(
     query: Tensor, prefix: Sequence[Tensor], own: Sequence[Tensor], mask: Tensor, scale: float
 ) -> Tensor:
-    """`gqa_attention` of single queries, on a CPU, where all sequences begin with the same keys and values.
+    """`gqa_attention` (S, H, 1, D) of single queries, on a CPU, where all sequences share a prefix.
 
-    query (S, H, 1, D); `prefix` (1, H_kv, P, D) each, which every query sees and which are gone over once for all of
-    them, not once a sequence; `own` (S, H_kv, L, D) each, what the sequences have behind it, and `mask` (S, 1, 1, L)
-    for that. Returns (S, H, 1, D). The two parts are joined by their log-sum-exp, as in Hydragen
-    (2402.05099).
+    query is (S, H, 1, D). `prefix` are the shared keys and values (1, H_kv, P, D), which are read once for all queries
+    and not once for each. `own` are the keys and values (S, H_kv, L, D) behind it, and `mask` (S, 1, 1, L) is for them.
+    The two parts are joined by their log-sum-exp, as in Hydragen (2402.05099).
     """
     S, H, _, D = query.shape
     H_kv = prefix[0].shape[1]
     rows = query.reshape(S, H_kv, H // H_kv, D)
+    # All sequences' queries side by side, as if they were one sequence's: the prefix is then one product per key head.
     together = rows.transpose(0, 1).reshape(1, H_kv, -1, D)
     # What `scaled_dot_product_attention` calls on a CPU: it also returns the log-sum-exp of the scores.
     attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -93,7 +93,7 @@ def attention_after_prefix(
 
 
 def plain_causal(inputs: LayerInputs) -> Tensor:
-    """One sequence, the row itself: what a model without a plan computes."""
+    """Causal attention (1, T, H, D) over the whole row as one sequence: what a model without a plan computes."""
     positions_T = torch.arange(inputs.query.shape[2], device=inputs.query.device)
     mask = visible(positions_T[:, None], positions_T[None, :], inputs.window)
     out = gqa_attention(inputs.query, inputs.key, inputs.value, mask[None, None], inputs.scale)
@@ -101,7 +101,7 @@ def plain_causal(inputs: LayerInputs) -> Tensor:
 
 
 def visible(query_positions: Tensor, key_positions: Tensor, window: int) -> Tensor:
-    """Causal mask from broadcastable positions: true where the key is not later, and within `window` if that is > 0."""
+    """The causal mask of broadcastable positions: true where the key is not later, and within a `window` > 0."""
     mask = key_positions <= query_positions
     if window:
         mask = mask & (query_positions - key_positions < window)
@@ -116,9 +116,9 @@ def slimrl_attention(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The function transformers calls; its signature is transformers', see `AttentionInterface`.
+    """The attention output (1, T, H, D) of a layer, and no weights; the signature is that of `AttentionInterface`.
 
-    Raises UserError for architectures whose attention does what a plan cannot express (soft-capping, sinks).
+    Raises UserError for architectures whose attention a plan cannot express (soft-capping, sinks).
     """
     for unsupported in ("softcap", "s_aux"):
         if kwargs.get(unsupported) is not None:
@@ -136,7 +136,7 @@ def slimrl_attention(
 
 
 def _no_mask(*_args: Any, **_kwargs: Any) -> None:
-    """Plans make their own masks; transformers need not build a (T, T) one."""
+    """Return no mask: plans make their own, so transformers need not build one of (T, T)."""
 
 
 AttentionInterface.register(ATTENTION, slimrl_attention)

@@ -1,4 +1,4 @@
-"""Which forward samples from a policy."""
+"""Chooses the forward that samples from a policy."""
 
 from typing import Literal
 
@@ -10,12 +10,12 @@ from slimrl.models.forward.fused import FUSED, FusedForward, can_fuse
 from slimrl.models.forward.module import Forward, ModuleForward
 from slimrl.models.forward.tiled import TiledForward, can_tile
 
-Quantization = Literal["none", "int8"]  # of the weights that are sampled with
+Quantization = Literal["none", "int8"]  # of the weights that the engine samples with; training is never quantized
 
 
 @torch.inference_mode()
 def sampling_forward(module: nn.Module, quantization: Quantization = "none") -> Forward:
-    """The fastest there is for the module on its device. Raises UserError where its weights cannot be quantised."""
+    """The fastest forward for the module on its device. Raises UserError if it cannot be quantized as asked."""
     if can_tile(module):
         return TiledForward(module, quantized=quantization == "int8")
     if quantization != "none":

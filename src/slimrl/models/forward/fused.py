@@ -1,11 +1,11 @@
-"""The policy's forward for sampling on a CPU: the same numbers from fewer, larger operations.
+"""Fused forward for sampling on a CPU: the module's computation in fewer, larger operations.
 
-Decoding a few dozen rows, a transformers layer makes some 40 small calls, and half of a step's time is not arithmetic.
-For the common decoder layer (norm, attention with rotary positions, norm, gated MLP) this makes the same computation in
-ten, of `models/native` and oneDNN. Linear layers that read the same input are one product, and their weights lie in the
-order in which the processor reads them. Those are copies: after an update of the policy, `refresh`.
+When a few dozen rows are decoded, a layer of transformers makes some 40 small calls, and half of a step's time is
+overhead. For the common decoder layer (norm, attention with rotary positions, norm, gated MLP) this forward needs ten,
+of `models/native` and oneDNN. Linear layers with the same input are joined into one product, and their weights are
+copied into the order in which the CPU reads them, so `refresh` must follow an update of the policy.
 
-Knows nothing of caches: what attends to what is the `AttentionPlan`'s business, as everywhere.
+Knows nothing of caches: the `AttentionPlan` decides what attends to what.
 """
 
 import platform
@@ -20,15 +20,14 @@ from slimrl.models.forward.attention import AttentionPlan, LayerInputs
 from slimrl.models.lora import Linear, base_of, is_linear, linear_of
 from slimrl.models.native import ops
 
-# The architectures whose layers are of that kind, by `config.model_type`. SmolLM and SmolLM2 are `llama`.
+# The architectures with such layers, by `config.model_type`. SmolLM and SmolLM2 are `llama`.
 FUSED = ("llama", "qwen2", "qwen3")
-# Their layers' products: three into attention, one out of it, three of the MLP. Only the first three may have a bias.
+# Their linear layers: three into attention, one out of it, three of the MLP. Only the first three may have a bias.
 LINEARS = tuple(f"self_attn.{x}_proj" for x in "qkvo") + tuple(f"mlp.{x}_proj" for x in ("gate", "up", "down"))
 
 
 def can_fuse(module: nn.Module) -> bool:
-    """Whether the module is of a known architecture, with plain linear layers (not quantised; adapted, if so, by
-    `models/lora.py`), on a CPU for which there are kernels."""
+    """Whether the module has a known architecture, plain or LoRA linear layers, and kernels for its weights."""
     causal: Any = module
     if causal.config.model_type not in FUSED or causal.config.hidden_act != "silu":
         return False
@@ -41,7 +40,7 @@ def can_fuse(module: nn.Module) -> bool:
 
 
 class Copy(Protocol):
-    """What a product keeps of the module's weights."""
+    """A copy that a product keeps of the module's weights."""
 
     def refresh(self) -> None: ...
 
@@ -49,24 +48,24 @@ class Copy(Protocol):
 
 
 class CopiedWeights:
-    """Half of a `Forward`: what all products keep is taken over, and let go of, together."""
+    """The half of a `Forward` that manages the copies of the weights in all of its products."""
 
     _products: Sequence[Copy]
 
     @torch.inference_mode()
     def refresh(self) -> None:
-        """Take over the module's present weights."""
+        """Copy the module's present weights."""
         for product in self._products:
             product.refresh()
 
     def offload(self) -> None:
-        """Let go of the copies of the weights until the next call."""
+        """Free the copies of the weights until the next call."""
         for product in self._products:
             product.offload()
 
 
 class FusedForward(CopiedWeights):
-    """`last_hidden` and `logits` are those of the module, to rounding."""
+    """The module's hidden states and logits, up to rounding, from joined products."""
 
     def __init__(self, module: nn.Module) -> None:
         causal: Any = module
@@ -76,7 +75,7 @@ class FusedForward(CopiedWeights):
         self._products = [self._head, *(product for layer in self._layers for product in layer.products)]
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
-        """Final hidden states (T, D)."""
+        """The last hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)
         for layer in self._layers:
@@ -84,12 +83,12 @@ class FusedForward(CopiedWeights):
         return _apply_norm(hidden_TD, self._decoder.norm)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
-        """Logits (N, V)."""
+        """The logits (N, V)."""
         return self._head(hidden_ND)
 
 
 class _Layer:
-    """One decoder layer on a flat row (T, D)."""
+    """One decoder layer on a row of tokens (T, D)."""
 
     def __init__(self, layer: Any, config: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
@@ -111,11 +110,14 @@ class _Layer:
     def __call__(self, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
         T = len(hidden_TD)
         heads = self._qkv(_apply_norm(hidden_TD, self._before)).view(T, -1, self._head_dim)
+        # Views of the joint product; the norms and the rotation below write into it in place.
         query, key, value = heads.split((self._num_query, self._num_key, self._num_key), 1)
+        # `strict=False`: there are no head norms in most architectures.
         for part, norm in zip((query, key), self._head_norms, strict=False):
             ops.norm(part, norm.weight, norm.variance_epsilon, out=part)
         rotated = heads[:, : self._num_query + self._num_key]
         ops.rotate(rotated, *rotary, out=rotated)
+        # The residual additions are part of the products `out` and `down`.
         inputs = LayerInputs(self._index, head_rows(query), head_rows(key), head_rows(value), self._scale, self._window)
         hidden_TD = self._out(plan.attend(inputs).reshape(T, -1), plus=hidden_TD)
         normed_TD = _apply_norm(hidden_TD, self._after)
@@ -123,25 +125,26 @@ class _Layer:
 
 
 def rotary_factors(decoder: Any, hidden_TD: Tensor, positions_T: Tensor) -> tuple[Tensor, Tensor]:
-    """(cos, sin) of every position's angles, each (T, D / 2)."""
+    """The cosines and sines (T, D / 2) of every position's rotary angles."""
+    # transformers repeats them for the second half of a head; the kernels need one half.
     factors = decoder.rotary_emb(hidden_TD[None], positions_T[None])
     cos, sin = (factor[0, :, : factor.shape[-1] // 2].contiguous() for factor in factors)
     return cos, sin
 
 
 def window_of(config: Any, layer: int) -> int:
-    """How many positions the layer's attention looks back; 0 means all."""
+    """The width of the layer's sliding attention in positions; 0 means all."""
     sliding = config.model_type != "llama" and config.layer_types[layer] == "sliding_attention"
     return int(config.sliding_window) if sliding else 0
 
 
 def norms_of_heads(attention: Any, config: Any) -> tuple[Any, ...]:
-    """The norms of query and key heads, if there are any."""
+    """The norms of query and key heads; empty if the architecture has none."""
     return (attention.q_norm, attention.k_norm) if config.model_type == "qwen3" else ()
 
 
 def head_rows(heads: Tensor) -> Tensor:
-    """(T, H, D) as (1, H, T, D)."""
+    """The heads (T, H, D) as (1, H, T, D), without a copy."""
     return heads.transpose(0, 1)[None]
 
 
@@ -150,9 +153,11 @@ def _apply_norm(hidden: Tensor, norm: Any) -> Tensor:
 
 
 class _Product:
-    """Linear layers with the same input as one product, plus a tensor of the result's shape if one is given. As PyTorch
-    computes it, or oneDNN with the weights in an order of its own, into which PyTorch otherwise brings them anew on
-    every call."""
+    """Linear layers with the same input as one product, plus a tensor of the result's shape if one is given.
+
+    oneDNN computes it where it can, with weights that were reordered once; PyTorch's own linear layer would reorder
+    them on every call.
+    """
 
     def __init__(self, linears: Sequence[Linear]) -> None:
         self._linears = linears
@@ -173,7 +178,7 @@ class _Product:
         if not self._onednn:
             product = F.linear(hidden, self._weight, self._bias)  # type: ignore[arg-type]
             return product if plus is None else product.add_(plus)
-        # The overloads by name, because looking for the right one costs 30 us a call.
+        # The overloads are named, because resolving them costs 30 us a call.
         pointwise = torch.ops.mkldnn._linear_pointwise
         result: Tensor
         if plus is None:

@@ -1,7 +1,7 @@
-"""The two halves of a causal LM's forward: tokens to hidden states, hidden states to logits.
+"""Runs the two halves of a causal LM: the decoder (token ids to hidden states) and the LM head (to logits).
 
-Kept apart so that the LM head, a fifth of a small model's work and nearly all of its memory, runs only on the positions
-that need it. For the architectures that `models/check.py` accepts.
+They are separate so that the LM head, a fifth of a small model's work and nearly all of its memory, only runs on the
+positions that need it. Works for the architectures that `models/check.py` accepts.
 """
 
 from typing import Protocol
@@ -13,7 +13,7 @@ from slimrl.models.forward.attention import AttentionPlan, BlockPlan
 
 
 def last_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan | None) -> Tensor:
-    """Final hidden states (T, D) of one flat row of tokens, each at its own position; `plan` says who sees whom."""
+    """The last hidden states (T, D) of one row of tokens at their positions; `plan` decides what attends to what."""
     decoder = module.get_decoder()  # type: ignore[operator]
     output = decoder(input_ids=token_ids_T[None], position_ids=positions_T[None], use_cache=False, attention_plan=plan)
     hidden: Tensor = output.last_hidden_state[0]
@@ -21,7 +21,7 @@ def last_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, pla
 
 
 def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
-    """Logits (N, V) in the module's dtype, with the final soft-capping of Gemma 2 where the config asks for it."""
+    """The logits (N, V) in the module's dtype, with Gemma 2's final soft-capping where the config asks for it."""
     logits: Tensor = module.get_output_embeddings()(hidden_ND)  # type: ignore[operator]
     # Not `to_dict()`, which copies the config deeply: this runs once for every token that is sampled.
     cap: float | None = vars(module.config).get("final_logit_softcapping")
@@ -29,8 +29,11 @@ def head_logits(module: nn.Module, hidden_ND: Tensor) -> Tensor:
 
 
 class Forward(Protocol):
-    """The two halves for sampling. `refresh` says that the module's weights have changed, for those who keep copies,
-    and `offload` that they may let go of these until the next call."""
+    """A forward for sampling, in two halves.
+
+    Some keep copies of the weights: `refresh` must be called after the module's weights have changed, and `offload`
+    frees the copies until the next call.
+    """
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor: ...
 
@@ -42,7 +45,7 @@ class Forward(Protocol):
 
 
 class ModuleForward:
-    """The module itself: any architecture, any device."""
+    """The module's own forward: any architecture, any device."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
@@ -54,11 +57,11 @@ class ModuleForward:
         return head_logits(self._module, hidden_ND)
 
     def addresses(self) -> tuple[int, ...]:
-        """Where the weights lie."""
+        """The memory addresses of all parameters."""
         return tuple(parameter.data_ptr() for parameter in self._module.parameters())
 
     def refresh(self) -> None:
-        """Nothing to do: there is no copy."""
+        """Do nothing: there is no copy of the weights."""
 
     def offload(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there is no copy to free."""

@@ -1,8 +1,8 @@
-"""The policy's forward for sampling on a CPU that multiplies bfloat16 in tiles: all layers in one call.
+"""Tiled forward for sampling on a CPU that multiplies bfloat16 in tiles: all layers in one call.
 
-For the same architectures as `fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, where the weights'
-shapes fit tiles. The weights lie in the order in which the processor reads them, if so wanted rounded to 8 bits. Those
-are copies: after an update of the policy, `refresh`.
+It takes the architectures of `fused.py`, in bfloat16, on a CPU with AMX or AVX512-BF16, if the shapes of the weights
+fit tiles. The weights are copied into the order in which the CPU reads them, optionally quantized to int8, so `refresh`
+must follow an update of the policy.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from slimrl.models.native.decoder import DecoderLayer, DecoderShape, decode
 
 
 def can_tile(module: nn.Module) -> bool:
-    """Whether `can_fuse`, and the kernels take the shapes of all weights and heads."""
+    """Whether the module `can_fuse`, and the kernels take the shapes of all weights and heads."""
     if not can_fuse(module):
         return False
     causal: Any = module
@@ -26,12 +26,15 @@ def can_tile(module: nn.Module) -> bool:
     if not all(ops.packable(linear.weight) for linear in (*linears, causal.get_output_embeddings())):
         return False
     attention = causal.get_decoder().layers[0].self_attn
+    # The weight as heads: only the dtype, the device and the head's size matter here.
     return ops.blocks_fit(base_of(attention.o_proj).weight.view(-1, int(attention.head_dim)))
 
 
 class TiledForward(CopiedWeights):
-    """`last_hidden` and `logits` are those of the module, to rounding, which is coarser where the weights are
-    `quantized`; every token's are the same bits, whatever it is computed with."""
+    """The module's hidden states and logits, up to rounding, which is coarser if the weights are `quantized`.
+
+    A token's results are bit for bit the same whatever tokens it is computed with.
+    """
 
     def __init__(self, module: nn.Module, quantized: bool = False) -> None:
         causal: Any = module
@@ -42,7 +45,7 @@ class TiledForward(CopiedWeights):
         self._products = (self._head, *(product for layer in self._layers for product in layer.products))
 
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
-        """Final hidden states (T, D)."""
+        """The last hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
         width = self._shape.key_heads * self._shape.head_dim
         caches = [plan.blocks(layer, width, hidden_TD) for layer in range(len(self._layers))]
@@ -51,7 +54,7 @@ class TiledForward(CopiedWeights):
         return ops.norm(hidden_TD, self._decoder.norm.weight, self._decoder.norm.variance_epsilon)
 
     def logits(self, hidden_ND: Tensor) -> Tensor:
-        """Logits (N, V)."""
+        """The logits (N, V)."""
         return self._head(hidden_ND)
 
 

@@ -1,13 +1,13 @@
-"""The policy's forward for training on a CPU, with gradients worked out by hand.
+"""Fused forward for training on a CPU, with hand-written backward passes.
 
-Autograd keeps what every operation was given, and a decoder layer of transformers is some 40 of them. Here a layer is
-four pieces (normalise and project, rotate, attend, mix) that keep only what the backward pass cannot cheaply make
-again: a third of the memory, and half as many passes over it. The numbers are those of the module and of
-`models/forward/fused.py`; tests, a trial when a model is loaded and the guard of RL's steps hold all three together.
+Autograd saves the inputs of every operation, and a decoder layer of transformers has some 40 of them. Here a layer is
+four autograd functions (norm and projections, rotary positions, attention, gated MLP), which save only what the
+backward pass cannot cheaply recompute: a third of the memory, and half as many passes over it. The numbers are those of
+the module and of `models/forward/fused.py`; tests, the check at loading and the guard of RL steps compare all three.
 
-Where a matrix is adapted (`models/lora.py`), the merged one is computed with, and of what stands for it only the small
-pair gets a gradient: that of the large matrix is never formed. Knows nothing of packing: what attends to what is the
-`AttentionPlan`'s business, as everywhere.
+A layer with a LoRA adapter (`models/lora.py`) computes with the merged matrix; only the small pair gets a gradient, and
+the gradient of the large matrix is never formed. Knows nothing of packing: the `AttentionPlan` decides what attends to
+what.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ from slimrl.models.forward.module import last_hidden
 from slimrl.models.lora import Linear, linear_of
 from slimrl.models.native import ops
 
-Scales = tuple[float, ...]  # of each linear layer's pair
+Scales = tuple[float, ...]  # LoRA's scale of each linear layer
 
 
 def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
-    """Final hidden states (T, D) of one flat row of tokens, with a gradient, by the cheapest way there is."""
+    """The last hidden states (T, D) of one row of tokens, with a gradient, by the fastest forward for the module."""
     causal: Any = module
     if not can_fuse(module):
         return last_hidden(module, token_ids_T, positions_T, plan)
@@ -44,14 +44,14 @@ def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
 
 
 def _attend(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
-    """The hidden states plus what attention adds to them."""
+    """The hidden states plus the attention output: the first half of a layer."""
     attention = layer.self_attn
     query, key, value = _project_qkv(hidden_TD, layer.input_layernorm, attention)
     if config.model_type == "qwen3":
         query, key = _apply_norm(query, attention.q_norm), _apply_norm(key, attention.k_norm)
     rotated = _Rotate.apply(query, *rotary), _Rotate.apply(key, *rotary)
 
-    # The copy of the values lets go of the joint projection that they are a part of.
+    # The values are copied, because as a view they would keep the joint projection in memory until the backward pass.
     query, key, value = (head_rows(heads) for heads in (*rotated, value.contiguous()))
     index = int(attention.layer_idx)
     inputs = LayerInputs(index, query, key, value, float(attention.scaling), window_of(config, index))
@@ -62,8 +62,9 @@ def _attend(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Te
 
 
 def _project_qkv(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tensor]:
-    """Queries (T, H, D), keys and values (T, H_kv, D) of the normalised hidden states, from one product."""
+    """The queries (T, H, D), keys and values (T, H_kv, D) of the normed hidden states, from one product."""
     linears = [linear_of(part) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
+    # Biases are added outside of the autograd function: autograd knows their gradient.
     biases = [linear.bias for linear in linears if linear.bias is not None]
     joint = _NormLinear.apply(hidden_TD, norm.weight, norm.variance_epsilon, _scales(linears), *_parts(linears))
     if biases:
@@ -78,7 +79,7 @@ def _apply_norm(x: Tensor, norm: Any) -> Tensor:
 
 
 class _Norm(torch.autograd.Function):
-    """y = w x / rms(x) over the last dimension."""
+    """RMSNorm, y = w x / rms(x) over the last dimension. Saves 1 / rms(x) of each row."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -94,29 +95,31 @@ class _Norm(torch.autograd.Function):
 
 
 class _NormLinear(torch.autograd.Function):
-    """All projections of one normalised input side by side: (T, sum of their widths)."""
+    """The projections of one normed input side by side, (T, sum of their widths). Saves x, not norm(x)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, scales: Scales, *parts: Tensor | None) -> Tensor:
-        normed, of_rows = ops.norm_forward(x, weight, eps)
-        ctx.save_for_backward(x, weight, of_rows, *parts)
+        normed, inverse_rms = ops.norm_forward(x, weight, eps)
+        ctx.save_for_backward(x, weight, inverse_rms, *parts)
         ctx.eps, ctx.scales = eps, scales
         return F.linear(normed, torch.cat([linear.weight for linear in _linears(parts, scales)]))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, of_rows, *parts = ctx.saved_tensors
+        x, weight, inverse_rms, *parts = ctx.saved_tensors
+        # norm(x) is computed again: one pass over x costs less than keeping it for every layer.
         normed, linears = ops.norm(x, weight, ctx.eps), _linears(parts, ctx.scales)
         grads = grad.split([len(linear.weight) for linear in linears], -1)
         grad_parts = [_gradients(*each, normed) for each in zip(linears, grads, strict=True)]
+        # y = [W1; W2; W3] n, so d n = [d1, d2, d3] [W1; W2; W3]: one product for all three.
         grad_normed = grad @ torch.cat([linear.weight for linear in linears])
-        grad_x, grad_weight = ops.norm_backward(grad_normed, x, weight, of_rows)
+        grad_x, grad_weight = ops.norm_backward(grad_normed, x, weight, inverse_rms)
         return grad_x, grad_weight, None, None, *(part for three in grad_parts for part in three)
 
 
 class _AddLinear(torch.autograd.Function):
-    """plus + W x."""
+    """A linear layer and the residual, plus + W x. The gradient of `plus` is that of the result."""
 
     @staticmethod
     def forward(ctx: Any, plus: Tensor, x: Tensor, scales: Scales, *parts: Tensor | None) -> Tensor:
@@ -134,7 +137,7 @@ class _AddLinear(torch.autograd.Function):
 
 
 class _Rotate(torch.autograd.Function):
-    """Rotary positions, see `ops.rotate`."""
+    """Rotary positions, see `ops.rotate`. A rotation's gradient is the opposite rotation, so x is not saved."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -149,13 +152,16 @@ class _Rotate(torch.autograd.Function):
 
 
 class _GatedMLP(torch.autograd.Function):
-    """x + down(silu(gate(n)) up(n)) with n = norm(x). Keeps x alone: what is three times as wide is computed again."""
+    """The gated MLP with norm and residual, x + down(silu(gate(n)) up(n)) with n = norm(x).
+
+    Saves x only; the inner layers, three times as wide, are computed again in the backward pass.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, scales: Scales, *parts: Tensor | None) -> Tensor:
         gate, up, down = _linears(parts, scales)
-        normed, of_rows = ops.norm_forward(x, weight, eps)
-        ctx.save_for_backward(x, weight, of_rows, *parts)
+        normed, inverse_rms = ops.norm_forward(x, weight, eps)
+        ctx.save_for_backward(x, weight, inverse_rms, *parts)
         ctx.eps, ctx.scales = eps, scales
         mixed = ops.gate_mix(F.linear(normed, gate.weight), F.linear(normed, up.weight))
         return torch.addmm(x, mixed, down.weight.t())
@@ -163,21 +169,27 @@ class _GatedMLP(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight, of_rows, *parts = ctx.saved_tensors
+        x, weight, inverse_rms, *parts = ctx.saved_tensors
         gate, up, down = _linears(parts, ctx.scales)
         grad = grad.contiguous()
         normed = ops.norm(x, weight, ctx.eps)
+        # Recompute g = gate(n) and u = up(n); with m = silu(g) u and d m = d y W_down the kernel gives d g, d u and m.
         inputs = F.linear(normed, gate.weight), F.linear(normed, up.weight)
         grad_gate, grad_up, mixed = ops.gate_backward(grad @ down.weight, *inputs)
         grad_down = _gradients(down, grad, mixed)
+        # n is the input of both gate and up, so its gradient is the sum of theirs.
         grad_normed = torch.addmm(grad_gate @ gate.weight, grad_up, up.weight)
-        grad_x, grad_weight = ops.norm_backward(grad_normed, x, weight, of_rows, plus=grad)
+        # x also reaches the output through the residual, whose gradient is `grad` itself.
+        grad_x, grad_weight = ops.norm_backward(grad_normed, x, weight, inverse_rms, plus=grad)
         grad_mix = *_gradients(gate, grad_gate, normed), *_gradients(up, grad_up, normed)
         return grad_x, grad_weight, None, None, *grad_mix, *grad_down
 
 
 def _parts(linears: Sequence[Linear]) -> tuple[Tensor | None, ...]:
-    """The layers' tensors one by one, as autograd takes the arguments of a function; `_linears` is the inverse."""
+    """The tensors of linear layers (weight, A, B, weight, ...), since autograd only sees arguments that are tensors.
+
+    `_linears` is the inverse.
+    """
     return tuple(part for linear in linears for part in (linear.weight, linear.A, linear.B))
 
 
@@ -186,16 +198,17 @@ def _scales(linears: Sequence[Linear]) -> Scales:
 
 
 def _linears(parts: Sequence[Any], scales: Scales) -> list[Linear]:
-    """Without biases."""
+    """The linear layers of these tensors, without biases."""
     threes = zip(parts[::3], parts[1::3], parts[2::3], scales, strict=True)
     return [Linear(weight, None, A, B, scale) for weight, A, B, scale in threes]
 
 
 def _gradients(linear: Linear, grad: Tensor, x: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Those of the weight, of A and of B, as far as they are trained; `grad` is that of the output."""
+    """The gradients of the weight, of A and of B; None for those that are not trained. `grad` is the output's."""
     if linear.A is None or linear.B is None:
         return (grad.t() @ x if linear.weight.requires_grad else None), None, None
-    # The products in the dtype of `x`, which is what the processor is fast at; r numbers a token are all that it costs.
+    # y = x W^T + scale (x A^T) B^T. In the dtype of x, which is fast here; through r numbers a token, so cheap.
+    # d A = scale (d y B)^T x and d B = scale d y^T (x A^T): the scale is applied last, in float32.
     A, B = linear.A.to(x.dtype), linear.B.to(x.dtype)
     grad_A = (grad @ B).t() @ x
     grad_B = grad.t() @ (x @ A.t())
