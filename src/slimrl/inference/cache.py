@@ -1,8 +1,17 @@
-"""The KV cache: a fixed number of slots, each with the keys and values of one sequence. Knows nothing about scheduling.
+"""A KV cache with a fixed number of slots, each for the keys and values of one sequence.
 
-A slot remembers which token ids its keys and values belong to, so that a later request that begins with the same
-tokens (the group's prompt, the conversation so far) starts from them. `CachePlan` is the attention plan that fills and
-reads the slots during one forward (see `models/forward/attention.py`).
+A slot's record (`SlotCache.tokens`) lists the token ids whose keys and values it holds, so that a later request with
+the same beginning (the group's prompt, the conversation so far) reuses them. Two samples of the prompt p q r, and then
+the second turn of the first one; <e> ends a turn, u is the user's answer:
+
+    request                        slot 0        slot 1
+    p q r, the first sample        p q           -           prefill of all but the last token
+    p q r, the second sample       p q           p q         copied from slot 0
+    both decode: a <e> and b <e>   p q r a       p q r b     the last sampled token is never fed
+    p q r a <e> u                  p q r a <e>   p q r b     continues in slot 0; only <e> is prefilled
+
+`CachePlan` is the attention plan (`models/forward/attention.py`) that writes and reads the slots during one forward.
+Knows nothing about scheduling.
 """
 
 import functools
@@ -22,13 +31,16 @@ from slimrl.models.forward.attention import (
 )
 from slimrl.models.native import ops
 
-MIN_SHARING, MIN_SHARED = 4, 64  # sequences, and tokens that all of them begin with: below that it gains nothing
+# A shared prefix is read once for all sequences from this many sequences, and this many shared tokens, on.
+MIN_SHARING, MIN_SHARED = 4, 64
 
 
 class SlotCache:
-    """Keys and values per layer, each (slots + 1, capacity, H_kv * D), allocated when the layer is first seen. The last
-    slot is nobody's: rows that are computed for nothing write there (`inference/graphs.py`). The capacity is rounded up
-    to whole blocks of positions; what lies where in a block is the plans' business."""
+    """The keys and values of each layer, (slots + 1, capacity, H_kv * D) each, allocated when the layer is first used.
+
+    The last slot belongs to no sequence: idle rows of a graph write there (`inference/graphs.py`). The capacity is
+    rounded up to whole blocks of positions; the plans decide on the layout within a block.
+    """
 
     def __init__(self, num_slots: int, capacity: int) -> None:
         self.num_slots = num_slots
@@ -37,37 +49,45 @@ class SlotCache:
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def layer(self, layer: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
-        """The (keys, values) of this layer, of the dtype and on the device of `like`; zeros where nothing was written,
-        so that masked garbage stays finite."""
+        """The (keys, values) of a layer, with the dtype and device of `like`.
+
+        They are zeros at first: masked positions are multiplied by 0, which must not meet a NaN.
+        """
         if layer not in self._layers:
             shape = (self.num_slots + 1, self.capacity, width)
             self._layers[layer] = (like.new_zeros(shape), like.new_zeros(shape))
         return self._layers[layer]
 
     def copy_prefix(self, source: int, target: int, length: int) -> None:
-        """Make the first `length` tokens of `target` those of `source`."""
+        """Copy the first `length` tokens of slot `source` to slot `target`, with their record."""
         if source != target:
+            # Whole blocks: within a block, the layout may interleave positions.
             end = _blocks(length)
             for keys, values in self._layers.values():
                 keys[target, :end] = keys[source, :end]
                 values[target, :end] = values[source, :end]
+        # Always a new list: the sequence that had the slot before keeps its own as `Request.held`.
         self.tokens[target] = self.tokens[source][:length]
 
     def offload(self) -> None:
-        """Let go of the memory, and so of every slot's content, until a layer is seen again."""
+        """Free the memory, and so drop every slot's content, until a layer is used again."""
         self.clear()
         self._layers.clear()
 
     def clear(self) -> None:
-        """Drop every slot's content: the weights it was computed from are gone."""
+        """Drop every slot's record, because the weights that its keys and values were computed with are gone.
+
+        New lists, not emptied ones: running sequences keep theirs, see `Scheduler.clear`.
+        """
         self.tokens = [[] for _ in range(self.num_slots)]
 
 
 def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading token ids two sequences have in common."""
+    """The number of leading token ids that two sequences have in common."""
     limit = min(len(a), len(b))
     low, high = 0, limit
-    while low < high:  # compare slices (at C speed) on ever smaller ranges
+    # Bisection on slices, which are compared at C speed; `low` tokens are known to be equal.
+    while low < high:
         middle = (low + high + 1) // 2
         if a[low:middle] == b[low:middle]:
             low = middle
@@ -78,7 +98,7 @@ def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tokens `start..end` of the sequence in `slot`, whose keys and values a prefill computes."""
+    """The tokens `start..end` of the sequence in `slot`, which one forward computes."""
 
     slot: int
     start: int
@@ -86,7 +106,7 @@ class Span:
 
 
 class CachePlan:
-    """Several sequences' new tokens laid end to end in one row; each sees its own slot's earlier ones and itself."""
+    """The plan for new tokens of several sequences in one row; a token attends to its own slot, up to itself."""
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         self._cache = cache
@@ -94,6 +114,7 @@ class CachePlan:
         self._device = device
         lengths = [span.end - span.start for span in spans]
         firsts = itertools.accumulate(lengths, initial=0)
+        # As `ops.store` takes them: slot, first row, number of tokens, position of the first.
         rows = [(s.slot, first, length, s.start) for s, first, length in zip(spans, firsts, lengths, strict=False)]
         self.spans = torch.tensor(rows, dtype=torch.int32)
 
@@ -105,6 +126,7 @@ class CachePlan:
             return self._without_blocks.attend(inputs)
         keys, values = _layer(self._cache, inputs)
         query, key, value = (_tokens(x) for x in (inputs.query, inputs.key, inputs.value))
+        # The kernel takes one stride for both. They differ if the values are no view of the joint projection.
         if len(key) > 1 and key.stride(0) != value.stride(0):
             key, value = key.contiguous(), value.contiguous()
         ops.store(key, value, keys, values, self.spans)
@@ -112,14 +134,14 @@ class CachePlan:
 
     @functools.cached_property
     def _without_blocks(self) -> AttentionPlan:
-        """For head sizes, dtypes and devices that have no kernel."""
+        """The plan in PyTorch's operations, for head sizes, dtypes and devices without a kernel."""
         if all(span.end - span.start == 1 for span in self._sequences):
             return _DecodePlan(self._cache, self._sequences, self._device)
         return _PrefillPlan(self._cache, self._sequences)
 
 
 class _PrefillPlan:
-    """`CachePlan` span by span."""
+    """`CachePlan` by one attention call per span, for prefill."""
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span]) -> None:
         self._cache = cache
@@ -134,6 +156,7 @@ class _PrefillPlan:
             rows = slice(offset, offset + span.end - span.start)
             keys[span.slot, span.start : span.end] = new_keys[rows]
             values[span.slot, span.start : span.end] = new_values[rows]
+            # A prefill may start behind a reused prefix, so its queries also attend to earlier positions of the slot.
             slot, H_kv = slice(span.slot, span.slot + 1), inputs.key.shape[1]
             key, value = _heads(keys[slot, : span.end], H_kv), _heads(values[slot, : span.end], H_kv)
             mask = self._mask(span, inputs.window, keys.device)
@@ -150,23 +173,30 @@ class _PrefillPlan:
 
 
 class _DecodePlan:
-    """`CachePlan` for one new token a slot. Reads the cache in place unless few of its slots are in use. What all
-    of the sequences begin with, instructions and examples, is read from one of the slots for all of them."""
+    """`CachePlan` for one new token per slot, in one batched attention call.
+
+    It reads the cache in place (slots 0 to the highest in use as the batch) if at least a quarter of these slots are in
+    use; otherwise it gathers the used ones. On a CPU a prefix that all sequences share is read from the first slot for
+    all of them.
+    """
 
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         slots, positions = [span.slot for span in spans], [span.start for span in spans]
         self._cache = cache
         self._slots_B = torch.tensor(slots, device=device)
         positions_B = torch.tensor(positions, device=device)
+        # Rows of the cache, seen as (slots * capacity, H_kv * D), that the new keys and values go to.
         self._places_B = self._slots_B * cache.capacity + positions_B
-        self._num_keys = max(positions) + 1
+        self._num_keys = max(positions) + 1  # reading stops behind the longest sequence
         self._num_shared = _num_shared([cache.tokens[slot] for slot in slots]) if device.type == "cpu" else 0
         self._sharer = slice(slots[0], slots[0] + 1)
         num_rows = max(slots) + 1
+        # `dense`: row r of the batch is slot r, so queries and outputs need no scattering.
         self._dense = list(slots) == list(range(num_rows))
         self._in_place = 4 * len(slots) >= num_rows
         if self._in_place:
-            # Idle slots in between are computed along and thrown away; one position keeps their softmax finite.
+            # Idle slots in between are computed and thrown away. They see one position behind the shared prefix
+            # (zeros or old keys), because a softmax over no positions would be NaN.
             self._row_positions = torch.full((num_rows,), self._num_shared, device=device)
             self._row_positions[self._slots_B] = positions_B
         else:
@@ -177,24 +207,26 @@ class _DecodePlan:
         keys, values = _layer(self._cache, inputs)
         keys.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.key))
         values.flatten(0, 1).index_copy_(0, self._places_B, _flat(inputs.value))
-        query = inputs.query[0].transpose(0, 1)[:, :, None]
+        query = inputs.query[0].transpose(0, 1)[:, :, None]  # (B, H, 1, D)
         num_rows, H_kv = len(self._row_positions), inputs.key.shape[1]
+        # With sliding attention most of a prefix is out of sight, and the window differs from row to row: no sharing.
         begin = 0 if inputs.window else self._num_shared
-        if self._in_place:
+        if self._in_place:  # a view of the first slots; the keys are not copied
             own = [_heads(kv[:num_rows, begin : self._num_keys], H_kv) for kv in (keys, values)]
-        else:
+        else:  # a copy of the used slots, which is cheaper than computing all the idle ones
             behind = (kv[:, begin : self._num_keys] for kv in (keys, values))
             own = [_heads(kv.index_select(0, self._slots_B), H_kv) for kv in behind]
         if self._in_place and not self._dense:
+            # Put each query in the row of its slot; idle rows get zeros.
             query = query.new_zeros(num_rows, *query.shape[1:]).index_copy_(0, self._slots_B, query)
         mask = self._mask(inputs.window, query.dtype)[..., begin:]
-        if begin:
+        if begin:  # the prefix comes from one slot; equal tokens have equal keys and values
             prefix = [_heads(kv[self._sharer, :begin], H_kv) for kv in (keys, values)]
             out = attention_after_prefix(query, prefix, own, mask, inputs.scale)
         else:
             out = gqa_attention(query, own[0], own[1], mask, inputs.scale)
         if self._in_place and not self._dense:
-            out = out.index_select(0, self._slots_B)
+            out = out.index_select(0, self._slots_B)  # drop the idle rows
         return out[:, :, 0][None]
 
     def _mask(self, window: int, dtype: torch.dtype) -> Tensor:
@@ -204,9 +236,11 @@ class _DecodePlan:
 
 
 class RowsPlan:
-    """One new token for each of the first slots, row r in slot r, whatever that slot holds. Every number that may
-    differ from step to step is in a tensor: `positions_S`, and `places_S`, where its keys and values go, as rows of the
-    cache. So a step can be recorded and repeated. Rows attend to at most `num_keys` positions."""
+    """The plan for one new token in each of the first slots, row r in slot r, for steps that are recorded as a graph.
+
+    All numbers that differ from step to step are in tensors: `positions_S`, and `places_S`, the rows of the cache that
+    keys and values go to. Rows attend to at most `num_keys` positions, a constant of the graph.
+    """
 
     def __init__(self, cache: SlotCache, positions_S: Tensor, places_S: Tensor, num_keys: int) -> None:
         self._cache = cache
@@ -222,6 +256,7 @@ class RowsPlan:
         num_rows, H_kv = len(self._positions_S), inputs.key.shape[1]
         key, value = (_heads(kv[:num_rows, : self._num_keys], H_kv) for kv in (keys, values))
         query = inputs.query[0].transpose(0, 1)[:, :, None]
+        # One mask for all layers with the same window; it is part of the recording, since positions change.
         if inputs.window not in self._masks:
             mask = _scores_mask(self._positions_S, self._num_keys, inputs.window, query.dtype)
             self._masks[inputs.window] = mask
@@ -230,8 +265,10 @@ class RowsPlan:
 
 
 def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
-    """How many tokens all begin with; 0 where that is not worth two passes instead of one. Slots with the same tokens
-    have the same keys and values: those of other weights are forgotten."""
+    """The length of the prefix that all sequences share; 0 if it is too short, or shared by too few, to gain anything.
+
+    Slots with the same tokens have the same keys and values, as records of older weights were cleared.
+    """
     if len(sequences) < MIN_SHARING:
         return 0
     num = min(common_prefix_length(sequences[0], other) for other in sequences[1:])
@@ -239,7 +276,7 @@ def _num_shared(sequences: Sequence[Sequence[int]]) -> int:
 
 
 def _scores_mask(positions_S: Tensor, num_keys: int, window: int, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores (S, 1, 1, num_keys): 0 or -inf. From booleans every layer would make it anew."""
+    """The mask to add to the scores (S, 1, 1, num_keys), 0 or -inf; attention would convert booleans in every layer."""
     keys = torch.arange(num_keys, device=positions_S.device)
     mask = visible(positions_S[:, None], keys[None], window)[:, None, None]
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
@@ -251,22 +288,22 @@ def _layer(cache: SlotCache, inputs: LayerInputs) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(length: int) -> int:
-    """The length rounded up to whole blocks of positions."""
+    """The length, rounded up to whole blocks of positions."""
     return -(-length // ops.POSITIONS) * ops.POSITIONS
 
 
 def _tokens(heads: Tensor) -> Tensor:
-    """(1, H, T, D) as (T, H, D), every token's heads side by side."""
+    """The heads (1, H, T, D) as (T, H, D), where each token's heads are contiguous."""
     tokens = heads[0].transpose(0, 1)
     return tokens if tokens[0].is_contiguous() else tokens.contiguous()
 
 
 def _flat(heads: Tensor) -> Tensor:
-    """(1, H_kv, T, D) as (T, H_kv * D)."""
+    """The heads (1, H_kv, T, D) as rows of the cache (T, H_kv * D)."""
     return heads[0].transpose(0, 1).flatten(1)
 
 
 def _heads(rows: Tensor, num_heads: int) -> Tensor:
-    """(S, L, H_kv * D) as (S, H_kv, L, D)."""
+    """Rows of the cache (S, L, H_kv * D) as heads (S, H_kv, L, D), without a copy."""
     S, L, width = rows.shape
     return rows.view(S, L, num_heads, width // num_heads).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""How everything above asks for tokens: `Client.sample`. Knows nothing of who answers."""
+"""Defines the interface for sampling, `Client.sample`, which rollouts use. Knows nothing of its implementations."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -10,7 +10,10 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Sampled token ids (the stop token included), with the log-probability and the weight version of each."""
+    """The sampled token ids (with the stop token), and the log-probability and weight version of each.
+
+    For example token_ids (42, 2), logprobs (-0.7, -0.1), versions (3, 4): the weights were updated in between.
+    """
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]

@@ -1,10 +1,19 @@
-"""Continuous batching on the policy's own module: token ids in, token ids and log-probabilities out.
+"""The inference engine: continuous batching on the policy's own module, from token ids to token ids.
 
-The engine runs in the caller's process and thread. `submit` queues a request, each `step` prefills what is new and then
-samples one token for every running sequence, and finished sequences come back from `step`. It knows token ids, nothing
-of text. It computes from the module's own parameters: publishing a new version is a number, a forgotten cache and, on a
-CPU, weights brought into the order of the fast product again (`models/forward/tiled.py`). Between two steps is a good
-moment for it: running sequences keep their keys and values and go on with the new weights.
+It runs in the caller's process and thread. `submit` queues a request; each `step` prefills new prompts, samples one
+token for every running sequence, and returns the sequences that finished. A two-turn conversation, where <e> ends a
+turn and u is the user's answer:
+
+    first = engine.submit([p, q, r], SamplingParams(max_tokens=8), lambda completion: False)
+    engine.step()        prefills p q, feeds r, samples a; returns []
+    engine.step()        feeds a, samples <e>; returns [first], and first.completion_ids == [a, <e>]
+    engine.submit([p, q, r, a, <e>, u], ...)
+    engine.step()        finds p q r a in the cache, prefills <e>, feeds u, samples b
+
+The engine computes with the module's own parameters. Publishing a new version changes its number, clears the cache's
+records and, on a CPU, copies the weights into the order of the fast kernels again (`models/forward/tiled.py`). It may
+happen between any two steps: running sequences keep their keys and values and go on with the new weights. Knows nothing
+of text.
 """
 
 import sys
@@ -23,15 +32,14 @@ from slimrl.models.forward.choose import Quantization, sampling_forward
 from slimrl.types import SamplingParams
 
 PREFILL_BUDGET = 4096  # tokens in one forward
-SCORED_ROWS = 128  # of a prompt, whose logits exist at once
-GUESSED_ROWS = 32  # tokens in one forward while some are guesses: as long as reading the weights takes most of its time
+SCORED_ROWS = 128  # prompt tokens whose logits exist at once
+GUESSED_ROWS = 32  # tokens in one forward with guesses: up to here reading the weights takes most of the time
 UNBOUNDED = sys.maxsize
 
 
 @dataclass(slots=True)
 class EngineCounters:
-    """Work done since the engine was made: tokens prefilled, prompt tokens found in the cache, tokens sampled, tokens
-    guessed, and how many of these were right."""
+    """Numbers of tokens since the engine was made: prefilled, found in the cache, sampled, guessed, guessed right."""
 
     prefilled: int = 0
     cached: int = 0
@@ -42,7 +50,7 @@ class EngineCounters:
 
 @dataclass(frozen=True, slots=True)
 class EngineLoad:
-    """How busy the engine is: waiting and running sequences, and the share of the cache that the running ones fill."""
+    """The numbers of waiting and running sequences, and the share of the cache that running ones fill."""
 
     waiting: int = 0
     running: int = 0
@@ -50,10 +58,11 @@ class EngineLoad:
 
 
 class Engine:
-    """A module, a KV cache of `num_slots` sequences of at most `capacity` tokens, and a scheduler.
+    """A module with a KV cache for `num_slots` sequences of at most `capacity` tokens, and a scheduler.
 
-    With few sequences it guesses up to `lookup_tokens` tokens of each ahead, see `inference/lookup.py`. `quantization`
-    is of the weights it samples with, see `models/forward/choose.py`."""
+    `stop_ids` end every sequence. With few sequences, up to `lookup_tokens` tokens of each are guessed ahead, see
+    `inference/lookup.py`. `quantization` applies to the weights for sampling, see `models/forward/choose.py`.
+    """
 
     def __init__(
         self,
@@ -77,10 +86,12 @@ class Engine:
 
     @property
     def busy(self) -> bool:
+        """Whether any request is waiting or running."""
         return bool(self._scheduler.waiting or self._scheduler.running)
 
     @property
     def load(self) -> EngineLoad:
+        """The present load."""
         running = self._scheduler.running.values()
         filled = sum(sequence.computed for sequence in running)
         return EngineLoad(
@@ -94,7 +105,11 @@ class Engine:
         finished: Callable[[list[int]], bool],
         options: RequestOptions = PLAIN,
     ) -> Request:
-        """Queue a request. `prompt` must leave room in the slot for at least one sampled token."""
+        """Queue a request and return it; its fields fill while it is sampled.
+
+        `finished` gets the sampled token ids after each of them and returns whether the sequence is to stop. The prompt
+        must leave room in the slot for at least one sampled token.
+        """
         assert len(prompt) < self.capacity, f"a prompt of {len(prompt)} tokens does not fit a slot of {self.capacity}"
         stop_ids = options.stop_ids if options.ignore_eos else options.stop_ids | self._stop_ids
         sequence = Request(prompt, params, finished, options, stop_ids)
@@ -104,12 +119,14 @@ class Engine:
         return sequence
 
     def cancel(self, sequence: Request) -> None:
-        """Forget a request that is waiting or running; its slot is free at once."""
+        """Remove a waiting or running request; its slot is free at once."""
         self._scheduler.remove(sequence)
 
     def reserve(self) -> None:
-        """Sample one token and forget it. That takes the memory which the first request would take, so that a lack of
-        it shows before there are requests."""
+        """Sample one token and discard it, to allocate the memory that requests need.
+
+        So a lack of memory raises RuntimeError or MemoryError here, before there are requests.
+        """
         self.submit([0], SamplingParams(max_tokens=1), lambda sampled: False)
         while self.busy:
             self.step()
@@ -117,18 +134,23 @@ class Engine:
         self.counters = EngineCounters()
 
     def offload(self) -> None:
-        """Let go of the cache, and of copies of the weights, while somebody else needs the memory. Only when no request
-        is waiting or running; the next one brings everything back."""
-        assert not self.busy, "an engine with requests cannot rest"
+        """Free the KV cache and the copies of the weights, until the next request needs them.
+
+        Only allowed while no request is waiting or running. The trainer uses the memory in the meantime.
+        """
+        assert not self.busy, "an engine with requests cannot be offloaded"
+        # Graphs first: they hold addresses in the cache.
         if self._graphs is not None:
             self._graphs.clear()
         self._cache.offload()
         self._forward.offload()
 
     def publish(self, version: int) -> None:
-        """The module's weights are now `version`. Nothing computed before is reused by another sequence; those that run
-        keep their keys and values, and each token that they go on to sample carries the version that computed it.
-        If it fails, the version is what it was."""
+        """Declare that the module's weights have changed and are now `version`.
+
+        Keys and values of older weights are not reused by other sequences. Running sequences keep theirs, and every
+        token records the version that sampled it. If this raises, the version stays the same.
+        """
         self._scheduler.clear()
         self._forward.refresh()
         if self._graphs is not None:
@@ -137,13 +159,14 @@ class Engine:
 
     @torch.inference_mode()
     def step(self, max_prefill: int = UNBOUNDED) -> list[Request]:
-        """Prefill what is new, sample one token for every sequence that is ready, return those that finished.
+        """Prefill new prompts, sample one token for every ready sequence, and return the sequences that finished.
 
-        At most `max_prefill` tokens are prefilled, so that a long prompt need not keep the others waiting.
+        At most `max_prefill` tokens are prefilled, so that a long prompt does not keep the others waiting.
         """
         self.counters.cached += self._scheduler.admit()
         while max_prefill > 0 and (spans := self._scheduler.prefill_spans(min(max_prefill, PREFILL_BUDGET))):
             max_prefill -= self._prefill(spans)
+            # Those that waited for a prefix that is computed now.
             self.counters.cached += self._scheduler.admit()
         sequences = self._scheduler.decode_batch()
         guesses = self._guess(sequences)
@@ -163,6 +186,7 @@ class Engine:
         plan = CachePlan(self._cache, spans, self._device)
         hidden_TD = self._forward.last_hidden(self._tensor(token_ids), self._tensor(positions), plan)
         self.counters.prefilled += len(token_ids)
+        # No logits here: the next decode feeds each prompt's last token and samples behind it.
         offset = 0
         for span in spans:
             rows = slice(offset, offset + span.end - span.start)
@@ -173,7 +197,7 @@ class Engine:
         return len(token_ids)
 
     def _score_prompt(self, sequence: Request, span: Span, hidden_TD: torch.Tensor) -> None:
-        """The log-probabilities of the tokens behind each of the span's, in chunks: never a whole (T, V) of logits."""
+        """Score the token after each of the span's, in chunks, so that a whole (T, V) of logits never exists."""
         for start in range(span.start, span.end, SCORED_ROWS):
             end = min(start + SCORED_ROWS, span.end)
             logits_NV = self._forward.logits(hidden_TD[start - span.start : end - span.start])
@@ -181,13 +205,14 @@ class Engine:
             sequence.scored += score_tokens(logits_NV, targets_N, sequence.options.prompt_logprobs)
 
     def _guess(self, sequences: list[Request]) -> list[list[int]]:
-        """What may come next in each sequence; nothing if there are many, or somebody asks for more than tokens."""
+        """Guesses of each sequence's next tokens; none if there are many sequences, or one needs its logits."""
         left = GUESSED_ROWS - len(sequences)
         if not self._lookup_tokens or left <= 0 or self._scheduler.num_needing_logits:
             return []
         guesses = []
         for sequence in sequences:
             assert sequence.lookup is not None
+            # A guess of n tokens yields up to n + 1 samples, which must fit the slot and `max_tokens`: hence the - 1.
             room = min(self.capacity - len(sequence.tokens), sequence.params.max_tokens - len(sequence.logprobs)) - 1
             guess = sequence.lookup.guess(sequence.tokens, min(left, room)) if min(left, room) > 0 else []
             left -= len(guess)
@@ -195,8 +220,12 @@ class Engine:
         return guesses
 
     def _decode_ahead(self, sequences: list[Request], guesses: list[list[int]]) -> None:
-        """Feed every sequence's last token and its guess, and sample behind each of them: draws count up to the first
-        that differs from the guess. What was computed behind that one is overwritten later."""
+        """Feed every sequence's last token and its guess, and sample behind each of them.
+
+        For the guess [x, y] after the last token a, the row a x y gives three draws. The first always counts; the
+        second counts if the first was x; the third if the second was y too. Keys and values computed from a wrong guess
+        lie behind `computed`, so they are overwritten later and never attended to.
+        """
         fed = [[sequence.tokens[-1], *guess] for sequence, guess in zip(sequences, guesses, strict=True)]
         spans = [Span(s.slot, s.computed, s.computed + len(tokens)) for s, tokens in zip(sequences, fed, strict=True)]
         positions = [position for span in spans for position in range(span.start, span.end)]
@@ -212,10 +241,10 @@ class Engine:
             self.counters.guessed_right += right
 
     def _take(self, sequence: Request, guess: list[int], drawn: list[tuple[int, float]]) -> int:
-        """Append the draws up to the first that was not guessed, or that ends the sequence; returns how many guesses
-        were right."""
+        """Append draws up to the first that was not guessed or that ends the sequence; return how many were right."""
         right = 0
         for place, (token, logprob) in enumerate(drawn):
+            # The token before was fed, so its keys and values are in the slot now; the new one's are not yet.
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
             self._append(sequence, token, logprob)
             self.counters.sampled += 1
@@ -229,11 +258,13 @@ class Engine:
         return right
 
     def _decode(self, sequences: list[Request]) -> None:
+        """Feed every sequence's last token and sample the next one."""
         logits_BV = self._next_logits(sequences)
         if self._scheduler.num_needing_logits:
             _forbid_early_stops(logits_BV, sequences)
         uniforms = [uniform for s in sequences for uniform in s.uniforms(1)]
         tokens_B, logprobs_B = sample_tokens(logits_BV, [s.params for s in sequences], uniforms)
+        # After sampling, which does not change the logits.
         if self._scheduler.num_needing_logits:
             _keep_top(logits_BV, sequences)
         self.counters.sampled += len(sequences)
@@ -242,7 +273,7 @@ class Engine:
             self._append(sequence, token, logprob)
 
     def _next_logits(self, sequences: list[Request]) -> torch.Tensor:
-        """The logits (B, V) behind each sequence's last token."""
+        """The logits (B, V) after each sequence's last token."""
         if self._graphs is not None:
             return self._graphs.logits([(s.slot, s.tokens[-1], s.computed) for s in sequences])
         positions = self._tensor([s.computed for s in sequences])
@@ -252,12 +283,14 @@ class Engine:
         )
 
     def _append(self, sequence: Request, token: int, logprob: float) -> None:
+        """Append a sampled token, and set the finish reason if it is the last one."""
+        # `versions` last: another thread reads as many entries as it has.
         sequence.tokens.append(token)
         sequence.logprobs.append(logprob)
         sequence.versions.append(self.version)
         sampled = len(sequence.logprobs)
         stopped = token in sequence.stop_ids or sequence.finished(sequence.completion_ids)
-        # No stop token can be drawn before `min_tokens`, but a text may call for a stop.
+        # No stop token can be drawn before `min_tokens`, but the text may contain a stop string.
         if stopped and sampled >= sequence.options.min_tokens:
             sequence.finish_reason = "stop"
         elif sampled == sequence.params.max_tokens or len(sequence.tokens) == self.capacity:
@@ -268,12 +301,14 @@ class Engine:
 
 
 def _forbid_early_stops(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
+    """Give stop tokens no probability in sequences that are shorter than `min_tokens`."""
     for row, sequence in enumerate(sequences):
         if len(sequence.versions) < sequence.options.min_tokens and sequence.stop_ids:
             logits_BV[row, list(sequence.stop_ids)] = -torch.inf
 
 
 def _keep_top(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
+    """Record the likeliest tokens in the sequences that ask for them."""
     rows = [row for row, sequence in enumerate(sequences) if sequence.options.top_logprobs]
     if not rows:
         return

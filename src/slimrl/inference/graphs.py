@@ -1,10 +1,10 @@
-"""Decoding on CUDA as recorded graphs: one launch a step instead of a thousand.
+"""CUDA graphs for decoding: one launch per step instead of a thousand.
 
-A graph repeats the same operations on the same memory, so everything that differs between steps (tokens, positions,
-places in the cache) stands in tensors that are filled before, and shapes are rounded up: every slot up to the highest
-in use is a row, computed for nothing if it is idle, and attends to a rounded number of keys. For each pair of such
-numbers a graph is recorded when it is first needed. The weights are read where they are; new ones in their place need
-nothing.
+A graph repeats the same operations on the same memory. So everything that differs between steps (tokens, positions,
+places in the cache) is in tensors that are filled before a replay, and shapes are rounded up: every slot up to the
+highest in use is a row, even if it is idle, and attends to a rounded number of keys. For each pair of these numbers a
+graph is recorded when it is first needed. Graphs read the weights in place, so an update of their values needs no
+new recording.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,24 +17,25 @@ from slimrl.inference.cache import RowsPlan, SlotCache
 from slimrl.models.forward.module import ModuleForward
 
 FEWEST_KEYS = 256
-WARMUPS = 2  # runs before recording, in which libraries choose their kernels
+WARMUPS = 2  # runs before recording, in which libraries choose kernels and allocate workspaces
 Fed = tuple[int, int, int]  # slot, token id, position
 
 
 class Recorder(Protocol):
-    """Makes work repeatable: returns its result's tensor, and what computes that anew."""
+    """Records work: returns the tensor of its result, and a function that computes it again in place."""
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]: ...
 
 
 class CudaRecorder:
-    """CUDA graphs that share one pool of memory: only one of them runs at a time."""
+    """Records CUDA graphs that share one memory pool, since only one of them runs at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+        # Warm-up on a side stream, as PyTorch requires before a capture: what is launched there is not recorded.
         aside = torch.cuda.Stream(self._device)
         aside.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(aside):
@@ -48,26 +49,26 @@ class CudaRecorder:
 
 
 def decode_graphs(forward: object, cache: SlotCache, device: torch.device) -> "DecodeGraphs | None":
-    """For a module on CUDA; None elsewhere, where launching costs little."""
+    """The graphs for a module on CUDA; None elsewhere, where launching costs little."""
     if device.type != "cuda" or not isinstance(forward, ModuleForward):
         return None
     return DecodeGraphs(forward, cache, device, CudaRecorder(device))
 
 
 class DecodeGraphs:
-    """The logits of one new token for any of the cache's slots."""
+    """Computes the logits of one new token for any of the cache's slots, by replaying graphs."""
 
     def __init__(self, forward: ModuleForward, cache: SlotCache, device: torch.device, recorder: Recorder) -> None:
         self._forward = forward
         self._cache = cache
         self._recorder = recorder
-        # Token ids, positions and places in the cache, by slot.
+        # Token ids, positions and places in the cache, by slot. Graphs read this tensor at its address.
         self._inputs = torch.zeros(3, cache.num_slots, dtype=torch.long, device=device)
         self._graphs: dict[tuple[int, int], tuple[Tensor, Callable[[], None]]] = {}
         self._weights = forward.addresses()
 
     def logits(self, fed: Sequence[Fed]) -> Tensor:
-        """(B, V) in the order of `fed`, until the next call."""
+        """The logits (B, V) in the order of `fed`; the next call overwrites them."""
         num_rows = _round_up(max(slot for slot, _, _ in fed) + 1, 1, self._cache.num_slots)
         num_keys = _round_up(max(position for _, _, position in fed) + 1, FEWEST_KEYS, self._cache.capacity)
         self._fill(fed)
@@ -81,28 +82,30 @@ class DecodeGraphs:
         return result_SV[torch.tensor(slots, device=result_SV.device)]
 
     def clear(self) -> None:
-        """Drop all graphs: the cache's memory is about to go."""
+        """Drop all graphs, because the memory of the cache is about to be freed."""
         self._graphs.clear()
 
     def refresh(self) -> None:
-        """The weights have changed. If they lie elsewhere now, graphs read memory that is no longer theirs."""
+        """Drop all graphs if the weights have moved: graphs would read memory that no longer belongs to them."""
         if (addresses := self._forward.addresses()) != self._weights:
             self._weights = addresses
             self.clear()
 
     def _fill(self, fed: Sequence[Fed]) -> None:
-        """One copy to the device. An idle row reads position 0 and writes where nobody reads."""
+        """Copy the inputs to the device. An idle row attends to position 0 and writes to the cache's spare slot."""
         num_slots, capacity = self._cache.num_slots, self._cache.capacity
         tokens, positions = [0] * num_slots, [0] * num_slots
         places = [num_slots * capacity] * num_slots
         for slot, token, position in fed:
             tokens[slot], positions[slot], places[slot] = token, position, slot * capacity + position
         values = torch.tensor([tokens, positions, places])
+        # From pinned memory the copy is asynchronous: the step does not wait for the device.
         self._inputs.copy_(values.pin_memory() if self._inputs.is_cuda else values, non_blocking=True)
 
     def _record(self, num_rows: int, num_keys: int) -> tuple[Tensor, Callable[[], None]]:
         tokens_S, positions_S, places_S = self._inputs[:, :num_rows]
 
+        # The plan is made inside of the recording, so that its masks are computed from the positions in each replay.
         def work() -> Tensor:
             plan = RowsPlan(self._cache, positions_S, places_S, num_keys)
             return self._forward.logits(self._forward.last_hidden(tokens_S, positions_S, plan))
@@ -111,5 +114,5 @@ class DecodeGraphs:
 
 
 def _round_up(number: int, least: int, most: int) -> int:
-    """The next power of two, between bounds."""
+    """The next power of two, between bounds: few different shapes, so few graphs."""
     return min(max(least, 1 << (number - 1).bit_length()), most)

@@ -1,7 +1,7 @@
-"""The client of the engine in this process.
+"""The client for an engine in the same process.
 
-It drives the engine from the asyncio loop it is called in: it steps while any request is open and lets other tasks run
-between steps, so that tool calls overlap with decoding and no thread ever competes for the cores.
+It runs the engine in the caller's asyncio loop: it steps the engine while any request is open, and lets other tasks run
+between steps. So tool calls overlap with decoding, and no threads compete for the cores.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from slimrl.types import SamplingParams
 
 
 class LocalClient:
-    """The engine of this process. `decode` turns token ids into text; it is used only to look for stop strings."""
+    """A client of the given engine. `decode` turns token ids into text; it is only used to find stop strings."""
 
     def __init__(self, engine: Engine, decode: Callable[[list[int]], str]) -> None:
         self._engine = engine
@@ -23,10 +23,14 @@ class LocalClient:
         self._driver: asyncio.Task[None] | None = None
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """Sample until a stop token or string, `max_tokens`, or the end of the context. Cancelling frees the slot."""
+        """Sample until a stop token, a stop string, `max_tokens` or the end of the context.
+
+        Cancelling the task frees the slot. An exception of the engine is raised in every open call.
+        """
         sequence = self._engine.submit(prompt, params, self._stop_check(params.stop))
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._open[id(sequence)] = future
+        # One driver task steps the engine for all open requests; it ends when the engine is idle.
         if self._driver is None or self._driver.done():
             self._driver = asyncio.create_task(self._drive())
         try:
@@ -41,9 +45,9 @@ class LocalClient:
             while self._engine.busy:
                 for sequence in self._engine.step():
                     self._resolve(sequence)
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # other tasks run: environments answer, new requests arrive
         except Exception as error:
-            # The engine is broken for everyone: whoever waits must hear of it rather than wait for ever.
+            # The engine is broken for all requests: each must fail, or its caller would wait for ever.
             for future in self._open.values():
                 if not future.done():
                     future.set_exception(error)
@@ -63,6 +67,7 @@ class LocalClient:
     def _stop_check(self, stop: tuple[str, ...]) -> Callable[[list[int]], bool]:
         if not stop:
             return lambda sampled: False
-        # A token is at least one byte and a character at most four, so a stop string lies within this many tokens.
+        # A token is at least one byte, and a character has at most four: if the newest token completes a stop string,
+        # the string lies within this many tokens. Decoding all of them every time would take quadratic time.
         tail = 4 * max(map(len, stop)) + 4
         return lambda sampled: any(text in self._decode(sampled[-tail:]) for text in stop)

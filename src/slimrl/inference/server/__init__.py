@@ -1,6 +1,6 @@
-"""The engine behind HTTP: OpenAI's routes, token-in/token-out, administration, metrics. Knows nothing of training.
+"""Serves the engine over HTTP: OpenAI's routes, token-in/token-out, administration, metrics. Knows nothing of training.
 
-Here text meets token ids; the engine itself goes on knowing token ids only. Needs the extra `server`.
+This package translates between text and token ids; the engine only knows token ids. Needs the extra `server`.
 """
 
 from slimrl.errors import UserError

@@ -1,9 +1,9 @@
-"""Administration: pause and resume, new weights, adapters. Every change takes place between two steps of the engine.
+"""Administers the server: pause and resume, new weights, adapters. Changes happen between two steps of the engine.
 
-Sequences that run when the weights change keep their keys and values and go on with the new weights; each token knows
-the version that computed it. An adapter is merged into the weights, so while one is loaded only its name is served:
-a request to the base model would be answered by the adapter. The name changes before the weights do, so that no request
-is accepted under a name whose weights are about to go.
+Running sequences keep their keys and values when the weights change and go on with the new weights; each token records
+the version that sampled it. An adapter is merged into the weights, so while one is loaded only its name is served: the
+adapter would answer requests to the base model. The name changes before the weights do, so that no request is accepted
+under a name whose weights are about to be replaced.
 """
 
 import asyncio
@@ -24,19 +24,21 @@ from slimrl.models.adapter import Adapter, merge, read_adapter
 
 
 class Administration:
-    """The routes that change what is served; one change at a time."""
+    """Implements the routes that change the served model, one change at a time."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._changing = asyncio.Lock()
-        self._base: dict[str, Tensor] = {}  # the matrices that the adapter changed, as they were
+        self._base: dict[str, Tensor] = {}  # the matrices that the adapter has changed, before the merge
 
     async def pause(self) -> dict[str, Any]:
+        """Stop sampling; requests wait."""
         self._service.check_ready()
         await self._service.thread.pause()
         return self._status("paused")
 
     async def resume(self) -> dict[str, Any]:
+        """Continue sampling."""
         self._service.check_ready()
         await self._service.thread.resume()
         return self._status("running")
@@ -63,7 +65,7 @@ class Administration:
         return self._status("updated")
 
     async def load_adapter(self, body: LoadAdapterBody) -> str:
-        """Merge an adapter; it takes the place of one of the same name."""
+        """Merge an adapter into the weights; it replaces one of the same name."""
         service, module = self._service, self._service.model.policy.module
         async with self._changing:
             if service.adapter and service.adapter != body.lora_name:
@@ -82,7 +84,7 @@ class Administration:
         return f"Success: LoRA adapter '{body.lora_name}' added successfully."
 
     async def unload_adapter(self, body: UnloadAdapterBody) -> str:
-        """Bring back the base model's weights."""
+        """Restore the base model's weights."""
         service = self._service
         service.check_ready()
         async with self._changing:
@@ -94,7 +96,7 @@ class Administration:
 
     @contextmanager
     def _serve_as(self, adapter: str) -> Iterator[None]:
-        """The name from now on; the one before if what is done under it fails."""
+        """A context that serves under this name, from now on; the old name is restored if the change fails."""
         before = self._service.adapter
         self._service.adapter = adapter
         try:
@@ -104,11 +106,12 @@ class Administration:
             raise
 
     def _replace(self, engine: Engine, adapter: Adapter | None, version: int | None) -> None:
-        """Merge the adapter into the base model's weights, or bring these back. If that fails, nothing has changed."""
+        """Merge the adapter into the base model's weights, or restore these. If it raises, nothing has changed."""
         module, present = self._service.model.policy.module, engine.version
         pairs = adapter.pairs if adapter else {}
         parameters = dict(module.named_parameters())
         before = {name: parameters[name].detach().clone() for name in {*self._base, *pairs}}
+        # What the old adapter changed comes from `_base`; what only the new one changes is still the base model's.
         base = before | self._base
         merged = merge(adapter, base) if adapter else {}
         try:

@@ -1,5 +1,4 @@
-"""The routes. Each checks, hands over, and shapes nothing itself; `/openapi.json` has them all, `docs/server.md` says
-what they mean."""
+"""Defines the HTTP routes. `/openapi.json` lists them all, and `docs/server.md` explains them."""
 
 import asyncio
 import contextlib
@@ -25,7 +24,7 @@ Documented = dict[int | str, dict[str, Any]]
 
 
 def make_app(service: Service) -> FastAPI:
-    """The application around a service. It answers while the model still loads, if only to say so."""
+    """The application around a service. It answers while the model is still loading: with 503 on most routes."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -35,8 +34,9 @@ def make_app(service: Service) -> FastAPI:
 
     app = FastAPI(title="slimrl inference server", lifespan=lifespan, docs_url=None, redoc_url=None)
     install_handlers(app)
-    locked = [Depends(HTTPBearer(auto_error=False))] if service.config.api_key else []  # `Guard` checks; this documents
-    app.include_router(_health_route(service))
+    # Only for the OpenAPI document: `Guard` checks the key.
+    locked = [Depends(HTTPBearer(auto_error=False))] if service.config.api_key else []
+    app.include_router(_health_route(service))  # the only route that never needs a key
     for router in (_state_routes(service), _openai_routes(service), _token_routes(service)):
         app.include_router(router, dependencies=locked)
     own = Depends(OwnRequests(service.config.api_key, service.config.host))
@@ -46,16 +46,18 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _json(model: Any) -> Documented:
+    """The documented responses of a route that answers with JSON."""
     return {200: {"model": model}, **replies.DOCUMENTED_ERRORS}
 
 
 def _json_or_events(model: Any) -> Documented:
+    """The documented responses of a route that answers with JSON or with server-sent events."""
     events = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
     return {200: {"model": model, **events}, **replies.DOCUMENTED_ERRORS}
 
 
 def _text() -> Documented:
-    """Plain text, but errors in JSON as everywhere: FastAPI would take them for text too."""
+    """The documented responses of a route that answers with text; errors are JSON, which FastAPI would not assume."""
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorReply"}}}
     errors = {
         status: {"description": documented["description"], "content": error}
@@ -69,7 +71,7 @@ def _health_route(service: Service) -> APIRouter:
 
     @router.get("/health", responses=_json(replies.HealthReply))
     async def health() -> Response:
-        """Whether requests can be answered: 200, or 503 while the model loads."""
+        """Whether requests can be answered: 200, or 503 while the model is loading."""
         service.check_ready()
         return JSONResponse({"status": "ok", "model": service.name})
 
@@ -81,7 +83,7 @@ def _state_routes(service: Service) -> APIRouter:
 
     @router.get("/v1/models", responses=_json(replies.ModelList))
     async def models() -> Response:
-        """The one model that is served."""
+        """The model that is served."""
         service.check_ready()
         model = {
             "id": service.name,
@@ -96,7 +98,7 @@ def _state_routes(service: Service) -> APIRouter:
 
     @router.get("/metrics", response_class=PlainTextResponse, responses=_text())
     async def metrics() -> Response:
-        """The server's numbers in Prometheus' text format."""
+        """The server's metrics in Prometheus' text format."""
         return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return router
@@ -119,7 +121,7 @@ def _openai_routes(service: Service) -> APIRouter:
 
     @router.post("/v1/chat/completions/tokens", responses=_json_or_events(replies.ChatReply))
     async def chat_completions_of_tokens(request: Request, body: bodies.ChatTokensBody) -> Response:
-        """The same, but the prompt is `tokens`."""
+        """A reply to a prompt of token ids."""
         return await answer_chat(request, body)
 
     @router.post("/v1/completions", responses=_json_or_events(replies.CompletionReply))
@@ -168,17 +170,17 @@ def _admin_routes(service: Service) -> APIRouter:
 
     @router.post("/pause", responses=_json(replies.StatusReply))
     async def pause() -> Response:
-        """Stop sampling; requests wait."""
+        """Stop sampling; requests wait until `/resume`."""
         return JSONResponse(await administration.pause())
 
     @router.post("/resume", responses=_json(replies.StatusReply))
     async def resume() -> Response:
-        """Go on sampling."""
+        """Continue sampling."""
         return JSONResponse(await administration.resume())
 
     @router.post("/update_weights", responses=_json(replies.StatusReply))
     async def update_weights(body: bodies.UpdateBody) -> Response:
-        """Replace all weights; sequences that run go on with the new ones."""
+        """Replace all weights; running sequences go on with the new ones."""
         return JSONResponse(await administration.update_weights(body))
 
     @router.post("/load_lora_adapter", response_class=PlainTextResponse, responses=_text())
@@ -188,7 +190,7 @@ def _admin_routes(service: Service) -> APIRouter:
 
     @router.post("/unload_lora_adapter", response_class=PlainTextResponse, responses=_text())
     async def unload_lora_adapter(body: bodies.UnloadAdapterBody) -> Response:
-        """Take it out again."""
+        """Restore the weights from before the adapter was merged."""
         return PlainTextResponse(await administration.unload_adapter(body))
 
     return router

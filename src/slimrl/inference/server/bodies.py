@@ -1,7 +1,7 @@
-"""What clients send: the bodies of all routes, validated, with the bounds that `/openapi.json` tells.
+"""Defines and validates the bodies of all routes, with the bounds that `/openapi.json` documents.
 
-Types are strict (the text "3" is no number). Fields that are not here are ignored, as OpenAI's servers do; fields that
-OpenAI has and this server does not act on are here with the one value that asks for nothing.
+Types are strict (the text "3" is not accepted as a number). Unknown fields are ignored, as OpenAI's servers do. Fields
+of OpenAI's that this server does not support only accept the value that switches them off.
 """
 
 from typing import Annotated, Any, Literal, TypeVar
@@ -13,7 +13,7 @@ MAX_TOP = 20
 INT64 = 2**63
 
 T = TypeVar("T")
-# Refused at its first bad item: a list of millions of them would become as many errors, in gigabytes of memory.
+# Validation stops at the first bad item: millions of them would become as many errors, in gigabytes of memory.
 Items = Annotated[list[T], Field(fail_fast=True)]
 Some = Annotated[Items[T], Field(min_length=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
@@ -36,13 +36,13 @@ def _false(value: bool) -> bool:
     return value
 
 
-# A `Literal[True]` would take 1 for true, because Python does.
+# `Literal[True]` would also accept 1, because 1 == True.
 OnlyTrue = Annotated[bool, AfterValidator(_true), WithJsonSchema({"type": "boolean", "const": True})]
 OnlyFalse = Annotated[bool, AfterValidator(_false), WithJsonSchema({"type": "boolean", "const": False})]
 
 
 class Body(BaseModel):
-    """A JSON object; what it holds beyond the known fields is ignored."""
+    """A JSON object; unknown fields are ignored."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=(), frozen=True)
 
@@ -52,7 +52,7 @@ class StreamOptions(Body):
 
 
 class Sampling(Body):
-    """How tokens are chosen, and what is told of them; the same for all routes that sample."""
+    """The sampling fields of all routes that sample."""
 
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     temperature: float | None = Field(default=None, ge=0, le=100)
@@ -73,7 +73,7 @@ class Sampling(Body):
 
 
 class Generation(Sampling):
-    """What chat and completions have in common."""
+    """The fields that chat and completions share."""
 
     model: str | None = None
     stream: bool | None = None
@@ -117,7 +117,7 @@ class ToolCall(Body):
 
 
 class ChatMessage(Body):
-    """One message of a conversation. `content` may be left out only where an assistant's `tool_calls` stand."""
+    """One message of a conversation. Only an assistant's message may lack `content`."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | Items[TextPart] | None = None
@@ -138,7 +138,7 @@ class Tool(Body):
 
 
 class Rendering(Body):
-    """How the chat template is to render messages."""
+    """The fields that control how the chat template renders messages."""
 
     tools: Items[Tool] | None = None
     add_generation_prompt: bool | None = None
@@ -148,7 +148,7 @@ class Rendering(Body):
 
 
 class Conversation(Rendering):
-    """Messages to render."""
+    """A conversation to render."""
 
     messages: Some[ChatMessage]
 

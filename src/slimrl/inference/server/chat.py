@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`, and the same with a prompt of token ids. Only the shapes; the work is in `generation.py`."""
+"""Formats `/v1/chat/completions`, with a prompt of messages or of token ids; `generation.py` does the sampling."""
 
 import time
 import uuid
@@ -16,7 +16,7 @@ from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 
 @dataclass(slots=True, eq=False)
 class Chat:
-    """One request: its body, its prompt, and the choices being sampled."""
+    """One chat request: its body, its prompt, and the choices that are being sampled."""
 
     body: ChatBody
     name: str
@@ -28,6 +28,7 @@ class Chat:
 
     @property
     def reads_tools(self) -> bool:
+        """Whether tool calls are to be parsed out of the replies."""
         return bool(self.body.tools) and self.body.tool_choice != "none"
 
     async def reply(self) -> dict[str, Any]:
@@ -43,7 +44,7 @@ class Chat:
         return reply
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
-        """The reply in pieces: who speaks, what is said, why it ended, and the usage if asked for."""
+        """Yield the reply in pieces: the role, the content, the finish reason, and the usage if asked for."""
         readers = {choice.index: ToolReader() for choice in self.generation.choices} if self.reads_tools else {}
         for choice in self.generation.choices:
             first = self._chunk(choice.index, {"role": "assistant", "content": ""})
@@ -55,11 +56,12 @@ class Chat:
             text, end = choice.text_so_far(done), len(choice.token_ids)
             deltas = self._deltas(text, choice, readers, done)
             extras = self._extras(choice, start, end)
+            # A token without visible text (part of a character, say) still has a log-probability to report.
             if not deltas and extras and end > start:
                 deltas = [{"content": ""}]
             for delta in deltas:
                 yield self._chunk(choice.index, delta, extras)
-                extras = {}
+                extras = {}  # of all new tokens, so with the first piece only
             choice.told = end
             if done:
                 called = choice.index in readers and readers[choice.index].num_calls > 0
@@ -68,6 +70,7 @@ class Chat:
             yield self._head("chat.completion.chunk") | {"choices": [], "usage": usage([self.generation.choices])}
 
     def _deltas(self, text: str, choice: Choice, readers: dict[int, ToolReader], done: bool) -> list[dict[str, Any]]:
+        """The new content and tool calls of a choice whose text so far is `text`."""
         if choice.index not in readers:
             new, choice.shown = text[choice.shown :], len(text)
             return [{"content": new}] if new else []
@@ -87,7 +90,7 @@ class Chat:
         return self._head("chat.completion.chunk") | {"choices": [choice]}
 
     def _extras(self, choice: Choice, start: int, end: int) -> dict[str, Any]:
-        """What is told of the sampled tokens `start..end` besides their text."""
+        """The log-probabilities and token ids of the sampled tokens `start..end`, as far as they are asked for."""
         extras: dict[str, Any] = {}
         if self.body.logprobs:
             extras["logprobs"] = chat_logprobs(self.names, choice, start, end, self.body.top_logprobs or 0)
@@ -113,7 +116,7 @@ class Chat:
 
 
 async def open_chat(service: Service, body: ChatBody) -> Chat:
-    """Check and tokenize a request, and make its choices; none is queued yet. Raises ApiError for what cannot be."""
+    """The chat of a checked and tokenized request; no choice is queued yet. Raises ApiError if it is invalid."""
     name = service.check_model(body.model)
     if body.top_logprobs is not None and not body.logprobs:
         raise bad_request("top_logprobs is told with the log-probabilities; set logprobs to true.", "top_logprobs")
@@ -138,7 +141,7 @@ async def _prompt(service: Service, body: ChatBody) -> list[int]:
 
 
 def template_settings(service: Service, body: Rendering) -> dict[str, Any]:
-    """What a body says about rendering its messages. Raises ApiError 400 for a contradiction."""
+    """The settings for rendering a body's messages. Raises ApiError 400 if they contradict each other."""
     own = body.chat_template_kwargs or {}
     service.model.writer.check_settings(own)
     continues = bool(body.continue_final_message)
@@ -153,7 +156,7 @@ def template_settings(service: Service, body: Rendering) -> dict[str, Any]:
 
 
 def check_stream(stream: bool | None, has_options: bool, prompt_logprobs: int | None) -> None:
-    """Raises ApiError 400 for fields that contradict `stream`."""
+    """Raise ApiError 400 for fields that contradict `stream`."""
     if has_options and not stream:
         raise bad_request("stream_options may only be set together with stream = true.", "stream_options")
     if stream and prompt_logprobs is not None:
@@ -161,7 +164,7 @@ def check_stream(stream: bool | None, has_options: bool, prompt_logprobs: int | 
 
 
 def usage(choices_of_prompts: list[list[Choice]]) -> dict[str, Any]:
-    """Token counts; a prompt counts once, however many choices continue it."""
+    """The token counts of a reply; a prompt counts once, however many choices continue it."""
     prompt = sum(len(choices[0].request.prompt) for choices in choices_of_prompts)
     cached = sum(choices[0].request.cached for choices in choices_of_prompts)
     sampled = sum(len(choice.token_ids) for choices in choices_of_prompts for choice in choices)

@@ -1,4 +1,4 @@
-"""`/v1/completions`. Only the shapes; the work is in `generation.py`."""
+"""Formats `/v1/completions`; `generation.py` does the sampling."""
 
 import time
 import uuid
@@ -25,7 +25,7 @@ DEFAULT_MAX_TOKENS = 16  # OpenAI's
 
 @dataclass(slots=True, eq=False)
 class Completions:
-    """One request: its body, its prompts, and the choices being sampled, `n` for each prompt in order."""
+    """One completions request: its body, its prompts, and its choices, `n` for each prompt in order."""
 
     body: CompletionBody
     name: str
@@ -46,7 +46,7 @@ class Completions:
         return reply | {"usage": self._usage()}
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
-        """The reply in pieces, and the usage if asked for."""
+        """Yield the reply in pieces, and the usage if asked for."""
         async for choice, done in self.generation.changes():
             start = choice.told
             first = start == 0
@@ -69,7 +69,7 @@ class Completions:
         return piece
 
     def _piece(self, choice: Choice, start: int, end: int, text: str) -> dict[str, Any]:
-        """The sampled tokens `start..end`, and before the first one the prompt if it is echoed."""
+        """The part of a choice with the sampled tokens `start..end`, after the echoed prompt if `start` is 0."""
         piece: dict[str, Any] = {"index": choice.index, "text": text, "logprobs": None, "finish_reason": None}
         tokens = choice.token_ids[start:end]
         if self.body.logprobs is not None:
@@ -102,7 +102,7 @@ class Completions:
 
 
 async def open_completions(service: Service, body: CompletionBody) -> Completions:
-    """Check and tokenize a request, and make its choices; none is queued yet. Raises ApiError for what cannot be."""
+    """The completions of a checked and tokenized request; none is queued yet. Raises ApiError if it is invalid."""
     name = service.check_model(body.model)
     check_stream(body.stream, body.stream_options is not None, body.prompt_logprobs)
     if body.best_of is not None and body.best_of != (body.n or 1):
@@ -111,6 +111,7 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
         raise bad_request("max_tokens = 0 leaves nothing to answer; it needs echo = true.", "max_tokens")
     prompts, echoes = await _prompts(service, body)
     scores = -1 if body.prompt_logprobs is None else body.prompt_logprobs
+    # `logprobs` also covers the prompt where it is echoed.
     if body.echo and body.logprobs is not None:
         scores = max(scores, body.logprobs)
     wanted = []
@@ -126,7 +127,7 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
 
 
 def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], echoes: list[str]) -> list[TextOffsets]:
-    """Those of every choice. What an echo has less than its tokens say, the tokenizer has put in front."""
+    """The text offsets of every choice's tokens."""
     vocabulary, skips = service.model.vocabulary, body.skip_special_tokens is not False
     is_text = isinstance(body.prompt, str) or isinstance(body.prompt[0], str)
     decode_prompt, decode = vocabulary.decoder(skips and not is_text), vocabulary.decoder(skips)
@@ -134,6 +135,8 @@ def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], e
     for prompt, echo in zip(prompts, echoes, strict=True):
         start, before = 0, list[int]()
         if body.echo:
+            # The tokenizer may put special tokens before the echoed text: then decoding the prompt gives a longer text,
+            # and offsets begin below 0, which `TextOffsets` reports as 0.
             start = len(echo)
             before = TextOffsets(decode_prompt, start - len(decode_prompt(prompt))).take(prompt)
         offsets += [TextOffsets(decode, start, before) for _ in range(body.n or 1)]
@@ -141,7 +144,7 @@ def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], e
 
 
 async def _prompts(service: Service, body: CompletionBody) -> tuple[list[list[int]], list[str]]:
-    """Every prompt as token ids, and as the text to echo."""
+    """The prompts as token ids, and as texts to echo."""
     given = body.prompt
     several = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
     service.check_room(len(several) * (body.n or 1))

@@ -1,8 +1,8 @@
-"""A conversation as the text of a prompt: the model's own chat template, with tools even where it knows none.
+"""Renders a conversation as the text of a prompt by the model's chat template, with tools even if it lacks support.
 
-A template that renders tools, calls and results is given them as they are. For any other they become text in the form
-that such models are mostly trained on: the functions as JSON in the system message, a call as `<tool_call>` around its
-JSON, a result as a user's message with `<tool_response>` around it.
+A template that renders tools, calls and results gets them unchanged. For others they are written into messages in the
+form that most such models are trained on: the functions as JSON in the system message, a call as JSON in `<tool_call>`
+tags, and a result as a user's message in `<tool_response>` tags.
 """
 
 import inspect
@@ -17,7 +17,7 @@ from slimrl.inference.server.errors import bad_request
 from slimrl.io.text import is_writable
 from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, render_tools
 
-Plain = dict[str, Any]  # a message or tool as templates take it
+Plain = dict[str, Any]  # a message or tool in the form that templates take
 TOOL_PROMPT = """\
 You may call functions to help with the user's request. These are their signatures, as JSON:
 <tools>
@@ -30,7 +30,7 @@ To call a function, answer with a JSON object of its name and arguments in these
 
 
 class PromptWriter:
-    """Renders the conversations of one tokenizer. Raises ApiError 400 for what the template refuses."""
+    """Renders conversations for one tokenizer. Raises ApiError 400 for those that the template refuses."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
@@ -38,7 +38,7 @@ class PromptWriter:
         self._knows_tools = render_tools(tokenizer) is not None
 
     def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
-        """The prompt. `settings` are the template's, `add_generation_prompt` and `continue_final_message` included."""
+        """The text of the prompt. `settings` are passed to the template, such as `add_generation_prompt`."""
         plain = [_message(message) for message in messages]
         functions = [tool.model_dump(exclude_none=True) for tool in tools]
         if not self._knows_tools:
@@ -46,7 +46,7 @@ class PromptWriter:
         return self._render(plain, functions, settings)
 
     def check_settings(self, settings: Plain) -> None:
-        """Refuse what is not the template's to decide."""
+        """Raise ApiError 400 for settings that are arguments of `apply_chat_template` and not the template's own."""
         if taken := sorted(self._own_settings & set(settings)):
             raise bad_request(f"chat_template_kwargs cannot set {taken[0]}.", "chat_template_kwargs")
 
@@ -61,7 +61,7 @@ class PromptWriter:
 
 
 def _message(message: ChatMessage) -> Plain:
-    """As templates take it: the content one text, the arguments of calls read from their JSON."""
+    """A message in the form that templates take: its content is one text, and the arguments of calls are objects."""
     content = message.content
     if isinstance(content, list):
         content = "".join(part.text for part in content)
@@ -85,7 +85,7 @@ def _message(message: ChatMessage) -> Plain:
 
 
 def _arguments(text: str) -> Any:
-    """An object if it is one that a template can write out; else the text itself."""
+    """The arguments of a call as an object; the text itself if it is no JSON object that a template can write."""
     try:
         read = json.loads(text)
         return read if isinstance(read, dict) and is_writable(read) else text
@@ -94,11 +94,12 @@ def _arguments(text: str) -> Any:
 
 
 def _without_tool_roles(messages: list[Plain], tools: list[Plain]) -> list[Plain]:
-    """The same conversation in the roles that every template has."""
+    """The same conversation without tool roles and calls, in the roles that every template has."""
     written: list[Plain] = []
     for message in messages:
         if message["role"] == "tool":
             text = f"<tool_response>\n{message['content']}\n</tool_response>"
+            # Results of several calls follow each other and become one message: many templates want alternating roles.
             if written and written[-1].get("results"):
                 written[-1]["content"] += f"\n{text}"
             else:

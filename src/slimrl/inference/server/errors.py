@@ -1,7 +1,7 @@
-"""Errors as OpenAI's clients expect them: a status and `{"error": {"message", "type", "param", "code"}}`.
+"""Formats errors as OpenAI's clients expect them: a status and `{"error": {"message", "type", "param", "code"}}`.
 
-Whatever goes wrong leaves the server in this shape: a broken rule of ours, a body that does not validate, an unknown
-route, a bug. A bug's text stays in the log.
+All errors have this format: refused requests, bodies that do not validate, unknown routes, and bugs. A bug's traceback
+is only written to the log.
 """
 
 import logging
@@ -18,7 +18,7 @@ from slimrl.errors import UserError
 LOG = logging.getLogger("slimrl.server")
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
-# What OpenAI has and this server has not: the value that asks for nothing is accepted, any other is refused.
+# Fields of OpenAI's that this server does not support: only the value that switches them off is accepted.
 NOT_HERE = {
     "frequency_penalty": "frequency_penalty is not supported; leave it at 0.",
     "presence_penalty": "presence_penalty is not supported; leave it at 0.",
@@ -32,7 +32,7 @@ NOT_HERE = {
 
 
 class ApiError(HTTPException):
-    """An answer other than 2xx. `param` names the field of the body that is at fault."""
+    """An answer with an error status. `param` names the field of the body that is at fault."""
 
     def __init__(
         self,
@@ -49,11 +49,12 @@ class ApiError(HTTPException):
 
 
 def bad_request(message: str, param: str = "", code: str = "") -> ApiError:
+    """The error for an invalid request, status 400."""
     return ApiError(400, message, param=param, code=code)
 
 
 def too_long(context_len: int, wanted: str) -> ApiError:
-    """In the words by which clients recognise it."""
+    """The error for a prompt that does not fit, in the wording by which clients recognise it."""
     return bad_request(
         f"This model's maximum context length is {context_len} tokens. However, {wanted}. Please shorten the prompt or "
         "ask for fewer tokens.",
@@ -62,12 +63,13 @@ def too_long(context_len: int, wanted: str) -> ApiError:
 
 
 def error_body(status: int, message: str, param: str = "", code: str = "") -> dict[str, Any]:
+    """The JSON body of an error."""
     kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": param or None, "code": code or None}}
 
 
 def install_handlers(app: FastAPI) -> None:
-    """Give every error of the app that shape."""
+    """Install the handlers that format every error of the app."""
 
     def answer_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -95,7 +97,8 @@ def install_handlers(app: FastAPI) -> None:
 
 
 def explain(errors: Sequence[Any]) -> tuple[str, str]:
-    """pydantic's findings as one message, and the field at fault. Of a union's branches the one that got furthest."""
+    """One message for the errors that pydantic found, and the field at fault."""
+    # Each branch of a union reports an error; the one with the longest path got furthest, so it was probably meant.
     first = max(errors, key=lambda error: len(error["loc"]))
     path = [str(key) for key in first["loc"] if key != "body"]
     field = path[0] if path else ""

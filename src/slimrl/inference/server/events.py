@@ -1,6 +1,6 @@
-"""Replies that leave in pieces (server-sent events), and work that ends when its client goes away.
+"""Sends replies as server-sent events, and cancels work when its client disconnects.
 
-Both call `close` at their end, however it comes, and say whether the client went away before it.
+Both call `close` at the end, however it comes, and tell whether the client had disconnected before.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ Close = Callable[[bool], None]
 
 
 class EventStream(StreamingResponse):
-    """Objects as `data:` lines, then `[DONE]`. `close` is called also if nothing was ever sent."""
+    """A reply of objects as `data:` lines, then `[DONE]`. `close` is called even if nothing was sent."""
 
     def __init__(self, objects: AsyncIterator[dict[str, Any]], close: Close) -> None:
         super().__init__(self._lines(objects), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
@@ -33,7 +33,7 @@ class EventStream(StreamingResponse):
         cancelled = False
         try:
             await super().__call__(scope, receive, send)
-        except asyncio.CancelledError:  # by the server, which is told to stop
+        except asyncio.CancelledError:  # by the server, which is shutting down
             cancelled = True
             raise
         finally:
@@ -45,7 +45,7 @@ class EventStream(StreamingResponse):
                 yield _line(item)
         except ApiError as error:
             yield _line(error_body(error.status_code, error.detail, error.param, error.code))
-        except Exception:  # the status line has gone out long ago: an event is the only way left to tell
+        except Exception:  # the status was sent long ago, so only an event can report the error
             LOG.exception("a stream failed")
             yield _line(error_body(500, "Internal error of the server; its log has the details."))
         self._ended = True
@@ -57,7 +57,7 @@ def _line(item: dict[str, Any]) -> bytes:
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close) -> T:
-    """The work's result. If the client goes away, the work is cancelled, and closing frees its slots."""
+    """The result of `work`. If the client disconnects, the work is cancelled, and `close` frees its slots."""
     task = asyncio.create_task(work)
     gone = asyncio.create_task(_wait_for_disconnect(request))
     client_left = False
@@ -76,5 +76,6 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Clo
 
 
 async def _wait_for_disconnect(request: Request) -> None:
+    # The body has been read already, so all that can still arrive is the disconnect.
     while (await request.receive())["type"] != "http.disconnect":
         pass

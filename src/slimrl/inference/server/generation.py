@@ -1,6 +1,6 @@
-"""Completions on their way: what a body asks of the engine, and what has been sampled for each choice so far.
+"""Runs the completions of one HTTP request: from its body to engine jobs, and from sampled tokens to text.
 
-Knows nothing of the shapes of replies.
+Knows nothing of the formats of replies.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from slimrl.inference.server.text import GrowingText
 from slimrl.inference.server.worker import Job
 from slimrl.types import SamplingParams
 
-SEED_STEP = 0x9E3779B97F4A7C15  # between the choices of one request: each draws its own numbers
-COLDEST = 0.01  # temperatures below it overflow the division; it is as good as greedy
+SEED_STEP = 0x9E3779B97F4A7C15  # between the seeds of one request's choices (the golden ratio times 2^64)
+COLDEST = 0.01  # logits over a smaller temperature may overflow; this one is as good as greedy
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked for besides the body's sampling fields."""
+    """Requested settings besides the body's sampling fields; they differ from route to route."""
 
     max_tokens: int
     top_logprobs: int = 0
@@ -34,8 +34,10 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class Choice:
-    """One completion. `told` tokens and `shown` characters of it have been handed out already. `first` is the job of
-    the first choice with the same prompt: the scores of the prompt, if asked for, are its."""
+    """One completion. `told` tokens and `shown` characters of it have been sent already.
+
+    `first` is the job of the first choice with the same prompt, which alone scores the prompt if that is asked for.
+    """
 
     index: int
     job: Job
@@ -47,6 +49,7 @@ class Choice:
 
     @property
     def request(self) -> Request:
+        """The engine's request; the job must have been submitted."""
         assert self.job.request is not None
         return self.job.request
 
@@ -55,29 +58,32 @@ class Choice:
         """The tokens sampled so far, a stop token included."""
         if self.job.request is None:
             return []
+        # The engine's thread appends meanwhile: only as many tokens as have a version are complete.
         return self.job.request.completion_ids[: min(len(self.job.request.versions), self.max_tokens)]
 
     @property
     def finish_reason(self) -> str:
+        """Why the completion ended; "length" if no token was asked for."""
         assert self.request.finish_reason is not None
         return self.request.finish_reason if self.max_tokens else "length"
 
     @property
     def prompt_scores(self) -> list[ScoredToken]:
-        """Of the prompt's tokens after the first."""
+        """The scores of the prompt's tokens after the first."""
         assert self.first.request is not None
         return self.first.request.scored
 
     @property
     def prompt_is_scored(self) -> bool:
-        """Whether those are complete, if they were asked for."""
+        """Whether the prompt's scores are complete, or were not asked for."""
         return self.first.options.prompt_logprobs < 0 or self.first.first_token_at > 0.0
 
     def text_so_far(self, done: bool) -> str:
-        """The text that may be shown; all of it once the completion is done. A stop token is no text."""
+        """The text that may be sent, without the stop token: all of it once the completion is done."""
         token_ids = self.token_ids
         if token_ids and token_ids[-1] in self.request.stop_ids:
             token_ids = token_ids[:-1]
+        # With stop strings the engine's thread grows the text after every token, up to the last token or the stop.
         if not self.job.params.stop or (done and self.text.end < 0):
             self.text.grow(token_ids, closed=done)
         return self.text.visible(closed=done)
@@ -85,7 +91,7 @@ class Choice:
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """The completions of one HTTP request. Whoever starts it closes it: that frees the slots of what still runs."""
+    """The completions of one HTTP request. After `start`, `close` must be called: it frees their slots."""
 
     service: Service
     choices: list[Choice]
@@ -105,8 +111,11 @@ class Generation:
             pass
 
     async def changes(self) -> AsyncIterator[tuple[Choice, bool]]:
-        """Each choice as it has something new, and whether it is done: true once, the last time. The engine may finish
-        it in the next moment, so nobody is to ask it again. Raises ApiError 500 if the engine fails."""
+        """Yield each choice when it has new tokens, and whether it is done, which is true the last time only.
+
+        Use this flag and do not ask the job again: the engine may finish it in the next moment. Raises ApiError 500 if
+        the engine fails.
+        """
         running = list(self.choices)
         while running:
             await self.arrived.wait()
@@ -116,14 +125,14 @@ class Generation:
                 if choice.job.failed:
                     raise ApiError(500, "The engine failed while it computed this request.")
                 if not choice.prompt_is_scored:
-                    continue  # the first choice will wake this loop
+                    continue  # the first choice will wake this loop when the prompt is scored
                 if done:
                     running.remove(choice)
                 if done or len(choice.token_ids) > choice.told:
                     yield choice, done
 
     def close(self, client_left: bool) -> None:
-        """End every choice, and count how it ended."""
+        """End every choice and count how it ended; later calls do nothing."""
         if self.closed:
             return
         self.closed = True
@@ -145,7 +154,7 @@ class Generation:
 
 
 def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, wanted: Sequence[Wanted]) -> Generation:
-    """The choices that a body asks for: `n` for every prompt, in order. Raises ApiError 400 for what cannot be."""
+    """The choices of a body, `n` per prompt in order; none is queued. Raises ApiError 400 for invalid settings."""
     arrived = asyncio.Event()
     seed = random.getrandbits(63) if body.seed is None else body.seed
     num = body.n or 1
@@ -163,7 +172,8 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
                 job.finished = text.is_finished
             first = first or job
             choices.append(Choice(len(choices), job, first, text, want.max_tokens))
-            options = replace(options, prompt_logprobs=-1)  # one choice scores the prompt, the others take it as cached
+            # One choice scores the prompt; the others find it in the cache.
+            options = replace(options, prompt_logprobs=-1)
     return Generation(service, choices, arrived)
 
 
@@ -171,7 +181,7 @@ def _params(body: Sampling, wanted: Wanted, seed: int) -> SamplingParams:
     temperature = 1.0 if body.temperature is None else body.temperature
     stop = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return SamplingParams(
-        max_tokens=max(1, wanted.max_tokens),  # the engine samples; what nobody wants is left out of the reply
+        max_tokens=max(1, wanted.max_tokens),  # the engine samples at least one; the reply leaves it out
         temperature=max(temperature, COLDEST) if temperature else 0.0,
         top_p=1.0 if body.top_p is None else body.top_p,
         top_k=max(0, body.top_k or 0),

@@ -1,5 +1,7 @@
-"""What a request must pass before any route sees it: the API key, a bound on the size of its body, text in its JSON;
-and, where there is no key, what a request to change the server must pass."""
+"""Checks requests before any route sees them: the API key, the size of the body, and valid text in its JSON.
+
+Without an API key, requests that change the server must also come from a program and not from a web page.
+"""
 
 import hmac
 import json
@@ -21,7 +23,7 @@ OPEN_TO_ALL = {"/health"}
 
 
 class Guard:
-    """ASGI middleware. An empty `api_key` lets everyone in."""
+    """ASGI middleware that checks the API key and the body's size. An empty `api_key` lets every request pass."""
 
     def __init__(self, app: ASGIApp, api_key: str) -> None:
         self._app = app
@@ -34,6 +36,7 @@ class Guard:
         headers = dict(scope["headers"])
         if self._expected and scope["path"] not in OPEN_TO_ALL:
             given = headers.get(b"authorization", b"")
+            # In constant time, so that the time of an answer tells nothing of the key.
             if not hmac.compare_digest(given, self._expected):
                 await _refuse(
                     401,
@@ -41,6 +44,7 @@ class Guard:
                     "invalid_api_key",
                 )(scope, receive, send)
                 return
+        # The declared length rejects at once; `_limit_body` counts what arrives without or despite one.
         declared = headers.get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
             await _refuse(413, _too_large(), "body_too_large")(scope, receive, send)
@@ -49,6 +53,7 @@ class Guard:
 
 
 def _limit_body(receive: Receive) -> Receive:
+    """The same `receive`, which raises ApiError 413 once the body is too large."""
     num_bytes = 0
 
     async def receive_limited() -> Message:
@@ -72,10 +77,10 @@ def _refuse(status: int, message: str, code: str) -> JSONResponse:
 
 
 class OwnRequests:
-    """A dependency of routes that change the server: without a key, web pages of others may not call them.
+    """A dependency of routes that change the server: without an API key, web pages may not call them.
 
-    A browser on this machine reaches the loopback address for any page. Such a page's request names the page in
-    `Origin`, or, if the page had its own name point to this machine, that name in `Host`.
+    A browser on this machine reaches the loopback address on behalf of any page. Such a request has the page's address
+    in `Origin`, or, if the page's own name resolves to this machine (DNS rebinding), that name in `Host`.
     """
 
     def __init__(self, api_key: str, bound_host: str) -> None:
@@ -84,7 +89,7 @@ class OwnRequests:
 
     async def __call__(self, request: Request) -> None:
         if self._has_key:
-            return  # no page knows it
+            return  # no page knows the key, and `Guard` has checked it
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         if not self._is_ours(host):
             found = f"the header `Host: {host}`, which is not this server's address"
@@ -108,9 +113,9 @@ class OwnRequests:
 
 
 class TextRoute(APIRoute):
-    """A route whose body, if it is JSON, holds nothing but text that can be written out again.
+    """A route that rejects JSON with text that cannot be encoded.
 
-    JSON can spell half a surrogate pair, which no tokenizer takes and no reply can quote.
+    JSON can spell half of a surrogate pair, which no tokenizer accepts and no reply can quote.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -128,7 +133,7 @@ class _TextRequest(Request):
             text = (await self.body()).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise bad_request(f"The body is not UTF-8, as JSON must be: {error.reason}.") from None
-        content = json.loads(text)  # of bytes it would take UTF-16 and UTF-32 too
+        content = json.loads(text)  # decoded above, because bytes would be accepted in UTF-16 and UTF-32 too
         if "\\u" in text and not is_writable(content):  # nothing else can spell a surrogate
             raise bad_request("The body has half of a surrogate pair, which is no text.")
         return content

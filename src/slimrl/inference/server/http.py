@@ -1,6 +1,6 @@
-"""A socket, and the HTTP server on it in a thread of its own. Knows nothing of what is served.
+"""Runs an HTTP server on a thread of its own. Knows nothing of the application that is served.
 
-The thread, so that the process's main thread is free to wait for signals and a test can run a server beside itself.
+With a separate thread the main thread is free to wait for signals, and a test can run a server in its own process.
 """
 
 import asyncio
@@ -16,13 +16,14 @@ from slimrl.errors import UserError
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises UserError if the address cannot be had."""
+    """A listening socket; port 0 chooses a free port. Raises UserError if the address cannot be used."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
     except OSError as error:
         raise UserError(f"host = {host} is no address of this machine: {error.strerror}. Set another --host.") from None
     try:
+        # A restarted server may take the port while old connections are in TIME_WAIT.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(2048)
@@ -39,7 +40,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class HttpServer:
-    """Serves an app on a listening socket from `start` until `stop`."""
+    """Serves an application on a listening socket from `start` until `stop`."""
 
     def __init__(self, app: ASGIApp, listening: socket.socket, grace_s: int) -> None:
         config = uvicorn.Config(
@@ -56,6 +57,7 @@ class HttpServer:
 
     @property
     def address(self) -> str:
+        """The URL of the server."""
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -63,13 +65,13 @@ class HttpServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more requests, give those under way the time of grace, and end."""
+        """Accept no more requests, give running ones `grace_s` seconds, and end."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether the server still runs after at most this long."""
+        """Wait for at most this long, and return whether the server is still running."""
         self._thread.join(timeout_s)
         return self._thread.is_alive()
 

@@ -1,4 +1,4 @@
-"""Log-probabilities in the shapes of OpenAI's routes and of vLLM's `prompt_logprobs`."""
+"""Formats log-probabilities for OpenAI's routes and for vLLM's `prompt_logprobs`."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from slimrl.inference.server.text import GrowingText, Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class TokenNames:
-    """How tokens are written: as text, or as `token_id:17` where `as_ids`."""
+    """Writes tokens as text, or as `token_id:17` if `as_ids`."""
 
     vocabulary: Vocabulary
     as_ids: bool = False
@@ -21,7 +21,7 @@ class TokenNames:
 
 
 def chat_logprobs(names: TokenNames, choice: Choice, start: int, end: int, num_top: int) -> dict[str, Any]:
-    """Chat's `logprobs` of the sampled tokens `start..end`."""
+    """The `logprobs` of a chat's sampled tokens `start..end`."""
     request = choice.request
     content = []
     for index in range(start, end):
@@ -34,8 +34,11 @@ def chat_logprobs(names: TokenNames, choice: Choice, start: int, end: int, num_t
 
 
 class TextOffsets:
-    """Where in a text the tokens of a growing sequence begin. Those `before` are known; the sequence's own text begins
-    at `start`. A token that completes no character has no length, nor has one that is no text."""
+    """Computes where in a text the tokens of a growing sequence begin.
+
+    The offsets `before` are those of an echoed prompt; the sequence's own text begins at `start`. A token that
+    completes no character has length 0, as has one without text.
+    """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], start: int, before: Sequence[int] = ()) -> None:
         self._text = GrowingText(decode)
@@ -44,7 +47,7 @@ class TextOffsets:
         self._before = before
 
     def take(self, tokens: Sequence[int]) -> list[int]:
-        """The offsets of the next tokens; the first time also those before."""
+        """The offsets of the next tokens; the first call also returns those of the prompt."""
         offsets, self._before = list(self._before), ()
         for token in tokens:
             offsets.append(max(0, self._start + len(self._text.settled)))
@@ -60,7 +63,7 @@ def completion_logprobs(
     num_top: int,
     offsets: list[int],
 ) -> dict[str, Any]:
-    """The completions' `logprobs` of some tokens; the first of a sequence has no score."""
+    """The `logprobs` of a completion's tokens; the first token of an echoed prompt has no score."""
     return {
         "tokens": [names.name(token) for token in tokens],
         "token_logprobs": [None if score is None else score[0] for score in scores],
@@ -70,7 +73,7 @@ def completion_logprobs(
 
 
 def completion_scores(choice: Choice, start: int, end: int, num_top: int) -> list[tuple[float, Top] | None]:
-    """Of the sampled tokens `start..end`: the log-probability and the likeliest tokens, the sampled one among them."""
+    """The log-probability of each sampled token `start..end`, and the likeliest tokens with the sampled one."""
     request = choice.request
     scores: list[tuple[float, Top] | None] = []
     for index in range(start, end):
@@ -81,13 +84,13 @@ def completion_scores(choice: Choice, start: int, end: int, num_top: int) -> lis
 
 
 def prompt_scores(choice: Choice, num_top: int) -> list[tuple[float, Top] | None]:
-    """The same of the prompt's tokens; the first has none."""
+    """The same scores for the prompt's tokens; the first has none."""
     scored = zip(choice.request.prompt[1:], choice.prompt_scores, strict=True)
     return [None, *((s.logprob, _with_own(s.top[:num_top], token, s.logprob)) for token, s in scored)]
 
 
 def prompt_logprobs(names: TokenNames, choice: Choice, num_top: int) -> list[dict[str, Any] | None]:
-    """vLLM's `prompt_logprobs`: for each token its own score and those of the likeliest, by token id."""
+    """The `prompt_logprobs` in vLLM's format: for each token its own score and those of the likeliest, by token id."""
     scored = zip(choice.request.prompt[1:], choice.prompt_scores, strict=True)
     return [None, *(_prompt_entry(names, token, score, num_top) for token, score in scored)]
 
@@ -106,8 +109,10 @@ def _entry(names: TokenNames, token: int, logprob: float) -> dict[str, Any]:
 
 
 def _top_as_logged(top: Top, token: int, logprob: float) -> Top:
-    """With the sampled token's log-probability as it was logged: the two are computed apart, and may differ in the last
-    bit."""
+    """The likeliest tokens, where the sampled one has the log-probability that was logged.
+
+    The two are computed separately and may differ in the last bit.
+    """
     return tuple((other, logprob if other == token else theirs) for other, theirs in top)
 
 
@@ -116,7 +121,7 @@ def _with_own(top: Top, token: int, logprob: float) -> Top:
 
 
 def _by_name(names: TokenNames, top: Top) -> dict[str, float]:
-    """Of two tokens with the same text, the likelier one."""
+    """The log-probabilities by the tokens' text; if two tokens have the same text, the likelier one counts."""
     named: dict[str, float] = {}
     for token, logprob in top:
         named.setdefault(names.name(token), logprob)

@@ -1,5 +1,7 @@
-"""`/metrics`: the state of engine and requests in Prometheus' text format. Measures nothing while nobody asks, but for
-histograms of requests that end."""
+"""Collects the metrics of engine and requests for `/metrics`, in Prometheus' text format.
+
+Gauges and counters of the engine are read when they are asked for; only histograms are updated as requests end.
+"""
 
 import time
 from collections import deque
@@ -17,7 +19,7 @@ RATE_WINDOW_S = 10.0
 
 
 class ServerMetrics:
-    """Counters and histograms of requests, and gauges read from the engine. Names as vLLM's, with its own prefix."""
+    """The counters and histograms of requests, and the engine's gauges. Names are vLLM's with another prefix."""
 
     def __init__(self, thread: EngineThread, model: str) -> None:
         self.registry = CollectorRegistry()
@@ -46,7 +48,7 @@ class ServerMetrics:
 
 
 class _EngineCollector(Collector):
-    """The engine's numbers at the moment of the question."""
+    """Reads the engine's metrics when they are collected."""
 
     def __init__(self, thread: EngineThread, model: str) -> None:
         self._thread = thread
@@ -93,7 +95,7 @@ class _EngineCollector(Collector):
         return self._thread.loaded.done() and self._thread.loaded.exception() is None
 
     def _rate(self, sampled: int) -> float:
-        """Since the latest question that is at least the window old, or the oldest there was."""
+        """Tokens per second since the latest collection that is at least the window old, or since the oldest."""
         now = time.monotonic()
         while len(self._samples) > 1 and self._samples[1][0] < now - RATE_WINDOW_S:
             self._samples.popleft()

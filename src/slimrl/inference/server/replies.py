@@ -1,4 +1,4 @@
-"""What the server answers, as `/openapi.json` tells it. The routes write plain dictionaries of these shapes."""
+"""Defines the replies for `/openapi.json`. The routes themselves return plain dictionaries of these shapes."""
 
 from typing import Any, Literal
 

@@ -1,6 +1,6 @@
-"""The model that is served, and what every route asks of it: names, prompts as token ids, room in the queue.
+"""Holds the served model, and what all routes need: checks of names, prompts and the queue, and tokenization.
 
-Knows nothing of the shapes of OpenAI's routes; they are in `chat.py` and `completions.py`.
+Knows nothing of OpenAI's formats; they are in `chat.py` and `completions.py`.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from slimrl.inference.server.text import Vocabulary
 from slimrl.inference.server.worker import EngineThread
 from slimrl.models.load import Policy, load_policy
 
-LONG_TEXT = 20_000  # characters from which on a text is encoded in a thread, off the event loop
+LONG_TEXT = 20_000  # from this many characters on, a text is encoded in a thread, off the event loop
 RETRY_AFTER_S = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The policy and what turns text into its token ids and back."""
+    """The policy, its vocabulary (text to token ids and back), and the writer of its prompts."""
 
     policy: Policy
     vocabulary: Vocabulary
@@ -34,7 +34,7 @@ class ServedModel:
 
 
 class Service:
-    """One model behind all routes. It loads on the engine's thread; until then every route answers 503."""
+    """The model behind all routes. It is loaded on the engine's thread; until then routes answer 503."""
 
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
@@ -63,7 +63,7 @@ class Service:
         return engine
 
     def check_ready(self) -> None:
-        """Raises ApiError 503 while the model is being loaded, and when its engine has come to its end."""
+        """Raise ApiError 503 while the model is being loaded, and after its engine has ended."""
         if self.thread.ended:
             raise ApiError(503, "The engine has ended; the server's log says why, and it must be started again.")
         if self._model is None or not self.thread.loaded.done():
@@ -78,16 +78,16 @@ class Service:
 
     @property
     def engine(self) -> Engine:
-        """For numbers that may be read at any time: version and counters."""
+        """The engine, only for reading its version and counters: these may be read from any thread."""
         return self.thread.loaded.result(timeout=0)
 
     @property
     def name(self) -> str:
-        """The one name that requests are answered under: the adapter's while one is merged into the weights."""
+        """The served model's name: that of the adapter while one is merged into the weights."""
         return self.adapter or self.base_name
 
     def check_model(self, name: str | None) -> str:
-        """The served name. Raises ApiError 404 for any other; none stands for it."""
+        """The served name, which None stands for. Raises ApiError 404 for any other name."""
         if name is None or name == self.name:
             return self.name
         if name == self.base_name:
@@ -100,25 +100,26 @@ class Service:
         raise ApiError(404, why, param="model", code="model_not_found")
 
     async def encode_prompt(self, text: str, add_special: bool) -> list[int]:
-        """Token ids of a prompt. Raises ApiError 400, without the work, for one that cannot fit however it is cut."""
+        """The token ids of a prompt. Raises ApiError 400 for a prompt that cannot fit, before it is tokenized."""
+        # No token covers more characters than the longest one.
         fewest = len(text) // self.model.vocabulary.longest_token
         if fewest > self.config.context_len:
             raise too_long(self.config.context_len, f"your prompt has more than {fewest} tokens")
         return await self.encode(text, add_special)
 
     async def encode(self, text: str, add_special: bool) -> list[int]:
-        """Token ids of a text."""
+        """The token ids of a text."""
         vocabulary = self.model.vocabulary
         if len(text) < LONG_TEXT:
             return vocabulary.encode(text, add_special)
         return await asyncio.to_thread(vocabulary.encode, text, add_special)
 
     def write_prompt(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: dict[str, Any]) -> str:
-        """A conversation through the chat template."""
+        """The text of a conversation, as the chat template renders it."""
         return self.model.writer.write(messages, tools, settings)
 
     def check_prompt(self, token_ids: Sequence[int], max_tokens: int | None) -> int:
-        """How many tokens may be sampled. Raises ApiError 400 if the prompt, or what is asked for, does not fit."""
+        """The number of tokens that may be sampled. Raises ApiError 400 if the prompt or `max_tokens` do not fit."""
         context_len, num_tokens = self.config.context_len, self.model.vocabulary.num_tokens
         if not token_ids:
             raise bad_request("The prompt has no tokens; it needs at least one.", "prompt")
@@ -136,7 +137,7 @@ class Service:
         return room if max_tokens is None else max_tokens
 
     def check_room(self, num_requests: int) -> None:
-        """Raises ApiError 429 when the queue is full, 400 for what it could never hold."""
+        """Raise ApiError 429 if the queue is full, and 400 for more requests than it could ever hold."""
         most = self.config.max_slots + self.config.max_queue
         if num_requests > most:
             raise bad_request(
@@ -153,10 +154,10 @@ class Service:
 
 
 def _reserve(engine: Engine, config: ServeConfig) -> None:
-    """Raises UserError if the engine cannot sample: better now than at every request."""
+    """Raise UserError if the engine lacks the memory to sample, before there are requests."""
     try:
         engine.reserve()
-    except (RuntimeError, MemoryError) as error:  # what PyTorch raises for want of memory, on any device
+    except (RuntimeError, MemoryError) as error:  # PyTorch's errors for a lack of memory, on any device
         raise UserError(
             f"The model is loaded but cannot sample: {error}. If memory is short, set a smaller --max_slots "
             f"(max_slots = {config.max_slots}) or --context_len (context_len = {config.context_len}): each slot has a "

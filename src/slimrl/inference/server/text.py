@@ -1,7 +1,9 @@
-"""Token ids as text, whole or as they come. Knows nothing of HTTP, requests or models.
+"""Turns token ids into text, complete or while they arrive. Knows nothing of HTTP, requests or models.
 
-A character may be spread over several tokens, and a stop string over many: `GrowingText` gives out only what no later
-token can change. Read from one thread while another grows it, it never shows part of a stop string.
+A character may be spread over several tokens, and a stop string over many. So `GrowingText` only shows text that later
+tokens cannot change. With the stop string "END" and the tokens "x", " E", "N", "o" it shows "x", "x ", "x " and
+"x ENo": the beginning of a stop string is held back until it is completed or ruled out. One thread may read it while
+another one grows it.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,13 +14,14 @@ from transformers import PreTrainedTokenizerBase
 from slimrl.io.text import held_back
 
 BROKEN = "\ufffd"  # what incomplete characters decode to
-WINDOW = 24  # tokens decoded again with every new one, at most, unless they are one long run that is no text yet
-OVERLAP = 8
-LONGEST = 4  # bytes of a character
+# At most this many tokens are decoded again with every new one, unless they are one long run of incomplete characters.
+WINDOW = 24
+OVERLAP = 8  # tokens that a moved window keeps
+LONGEST = 4  # bytes in a character, so tokens over which one can be spread
 
 
 class Vocabulary:
-    """A tokenizer seen from outside: text to token ids, token ids to text, one token to its bytes."""
+    """Translates between text and token ids, and from one token to its bytes."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int) -> None:
         self._tokenizer: Any = tokenizer
@@ -29,25 +32,28 @@ class Vocabulary:
         self.longest_token = max(map(len, tokenizer.get_vocab()))  # in characters: no token covers more of a text
 
     def encode(self, text: str, add_special: bool) -> list[int]:
+        """The token ids of a text."""
         return cast(list[int], self._tokenizer.encode(text, add_special_tokens=add_special))
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
+        """The text of token ids."""
         text = self._tokenizer.decode(
             list(token_ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
         )
         return cast(str, text)
 
     def decoder(self, skip_special: bool) -> Callable[[Sequence[int]], str]:
+        """The function `decode` with a fixed `skip_special`."""
         return lambda token_ids: self.decode(token_ids, skip_special)
 
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token stands for; part of a character where the character has several tokens."""
+        """The bytes of a token, which are part of a character if that has several tokens."""
         if token not in self._bytes:
             self._bytes[token] = self._find_bytes(token)
         return self._bytes[token]
 
     def token_text(self, token: int) -> str:
-        """The token as text; one that is no whole character as `bytes:\\xe2\\x82`, as OpenAI writes it."""
+        """The text of a token; `bytes:\\xe2\\x82`, as OpenAI writes it, if the token is no complete character."""
         if token not in self._strings:
             raw = self.token_bytes(token)
             try:
@@ -61,18 +67,19 @@ class Vocabulary:
         piece = cast(str | None, self._tokenizer.convert_ids_to_tokens(token)) or ""
         if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">") and piece != text:  # byte fallback
             return bytes([int(piece[3:5], 16)])
+        # A byte-level token that is no complete character: each of its letters stands for a byte.
         if BROKEN in text and all(character in self._byte_of for character in piece):
             return bytes(self._byte_of[character] for character in piece)
         if piece.startswith("\u2581") and not text.startswith(" "):
-            text = f" {text}"  # decoding takes the space off the first word
+            text = f" {text}"  # decoding strips the space before the first word
         return text.encode()
 
 
 class GrowingText:
-    """The text of a sequence that is being sampled, and where a stop string ends it.
+    """The text of a sequence that is being sampled, up to the first stop string.
 
-    `settled` is text that later tokens cannot change; `end` is -1 until a stop string ends the text, at that character.
-    The first `min_tokens` tokens complete no stop string.
+    `settled` is the text that later tokens cannot change. `end` is the character where a stop string ends the text, or
+    -1 so far. Stop strings that are complete before `min_tokens` tokens do not count.
     """
 
     def __init__(
@@ -86,25 +93,26 @@ class GrowingText:
         self._stop = stop
         self._include_stop = include_stop
         self._min_tokens = min_tokens
-        self._start = 0  # of the window that is decoded again and again
-        self._given = 0  # characters of the window's text that are settled
+        self._start = 0  # the first token of the window that is decoded with every new token
+        self._given = 0  # characters of the window's text that are settled already
         self.settled = ""
         self.end = -1
 
     def is_finished(self, token_ids: list[int]) -> bool:
-        """Take the sequence so far; whether it contains a stop string. The engine asks this after every token."""
+        """Grow to the sequence so far, and return whether a stop string ends it. The engine calls it for every token."""
         self.grow(token_ids)
         return self.end >= 0
 
     def grow(self, token_ids: Sequence[int], closed: bool = False) -> None:
-        """Take the sequence so far; `closed` says that it is the whole."""
+        """Grow to the text of the sequence so far; `closed` means that the sequence is complete."""
         window = token_ids[self._start :]
         text = self._decode(window)
+        # Replacement characters at the end may become a character with the next token.
         held = 0 if closed else len(text) - len(text.rstrip(BROKEN))
         new = text[self._given : len(text) - held]
         self._given = max(self._given, len(text) - held)
         if new and self.end < 0:
-            # `end` before `settled`: a reader in between then sees less, never the stop string.
+            # `end` is set before `settled`, so that a reader in another thread may see less, but never the stop string.
             if self._stop and len(token_ids) >= self._min_tokens:
                 self.end = self._find_end(self.settled + new, len(self.settled))
             self.settled += new
@@ -112,14 +120,15 @@ class GrowingText:
             self._move_window(token_ids, text, held)
 
     def visible(self, closed: bool = False) -> str:
-        """What may be shown: up to the stop string, and nothing that might yet become one."""
+        """The text that may be shown: up to the stop string, without an end that may still become one."""
         settled = self.settled
         if self.end >= 0:
             return settled[: self.end]
         return settled if closed else settled[: len(settled) - held_back(settled, self._stop)]
 
     def _find_end(self, text: str, known: int) -> int:
-        """Where the text ends, by the stop string that is complete first behind the `known` characters; -1 if none."""
+        """The end of the text by the stop string that is complete first after `known` characters; -1 without one."""
+        # A stop string may begin in the known part, but not be complete there.
         found = []
         for stop in self._stop:
             start = text.find(stop, max(0, known - len(stop) + 1))
@@ -131,9 +140,9 @@ class GrowingText:
         return behind if self._include_stop else start
 
     def _move_window(self, token_ids: Sequence[int], text: str, held: int) -> None:
-        """Begin the window later, where no character is cut: what is decoded from there ends as the text does now."""
+        """Move the window to a later token that begins a character: what it decodes to is the end of the text."""
         if self._given > len(text) - held:
-            return  # the last character is incomplete, and makes all before it in its run of byte tokens look broken
+            return  # an incomplete last character makes its whole run of byte tokens decode as broken
         for start in range(len(token_ids) - OVERLAP, len(token_ids) - OVERLAP - LONGEST, -1):
             tail = self._decode(token_ids[start:])
             if len(tail) > held and text.endswith(tail):
@@ -142,7 +151,7 @@ class GrowingText:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """The characters by which byte-level tokenizers write bytes: printable ones stand for themselves."""
+    """The characters that stand for bytes in byte-level tokenizers; printable bytes stand for themselves."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(0x100) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}

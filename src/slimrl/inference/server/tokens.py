@@ -1,4 +1,4 @@
-"""Routes on token ids: `/tokenize`, `/detokenize`, `/tokenizer_info`, and `/inference/v1/generate`."""
+"""Implements the routes on token ids: `/tokenize`, `/detokenize`, `/tokenizer_info`, `/inference/v1/generate`."""
 
 import uuid
 from typing import Any
@@ -10,13 +10,13 @@ from slimrl.inference.server.generation import Choice, Generation, Wanted, prepa
 from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from slimrl.inference.server.service import Service
 
-# A body of megabytes would hold up the streams that run: most of the work on it never lets another thread compute.
-MOST_CONTEXTS = 64  # how many times `context_len` tokens are converted at once; a text may be longer than the context
-CHARACTERS = 4  # of a text that are counted as a token
+# A body of megabytes would delay the running streams, because most of the work on it holds the GIL.
+MOST_CONTEXTS = 64  # a request may convert this many times `context_len` tokens
+CHARACTERS = 4  # characters that are counted as one token
 
 
 async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
-    """The token ids of a prompt, or of messages as the chat template renders them. In vLLM's shape."""
+    """The token ids of a prompt, or of messages as the chat template renders them, in vLLM's format."""
     service.check_model(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("Give either prompt or messages.", "prompt")
@@ -49,7 +49,7 @@ def detokenize(service: Service, body: DetokenizeBody) -> dict[str, Any]:
 
 
 def tokenizer_info(service: Service) -> dict[str, Any]:
-    """The special tokens and the chat template, as vLLM tells them."""
+    """The special tokens and the chat template, in vLLM's format."""
     tokenizer: Any = service.model.policy.tokenizer
     return {
         "tokenizer_class": type(tokenizer).__name__,

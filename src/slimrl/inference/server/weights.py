@@ -1,6 +1,7 @@
-"""New weights for a model that runs: checked first, then copied into its parameters. Knows nothing of HTTP or engines.
+"""Replaces the weights of a running model: checks new ones, then copies them into its parameters.
 
-Raises UserError, before anything is changed, for a directory that does not hold exactly this model's weights.
+Raises UserError, before anything is changed, if a directory does not hold exactly this model's weights. Knows nothing
+of HTTP or engines.
 """
 
 import json
@@ -17,12 +18,13 @@ INDEX = "model.safetensors.index.json"
 
 
 def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
-    """The directory's tensors by the name of the parameter that each replaces; they are mapped, not copied.
+    """The directory's tensors, memory-mapped, by the names of the parameters that they replace.
 
     Names, shapes and dtypes must be those of the module, and all numbers finite. A parameter that is tied to another
-    may be left out; if it is there, it must be equal to the other. Buffers must be the module's own.
+    may be missing, or must be equal to it. Buffers must be equal to the module's own.
     """
     found = _read_files(weight_files(directory))
+    # Tied parameters have several names: `known` has all, `unique` the first, which holds the tensor.
     known = dict(module.named_parameters(remove_duplicate=False))
     unique = dict(module.named_parameters())
     first_names = {id(parameter): name for name, parameter in unique.items()}
@@ -43,7 +45,7 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def copy_weights(weights: Mapping[str, Tensor], module: nn.Module) -> None:
-    """Put checked tensors in the place of the module's own."""
+    """Copy checked tensors into the module's parameters, in place."""
     parameters = dict(module.named_parameters())
     for name, tensor in weights.items():
         parameters[name].copy_(tensor)
@@ -84,7 +86,7 @@ def _check_same_kind(directory: Path, name: str, tensor: Tensor, own: Tensor | N
             f"{name} in {directory} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
             f"the server with --model.dtype {theirs}."
         )
-    # Keys and values made of NaNs would outlive the weights: masked or not, they spoil whatever reads their slot.
+    # Keys and values with NaNs would outlive the weights: even masked, they spoil every sequence that reads their slot.
     if not torch.isfinite(tensor).all():
         raise UserError(f"{name} in {directory} has numbers that are NaN or infinite.")
 

@@ -1,8 +1,8 @@
-"""The thread that owns the engine. Knows nothing of HTTP or text.
+"""Runs the engine on a thread of its own. Knows nothing of HTTP or text.
 
-PyTorch gives up the interpreter's lock while it computes, so the event loop goes on serving. Whatever touches the
-engine or the weights is a command to this thread, carried out between two steps; so an update never meets a running
-forward. What was sampled is read from the `Request`s, which only grow; the thread merely wakes whoever waits for them.
+PyTorch releases the GIL while it computes, so the event loop continues to serve. Every access to the engine or the
+weights is a command to this thread, executed between two steps, so an update never meets a running forward. Sampled
+tokens are read from the `Request`s, whose lists only grow; the thread only wakes the tasks that wait for them.
 """
 
 import asyncio
@@ -20,14 +20,17 @@ from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
 from slimrl.types import SamplingParams
 
 LOG = logging.getLogger("slimrl.server")
-MAX_PREFILL = 1024  # tokens a step, so that a long prompt does not hold up the streams that run
+MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request on its way through the engine. `arrived` is set on the event loop, for every new token if `streams`,
-    else at the end. `counted` says that it is among those that run or wait."""
+    """One request on its way through the engine.
+
+    `arrived` is set on the event loop, for every new token if `streams`, else at the end. `counted` means that the job
+    is part of `EngineThread.num_open`.
+    """
 
     prompt: list[int]
     params: SamplingParams
@@ -44,29 +47,29 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """Nothing will be added. It may become true at any moment: whoever decides by it twice reads it once."""
+        """Whether nothing will be added. It may become true at any moment, so read it once per decision."""
         return self.failed or self.finished_at > 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What the thread is to do. `drop` tells whoever waits for it that it was not done."""
+    """A function for the thread to run. `drop` is called instead if it will never run, and tells its caller."""
 
     run: Callable[[Engine], None]
     drop: Callable[[], None] = lambda: None
 
 
 class EngineThread:
-    """Runs the engine that `make_engine` makes. `start` and all other methods are called on the event loop.
+    """Runs the engine that `make_engine` returns. All public methods must be called on the event loop.
 
-    `num_open` counts the jobs that run or wait. Once the thread has `ended`, by `stop` or because not even the
-    treatment of a failure succeeded, every job fails at once.
+    `num_open` is the number of running and waiting jobs. Once the thread has `ended`, by `stop` or because the recovery
+    from a failure failed too, every new job fails at once.
     """
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self._make_engine = make_engine
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._ending = threading.Lock()  # between a last command and the end
+        self._ending = threading.Lock()  # a command is either run or dropped, never left in the queue
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._open: dict[Request, Job] = {}
         self._stopping = False
@@ -77,38 +80,41 @@ class EngineThread:
         self.num_open = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Start the thread; `loop` is the event loop on which waiting tasks are woken."""
         self._loop = loop
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after the step that it is in; requests still open fail. Loading cannot be broken off: then
-        this does not wait, and the thread goes down with the process."""
+        """End the thread after its present step; open requests fail.
+
+        Loading cannot be interrupted: then this does not wait, and the daemon thread dies with the process.
+        """
         self._put(Command(self._stop))
         if self.loaded.done():
             self._thread.join()
 
     def submit(self, job: Job) -> None:
-        """Queue a job; it may be followed through `job.arrived`."""
+        """Queue a job; `job.arrived` tells of its progress."""
         self.num_open += 1
         job.counted = True
         self._put(Command(lambda engine: self._submit(engine, job), lambda: self._lose([job])))
 
     def close(self, job: Job) -> None:
-        """Every job's end, finished or given up; if it still runs, its slot is free after the present step."""
+        """End a job, which every job needs. If it is still running, its slot is free after the present step."""
         self._count_off(job)
         if not job.is_done:
             self._put(Command(lambda engine: self._cancel(engine, job)))
 
     async def call(self, function: Callable[[Engine], T]) -> T:
-        """Have a function carried out between two steps; its result or exception is the call's."""
+        """Run a function on the thread, between two steps, and return its result or raise its exception."""
         future: Future[T] = Future()
 
         def run(engine: Engine) -> None:
             if not future.set_running_or_notify_cancel():
-                return  # the caller has gone
+                return  # the caller was cancelled
             try:
                 future.set_result(function(engine))
-            except BaseException as error:  # handed to the caller, whose business it is
+            except BaseException as error:  # raised in the caller
                 future.set_exception(error)
 
         def drop() -> None:
@@ -124,6 +130,7 @@ class EngineThread:
         await self.call(lambda engine: self._set_paused(True))
 
     async def resume(self) -> None:
+        """Continue sampling."""
         await self.call(lambda engine: self._set_paused(False))
 
     def _put(self, command: Command) -> None:
@@ -136,7 +143,7 @@ class EngineThread:
     def _run(self) -> None:
         try:
             engine = self._make_engine()
-        except BaseException as error:  # whoever waits for the engine raises it
+        except BaseException as error:  # raised where the engine is waited for
             self.loaded.set_exception(error)
             return
         self.loaded.set_result(engine)
@@ -149,8 +156,7 @@ class EngineThread:
             self._end()
 
     def _advance(self, engine: Engine) -> None:
-        """The commands that wait, and a step. The server outlives a failure of either, as it outlives a failed
-        request."""
+        """Run the waiting commands and one step. The server survives a failure of either."""
         try:
             self._obey(engine)
             if engine.busy and not self.paused and not self._stopping:
@@ -158,11 +164,11 @@ class EngineThread:
         except BaseException:  # a tokenizer that panics raises no Exception
             LOG.exception("the engine failed; its requests are lost")
             self._fail(engine)
-            engine.publish(engine.version)  # what the failed step left in the cache is not to be trusted
+            engine.publish(engine.version)  # clears the cache, which the failed step may have left half written
         self.load = engine.load
 
     def _obey(self, engine: Engine) -> None:
-        """Carry out the commands that wait; if there is nothing to compute, wait for one."""
+        """Run the waiting commands; if there is nothing to compute, wait for one first."""
         idle = self.paused or not engine.busy
         while idle or not self._commands.empty():
             command = self._commands.get()
@@ -174,8 +180,9 @@ class EngineThread:
             idle = False
 
     def _step(self, engine: Engine) -> None:
+        """Step the engine, and wake the jobs that finished or stream a new token."""
         engine.step(MAX_PREFILL)
-        self.load = engine.load  # before anyone is told, and might ask
+        self.load = engine.load  # before a woken task may read it
         now = time.monotonic()
         awake = []
         for request, job in list(self._open.items()):
@@ -189,6 +196,7 @@ class EngineThread:
             elif job.streams and count > job.seen:
                 awake.append(job)
             job.seen = count
+        # One call into the event loop for all of them.
         self._wake(awake)
 
     def _submit(self, engine: Engine, job: Job) -> None:
@@ -201,7 +209,7 @@ class EngineThread:
             del self._open[job.request]
 
     def _fail(self, engine: Engine) -> None:
-        """Tell the open jobs first: what comes after may fail too."""
+        """Fail all open jobs, and remove their requests. The jobs come first, because the engine may fail again."""
         requests, jobs = list(self._open), list(self._open.values())
         self._open.clear()
         self._lose(jobs)
@@ -231,6 +239,7 @@ class EngineThread:
             job.arrived.set()
 
     def _count_off(self, job: Job) -> None:
+        """Take a job out of `num_open`, once; both its end and its closing call this."""
         self.num_open -= job.counted
         job.counted = False
 
