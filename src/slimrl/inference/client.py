@@ -22,6 +22,6 @@ class Completion:
 
 
 class Client(Protocol):
-    """Samples a continuation of token ids."""
+    """Samples continuations of token ids: `LocalClient`, and fakes in tests."""
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion: ...

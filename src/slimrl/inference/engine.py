@@ -168,6 +168,7 @@ class Engine:
             max_prefill -= self._prefill(spans)
             # Those that waited for a prefix that is computed now.
             self.counters.cached += self._scheduler.admit()
+        # Also those whose prefill ended just now; others may still be in prefill if the budget ran out.
         sequences = self._scheduler.decode_batch()
         guesses = self._guess(sequences)
         if any(guesses):
@@ -216,7 +217,7 @@ class Engine:
             room = min(self.capacity - len(sequence.tokens), sequence.params.max_tokens - len(sequence.logprobs)) - 1
             guess = sequence.lookup.guess(sequence.tokens, min(left, room)) if min(left, room) > 0 else []
             left -= len(guess)
-            guesses.append(guess)
+            guesses.append(guess)  # [] where nothing was found: that sequence gets a plain decoding step
         return guesses
 
     def _decode_ahead(self, sequences: list[Request], guesses: list[list[int]]) -> None:
@@ -234,6 +235,7 @@ class Engine:
         logits_NV = self._forward.logits(self._forward.last_hidden(tokens_N, self._tensor(positions), plan))
         params = [s.params for s, tokens in zip(sequences, fed, strict=True) for _ in tokens]
         uniforms = [u for s, tokens in zip(sequences, fed, strict=True) for u in s.uniforms(len(tokens))]
+        # All rows are sampled in one call, then dealt out: a sequence has one draw more than guesses.
         drawn = iter(zip(*sample_tokens(logits_NV, params, uniforms), strict=True))
         for sequence, guess in zip(sequences, guesses, strict=True):
             right = self._take(sequence, guess, [next(drawn) for _ in range(len(guess) + 1)])

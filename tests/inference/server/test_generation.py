@@ -26,7 +26,7 @@ class Hasty(Job):
     asked = 0
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         self.asked += 1
         return self.asked > 1
 

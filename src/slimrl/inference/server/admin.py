@@ -57,6 +57,7 @@ class Administration:
             except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
                 raise bad_request(str(error), "weight_dir") from None
 
+            # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
             def apply(engine: Engine) -> None:
                 copy_weights(weights, module)
                 engine.publish(body.version)
@@ -110,6 +111,7 @@ class Administration:
         module, present = self._service.model.policy.module, engine.version
         pairs = adapter.pairs if adapter else {}
         parameters = dict(module.named_parameters())
+        # Copies of all matrices that change, to restore if merging or publishing fails.
         before = {name: parameters[name].detach().clone() for name in {*self._base, *pairs}}
         # What the old adapter changed comes from `_base`; what only the new one changes is still the base model's.
         base = before | self._base
@@ -118,9 +120,11 @@ class Administration:
             copy_weights(base | merged, module)
             engine.publish(present + 1 if version is None else version)
         except BaseException:
+            # Publishing again also clears the cache of what the failed weights may have computed.
             copy_weights(before, module)
             engine.publish(present)
             raise
+        # Only after success: what the new adapter changed, as it was in the base model.
         self._base = {name: base[name] for name in pairs}
 
     def _status(self, status: str) -> dict[str, Any]:

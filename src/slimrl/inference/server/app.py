@@ -39,6 +39,7 @@ def make_app(service: Service) -> FastAPI:
     app.include_router(_health_route(service))  # the only route that never needs a key
     for router in (_state_routes(service), _openai_routes(service), _token_routes(service)):
         app.include_router(router, dependencies=locked)
+    # Without a key, routes that change the server accept no requests of web pages.
     own = Depends(OwnRequests(service.config.api_key, service.config.host))
     app.include_router(_admin_routes(service), dependencies=[*locked, own])
     app.add_middleware(Guard, api_key=service.config.api_key)
@@ -111,6 +112,7 @@ def _openai_routes(service: Service) -> APIRouter:
         chat = await open_chat(service, body)
         chat.generation.start()
         if body.stream:
+            # The status line is sent before the first token, so later errors are events, see `EventStream`.
             return EventStream(chat.chunks(), chat.generation.close)
         return JSONResponse(await unless_gone(request, chat.reply(), chat.generation.close))
 

@@ -45,6 +45,7 @@ class Chat:
 
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the reply in pieces: the role, the content, the finish reason, and the usage if asked for."""
+        # A reader per choice holds back what may become a tool call, so that no half of one is streamed as text.
         readers = {choice.index: ToolReader() for choice in self.generation.choices} if self.reads_tools else {}
         for choice in self.generation.choices:
             first = self._chunk(choice.index, {"role": "assistant", "content": ""})
@@ -52,6 +53,7 @@ class Chat:
                 first["prompt_token_ids"] = self.prompt
             yield first
         async for choice, done in self.generation.changes():
+            # The number of tokens is read once: the engine's thread may append more while this piece is written.
             start = choice.told
             text, end = choice.text_so_far(done), len(choice.token_ids)
             deltas = self._deltas(text, choice, readers, done)
@@ -106,6 +108,7 @@ class Chat:
             parts = ToolReader().read(text, closed=True)
             calls = [part for part in parts if isinstance(part, ToolCall)]
             message["content"] = "".join(part for part in parts if isinstance(part, str)) or (None if calls else "")
+        # OpenAI leaves the key out where there are no calls.
         if calls:
             message["tool_calls"] = [_call(call) for call in calls]
         extras = {"logprobs": None, **self._extras(choice, 0, len(choice.token_ids))}
@@ -144,6 +147,7 @@ def template_settings(service: Service, body: Rendering) -> dict[str, Any]:
     """The settings for rendering a body's messages. Raises ApiError 400 if they contradict each other."""
     own = body.chat_template_kwargs or {}
     service.model.writer.check_settings(own)
+    # By default a reply is generated, unless the last message is to be continued.
     continues = bool(body.continue_final_message)
     generates = not continues if body.add_generation_prompt is None else body.add_generation_prompt
     if continues and generates:
@@ -181,4 +185,5 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _reason(choice: Choice, called: bool) -> str:
+    # A reply that was cut off by its length says so, even if it has calls.
     return "tool_calls" if called and choice.finish_reason == "stop" else choice.finish_reason

@@ -51,6 +51,7 @@ class Completions:
             start = choice.told
             first = start == 0
             text, end = choice.text_so_far(done), len(choice.token_ids)
+            # Text may lag behind the tokens, because incomplete characters and stop strings are held back.
             new, choice.shown = text[choice.shown :], len(text)
             piece = self._piece(choice, start, end, (self._echo(choice) if first else "") + new)
             piece["finish_reason"] = choice.finish_reason if done else None
@@ -118,6 +119,7 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
     for prompt in prompts:
         room = service.check_prompt(prompt, body.max_tokens)
         asked = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
+        # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
         wanted.append(Wanted(asked, body.logprobs or 0, scores, bool(body.stream)))
     generation = prepare(service, prompts, body, wanted)
     names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
@@ -146,6 +148,7 @@ def _offsets(service: Service, body: CompletionBody, prompts: list[list[int]], e
 async def _prompts(service: Service, body: CompletionBody) -> tuple[list[list[int]], list[str]]:
     """The prompts as token ids, and as texts to echo."""
     given = body.prompt
+    # A list of numbers is one prompt of token ids; a list of texts or of lists is several prompts.
     several = given if isinstance(given, list) and not isinstance(given[0], int) else [given]
     service.check_room(len(several) * (body.n or 1))
     prompts: list[list[int]] = []

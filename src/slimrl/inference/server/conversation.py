@@ -34,6 +34,7 @@ class PromptWriter:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
+        # Names that a client may not set through `chat_template_kwargs`, such as `tokenize` or another template.
         self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
         self._knows_tools = render_tools(tokenizer) is not None
 
@@ -67,6 +68,7 @@ def _message(message: ChatMessage) -> Plain:
         content = "".join(part.text for part in content)
     if content is None and message.role != "assistant":
         raise bad_request(f"messages: the {message.role} message has no content.", "messages")
+    # "developer" is OpenAI's newer name for the system role, which templates do not know.
     plain: Plain = {"role": "system" if message.role == "developer" else message.role, "content": content or ""}
     if message.name is not None:
         plain["name"] = message.name
@@ -106,14 +108,17 @@ def _without_tool_roles(messages: list[Plain], tools: list[Plain]) -> list[Plain
                 written.append({"role": "user", "content": text, "results": True})
         else:
             calls = [f"<tool_call>\n{_dump(call['function'])}\n</tool_call>" for call in message.pop("tool_calls", [])]
+            # Text and calls on lines of their own; empty content is left out if there are calls.
             content = "\n".join([*([message["content"]] if message["content"] or not calls else []), *calls])
             written.append({**message, "content": content})
+    # The functions belong to the system message, which is made if the conversation has none.
     if tools:
         prompt = TOOL_PROMPT.format(tools="\n".join(_dump(tool["function"]) for tool in tools))
         if written[0]["role"] == "system":
             written[0] = {**written[0], "content": f"{written[0]['content']}\n\n{prompt}"}
         else:
             written.insert(0, {"role": "system", "content": prompt})
+    # The mark was only needed to merge results.
     for message in written:
         message.pop("results", None)
     return written

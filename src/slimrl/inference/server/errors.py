@@ -90,6 +90,7 @@ def install_handlers(app: FastAPI) -> None:
         LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return JSONResponse(error_body(500, "Internal error of the server; its log has the details."), 500)
 
+    # The most specific handler wins; the last one catches bugs.
     app.add_exception_handler(HTTPException, answer_http_error)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(UserError, mistaken)

@@ -139,7 +139,7 @@ class Generation:
         metrics = self.service.metrics
         for choice in self.choices:
             job = choice.job
-            done = job.is_done
+            done = job.is_done  # read once, since the engine may finish it meanwhile
             self.service.thread.close(job)
             if job.first_token_at:
                 metrics.first_token.observe(job.first_token_at - self.began)
@@ -164,10 +164,12 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
         options = _options(service, body, want)
         first: Job | None = None
         for _ in range(num):
+            # Every choice has a seed of its own: the choices of a prompt differ, and repeat with the request's seed.
             params = _params(body, want, (seed + len(choices) * SEED_STEP) % 2**64)
             decode = service.model.vocabulary.decoder(body.skip_special_tokens is not False)
             text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
             job = Job(prompt, params, options, streams=want.streams, arrived=arrived)
+            # Without stop strings the text is not decoded after each token, but only when a reply needs it.
             if params.stop:
                 job.finished = text.is_finished
             first = first or job

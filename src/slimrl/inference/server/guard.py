@@ -91,6 +91,7 @@ class OwnRequests:
         if self._has_key:
             return  # no page knows the key, and `Guard` has checked it
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        # Only what a browser sends gives a page away: programs send no `Origin`, and the server's address as `Host`.
         if not self._is_ours(host):
             found = f"the header `Host: {host}`, which is not this server's address"
         elif origin not in (None, f"http://{host}"):

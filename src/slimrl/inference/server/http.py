@@ -53,6 +53,7 @@ class HttpServer:
         )
         self._server = uvicorn.Server(config)
         self._socket = listening
+        # A daemon, so that a server that was not stopped does not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     @property

@@ -26,6 +26,7 @@ def chat_logprobs(names: TokenNames, choice: Choice, start: int, end: int, num_t
     content = []
     for index in range(start, end):
         token, logprob = request.tokens[len(request.prompt) + index], request.logprobs[index]
+        # Chat lists the sampled token apart from the likeliest ones, completions (below) among them.
         top = _top_as_logged(request.top[index], token, logprob) if num_top else ()
         entry: dict[str, Any] = _entry(names, token, logprob)
         entry["top_logprobs"] = [_entry(names, *pair) for pair in top]
@@ -50,6 +51,7 @@ class TextOffsets:
         """The offsets of the next tokens; the first call also returns those of the prompt."""
         offsets, self._before = list(self._before), ()
         for token in tokens:
+            # Before the token: a token begins where the text was settled until then.
             offsets.append(max(0, self._start + len(self._text.settled)))
             self._tokens.append(token)
             self._text.grow(self._tokens)
@@ -96,6 +98,7 @@ def prompt_logprobs(names: TokenNames, choice: Choice, num_top: int) -> list[dic
 
 
 def _prompt_entry(names: TokenNames, token: int, score: ScoredToken, num_top: int) -> dict[str, Any]:
+    # vLLM's order: the prompt's own token first, whatever its rank, then the likeliest.
     ranked = [(token, score.logprob, score.rank)]
     ranked += [(other, logprob, rank) for rank, (other, logprob) in enumerate(score.top[:num_top], 1) if other != token]
     return {

@@ -14,8 +14,9 @@ from prometheus_client.registry import Collector
 from slimrl.inference.engine import EngineCounters
 from slimrl.inference.server.worker import EngineThread
 
+# Upper bounds of the histograms' buckets.
 SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 120, 300)
-RATE_WINDOW_S = 10.0
+RATE_WINDOW_S = 10.0  # tokens per second are averaged over at least this long
 
 
 class ServerMetrics:
@@ -86,6 +87,7 @@ class _EngineCollector(Collector):
             yield counter
 
     def _counters(self) -> EngineCounters:
+        # Metrics are asked for while the model is loading, too: then they are zero.
         return self._thread.loaded.result().counters if self._is_loaded() else EngineCounters()
 
     def _version(self) -> int:
@@ -97,6 +99,7 @@ class _EngineCollector(Collector):
     def _rate(self, sampled: int) -> float:
         """Tokens per second since the latest collection that is at least the window old, or since the oldest."""
         now = time.monotonic()
+        # Keep one sample that is older than the window, so that the rate covers all of it.
         while len(self._samples) > 1 and self._samples[1][0] < now - RATE_WINDOW_S:
             self._samples.popleft()
         then, before = self._samples[0]

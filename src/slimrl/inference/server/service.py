@@ -90,6 +90,7 @@ class Service:
         """The served name, which None stands for. Raises ApiError 404 for any other name."""
         if name is None or name == self.name:
             return self.name
+        # Not served under its own name while an adapter is merged: the adapter would answer.
         if name == self.base_name:
             why = (
                 f"The adapter `{self.adapter}` is merged into the weights of `{name}`, so only the adapter is served. "
@@ -110,6 +111,7 @@ class Service:
     async def encode(self, text: str, add_special: bool) -> list[int]:
         """The token ids of a text."""
         vocabulary = self.model.vocabulary
+        # In a thread the event loop can go on meanwhile; for a short text that would cost more than encoding it.
         if len(text) < LONG_TEXT:
             return vocabulary.encode(text, add_special)
         return await asyncio.to_thread(vocabulary.encode, text, add_special)
@@ -138,6 +140,7 @@ class Service:
 
     def check_room(self, num_requests: int) -> None:
         """Raise ApiError 429 if the queue is full, and 400 for more requests than it could ever hold."""
+        # Running and waiting ones together: `num_open` does not tell them apart.
         most = self.config.max_slots + self.config.max_queue
         if num_requests > most:
             raise bad_request(

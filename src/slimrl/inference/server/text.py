@@ -99,7 +99,7 @@ class GrowingText:
         self.end = -1
 
     def is_finished(self, token_ids: list[int]) -> bool:
-        """Grow to the sequence so far, and return whether a stop string ends it. The engine calls it for every token."""
+        """Grow to the sequence so far; return whether a stop string ends it. The engine calls it for every token."""
         self.grow(token_ids)
         return self.end >= 0
 
@@ -116,6 +116,7 @@ class GrowingText:
             if self._stop and len(token_ids) >= self._min_tokens:
                 self.end = self._find_end(self.settled + new, len(self.settled))
             self.settled += new
+        # Decoding everything after every token would take quadratic time.
         if len(window) > WINDOW:
             self._move_window(token_ids, text, held)
 
@@ -143,6 +144,8 @@ class GrowingText:
         """Move the window to a later token that begins a character: what it decodes to is the end of the text."""
         if self._given > len(text) - held:
             return  # an incomplete last character makes its whole run of byte tokens decode as broken
+        # A character spans at most LONGEST tokens, so one of these begins one. The comparison with the end of the known
+        # text also rejects tokens that decode in another way at the beginning of a text.
         for start in range(len(token_ids) - OVERLAP, len(token_ids) - OVERLAP - LONGEST, -1):
             tail = self._decode(token_ids[start:])
             if len(tail) > held and text.endswith(tail):

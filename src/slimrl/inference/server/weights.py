@@ -35,6 +35,7 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
         raise UserError(f"{directory} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
     for name, tensor in found.items():
         _check_same_kind(directory, name, tensor, known.get(name, buffers.get(name)))
+    # What is not copied must be equal already: buffers, and the further names of tied parameters.
     for name, tensor in found.items():
         if name in buffers:
             _check_same_numbers(directory, name, tensor, buffers[name])

@@ -102,6 +102,7 @@ class EngineThread:
     def close(self, job: Job) -> None:
         """End a job, which every job needs. If it is still running, its slot is free after the present step."""
         self._count_off(job)
+        # It may finish before the command runs, which then does nothing.
         if not job.is_done:
             self._put(Command(lambda engine: self._cancel(engine, job)))
 
@@ -110,6 +111,7 @@ class EngineThread:
         future: Future[T] = Future()
 
         def run(engine: Engine) -> None:
+            # From here on the caller cannot cancel it, so its result always has a place to go.
             if not future.set_running_or_notify_cancel():
                 return  # the caller was cancelled
             try:
@@ -175,7 +177,7 @@ class EngineThread:
             try:
                 command.run(engine)
             except BaseException:
-                command.drop()
+                command.drop()  # its caller must hear of it before the failure is handled
                 raise
             idle = False
 

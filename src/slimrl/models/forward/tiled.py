@@ -47,6 +47,7 @@ class TiledForward(CopiedWeights):
     def last_hidden(self, token_ids_T: Tensor, positions_T: Tensor, plan: BlockPlan) -> Tensor:
         """The last hidden states (T, D)."""
         hidden_TD: Tensor = self._decoder.embed_tokens(token_ids_T)
+        # Every layer's cache is allocated before the call, so that the kernel gets all pointers at once.
         width = self._shape.key_heads * self._shape.head_dim
         caches = [plan.blocks(layer, width, hidden_TD) for layer in range(len(self._layers))]
         rotary = rotary_factors(self._decoder, hidden_TD, positions_T)

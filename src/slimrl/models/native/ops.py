@@ -166,6 +166,7 @@ def _norm(x: Tensor, weight: Tensor, eps: float, out: Tensor, scales: Tensor | N
     *_, D = x.shape
     inner = x.shape[1] if x.dim() == 3 else 1
     rows = x.numel() // D
+    # Row r lies at r // inner * stride + r % inner * D: heads of a token are contiguous, tokens need not be.
     name = f"norm_{_SUFFIX[x.dtype]}"
     call(name, x, weight, eps, out, scales, rows, inner, x.stride(0), out.stride(0), D)
 
@@ -265,6 +266,7 @@ def adamw(master: Master, gradient: Tensor, settings: AdamWSettings) -> None:
     """Update the weight and its state in place. The gradient is float32 or of the weight's dtype."""
     weight = master.weight
     assert len(master.threshold) % PERIOD == 0 and gradient.numel() == weight.numel()
+    # The kernel has a pointer for either dtype of the gradient; the other one is null.
     exact, rough = (gradient, None) if gradient.dtype == torch.float32 else (None, gradient)
     state = weight, master.low, master.threshold, len(master.threshold), master.mean, master.square
     call(f"adamw_{_SUFFIX[weight.dtype]}", *state, rough, exact, weight.numel(), settings)
