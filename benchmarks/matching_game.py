@@ -26,7 +26,7 @@ from slimrl.config.run import RLConfig
 from slimrl.environments.find import load_taskset
 from slimrl.environments.matching_game.analysis.compare import analyze
 from slimrl.environments.matching_game.analysis.runs import asked_before
-from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.scripts import demonstrate
 from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.types import Rollout
@@ -111,7 +111,7 @@ def demonstrated(run: Path) -> dict[str, Any]:
     (env,) = config.orchestrator.env
     taskset, num = load_taskset(env.id, env.args), config.warmup.max_steps * config.warmup.batch_size
     order = order_of_demonstrations([taskset], config.seed)
-    games = [demonstration_of(taskset, order.draw(place).task) for place in range(num)]
+    games = [demonstrate(taskset, order.draw(place).task) for place in range(num)]
     asked = [asked_before([m["content"] for m in game if m["role"] == "assistant"]) for game in games]
     counts = Counter(number for number in asked if number is not None)
     mean = sum(number * count for number, count in counts.items()) / counts.total()

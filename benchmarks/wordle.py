@@ -17,7 +17,7 @@ from typing import Any
 from episodes import MODES, rises
 from seeds import STAGES, Recipe, kept_beside, parser, run_seeds
 from slimrl.environments.find import load_taskset
-from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.scripts import demonstrate
 from slimrl.environments.wordle.rules import marks_of
 from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
@@ -59,7 +59,7 @@ def shown(run: Path) -> set[tuple[str, str]]:
     order = order_of_demonstrations([taskset], config["seed"])
     positions: set[tuple[str, str]] = set()
     for place in range(warmup["max_steps"] * warmup["batch_size"]):
-        for message in demonstration_of(taskset, order.draw(place).task):
+        for message in demonstrate(taskset, order.draw(place).task):
             if message["role"] == "user" and (told := re.search("word: (.*)\nmark: (.*)", message["content"])):
                 positions.add((told[1].replace(" ", ""), told[2].replace(" ", "")))
     return positions

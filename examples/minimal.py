@@ -105,7 +105,7 @@ def credit(group: list[Rollout], loss: ResolvedLoss) -> list[Sample]:
 
 def demonstration(taskset: ReverseText, task: Task, policy: Policy) -> Sample:
     """An expert's conversation with advantage 1; no sampler drew it (version -1), so it has no log-probabilities."""
-    token_ids, mask = policy.chat.encode_conversation(taskset.demonstrate(task))
+    token_ids, mask = policy.chat.encode_conversation(taskset.scripts["expert"](task, 0))
     num_tokens = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (0.0,) * num_tokens, (1.0,) * num_tokens, version=-1)
 

@@ -12,6 +12,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
+from slimrl.environments.base import Script
 from slimrl.errors import UserError
 from slimrl.types import Message, Split, Task, Turn
 
@@ -71,7 +72,12 @@ class Lands:
         colours = self._colours if self._document else {}
         return Question(opening(colours, task.data["question"].format(task.data["land"])), task.data["colour"])
 
-    def demonstrate(self, task: Task) -> list[Message]:
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """An expert, whose conversations the warm-up learns from."""
+        return {"expert": self._solve}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
         """The task's question about another land, which is in a document of its own, or in none."""
         rng = random.Random(f"lands/expert/{task.id}")
         names = [beginning + ending for beginning in BEGINNINGS for ending in ENDINGS]

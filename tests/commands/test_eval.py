@@ -144,7 +144,7 @@ def test_another_evaluation_in_the_directory_leaves_nothing_of_the_first(tiny_di
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (("--baselines", '["random"]', "--env", '[{id="reverse-text"}]'), "no `play_at_random()`"),
+        (("--baselines", '["random"]', "--env", '[{id="reverse-text"}]'), "no script `random`"),
         (("--baselines", '["expert", "expert"]'), "`expert` stands twice"),
         (("--baselines", '["runs/a_1", "runs/a-1"]'), "runs/a_1 and runs/a-1 would have the same files"),
         (("--split", "validation", "--env", '[{id="reverse-text"}]'), "no tasks in the split"),

@@ -16,7 +16,7 @@ from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import load
 from slimrl.environments.find import load_taskset
 from slimrl.environments.matching_game.rules.instructions import LAST_MESSAGE
-from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.monitor.terminal import Terminal
 from slimrl.types import Message, Rollout, Task
@@ -125,7 +125,7 @@ def test_tasks_follow_one_another_until_there_are_no_more(own: str) -> None:
 
 def test_no_expert_is_no_end(own: str) -> None:
     seen = played(["--id", own], "/expert\na\n\nb\n\n")
-    assert "Own has no `demonstrate()`" in seen
+    assert 'Own has no script "expert"' in seen
     assert "Reward: 0.75" in seen
 
 
@@ -160,7 +160,7 @@ def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: 
 def matching_game(role: int) -> tuple[list[str], str]:
     """The flags of a small game that the expert ends before it has to, with an agreement, and what it types in it."""
     taskset = load_taskset("matching-game", {"n": 3, "role": role})
-    games = (demonstration_of(taskset, task) for task in taskset.tasks("train"))
+    games = (demonstrate(taskset, task) for task in taskset.tasks("train"))
     place, game = next((place, game) for place, game in enumerate(games) if LAST_MESSAGE not in game[-2]["content"])
     argv = ["--id", "matching-game", "--args.n", "3", "--args.role", str(role), "--task", str(place)]
     replies = [message["content"] for message in game if message["role"] == "assistant"]
@@ -193,7 +193,7 @@ def test_a_perfect_game_of_many_turns_is_not_called_wrong() -> None:
     """Six sixths add up to a little less than one."""
     taskset = load_taskset("alphabet-sort", {"min_turns": 6, "max_turns": 6, "num_train": 3, "num_test": 3})
     task = taskset.tasks("train")[0]
-    said = [message["content"] for message in demonstration_of(taskset, task) if message["role"] == "assistant"]
+    said = [message["content"] for message in demonstrate(taskset, task) if message["role"] == "assistant"]
     argv = ["--id", "alphabet-sort", "--task", task.id, "--args.num_train", "3", "--args.num_test", "3"]
     argv += ["--args.min_turns", "6", "--args.max_turns", "6"]
     seen = played(argv, "".join(f"{reply}\n\n" for reply in said))

@@ -14,7 +14,7 @@ from slimrl.commands.play import Seating, run_play
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import Resolved, load
 from slimrl.environments.base import Environment, Taskset
-from slimrl.environments.turn_taking import Table
+from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError
 from slimrl.launch.opponent import Opposed, own_place, seat_model
 from slimrl.monitor.terminal import Terminal
@@ -47,15 +47,15 @@ class Relay:
         return [Task(f"{split}/0", {})]
 
     def environment(self, task: Task) -> Environment:
-        return self.table(task)[0]
+        return self.self_play(task)[0]
 
-    def table(self, task: Task) -> Sequence[Environment]:
-        course, table = Course([]), Table()
+    def self_play(self, task: Task) -> Sequence[Environment]:
+        course, table = Course([]), TurnTaking()
         return [Side(course, table, place) for place in (0, 1)]
 
 
 class Side:
-    def __init__(self, course: Course, table: Table, place: int) -> None:
+    def __init__(self, course: Course, table: TurnTaking, place: int) -> None:
         self.course, self.table, self.place = course, table, place
 
     async def start(self) -> list[Message]:

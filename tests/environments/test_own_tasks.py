@@ -4,7 +4,7 @@ import pytest
 
 from slimrl.environments.find import tasks_of
 from slimrl.environments.reverse_text import ReverseText
-from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.eval.evaluate import held_out_tasks
 from slimrl.orchestrator.curriculum import Curriculum
@@ -17,8 +17,8 @@ TASK = Task("one", {})
 class Given:
     """A taskset of which a function makes the tasks and another the demonstrations."""
 
-    def __init__(self, tasks=lambda: [], demonstrate=lambda: []):
-        self._tasks, self._demonstrate = tasks, demonstrate
+    def __init__(self, tasks=lambda: [], solve=lambda: []):
+        self._tasks, self._solve = tasks, solve
 
     def tasks(self, split):
         return self._tasks()
@@ -26,8 +26,9 @@ class Given:
     def environment(self, task):
         return Quiz(task)
 
-    def demonstrate(self, task):
-        return self._demonstrate()
+    @property
+    def scripts(self):
+        return {"expert": lambda task, seed: self._solve()}
 
 
 def fails(error):
@@ -64,11 +65,11 @@ def test_tasks_that_are_none_are_a_user_error(fault):
 def test_a_demonstration_is_the_experts():
     taskset = ReverseText(num_train=1)
     (task,) = tasks_of(taskset, "train")
-    assert demonstration_of(taskset, task) == taskset.demonstrate(task)
+    assert demonstrate(taskset, task) == taskset.scripts["expert"](task, 0)
 
 
 BAD_DEMONSTRATIONS = {
-    "raises": (fails(KeyError("answer")), r"Given\.demonstrate\(one\) failed: KeyError: 'answer'"),
+    "raises": (fails(KeyError("answer")), r"Given\.scripts\['expert'\]\(one\) failed: KeyError: 'answer'"),
     "nothing": (lambda: None, "failed: TypeError"),
     "text": (lambda: ["the answer"], "needs a role and a text as content, not 'the answer'"),
     "no content": (lambda: [user("q"), {"role": "assistant"}], "needs a role and a text as content, not {'role'"),
@@ -77,11 +78,24 @@ BAD_DEMONSTRATIONS = {
 
 @pytest.mark.parametrize("fault", BAD_DEMONSTRATIONS)
 def test_a_demonstration_that_is_none_is_a_user_error(fault):
-    demonstrate, message = BAD_DEMONSTRATIONS[fault]
+    solve, message = BAD_DEMONSTRATIONS[fault]
     with pytest.raises(UserError, match=message):
-        demonstration_of(Given(demonstrate=demonstrate), TASK)
+        demonstrate(Given(solve=solve), TASK)
 
 
 def test_a_taskset_without_an_expert_says_what_to_do():
-    with pytest.raises(UserError, match=r"OneTask has no `demonstrate\(\)`.*--data\.type file"):
-        demonstration_of(OneTask(Quiz), TASK)
+    with pytest.raises(UserError, match=r'OneTask has no script "expert".*--data\.type file'):
+        demonstrate(OneTask(Quiz), TASK)
+
+
+class Demonstrating(OneTask):
+    """A taskset as it was written before `scripts`."""
+
+    def demonstrate(self, task):
+        return [user("q"), {"role": "assistant", "content": "a"}]
+
+
+def test_an_old_expert_is_read_with_a_note(capsys):
+    assert demonstrate(Demonstrating(Quiz), TASK)[-1]["content"] == "a"
+    demonstrate(Demonstrating(Quiz), TASK)
+    assert capsys.readouterr().err.count("better write `scripts`") == 1

@@ -5,7 +5,6 @@ import difflib
 
 import pytest
 
-from slimrl.environments.base import Expert
 from slimrl.environments.find import load_taskset
 from slimrl.types import Task, Turn
 
@@ -14,7 +13,11 @@ TASKSET = load_taskset("reverse-text", {})
 
 def wanted(task) -> str:
     """The true reversal, as the demonstration has it."""
-    return TASKSET.demonstrate(task)[-1]["content"].removeprefix("<reversed_text>").removesuffix("</reversed_text>")
+    return (
+        TASKSET.scripts["expert"](task, 0)[-1]["content"]
+        .removeprefix("<reversed_text>")
+        .removesuffix("</reversed_text>")
+    )
 
 
 def answered(task, reply: str) -> Turn:
@@ -52,13 +55,12 @@ def test_the_opening_shows_the_text_and_not_the_answer():
     assert TARGET[::-1] in text
     assert TARGET not in text
     assert opening[-1]["role"] == "user"
-    assert TASKSET.demonstrate(TASK)[:-1] == opening
+    assert TASKSET.scripts["expert"](TASK, 0)[:-1] == opening
 
 
 def test_a_demonstration_earns_everything():
-    assert isinstance(TASKSET, Expert)
     for task in TASKSET.tasks("train")[:50]:
-        turn = answered(task, TASKSET.demonstrate(task)[-1]["content"])
+        turn = answered(task, TASKSET.scripts["expert"](task, 0)[-1]["content"])
         assert turn.reward == 1.0
         assert turn.metrics["exact"] == 1.0
 

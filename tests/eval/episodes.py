@@ -1,5 +1,6 @@
 """Finished episodes made by hand, and a taskset with an expert, a random player and an opinion on failures."""
 
+from slimrl.environments.base import Script
 from slimrl.types import Message, Rollout, Task, Turn
 from tests.rollout.scripted import user
 
@@ -33,11 +34,12 @@ class Sums:
     def environment(self, task: Task) -> "SumEpisode":
         return SumEpisode(task)
 
-    def demonstrate(self, task: Task) -> list[Message]:
-        return self._said(task, "hm", task.data["answer"])
-
-    def play_at_random(self, task: Task, seed: int) -> list[Message]:
-        return self._said(task, "hm", str(seed % 3))
+    @property
+    def scripts(self) -> dict[str, Script]:
+        return {
+            "expert": lambda task, seed: self._said(task, "hm", task.data["answer"]),
+            "random": lambda task, seed: self._said(task, "hm", str(seed % 3)),
+        }
 
     def failure_kind(self, rollout: Rollout) -> str:
         return "" if rollout.metrics["unfinished"] else f"said {rollout.messages[-1]['content']}"

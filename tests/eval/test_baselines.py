@@ -1,13 +1,15 @@
 """Scripts played through the interface of a model, under its limits."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.base import Script, Taskset
+from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
-from slimrl.eval.baselines import SCRIPTS, script_of, scripted, turns_of
+from slimrl.eval.baselines import script_of, scripted, turns_of
 from slimrl.eval.evaluate import evaluation_of, held_out_tasks, play_tasks
 from slimrl.types import Message, SamplingParams, Task
 from tests.eval.episodes import Sums
@@ -19,7 +21,7 @@ def played(name: str, max_tokens: int = 20, **limits: int):
     context = replace(context, limits=replace(context.limits, **limits))
     tasks = held_out_tasks([Sums()], "test", 6)
     sampling = SamplingParams(max_tokens=max_tokens)
-    return play_tasks(tasks, scripted(SCRIPTS[name], context), sampling, lambda asked, rollout: None)
+    return play_tasks(tasks, scripted(script_of(name), context), sampling, lambda asked, rollout: None)
 
 
 def test_the_expert_is_right_in_a_real_episode():
@@ -47,10 +49,14 @@ class Slow(Sums):
         super().__init__()
         self._end = end
 
-    def demonstrate(self, task: Task) -> list[Message]:
+    @property
+    def scripts(self) -> dict[str, Script]:
+        return {"expert": self._solve}
+
+    def _solve(self, task: Task, seed: int) -> Sequence[Message]:
         if task.data["number"] % 2:
             self._end.wait()
-        return super().demonstrate(task)
+        return super().scripts["expert"](task, 0)
 
 
 def test_a_script_that_hangs_is_a_failed_rollout():
@@ -58,7 +64,9 @@ def test_a_script_that_hangs_is_a_failed_rollout():
     context = make_context(ScriptedClient([[5]]))
     context = replace(context, limits=replace(context.limits, timeout_s=0.3))
     tasks = held_out_tasks([Slow(end)], "test", 6)
-    rollouts = play_tasks(tasks, scripted(SCRIPTS["expert"], context), SamplingParams(20), lambda asked, rollout: None)
+    rollouts = play_tasks(
+        tasks, scripted(script_of("expert"), context), SamplingParams(20), lambda asked, rollout: None
+    )
     end.set()
     assert [rollout.failure for rollout in rollouts] == ["", "timeout"] * 3
     assert "the script took longer than episode_timeout_s = 0.3 s" in rollouts[1].failure_detail
@@ -67,23 +75,25 @@ def test_a_script_that_hangs_is_a_failed_rollout():
 
 def test_turns_are_those_that_supervised_training_sees():
     taskset = Sums()
-    turns = turns_of(CHAT, demonstration_of(taskset, taskset.tasks("test")[0]))
+    turns = turns_of(CHAT, demonstrate(taskset, taskset.tasks("test")[0]))
     assert [CHAT.full_text(turn) for turn in turns] == ["hm<|im_end|>", "1<|im_end|>"]
 
 
-class Cast(Sums):
+class Several(Sums):
     """With two scripts of its own."""
 
-    def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        if name not in ("silent", "right"):
-            raise UserError(f"there is no script `{name}`")
-        return self._said(task, "hm", task.data["answer"] if name == "right" else "...")
+    @property
+    def scripts(self) -> dict[str, Script]:
+        return {
+            "right": lambda task, seed: self._said(task, "hm", task.data["answer"]),
+            "silent": lambda task, seed: self._said(task, "hm", "..."),
+        }
 
 
 def test_a_script_of_the_environments_own_is_played_by_its_name():
     context = make_context(ScriptedClient([[5]]))
     for name, reward in (("script:right", 1.0), ("script:silent", 0.0)):
-        script, tasks = script_of(name), held_out_tasks([Cast()], "test", 3)
+        script, tasks = script_of(name), held_out_tasks([Several()], "test", 3)
         assert script is not None
         rollouts = play_tasks(tasks, scripted(script, context), SamplingParams(20), lambda asked, rollout: None)
         assert [rollout.reward for rollout in rollouts] == [reward] * 3
@@ -91,14 +101,14 @@ def test_a_script_of_the_environments_own_is_played_by_its_name():
 
 def test_a_baseline_that_is_no_script_is_a_model():
     assert script_of("smollm2-135m") is None and script_of("constant") is None
-    assert script_of("expert") is SCRIPTS["expert"]
+    assert script_of("expert") is not None and script_of("random") is not None
 
 
 @pytest.mark.parametrize(
     ("taskset", "message"),
-    [(Cast(), "there is no script `loud`"), (Sums(), r"Sums has no scripts: take `script:loud` from the baselines")],
+    [(Several(), "Several has no script `loud`"), (OneTask(Quiz), "OneTask has no script `loud`. It has none.")],
 )
-def test_a_script_that_is_not_there_is_named(taskset: Sums, message: str):
+def test_a_script_that_is_not_there_is_named(taskset: Taskset, message: str):
     script = script_of("script:loud")
     assert script is not None
     with pytest.raises(UserError, match=message):
@@ -107,6 +117,8 @@ def test_a_script_that_is_not_there_is_named(taskset: Sums, message: str):
 
 def test_a_taskset_without_a_script_is_named():
     taskset = OneTask(Quiz)
-    for name, missing in (("random", "play_at_random"), ("expert", "demonstrate")):
-        with pytest.raises(UserError, match=rf"OneTask has no `{missing}\(\)`"):
-            SCRIPTS[name](taskset, taskset.tasks("test")[0], 0)
+    for name, said in (("random", "no script `random`"), ("expert", 'no script "expert"')):
+        script = script_of(name)
+        assert script is not None
+        with pytest.raises(UserError, match=f"OneTask has {said}"):
+            script(taskset, taskset.tasks("test")[0], 0)

@@ -111,7 +111,7 @@ def test_the_contract_holds_with_a_stub_in_the_place_of_transformers() -> None:
 
 def test_a_whole_game_is_the_one_that_the_expert_shows(tiny_dir: Path) -> None:
     game = state(seed=3)
-    conversation = MatchingTaskset(max_turns=20).play_as("solver", Task("slime/0", {"game_state": game}), 0)
+    conversation = MatchingTaskset(max_turns=20).scripts["solver"](Task("slime/0", {"game_state": game}), 0)
     replies = [message["content"] for message in conversation if message["role"] == "assistant"]
     sample = Sample(index=5, group_index=0, prompt="of the row", metadata=game)
     result, said = played(tiny_dir, lambda text, turn: replies[turn], sample)

@@ -23,7 +23,7 @@ TASK = Task("slime", {"game_state": STATE})
 
 
 def expert_replies() -> list[str]:
-    conversation = MatchingTaskset().play_as("solver", TASK, 0)
+    conversation = MatchingTaskset().scripts["solver"](TASK, 0)
     return [message["content"] for message in conversation if message["role"] == "assistant"]
 
 

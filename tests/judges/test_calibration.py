@@ -23,7 +23,7 @@ class Parrot:
             raise RolloutError("judge_timeout", "too slow")
         return Verdict(response == "yes")
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         pass
 
 

@@ -51,8 +51,8 @@ def test_it_sleeps_between_steps_and_wakes_once_for_many_questions():
         judge.check()
         for step in range(3):
             assert ask(judge, *(f"{step} {n}" for n in range(8))) == [True] * 8
-            judge.rest()
-            judge.rest()  # it sleeps already
+            judge.offload()
+            judge.offload()  # it sleeps already
             assert not vllm.awake
     assert vllm.told == ["/wake_up", "/sleep?level=1"] * 3
 
@@ -61,7 +61,7 @@ def test_what_is_in_the_cache_does_not_wake_it():
     vllm = Vllm()
     with server(vllm) as (url, _), judging(url) as judge:
         ask(judge, "1874")
-        judge.rest()
+        judge.offload()
         ask(judge, "1874")
     assert vllm.told == ["/wake_up", "/sleep?level=1"]
 
@@ -71,7 +71,7 @@ def test_without_the_setting_nobody_is_told_to_sleep():
     with server(vllm) as (url, _):
         judge = LLMJudge(JudgeServer(url, "judge"), Path(":memory:"))
         ask(judge, "1874")
-        judge.rest()
+        judge.offload()
         judge.close()
     assert vllm.told == []
 
@@ -98,7 +98,7 @@ def test_a_server_that_is_away_has_no_memory_to_free_and_is_woken_when_it_is_bac
     with server(sometimes) as (url, _), judging(url) as judge:
         ask(judge, "1874")
         away = True
-        judge.rest()
+        judge.offload()
         with pytest.raises(RolloutError, match="judge_unreachable"):
             ask(judge, "1875")
         away = False

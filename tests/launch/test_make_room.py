@@ -10,7 +10,7 @@ class Noting:
     def __init__(self) -> None:
         self.rested = 0
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         self.rested += 1
 
     offload = rest

@@ -90,7 +90,7 @@ class Pair:
     def environment(self, task: Task) -> Any:
         return Digit(0.0)
 
-    def table(self, task: Task) -> list[Any]:
+    def self_play(self, task: Task) -> list[Any]:
         return [Digit(float(place), role in self.broken) for place, role in enumerate(self.roles)]
 
 

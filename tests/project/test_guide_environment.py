@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from slimrl.cli import run
-from slimrl.environments.base import Expert, FailureKinds, RandomPlayer
+from slimrl.environments.base import FailureKinds, Scripted
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import METRICS
@@ -111,16 +111,16 @@ def test_a_price_range_that_cannot_work_is_refused(first_step: Path) -> None:
 
 
 def test_the_expert_gets_everything_and_guessing_a_third(taskset: Any) -> None:
-    assert isinstance(taskset, Expert) and isinstance(taskset, RandomPlayer) and isinstance(taskset, FailureKinds)
+    assert isinstance(taskset, Scripted) and isinstance(taskset, FailureKinds)
 
     def reward(task: Task, conversation: list[Any]) -> float:
         said = [message["content"] for message in conversation if message["role"] == "assistant"]
         return sum(turn.reward for turn in played(taskset, *said, task=task))
 
     tasks = taskset.tasks("train")
-    assert {reward(task, taskset.demonstrate(task)) for task in tasks} == {1.0}
-    assert fmean(reward(task, taskset.play_at_random(task, 0)) for task in tasks) == pytest.approx(1 / 3, abs=0.1)
-    assert taskset.play_at_random(tasks[0], 1) == taskset.play_at_random(tasks[0], 1)
+    assert {reward(task, taskset.scripts["expert"](task, 0)) for task in tasks} == {1.0}
+    assert fmean(reward(task, taskset.scripts["random"](task, 0)) for task in tasks) == pytest.approx(1 / 3, abs=0.1)
+    assert taskset.scripts["random"](tasks[0], 1) == taskset.scripts["random"](tasks[0], 1)
 
 
 def test_the_tricks_of_the_page_gain_nothing(taskset: Any) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.environments.find import load_taskset, tasks_of
-from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 
 FILE = Path(__file__).parents[2] / "experiments" / "context_distill" / "lands.py"
@@ -65,14 +65,14 @@ def test_the_expert_gives_no_fact_away():
     taskset = lands()
     tasks = tasks_of(taskset, "train")
     names = {task.data["land"] for task in tasks}
-    texts = [" ".join(message["content"] for message in demonstration_of(taskset, task)) for task in tasks]
+    texts = [" ".join(message["content"] for message in demonstrate(taskset, task)) for task in tasks]
     assert not [text for text in texts if any(name in text for name in names)]
     assert len(set(texts)) > 900
 
 
 def test_what_the_experts_document_says_is_what_it_answers():
     taskset = lands()
-    shown = [demonstration_of(taskset, task) for task in tasks_of(taskset, "train")[:200]]
+    shown = [demonstrate(taskset, task) for task in tasks_of(taskset, "train")[:200]]
     with_document = [messages for messages in shown if "\n" in messages[0]["content"]]
     assert 60 < len(with_document) < 140
     assert all(messages[-1]["content"] in messages[0]["content"] for messages in with_document)

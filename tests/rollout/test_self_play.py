@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slimrl.environments.turn_taking import Table
+from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion
 from slimrl.rollout.episode import EpisodeSpec, run_groups
@@ -23,7 +23,7 @@ class Counting:
     """Two count together, Ann first: who says the next number is right, and the game is over at `NUM_MOVES`. A wrong
     number is to be said again."""
 
-    table: Table = field(default_factory=Table)
+    table: TurnTaking = field(default_factory=TurnTaking)
     said: list[str] = field(default_factory=list)
 
     def is_next(self, place: int) -> bool:
@@ -89,7 +89,7 @@ class Games:
     def environment(self, task: Task) -> Any:
         return Alone()
 
-    def table(self, task: Task) -> list[Counter]:
+    def self_play(self, task: Task) -> list[Counter]:
         if "table" in self.faults:
             raise ValueError("no such game")
         game = Counting()

@@ -15,9 +15,9 @@ from typing import Any, Protocol, TypeVar
 
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.environments.base import SUCCESS, Environment, FailureKinds, Seated, Taskset
+from slimrl.environments.base import SUCCESS, Environment, FailureKinds, SelfPlay, Taskset
 from slimrl.environments.find import load_taskset, tasks_of
-from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.scripts import demonstrate
 from slimrl.errors import RolloutError, UserError
 from slimrl.models.chat.excerpt import shorten
 from slimrl.monitor.terminal import HELP, QUIT, Terminal
@@ -50,7 +50,7 @@ def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, termin
     terminal.note(f"making the tasks of {config.id} ...")
     found = tasks_of(taskset, config.split)
     tasks = in_order(found, config)
-    if seat is None and isinstance(taskset, Seated) and taskset.roles:
+    if seat is None and isinstance(taskset, SelfPlay) and taskset.roles:
         raise UserError(
             f"with these `args` a model has the other side of {config.id}: name one with `--model.name`, or leave "
             "`args.partner` away."
@@ -158,7 +158,7 @@ class _Game:
 
     def _show_expert(self) -> None:
         try:
-            conversation = demonstration_of(self.taskset, self.task)
+            conversation = demonstrate(self.taskset, self.task)
         except UserError as error:
             self.terminal.note(str(error), "yellow")
             return

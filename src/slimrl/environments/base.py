@@ -4,7 +4,7 @@ A `Taskset` knows the tasks of both splits and makes one single-use `Environment
 chat messages and knows nothing of tokens, models or training; see `environments/reverse_text.py` for a whole one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from slimrl.io.text import is_writable
@@ -12,6 +12,10 @@ from slimrl.types import Message, Rollout, Split, Task, Turn
 
 SUCCESS = 1.0 - 1e-9
 """An episode of this reward earned all there is: a sum of turns' rewards may be rounded."""
+
+
+Script = Callable[[Task, int], Sequence[Message]]
+"""Plays a task with a seed: a whole conversation, in which the script speaks as the assistant."""
 
 
 class Environment(Protocol):
@@ -44,27 +48,15 @@ class Taskset(Protocol):
 
 
 @runtime_checkable
-class Expert(Protocol):
-    """A taskset that can also show how its tasks are done; supervised warm-up learns from it."""
+class Scripted(Protocol):
+    """A taskset that scripts of its own can play.
 
-    def demonstrate(self, task: Task) -> list[Message]:
-        """A whole conversation in which the assistant's turns are right."""
+    Supervised warm-up learns from the script `expert`, evaluation compares a policy with `expert`, `random` and others.
+    """
 
-
-@runtime_checkable
-class RandomPlayer(Protocol):
-    """A taskset that can also be played at random; evaluation compares with that."""
-
-    def play_at_random(self, task: Task, seed: int) -> list[Message]:
-        """A whole conversation in which the assistant calls tools, and answers, at random."""
-
-
-@runtime_checkable
-class Cast(Protocol):
-    """A taskset that can also be played by scripts of its own, each with a name; evaluation compares with these."""
-
-    def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """A whole conversation with that script as the assistant. Raises UserError for a name that is none of them."""
+    @property
+    def scripts(self) -> Mapping[str, Script]:
+        """The scripts by name, such as `{"expert": self.solve}`."""
 
 
 @runtime_checkable
@@ -77,23 +69,23 @@ class FailureKinds(Protocol):
 
 
 @runtime_checkable
-class Seated(Protocol):
+class SelfPlay(Protocol):
     """A taskset whose tasks the policy can play against itself, in all roles at once; see `rollout/self_play.py`."""
 
     @property
     def roles(self) -> Sequence[str]:
         """Their names; none if its tasks are played by one alone, as `environment` gives them."""
 
-    def table(self, task: Task) -> Sequence[Environment]:
+    def self_play(self, task: Task) -> Sequence[Environment]:
         """Fresh episodes on the task, one for each role in that order, that wait for one another."""
 
 
 @runtime_checkable
-class Resting(Protocol):
+class Offloading(Protocol):
     """A taskset that holds memory of a device which the policy may need for training, such as a judge's."""
 
-    def rest(self) -> None:
-        """Let go of it until the next episode. Called between steps, when no episode is being played."""
+    def offload(self) -> None:
+        """Give it back until the next episode. Called between steps, when no episode is being played."""
 
 
 def is_message(value: object) -> bool:

@@ -58,7 +58,7 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
 def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
     """The taskset's tasks, made sure to be some: it is other people's code. Raises UserError if it fails."""
     name = f"{type(taskset).__name__}.tasks({split!r})"
-    tasks: list[object] = _called(name, lambda: list(taskset.tasks(split)))
+    tasks: list[object] = call_user_code(name, lambda: list(taskset.tasks(split)))
     seen: set[str] = set()
     for number, task in enumerate(tasks):
         if not isinstance(task, Task) or not isinstance(task.id, str):
@@ -71,7 +71,7 @@ def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
     return cast(list[Task], tasks)
 
 
-def _called(name: str, call: Callable[[], list[Any]]) -> list[Any]:
+def call_user_code(name: str, call: Callable[[], list[Any]]) -> list[Any]:
     """Call the user's code; whatever it raises, it is that code or its args that need mending."""
     try:
         return call()

@@ -11,6 +11,7 @@ import re
 import string
 from collections.abc import Callable, Sequence
 
+from slimrl.environments.base import Script
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Split, Task, Turn
 
@@ -84,7 +85,12 @@ class ReverseText:
     def environment(self, task: Task) -> "ReverseTextEpisode":
         return ReverseTextEpisode(task.data["text"])
 
-    def demonstrate(self, task: Task) -> list[Message]:
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """An expert, whose conversations the warm-up learns from."""
+        return {"expert": self._solve}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
         text: str = task.data["text"]
         return [*opening(text), {"role": "assistant", "content": f"<reversed_text>{text[::-1]}</reversed_text>"}]
 

@@ -1,46 +1,72 @@
-"""Conversations with somebody who plays by a script: an expert, one who plays at random, or another by name."""
+"""Conversations in which a script of the taskset speaks as the assistant: an expert, a random player, or another.
 
-from collections.abc import Callable
-from typing import Any, cast
+Tasksets are other people's code: whatever a script does wrong is a `UserError` that names it.
+"""
 
-from slimrl.environments.base import Cast, Expert, RandomPlayer, Taskset, is_message
-from slimrl.environments.find import _called
-from slimrl.errors import UserError
+import functools
+from collections.abc import Mapping
+from typing import Protocol, cast, runtime_checkable
+
+from slimrl.environments.base import Script, Scripted, Taskset, is_message
+from slimrl.environments.find import call_user_code
+from slimrl.errors import UserError, nearest
+from slimrl.io.cache import say
 from slimrl.types import Message, Task
 
-
-def demonstration_of(taskset: Taskset, task: Task) -> list[Message]:
-    """The expert's conversation on a task. Raises UserError if the taskset has no expert, or it fails."""
-    name = type(taskset).__name__
-    if not isinstance(taskset, Expert):
-        raise UserError(
-            f"{name} has no `demonstrate()`, so nobody can show how its tasks are done. Add the method, or train on a "
-            "file: `--data.type file --data.path chats.jsonl`."
-        )
-    return _conversation(f"{name}.demonstrate({task.id})", lambda: list(taskset.demonstrate(task)))
+EXPERT = "expert"
 
 
-def random_conversation(taskset: Taskset, task: Task, seed: int) -> list[Message]:
-    """A conversation on a task with somebody who plays at random. Raises UserError if the taskset has no such player,
-    or it fails."""
-    name = type(taskset).__name__
-    if not isinstance(taskset, RandomPlayer):
-        raise UserError(f"{name} has no `play_at_random()`: take `random` from the baselines, or add the method.")
-    return _conversation(f"{name}.play_at_random({task.id})", lambda: list(taskset.play_at_random(task, seed)))
+@runtime_checkable
+class _Demonstrating(Protocol):
+    """A taskset as it was written before `scripts`."""
+
+    def demonstrate(self, task: Task) -> list[Message]:
+        """The conversation of an expert."""
 
 
-def script_conversation(taskset: Taskset, script: str, task: Task, seed: int) -> list[Message]:
-    """A conversation on a task with one of the taskset's own scripts. Raises UserError if it has no such script, or it
-    fails."""
-    name = type(taskset).__name__
-    if not isinstance(taskset, Cast):
-        raise UserError(f"{name} has no scripts: take `script:{script}` from the baselines, or add `play_as()`.")
-    return _conversation(f"{name}.play_as({script!r}, {task.id})", lambda: list(taskset.play_as(script, task, seed)))
+def find_scripts(taskset: Taskset) -> Mapping[str, Script]:
+    """The scripts of a taskset by name; none, if it has none. A `demonstrate` counts as its expert, with a note."""
+    if isinstance(taskset, Scripted):
+        return taskset.scripts
+    if isinstance(taskset, _Demonstrating):
+        demonstrate = taskset.demonstrate
+        _note_old_expert(type(taskset).__name__)
+        return {EXPERT: lambda task, seed: demonstrate(task)}
+    return {}
 
 
-def _conversation(name: str, call: Callable[[], list[Any]]) -> list[Message]:
-    messages: list[object] = _called(name, call)
+def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Message]:
+    """The conversation of a script on a task.
+
+    Raises:
+        UserError: the taskset has no script of that name, or it fails, or gives what is no conversation.
+    """
+    scripts, name = find_scripts(taskset), type(taskset).__name__
+    if script not in scripts:
+        raise UserError(_missing(name, script, scripts))
+    call = f"{name}.scripts[{script!r}]({task.id})"
+    messages: list[object] = call_user_code(call, lambda: list(scripts[script](task, seed)))
     for message in messages:
         if not is_message(message):
-            raise UserError(f"{name}: a message needs a role and a text as content, not {message!r:.200}")
+            raise UserError(f"{call}: a message needs a role and a text as content, not {message!r:.200}")
     return cast(list[Message], messages)
+
+
+def demonstrate(taskset: Taskset, task: Task) -> list[Message]:
+    """The conversation of the taskset's expert on a task. Raises UserError if there is no expert, or it fails."""
+    return play_script(taskset, EXPERT, task, seed=0)
+
+
+def _missing(name: str, script: str, scripts: Mapping[str, Script]) -> str:
+    if script == EXPERT:
+        return (
+            f'{name} has no script "expert", so nobody can show how its tasks are done. Add it, as in '
+            '`scripts = {"expert": ...}`, or train on a file: `--data.type file --data.path chats.jsonl`.'
+        )
+    known = nearest(script, scripts) if scripts else " It has none."
+    return f"{name} has no script `{script}`.{known} Take it from the baselines, or add it to the taskset's `scripts`."
+
+
+@functools.cache
+def _note_old_expert(name: str) -> None:
+    say(f"{name}.demonstrate(task) is read as its expert: better write `scripts`, which maps `expert` to it.")

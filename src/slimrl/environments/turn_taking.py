@@ -6,7 +6,7 @@ from collections.abc import Callable
 from slimrl.errors import RolloutError
 
 
-class Table:
+class TurnTaking:
     """For the episodes of one game, all in one event loop.
 
     An episode calls `moved` when it has changed the game, `until` to wait for its turn, and `leave` in its `close`.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from slimrl.environments.base import Taskset
-from slimrl.environments.scripts import demonstration_of, random_conversation, script_conversation
+from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError
 from slimrl.eval.evaluate import EvalPolicy
 from slimrl.inference.client import Completion, FinishReason
@@ -81,17 +81,11 @@ async def _told(script: Script, spec: EpisodeSpec) -> list[Message]:
     return await asyncio.wrap_future(told)
 
 
-def _expert(taskset: Taskset, task: Task, seed: int) -> list[Message]:
-    return demonstration_of(taskset, task)
-
-
-SCRIPTS: dict[str, Script] = {"random": random_conversation, "expert": _expert}
-OWN = "script:"  # before the name of a script of the environment's own
+OWN = "script:"  # before the name of a script that is neither `expert` nor `random`
 
 
 def script_of(name: str) -> Script | None:
     """The script that a baseline names; none where it is a model."""
-    if not name.startswith(OWN):
-        return SCRIPTS.get(name)
-    script = name.removeprefix(OWN)
-    return lambda taskset, task, seed: script_conversation(taskset, script, task, seed)
+    if not name.startswith(OWN) and name not in ("expert", "random"):
+        return None
+    return lambda taskset, task, seed: play_script(taskset, name.removeprefix(OWN), task, seed)

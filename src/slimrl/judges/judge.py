@@ -72,7 +72,7 @@ class Judge(Protocol):
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
         """Whether the response is right. Raises RolloutError where there is no telling."""
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         """Let go of a shared device until the next question."""
 
 
@@ -89,7 +89,7 @@ class MatchJudge:
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
         return Verdict(matches(without_thoughts(response), references, question, self.min_f1))
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         """It holds nothing."""
 
 
@@ -140,7 +140,7 @@ class LLMJudge:
         """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
         self._thread.wait(self._asker.check({**self._body("Reply with one word: yes"), **GREEDY}))
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         """With `sleeps`, has the server free its memory until the next question. Raises UserError if it cannot."""
         self._thread.wait(self._asker.connection.sleep())
 

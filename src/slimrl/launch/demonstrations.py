@@ -6,7 +6,7 @@ from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.run import SFTConfig
 from slimrl.environments.base import Taskset
 from slimrl.environments.find import load_taskset, tasks_of
-from slimrl.environments.scripts import demonstration_of
+from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
@@ -31,7 +31,7 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
     curriculum = order_of_demonstrations(tasksets, config.seed)
 
     def demonstrated(taskset: Taskset, task: Task) -> Sample:
-        sample = _sample(demonstration_of(taskset, task), chat)
+        sample = _sample(demonstrate(taskset, task), chat)
         if len(sample.token_ids_T) > config.seq_len:
             raise UserError(
                 f"the demonstration of {task.id} has {len(sample.token_ids_T)} tokens; raise `seq_len` above that."

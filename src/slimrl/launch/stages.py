@@ -12,7 +12,7 @@ from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
-from slimrl.environments.base import Resting, Taskset
+from slimrl.environments.base import Offloading, Taskset
 from slimrl.inference.engine import Engine
 from slimrl.io.files import replace_file
 from slimrl.launch.demonstrations import from_experts
@@ -116,8 +116,8 @@ def make_room(parts: Parts) -> None:
     """Have everything that samples and judges let go of its memory: the trainer takes its turn."""
     parts.engine.offload()
     for taskset in parts.tasksets:
-        if isinstance(taskset, Resting):
-            taskset.rest()
+        if isinstance(taskset, Offloading):
+            taskset.offload()
 
 
 def make_orchestrator(parts: Parts) -> Orchestrator:

@@ -10,7 +10,7 @@ import pytest
 from slimrl.environments.alphabet_sort.environment import AlphabetSort
 from slimrl.environments.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, held_out
 from slimrl.environments.alphabet_sort.scoring import MARK, Arrival, judged, true_list, written
-from slimrl.environments.base import Expert, FailureKinds, RandomPlayer
+from slimrl.environments.base import FailureKinds
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.types import Rollout, Task, Turn
@@ -213,7 +213,7 @@ def test_marks_on_all_lines_or_on_none_earn_less_than_the_right_ones():
         arrivals = [Arrival(tuple(turn["names"]), turn["by"]) for turn in task.data["turns"]]
         bare = [[line.removesuffix(MARK) for line in true_list(arrivals[: k + 1])] for k in range(len(arrivals))]
         right, none = (
-            reward(played(task, replies)) for replies in (said(TASKSET.demonstrate(task)), map(written, bare))
+            reward(played(task, replies)) for replies in (said(TASKSET.scripts["expert"](task, 0)), map(written, bare))
         )
         every = reward(played(task, [written([line + MARK for line in lines]) for lines in bare]))
         assert every < right == pytest.approx(1.0)
@@ -235,7 +235,7 @@ def test_copying_what_was_read_is_no_answer():
 
 
 def test_turns_earn_their_share_of_the_mean():
-    right = said(TASKSET.demonstrate(LONG))
+    right = said(TASKSET.scripts["expert"](LONG, 0))
     worse = right[1].split("\n")
     worse[1], worse[2] = worse[2], worse[1]
     turns = played(LONG, [right[0], "\n".join(worse), "I give up."])
@@ -250,13 +250,13 @@ def test_turns_earn_their_share_of_the_mean():
 
 def test_the_power_is_an_argument():
     strict = AlphabetSort(power=8, **SMALL)
-    shown = said(strict.play_at_random(LONG, 3))
+    shown = said(strict.scripts["random"](LONG, 3))
     for mild, hard in zip(played(LONG, shown), played(LONG, shown, strict), strict=True):
         assert (3 * mild.reward) ** 2 == pytest.approx(3 * hard.reward)
 
 
 def test_a_bad_answer_changes_nothing_that_follows():
-    right = said(TASKSET.demonstrate(LONG))
+    right = said(TASKSET.scripts["expert"](LONG, 0))
     well, badly = played(LONG, right), played(LONG, ["no tags", *right[1:]])
     assert [turn.messages for turn in well] == [turn.messages for turn in badly]
     assert [turn.reward for turn in badly] == pytest.approx([0, 1 / 3, 1 / 3])
@@ -264,7 +264,7 @@ def test_a_bad_answer_changes_nothing_that_follows():
 
 
 def test_what_is_read_names_the_new_ones_and_never_the_list_so_far():
-    asked = [message["content"] for message in TASKSET.demonstrate(LONG) if message["role"] == "user"]
+    asked = [message["content"] for message in TASKSET.scripts["expert"](LONG, 0) if message["role"] == "user"]
     for text, turn in zip(asked, LONG.data["turns"], strict=True):
         assert turn["by"].upper() in text and "in <sorted> tags" in text
         assert text.split("\n")[1:] == list(turn["names"])
@@ -273,10 +273,10 @@ def test_what_is_read_names_the_new_ones_and_never_the_list_so_far():
 def test_later_requests_begin_with_the_list_so_far_if_that_is_wanted():
     taskset = AlphabetSort(**SMALL, restate=True, num_examples=1)
     asked, plain = (
-        [message["content"] for message in some.demonstrate(LONG) if message["role"] == "user"]
+        [message["content"] for message in some.scripts["expert"](LONG, 0) if message["role"] == "user"]
         for some in (taskset, TASKSET)
     )
-    answers = [answer.replace(MARK, "").split("\n")[1:-1] for answer in said(TASKSET.demonstrate(LONG))]
+    answers = [answer.replace(MARK, "").split("\n")[1:-1] for answer in said(TASKSET.scripts["expert"](LONG, 0))]
     assert asked[0] == plain[0]
     expected = [
         "\n".join(["The list so far:", *before, text]) for before, text in zip(answers, plain[1:], strict=False)
@@ -298,7 +298,7 @@ def test_examples_stand_before_the_task_and_nowhere_else():
     assert words & {*FIRST_NAMES} and not any(held_out(word) for word in words & {*FIRST_NAMES, *LAST_NAMES})
     assert question["content"].startswith("Sort these names by ")
     for task in shown.tasks("test")[:20]:
-        conversation = shown.demonstrate(task)
+        conversation = shown.scripts["expert"](task, 0)
         assert len(said(conversation)) == len(task.data["turns"])
         assert reward(played(task, said(conversation), shown)) == pytest.approx(1.0)
 
@@ -343,7 +343,7 @@ def test_an_episode_by_hand():
         "<sorted>\nCarl Adams\nBert Moss (new)\nAnna Young\n</sorted>",
     ]
     task = Task("by hand", {"turns": turns})
-    assert said(TASKSET.demonstrate(task)) == replies
+    assert said(TASKSET.scripts["expert"](task, 0)) == replies
     assert [turn.reward for turn in played(task, replies)] == [0.5, 0.5]
     assert [turn.reward for turn in played(task, replies[::-1])] == [(1 / 3) ** 4 / 2, (1 / 3) ** 4 / 2]
 
@@ -403,30 +403,28 @@ def test_a_later_turn_may_bring_one_name_and_the_first_brings_two():
 
 
 def test_the_expert_earns_everything():
-    assert isinstance(TASKSET, Expert)
     for task in [*TASKS[:100], *TASKSET.tasks("test")]:
-        turns = played(task, said(TASKSET.demonstrate(task)))
+        turns = played(task, said(TASKSET.scripts["expert"](task, 0)))
         assert turns[-1].done and reward(turns) == pytest.approx(1.0)
         assert set(turns[-1].metrics.values()) == {1.0}
 
 
 def test_the_random_player_has_the_right_names_and_marks_and_earns_little():
-    assert isinstance(TASKSET, RandomPlayer)
-    assert TASKSET.play_at_random(LONG, 1) == TASKSET.play_at_random(LONG, 1) != TASKSET.play_at_random(LONG, 2)
-    episodes = [played(task, said(TASKSET.play_at_random(task, 0))) for task in TASKS]
+    assert (
+        TASKSET.scripts["random"](LONG, 1) == TASKSET.scripts["random"](LONG, 1) != TASKSET.scripts["random"](LONG, 2)
+    )
+    episodes = [played(task, said(TASKSET.scripts["random"](task, 0))) for task in TASKS]
     assert all(turns[-1].metrics["names"] == turns[-1].metrics["marks"] == 1.0 for turns in episodes)
     assert 0.0 < fmean(map(reward, episodes)) < 0.4
 
 
 def test_who_sorts_nothing_writes_the_names_as_they_came():
-    shown = said(TASKSET.play_as("unsorted", LONG, 0))
+    shown = said(TASKSET.scripts["unsorted"](LONG, 0))
     turns = played(LONG, shown)
     assert turns[-1].metrics["names"] == turns[-1].metrics["marks"] == 1.0
     came = [name for turn in LONG.data["turns"] for name in turn["names"]]
     assert [line.removesuffix(" (new)") for line in shown[-1].splitlines()[1:-1]] == came
     assert turns[-1].metrics["exact"] < 1.0
-    with pytest.raises(UserError, match="no script `sorted`"):
-        TASKSET.play_as("sorted", LONG, 0)
 
 
 def rollout(turns, unfinished: float = 0.0) -> Rollout:
@@ -436,7 +434,7 @@ def rollout(turns, unfinished: float = 0.0) -> Rollout:
 
 def test_failures_are_told_apart():
     assert isinstance(TASKSET, FailureKinds)
-    right = said(TASKSET.demonstrate(LONG))
+    right = said(TASKSET.scripts["expert"](LONG, 0))
 
     def kind(last: str) -> str:
         return TASKSET.failure_kind(rollout(played(LONG, [*right[:2], last])))

@@ -21,6 +21,7 @@ from slimrl.environments.matching_game.rules.generator import seeded_deals, spli
 from slimrl.environments.matching_game.rules.instructions import LAST_MESSAGE
 from slimrl.environments.matching_game.rules.protocol import MAX_HEARD_CHARS, proposal_lines, written
 from slimrl.environments.matching_game.rules.state import deal_of
+from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Message, Rollout, Task, Turn
 
@@ -142,7 +143,7 @@ def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int
     args = {"role": role, "thoughts": thoughts, "num_train": 80}
     rewards, recovered, last = [], 0, 0
     for task in made(**args).tasks("train"):
-        conversation = made(**args).demonstrate(task)
+        conversation = made(**args).scripts["expert"](task, 0)
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]
         assert all(("<think>" in reply) == thoughts for reply in replies)
         (max_turns,) = re.findall(r"after (\d+) messages", conversation[0]["content"])
@@ -158,7 +159,7 @@ def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int
 
 def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_many_questions():
     taskset = made(max_turns=8)
-    games = [taskset.demonstrate(task) for task in taskset.tasks("train")]
+    games = [taskset.scripts["expert"](task, 0) for task in taskset.tasks("train")]
     replies = [[message["content"] for message in game if message["role"] == "assistant"] for game in games]
     asked = [next(n for n, reply in enumerate(each) if "[propose]" in reply) for each in replies]
     assert set(asked) == {1, 2, 3}
@@ -167,21 +168,21 @@ def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_ma
 def test_other_scripts_play_too():
     taskset, means = made(), {}
     for name in ("constant", "own-view", "contrary", "deaf", "planner", "solver"):
-        conversations = [(task, taskset.play_as(name, task, 0)) for task in taskset.tasks("train")]
+        conversations = [(task, taskset.scripts[name](task, 0)) for task in taskset.tasks("train")]
         means[name] = fmean(played(taskset, task, again(said))[1].reward for task, said in conversations)
     assert means["constant"] < means["own-view"] < means["planner"] < means["solver"]
     with pytest.raises(UserError, match=r"no script `sover`\. Did you mean `solver`"):
-        taskset.play_as("sover", taskset.tasks("train")[0], 0)
+        play_script(taskset, "sover", taskset.tasks("train")[0], 0)
 
 
 def test_playing_at_random_is_playing_proposals_and_earns_less_than_the_expert():
     taskset = made()
     rewards, experts = [], []
     for task in taskset.tasks("train"):
-        conversation = taskset.play_at_random(task, seed=3)
-        assert conversation == taskset.play_at_random(task, seed=3)
+        conversation = taskset.scripts["random"](task, 3)
+        assert conversation == taskset.scripts["random"](task, 3)
         rewards.append(played(taskset, task, again(conversation))[1].reward)
-        experts.append(played(taskset, task, again(taskset.demonstrate(task)))[1].reward)
+        experts.append(played(taskset, task, again(taskset.scripts["expert"](task, 0)))[1].reward)
     assert fmean(rewards) < fmean(experts) - 0.05
 
 
@@ -206,7 +207,7 @@ def test_with_notes_each_turn_tells_the_numbers_that_the_policy_has(role: int):
     plain, noted = (made(role=role, notes=notes) for notes in (False, True))
     task = noted.tasks("train")[0]
     conversations = [
-        [m["content"] for m in taskset.demonstrate(task) if m["role"] == "user"] for taskset in (plain, noted)
+        [m["content"] for m in taskset.scripts["expert"](task, 0) if m["role"] == "user"] for taskset in (plain, noted)
     ]
     assert len(conversations[0]) == len(conversations[1])
     for told, told_with_notes in zip(*conversations, strict=True):
@@ -285,7 +286,9 @@ def test_proposing_at_once_whatever_looks_best_and_then_second_best_earns_less_t
         looks = {order: sum(deal.seen(0)[r][p] or 250 for p, r in enumerate(order)) for order in permutations(range(3))}
         return written(Propose(sorted(looks, key=looks.__getitem__)[-1 - num_made % 6]), deal)
 
-    asking = fmean(played(taskset, task, again(taskset.demonstrate(task)))[1].reward for task in taskset.tasks("train"))
+    asking = fmean(
+        played(taskset, task, again(taskset.scripts["expert"](task, 0)))[1].reward for task in taskset.tasks("train")
+    )
     assert mean_reward(taskset, proposals) < min(OWN_VIEW, asking - 0.1)
 
 
@@ -368,7 +371,7 @@ def test_two_sides_of_one_game_read_each_others_words_and_share_the_reward():
         return read, turn
 
     async def both() -> Any:
-        first, second = taskset.table(task)
+        first, second = taskset.self_play(task)
         return await asyncio.gather(
             one_side(first, "[message] Hello?", "[propose] nonsense", proposal),
             one_side(second, "[message] Hello yourself.", "[message] Too early", "[accept]"),
@@ -405,7 +408,7 @@ def test_a_side_that_comes_to_no_turn_is_dropped():
         return await episode.step("nonsense")
 
     async def both() -> Any:
-        first, second = taskset.table(task)
+        first, second = taskset.self_play(task)
         return await asyncio.gather(first_side(first), second.start(), return_exceptions=True)
 
     turn, dropped = asyncio.run(both())
@@ -418,7 +421,7 @@ def test_in_self_play_one_alone_meets_the_scripted_partner():
     task = alone.tasks("test")[0]
     policy = "[message] What does Ava have for BLEU?"
     assert played(alone, task, replies(policy)) == played(scripted, task, replies(policy))
-    assert alone.demonstrate(task) == scripted.demonstrate(task)
+    assert alone.scripts["expert"](task, 0) == scripted.scripts["expert"](task, 0)
     assert not made().roles
 
 

@@ -376,7 +376,7 @@ def test_it_sleeps_while_the_policy_trains():
 
     with server(answer) as (url, asked), opened(url, sleeps=True) as partners:
         play(partners, "[message] Hello")
-        partners.rest()
+        partners.offload()
         play(partners, "[message] Hello again")
     told = [request.path for request in asked if not request.path.startswith("/v1")]
     assert told == ["/wake_up", "/sleep?level=1", "/wake_up"]

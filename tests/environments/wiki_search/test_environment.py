@@ -16,7 +16,7 @@ from tests.rollout.scripted import CHAT, TOKENIZER
 
 
 def replies_of(taskset: WikiSearch, task: Task) -> list[str]:
-    return [message["content"] for message in taskset.demonstrate(task) if message["role"] == "assistant"]
+    return [message["content"] for message in taskset.scripts["expert"](task, 0) if message["role"] == "assistant"]
 
 
 def play(taskset: WikiSearch, task: Task, replies: list[str]) -> list[Turn]:

@@ -73,13 +73,13 @@ def read(turn: Turn) -> str:
 
 
 def replies_of(taskset: WikiSearch, task: Task) -> list[str]:
-    return [message["content"] for message in taskset.demonstrate(task) if message["role"] == "assistant"]
+    return [message["content"] for message in taskset.scripts["expert"](task, 0) if message["role"] == "assistant"]
 
 
 def test_the_expert_solves_fifty_questions_in_the_loop(made: Made, way: str):
     taskset = made(format=way)
     for task in taskset.tasks("train")[:50]:
-        conversation = taskset.demonstrate(task)
+        conversation = taskset.scripts["expert"](task, 0)
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]
         rollout = episode(taskset, task, replies)
         assert (rollout.reward, rollout.failure) == (1.0, ""), rollout.failure_detail
@@ -291,8 +291,8 @@ def test_somebody_who_calls_at_random_really_calls(made: Made, way: str):
     taskset = made(format=way)
     tools: set[str] = set()
     for task in taskset.tasks("train")[:12]:
-        conversation = taskset.play_at_random(task, seed=1)
-        assert conversation == taskset.play_at_random(task, seed=1)
+        conversation = taskset.scripts["random"](task, 1)
+        assert conversation == taskset.scripts["random"](task, 1)
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]
         rollout = episode(taskset, task, replies)
         assert rollout.metrics["unfinished"] == 0.0 and rollout.metrics["tool_calls"] >= 1

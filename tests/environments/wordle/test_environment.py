@@ -6,11 +6,12 @@ import math
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 
 import pytest
 
-from slimrl.environments.base import Expert, FailureKinds, RandomPlayer
+from slimrl.environments.base import FailureKinds
 from slimrl.environments.find import load_taskset
 from slimrl.environments.wordle.environment import NUM_OPENINGS, Wordle, guess_in
 from slimrl.environments.wordle.rules import marks_of
@@ -209,9 +210,8 @@ def test_metrics_tell_how_it_was_played() -> None:
 
 
 def test_the_solver_demonstrates_whole_games_that_earn_much() -> None:
-    assert isinstance(TASKSET, Expert)
     for task in TASKSET.tasks("train")[:6]:
-        conversation = TASKSET.demonstrate(task)
+        conversation = TASKSET.scripts["expert"](task, 0)
         turns = played(replies_of(conversation), task)
         assert turns[-1].metrics["won"] == turns[-1].metrics["consistent"] == turns[-1].metrics["valid"] == 1.0
         assert sum(turn.reward for turn in turns) >= 0.9
@@ -223,8 +223,13 @@ def test_the_solver_demonstrates_whole_games_that_earn_much() -> None:
 def test_demonstrations_are_the_same_whichever_came_before() -> None:
     tasks = TASKSET.tasks("train")[:2]
     taskset = Wordle(spelled=True, hints=True)
-    assert taskset.demonstrate(tasks[1]) == (taskset.demonstrate(tasks[0]), taskset.demonstrate(tasks[1]))[1]
-    assert replies_of(taskset.demonstrate(tasks[0]))[-1] == f"<guess> {' '.join(tasks[0].data['answer'])}</guess>"
+    assert (
+        taskset.scripts["expert"](tasks[1], 0)
+        == (taskset.scripts["expert"](tasks[0], 0), taskset.scripts["expert"](tasks[1], 0))[1]
+    )
+    assert (
+        replies_of(taskset.scripts["expert"](tasks[0], 0))[-1] == f"<guess> {' '.join(tasks[0].data['answer'])}</guess>"
+    )
 
 
 OPENED = Wordle(num_answers=100, opened=True)
@@ -263,11 +268,7 @@ def test_an_opening_is_shown_and_earns_the_policy_nothing() -> None:
 
 def test_scripts_go_on_from_an_opening() -> None:
     tasks = OPENED.tasks("test")[:100]
-    scripts = {
-        "expert": OPENED.demonstrate,
-        "random": lambda task: OPENED.play_at_random(task, 0),
-        "fixed": lambda task: OPENED.play_as("fixed", task, 0),
-    }
+    scripts = {name: partial(script, seed=0) for name, script in OPENED.scripts.items()}
     for name, play in scripts.items():
         turns = [played(replies_of(play(task)), task, OPENED)[-1] for task in tasks]
         assert all(turn.done and turn.metrics["valid"] == 1 for turn in turns), name
@@ -276,21 +277,18 @@ def test_scripts_go_on_from_an_opening() -> None:
 
 def test_fixed_words_are_playable_and_look_at_no_marks() -> None:
     tasks = TASKSET.tasks("test")[:200]
-    games = [replies_of(TASKSET.play_as("fixed", task, 0)) for task in tasks]
+    games = [replies_of(TASKSET.scripts["fixed"](task, 0)) for task in tasks]
     longest = max(games, key=len)
     assert len(set(longest)) == 6
     assert all(game == longest[: len(game)] for game in games)
     fixed = fmean(map(earned, games, tasks))
-    at_random = fmean(earned(replies_of(TASKSET.play_at_random(task, 0)), task) for task in tasks)
+    at_random = fmean(earned(replies_of(TASKSET.scripts["random"](task, 0)), task) for task in tasks)
     assert 0.25 > fixed > at_random + 0.01  # and a good player earns 0.95
-    with pytest.raises(UserError, match="no script `greedy`"):
-        TASKSET.play_as("greedy", CRANE, 0)
 
 
 def test_playing_at_random_is_playable_and_hardly_wins() -> None:
-    assert isinstance(TASKSET, RandomPlayer)
-    conversations = [TASKSET.play_at_random(CRANE, seed) for seed in range(60)]
-    assert conversations[3] == TASKSET.play_at_random(CRANE, 3) != conversations[4]
+    conversations = [TASKSET.scripts["random"](CRANE, seed) for seed in range(60)]
+    assert conversations[3] == TASKSET.scripts["random"](CRANE, 3) != conversations[4]
     last = [played(replies_of(conversation))[-1] for conversation in conversations]
     assert all(turn.done and turn.metrics["valid"] == 1 and turn.metrics["repeated"] == 0 for turn in last)
     assert sum(turn.metrics["won"] for turn in last) <= 3

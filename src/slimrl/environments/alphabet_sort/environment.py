@@ -14,6 +14,7 @@ from typing import Any
 
 from slimrl.environments.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, held_out
 from slimrl.environments.alphabet_sort.scoring import KEYS, MARK, Arrival, Score, asked, judged, true_list, written
+from slimrl.environments.base import Script
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Rollout, Split, Task, Turn
 
@@ -42,7 +43,7 @@ class AlphabetSort:
 
     `num_examples` lists of training, sorted by the expert, stand before every task as earlier turns of the
     conversation, for models that would not write the tags otherwise: those of most turns first, so that the last ones
-    look as every task begins, and each of `sort_by` in its turn. `demonstrate` and the other players leave them out.
+    look as every task begins, and each of `sort_by` in its turn. the scripts leave them out.
     """
 
     min_turns: int = 1
@@ -99,18 +100,21 @@ class AlphabetSort:
         arrivals = _arrivals(task.data)
         return AlphabetSortEpisode(arrivals, self._requests(arrivals), self.power, self._examples)
 
-    def demonstrate(self, task: Task) -> list[Message]:
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """An expert, one that puts the right names in any order, and one that leaves them as they arrived."""
+        return {"expert": self._solve, "random": self._shuffle, "unsorted": self._leave_unsorted}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
         return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: lines)]
 
-    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+    def _shuffle(self, task: Task, seed: int) -> list[Message]:
         """Has all names, and the right ones marked, in any order."""
         rng = random.Random(f"{seed}/{task.id}")
         return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: rng.sample(lines, len(lines)))]
 
-    def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """By `unsorted`, who has all names and the right ones marked, in the order in which they arrived."""
-        if name != "unsorted":
-            raise UserError(f'alphabet-sort has no script `{name}`, only "unsorted".')
+    def _leave_unsorted(self, task: Task, seed: int) -> list[Message]:
+        """Has all names, and the right ones marked, in the order in which they arrived."""
         arrivals = _arrivals(task.data)
         order = [name for arrival in arrivals for name in arrival.names]
         return [SYSTEM, *self._turns(arrivals, partial(sorted, key=lambda line: order.index(line.removesuffix(MARK))))]

@@ -8,10 +8,12 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from slimrl.environments.base import Script
 from slimrl.environments.matching_game.episode import MatchingEpisode
 from slimrl.environments.matching_game.llm_partner import llm_partners_of
 from slimrl.environments.matching_game.metrics import kind_of_failure
@@ -24,7 +26,7 @@ from slimrl.environments.matching_game.rules.planner import Planner
 from slimrl.environments.matching_game.rules.players import RESERVED, SCRIPTS, RandomTalker
 from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
 from slimrl.environments.matching_game.rules.state import deal_of, game_state
-from slimrl.environments.turn_taking import Table
+from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Rollout, Split, Task
 
@@ -106,13 +108,22 @@ class MatchingTaskset:
         game, player = self._game(task), self.role - 1
         return self._episode(game, player, self._partner(game, 1 - player, task))
 
-    def table(self, task: Task) -> Sequence[MatchingEpisode]:
+    def self_play(self, task: Task) -> Sequence[MatchingEpisode]:
         """Both sides of one game, which play each other."""
-        game, table = self._game(task), Table()
-        others = [Itself(game, 1 - player, table, role) for player, role in enumerate(ROLES)]
+        game, turns = self._game(task), TurnTaking()
+        others = [Itself(game, 1 - player, turns, role) for player, role in enumerate(ROLES)]
         return [self._episode(game, player, other) for player, other in enumerate(others)]
 
-    def demonstrate(self, task: Task) -> list[Message]:
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """The planner of the warm-up, a player who proposes at random, and the players of `rules/players.py`."""
+        return {
+            "expert": self._plan,
+            "random": self._propose_at_random,
+            **{name: partial(self._play_as, name) for name in SCRIPTS},
+        }
+
+    def _plan(self, task: Task, seed: int) -> list[Message]:
         """By one who plans, asks and proposes; see `environments/matching_game/rules/planner.py`.
 
         Half of the games end sooner than they have to, and where there is time for a second proposal, half of the first
@@ -137,25 +148,22 @@ class MatchingTaskset:
 
         return self._played(task, game, reply)
 
-    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+    def _propose_at_random(self, task: Task, seed: int) -> list[Message]:
         """By one who proposes an assignment at random."""
         game, rng = self._game(task), random.Random(f"{seed}/{task.id}")
         return self._played(task, game, RandomTalker(game.deal, self.role - 1, rng).reply)
 
-    def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """By one of `SCRIPTS`."""
-        if name not in SCRIPTS:
-            raise UserError(f"matching-game has no script `{name}`.{nearest(name, SCRIPTS)}")
+    def _play_as(self, name: str, task: Task, seed: int) -> list[Message]:
         game = self._game(task)
         return self._played(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
         return kind_of_failure(rollout.metrics, self.max_errors)
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         """Has a partner that shares the policy's device let go of its memory."""
         if self._llm:
-            self._llm.rest()
+            self._llm.offload()
 
     def _deal(self, task: Task) -> Deal:
         return deal_of(task.data["game_state"], task.id)

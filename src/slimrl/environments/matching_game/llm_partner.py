@@ -131,7 +131,7 @@ class LLMPartners:
         self._budget.begin()
         self._thread.wait(self._asker.check(self._body([{"role": "user", "content": "Reply with one word: yes"}])))
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         """With `sleeps`, has the server free its memory until the next question. Raises UserError if it cannot."""
         self._thread.wait(self._asker.connection.sleep())
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from slimrl.environments.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl.environments.matching_game.rules.players import Player
 from slimrl.environments.matching_game.rules.protocol import as_heard, play_text, written
-from slimrl.environments.turn_taking import Table
+from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics
@@ -97,17 +97,17 @@ class Asked:
 class Itself:
     """The policy itself, in another episode at the same table."""
 
-    def __init__(self, game: MatchingGame, player: int, table: Table, role: str) -> None:
+    def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
         """`role` is that of the episode which this one sits opposite, and waits with."""
-        self._game, self._player, self._table, self._role = game, player, table, role
+        self._game, self._player, self._turns, self._role = game, player, turns, role
 
     async def answer(self) -> None:
         """Raises RolloutError if the other one has left before the end."""
-        self._table.moved()
-        await self._table.until(lambda: self._game.is_over or self._game.turn != self._player)
+        self._turns.moved()
+        await self._turns.until(lambda: self._game.is_over or self._game.turn != self._player)
 
     def leave(self) -> None:
-        self._table.leave(self._role)
+        self._turns.leave(self._role)
 
     def metrics(self) -> Metrics:
         return {}

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from slimrl.environments.base import Environment
+from slimrl.environments.base import Environment, Script
 from slimrl.environments.wiki_search.metrics import Record, kind_of_failure
 from slimrl.environments.wiki_search.scripts import solve, wander
 from slimrl.environments.wiki_search.tools import WikiTools
@@ -102,20 +102,25 @@ class WikiSearch:
     def environment(self, task: Task) -> "WikiSearchEpisode":
         return self._episode(question_of(task.data, task.id), self._new_calls())
 
-    def demonstrate(self, task: Task) -> list[Message]:
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """An expert that knows where to look, and one that calls tools and answers at random."""
+        return {"expert": self._solve, "random": self._wander}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
         """An expert that knows which page and section to look for, and goes there with the tools."""
         return self._played(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
 
-    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+    def _wander(self, task: Task, seed: int) -> list[Message]:
         rng = random.Random(f"{seed}/{task.id}")
         return self._played(task, lambda question, episode, calls: wander(question, episode, calls, rng))
 
     def failure_kind(self, rollout: Rollout) -> str:
         return kind_of_failure(rollout.metrics)
 
-    def rest(self) -> None:
+    def offload(self) -> None:
         """Has a judge that shares the policy's device let go of its memory."""
-        self._judge.rest()
+        self._judge.offload()
 
     def _episode(self, question: Question, calls: CallFormat) -> "WikiSearchEpisode":
         return WikiSearchEpisode(Record(question, self._tools.page_ids), calls, self._judge)

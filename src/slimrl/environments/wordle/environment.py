@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from slimrl.environments.base import Script
 from slimrl.environments.wordle.metrics import kind_of_failure, metrics_of
 from slimrl.environments.wordle.rules import NUM_TRIES, Game, Try, known_from, marks_of
 from slimrl.environments.wordle.solver import Solver, fixed_words, openings
@@ -90,11 +91,16 @@ class Wordle:
     def environment(self, task: Task) -> "WordleEpisode":
         return WordleEpisode(self, Game(task.data["answer"], self._allowed, task.data.get("opening", "")))
 
-    def demonstrate(self, task: Task) -> list[Message]:
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """A solver, one that guesses at random, and one that plays the same good words in every game."""
+        return {"expert": self._solve, "random": self._guess_at_random, "fixed": self._play_fixed}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
         """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
         return self._played(task, self._solver.guess)
 
-    def play_at_random(self, task: Task, seed: int) -> list[Message]:
+    def _guess_at_random(self, task: Task, seed: int) -> list[Message]:
         """Different words at random, all of them possible answers at first."""
         words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
         return self._played(task, lambda tries: _first_new(words, tries))
@@ -107,10 +113,8 @@ class Wordle:
         """A guess as a reply has it. Spelt out, with a space before each letter: its tokens are those of the marks."""
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
-    def play_as(self, name: str, task: Task, seed: int) -> list[Message]:
-        """By `fixed`, who plays the same good words whatever the marks say."""
-        if name != "fixed":
-            raise UserError(f'wordle has no script `{name}`, only "fixed".')
+    def _play_fixed(self, task: Task, seed: int) -> list[Message]:
+        """The same good words, whatever the marks say."""
         return self._played(task, lambda tries: _first_new(self._fixed, tries))
 
     def worth(self, game: Game) -> float:
