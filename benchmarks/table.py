@@ -42,7 +42,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
 PLACE = re.compile(r"<!-- (\w+\.json) -->\n.*?<!-- end -->", re.DOTALL)
 
 
-def rendered(readme: str, results: Path) -> str:
+def render(readme: str, results: Path) -> str:
     """The text with every table anew. A file that is not there is a benchmark that has not been run."""
     return PLACE.sub(lambda found: f"<!-- {found[1]} -->\n\n{_section(found[1], results)}\n\n<!-- end -->", readme)
 
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the JSON files")
     arguments = parser.parse_args()
     before = arguments.readme.read_text(encoding="utf-8")
-    after = rendered(before, arguments.results)
+    after = render(before, arguments.results)
     if arguments.check and after != before:
         sys.exit(f"{arguments.readme} does not show what the results say; run `python -m benchmarks.table`.")
     if not arguments.check:

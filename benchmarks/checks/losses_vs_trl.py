@@ -131,7 +131,7 @@ def our_loss(case: Case, batch: Batch) -> dict[str, Any]:
 
 
 def our_advantages(estimator: str, rewards_PG: list[list[float]]) -> list[float]:
-    """Of groups laid end to end."""
+    """The advantages of groups that lie end to end."""
     loss = LossConfig(advantage=estimator).resolve()
     return [value for rewards_G in rewards_PG for value in group_advantages(rewards_G, [1] * GROUP, loss)]
 

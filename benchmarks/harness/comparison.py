@@ -69,7 +69,7 @@ def common_arguments(description: str, output: Path) -> argparse.ArgumentParser:
     return parser
 
 
-def starting_weights(arguments: argparse.Namespace) -> Path:
+def initial_weights(arguments: argparse.Namespace) -> Path:
     """The weights that every run on reverse_text begins from, made once by a short supervised warm-up."""
     weights: Path = arguments.weights or warm_up(arguments)
     return weights
@@ -111,7 +111,7 @@ def compare(
     for seed in arguments.seeds:  # so that an interrupted comparison has all algorithms on the first seeds
         for algorithm in algorithms:
             runs.setdefault(algorithm.name, {})[seed] = train(algorithm, model, seed, arguments)
-    summary = {name: summarised(found, arguments.threshold) for name, found in runs.items()}
+    summary = {name: summary_of(found, arguments.threshold) for name, found in runs.items()}
     content = {"recipe": recipe(arguments), "summary": summary}
     print(f"\n{table(content)}")
     private = {
@@ -140,7 +140,7 @@ def outcome(run: Path, seed: int, threshold: float) -> dict[str, Any]:
         "tokens_sampled": int(sum(line["rollout/tokens_sampled"] for line in lines)),
         "tokens_trained": int(sum(line["loss/tokens"] for line in trained)),
         "mismatch_kl": median_kl(line["guard/mismatch_kl"] for line in trained),
-        "mismatch_kl_curve": [_rounded(line["guard/mismatch_kl"]) if "loss/tokens" in line else None for line in lines],
+        "mismatch_kl_curve": [_round(line["guard/mismatch_kl"]) if "loss/tokens" in line else None for line in lines],
         "clipped": median((line["loss/clipped"] for line in trained), digits=4),
         "train_s": median(line["time/train_s"] for line in trained),
         "step_s": median(line["time/step_s"] for line in lines),
@@ -150,10 +150,10 @@ def outcome(run: Path, seed: int, threshold: float) -> dict[str, Any]:
 
 def median_kl(values: Iterable[float]) -> float:
     """To three digits, however small: in float32 it is about 1e-10."""
-    return _rounded(statistics.median(values))
+    return _round(statistics.median(values))
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     return float(f"{value:.3g}")
 
 
@@ -165,11 +165,11 @@ def steps_to(curve: Sequence[float], threshold: float) -> int | None:
     return None
 
 
-def summarised(runs: Mapping[int, Path], threshold: float) -> dict[str, Any]:
+def summary_of(runs: Mapping[int, Path], threshold: float) -> dict[str, Any]:
     """The seeds of one algorithm together."""
     outcomes = [outcome(run, seed, threshold) for seed, run in runs.items()]
     return {
-        **{mode: held_out(outcomes, [*runs.values()], mode) for mode in MODES},
+        **{mode: held_out_rewards(outcomes, [*runs.values()], mode) for mode in MODES},
         "steps_to_threshold": [found["steps_to_threshold"] for found in outcomes],
         **{
             key: median((found[key] for found in outcomes), digits=5)
@@ -180,7 +180,7 @@ def summarised(runs: Mapping[int, Path], threshold: float) -> dict[str, Any]:
     }
 
 
-def held_out(outcomes: Sequence[Mapping[str, Any]], runs: Sequence[Path], mode: str) -> dict[str, float | None]:
+def held_out_rewards(outcomes: Sequence[Mapping[str, Any]], runs: Sequence[Path], mode: str) -> dict[str, float | None]:
     """The mean of all seeds' final rewards. Over the questions: the interval for other questions, with these seeds.
     Over the seeds: the interval for other seeds, with these questions (Student's t)."""
     means = [found[f"final_{mode}"]["mean"] for found in outcomes]
@@ -194,14 +194,14 @@ def held_out(outcomes: Sequence[Mapping[str, Any]], runs: Sequence[Path], mode: 
     over_seeds = mean_of_few(means)
     return {
         "mean": over_seeds.mean,
-        "questions_low": _known(over_questions.low),
-        "questions_high": _known(over_questions.high),
-        "seeds_low": _known(over_seeds.low),
-        "seeds_high": _known(over_seeds.high),
+        "questions_low": _finite_or_none(over_questions.low),
+        "questions_high": _finite_or_none(over_questions.high),
+        "seeds_low": _finite_or_none(over_seeds.low),
+        "seeds_high": _finite_or_none(over_seeds.high),
     }
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     """JSON has no nan."""
     return None if math.isnan(value) else round(value, 4)
 

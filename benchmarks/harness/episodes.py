@@ -15,8 +15,8 @@ MODES = ("greedy", "sampled")
 REWARDS = "rewards.json"
 
 
-def held_out(run: Path, stage: str, mode: str) -> list[Rollout]:
-    """Those that came to an end, in the order of the tasks. `stage` is the evaluation's name in its file."""
+def finished_episodes(run: Path, stage: str, mode: str) -> list[Rollout]:
+    """The episodes that came to an end, in the order of the tasks. `stage` is the evaluation's name in its file."""
     rollouts = [record.rollout for record in read_rollouts(run / "held_out" / f"{stage}_{mode}.jsonl")]
     return [rollout for rollout in rollouts if not rollout.failure]
 
@@ -27,7 +27,7 @@ def keep_rewards(run: Path, kept: Path) -> None:
     table: dict[str, dict[str, tuple[float, float]]] = {}
     for mode in MODES:
         before, after = (
-            {rollout.task_id: round(rollout.reward, 6) for rollout in held_out(run, stage, mode)}
+            {rollout.task_id: round(rollout.reward, 6) for rollout in finished_episodes(run, stage, mode)}
             for stage in ("start", "final")
         )
         table[mode] = {task: (before[task], after[task]) for task in before if task in after}

@@ -107,12 +107,12 @@ def summary(runs: Runs, cases: Sequence[Case], model: str, speed: Speed, tokens_
             result.setdefault(dtype, {})[str(case)] = {
                 "limit_tokens_per_s": round(limit),
                 "limited_by": "arithmetic" if work.gflop / gflops > work.gigabytes / gb_per_s else "memory",
-                **_compared({side: [speed(r, number) for r in some] for side, some in reports.items()}, limit),
+                **_ratios({side: [speed(r, number) for r in some] for side, some in reports.items()}, limit),
             }
     return result
 
 
-def _compared(speeds: Mapping[str, Sequence[Sequence[float]]], limit: float) -> dict[str, Any]:
+def _ratios(speeds: Mapping[str, Sequence[Sequence[float]]], limit: float) -> dict[str, Any]:
     """Medians over all passes; ratios of these, and of the medians within each repetition."""
     pooled = {side: median([v for values in some for v in values], 1) for side, some in speeds.items()}
     ours = [median(values, 1) for values in speeds[OURS]]

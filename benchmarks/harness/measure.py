@@ -105,7 +105,7 @@ def roofline(runs: Runs) -> dict[str, float]:
     return {name: max(machine[name] for machine in machines) for name in machines[0]}
 
 
-def pooled(reports: Iterable[Report], key: str) -> list[float]:
+def all_timings(reports: Iterable[Report], key: str) -> list[float]:
     """All timings under `key`, of all repetitions."""
     return [value for report in reports for value in report[key]]
 
@@ -133,7 +133,7 @@ def _cpu_info() -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def shown_command(private: Mapping[str, str]) -> str:
+def public_command(private: Mapping[str, str]) -> str:
     """The command line to publish. `private` maps paths of this machine, such as a peer's interpreter, to what is shown
     in their place."""
     module = ".".join(Path(sys.argv[0]).resolve().relative_to(ROOT).with_suffix("").parts)
@@ -144,7 +144,7 @@ def write_result(path: Path, facts: Mapping[str, Any], content: Mapping[str, Any
     """The JSON file of a run: `facts` are `machine_facts()` from before it, `content` what was measured."""
     result = {
         "date": datetime.date.today().isoformat(),
-        "command": shown_command({**private, str(path): path.name}),
+        "command": public_command({**private, str(path): path.name}),
         "machine": dict(facts),
         **content,
     }

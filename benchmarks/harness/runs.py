@@ -59,7 +59,7 @@ def flags(settings: dict[str, Any]) -> list[str]:
 
 
 def drop_weights(directory: Path) -> None:
-    """Of dozens of runs nobody needs 2 GB of weights each; what they scored is kept."""
+    """Delete the weights, 2 GB for each of dozens of runs, and keep what they scored."""
     for name in ("weights", "checkpoints"):
         shutil.rmtree(directory / name, ignore_errors=True)
 
@@ -71,11 +71,11 @@ def _check_same(job: Job) -> None:
         made = load(COMMANDS[job.command], ["@", str(job.directory / FILE_NAME)], {}).config
     except UserError as error:
         sys.exit(f"{job.directory}: what this run was made with cannot be read: {error} {_way_out()}")
-    if differing := _differing(made, asked):
+    if differing := _differences(made, asked):
         sys.exit(f"{job.directory} was made with other settings ({', '.join(differing)}). {_way_out()}")
 
 
-def _differing(made: CommandConfig, asked: CommandConfig) -> list[str]:
+def _differences(made: CommandConfig, asked: CommandConfig) -> list[str]:
     """The sections and settings that are not the same."""
     before, now = made.model_dump(exclude=MAY_DIFFER), asked.model_dump(exclude=MAY_DIFFER)
     return [key for key in now if before[key] != now[key]]

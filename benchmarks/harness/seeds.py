@@ -51,7 +51,7 @@ def run_seeds(recipe: Recipe, arguments: argparse.Namespace) -> dict[int, Path]:
         argv = ["@", config, "--seed", str(seed), "--output-dir", str(run), *arguments.flags]
         finish(Job("rl", argv, run), resume=True)
         keep(run, recipe.results / run.name)
-    seeds = kept_beside(recipe.results / runs[arguments.seeds[0]].name)
+    seeds = runs_beside(recipe.results / runs[arguments.seeds[0]].name)
     table = {kept.name: outcome(kept, recipe.metrics) for kept in seeds}
     (recipe.results / "outcome.json").write_text(json.dumps(table, indent=1) + "\n")
     plot_runs(seeds, ROOT / "docs" / f"{recipe.name}.png", f"{recipe.title}, {len(seeds)} seeds", recipe.curves)
@@ -60,7 +60,7 @@ def run_seeds(recipe: Recipe, arguments: argparse.Namespace) -> dict[int, Path]:
     return runs
 
 
-def kept_beside(kept: Path) -> list[Path]:
+def runs_beside(kept: Path) -> list[Path]:
     """What is kept of a seed, and of the others with its settings, in order: a seed may take an hour, and each can be
     made at another time."""
     asked = _settings(kept)
@@ -114,7 +114,7 @@ def keep(run: Path, target: Path) -> None:
 
 
 def _settings(kept: Path) -> dict[str, Any]:
-    """Of one that is kept, but for what differs between seeds."""
+    """The settings of a kept run without those that differ between seeds."""
     return load(RLConfig, ["@", str(kept / FILE_NAME)], {}).config.model_dump(exclude=MAY_DIFFER | {"seed"})
 
 

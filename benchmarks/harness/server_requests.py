@@ -55,7 +55,7 @@ class Query:
         return bool(self.body.get("stream"))
 
 
-def checked_candidates(model: str, num: int, rng: random.Random) -> list[Query]:
+def candidates_to_check(model: str, num: int, rng: random.Random) -> list[Query]:
     """Greedy requests of four kinds, without answers yet."""
     queries = []
     for index in range(num):
@@ -97,7 +97,7 @@ async def _clear_answer(http: httpx.AsyncClient, query: Query) -> list[int]:
 
 
 def with_answers(queries: list[Query], even: list[list[int]], odd: list[list[int]]) -> list[Query]:
-    """Those whose clear answers are long enough under both sets of weights, asking for no more than that."""
+    """The queries whose clear answers are long enough under both sets of weights, asking for no more than that."""
     checked = []
     for query, *answers in zip(queries, even, odd, strict=True):
         length = min(map(len, answers))

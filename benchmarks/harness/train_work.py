@@ -27,7 +27,7 @@ class Sequence:
     advantage: float
 
     @property
-    def trained(self) -> int:
+    def num_trained(self) -> int:
         return len(self.token_ids) - self.prompt
 
 

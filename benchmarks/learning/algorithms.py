@@ -9,7 +9,7 @@ the same settings in `--runs` are not repeated. Writes `benchmarks/results/algor
 
 from pathlib import Path
 
-from benchmarks.harness.comparison import ROOT, Algorithm, common_arguments, compare, starting_weights
+from benchmarks.harness.comparison import ROOT, Algorithm, common_arguments, compare, initial_weights
 from benchmarks.harness.measure import RESULTS
 from slimrl.config.loss import PRESETS
 
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--picture", type=Path, default=PICTURE)
     arguments = parser.parse_args()
     chosen = [algorithm for algorithm in ALGORITHMS if algorithm.name in arguments.algorithms]
-    compare(chosen, starting_weights(arguments), arguments, "Training reward on reverse_text")
+    compare(chosen, initial_weights(arguments), arguments, "Training reward on reverse_text")
 
 
 if __name__ == "__main__":

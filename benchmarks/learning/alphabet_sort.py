@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.harness.episodes import held_out
+from benchmarks.harness.episodes import finished_episodes
 from benchmarks.harness.runs import ROOT, Job, finish
 from benchmarks.harness.seeds import Recipe, parser, run_seeds
 from slimrl.trainer.checkpoint import step_directories
@@ -44,7 +44,7 @@ def by_turn(rollouts: Sequence[Rollout]) -> dict[str, dict[str, float]]:
 
 
 def strict(run: Path, model: str, directory: Path) -> dict[str, dict[str, Any]]:
-    """By name, the model's first and then the baselines': rewards and the share of right turns with the power of
+    """The rewards by name, the model's first and then the baselines', and the share of right turns with the power of
     `eval.toml`, in the precision of the run."""
     dtype = tomllib.loads((run / "eval.toml").read_text())["model"]["dtype"]
     argv = ["@", EVAL, "--model.name", model, "--model.dtype", dtype, "--output_dir", str(directory)]
@@ -69,16 +69,16 @@ def strict_table(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
 
 def transcript(run: Path, num: int) -> str:
     """The first episodes before and after RL: what was asked, and what the policy wrote."""
-    stages = {name: held_out(run, stage, "sampled")[:num] for stage, name in STAGES.items()}
+    stages = {name: finished_episodes(run, stage, "sampled")[:num] for stage, name in STAGES.items()}
     lines = [f"The first {num} held-out episodes of {run.name}, at temperature 1, before and after RL."]
     for pair in zip(*stages.values(), strict=True):
         for name, rollout in zip(stages, pair, strict=True):
             own = rollout.messages[-2 * len(rollout.turn_rewards) :]  # behind the examples
-            lines += ["", f"**{rollout.task_id}, {name}**: reward {rollout.reward:.3f}", "", *_shown(own)]
+            lines += ["", f"**{rollout.task_id}, {name}**: reward {rollout.reward:.3f}", "", *_transcript_lines(own)]
     return "\n".join(lines) + "\n"
 
 
-def _shown(messages: Sequence[Message]) -> list[str]:
+def _transcript_lines(messages: Sequence[Message]) -> list[str]:
     text = [f"{_indent(message)}{line}" for message in messages for line in message["content"].splitlines()]
     return ["```text", *text, "```"]
 
@@ -91,7 +91,7 @@ def main() -> None:
     arguments = parser(__doc__ or "", "outputs/alphabet_sort_seeds").parse_args()
     runs = run_seeds(RECIPE, arguments)
     tables = {
-        run.name: {name: by_turn(held_out(run, stage, "sampled")) for stage, name in STAGES.items()}
+        run.name: {name: by_turn(finished_episodes(run, stage, "sampled")) for stage, name in STAGES.items()}
         for run in runs.values()
     }
     (RECIPE.results / "by_turn.json").write_text(json.dumps(tables, indent=1) + "\n")

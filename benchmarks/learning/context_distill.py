@@ -27,11 +27,11 @@ def train_and_probe(run: Path, seed: int, flags: list[str]) -> None:
     """The run, and beside it the probe of what its student began with."""
     argv = ["@", str(CONFIG), "--seed", str(seed), "--output-dir", str(run), *flags]
     finish(Job("rl", argv, run, cwd=ROOT), resume=True)  # the config names the environment's file from there
-    start = ["--model.name", str(starting_weights(run)), "--warmup.max_steps", "0"]
+    start = ["--model.name", str(initial_weights(run)), "--warmup.max_steps", "0"]
     finish(Job("probe", [*argv, *start], run / "probe", result="probe.json", cwd=ROOT))
 
 
-def starting_weights(run: Path) -> Path:
+def initial_weights(run: Path) -> Path:
     """What the warm-up left."""
     return step_directories(run / "warmup" / "weights")[-1]
 

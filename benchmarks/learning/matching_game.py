@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.harness.episodes import MODES, held_out, rises
+from benchmarks.harness.episodes import MODES, finished_episodes, rises
 from benchmarks.harness.measure import markdown_table
-from benchmarks.harness.seeds import Recipe, kept_beside, parser, run_seeds
+from benchmarks.harness.seeds import Recipe, parser, run_seeds, runs_beside
 from slimrl.config.reading.load import load
 from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
@@ -85,12 +85,12 @@ def marks(runs: Sequence[Path], baselines: Path) -> str:
 
 
 def by_questions(run: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Of the games with so many different questions before the first proposal: how many, and the means of what they
+    """The games by their number of different questions before the first proposal: how many, and the means of what they
     earn, of agreements and of optima. By stage and decoding; `none` is games without a proposal."""
     table: dict[str, dict[str, dict[str, float]]] = {}
     for stage, mode in product(("start", "final"), MODES):
         games: dict[str, list[Rollout]] = {}
-        for rollout in held_out(run, stage, mode):
+        for rollout in finished_episodes(run, stage, mode):
             asked = asked_before([m["content"] for m in rollout.messages if m["role"] == "assistant"])
             games.setdefault("none" if asked is None else str(asked), []).append(rollout)
         table[f"{STAGES[stage]}, {mode}"] = {
@@ -104,7 +104,7 @@ def by_questions(run: Path) -> dict[str, dict[str, dict[str, float]]]:
     return table
 
 
-def demonstrated(run: Path) -> dict[str, Any]:
+def questions_of_demonstrations(run: Path) -> dict[str, Any]:
     """How often the demonstrations that a run's warm-up learned from ask before the first proposal: what training
     begins near, and a mixture by design. How many do so often, and the mean."""
     config = load(RLConfig, ["@", str(run / FILE_NAME)], {}).config
@@ -142,7 +142,7 @@ def _estimate(estimate: dict[str, float | None]) -> str:
 def main() -> None:
     arguments = parser(__doc__ or "", "outputs/matching_game_seeds").parse_args()
     runs = [*run_seeds(RECIPE, arguments).values()]
-    kept = kept_beside(RECIPE.results / runs[0].name)
+    kept = runs_beside(RECIPE.results / runs[0].name)
     (RECIPE.results / "marks.md").write_text(marks(kept, RECIPE.results / "baselines.json"))
     tables = {
         "rises.json": {mode: rises(kept, mode) for mode in MODES},
@@ -151,7 +151,7 @@ def main() -> None:
     for name, table in tables.items():
         (RECIPE.results / name).write_text(json.dumps(table, indent=1) + "\n")
     analyze(runs, RECIPE.results / "questions")
-    shown = {run.name: demonstrated(run) for run in runs}
+    shown = {run.name: questions_of_demonstrations(run) for run in runs}
     (RECIPE.results / "questions" / "demonstrations.json").write_text(json.dumps(shown, indent=1) + "\n")
     (RECIPE.results / "rollouts.md").write_text(transcript(runs[0], 10))
 

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.episodes import MODES, held_out
+from benchmarks.harness.episodes import MODES, finished_episodes
 from benchmarks.harness.runs import ROOT, Job, finish
 from benchmarks.learning.matching_game import RECIPE
 from slimrl.commands.eval import MODEL, SCRIPTED, slug_of
@@ -29,7 +29,7 @@ STAGES = {"start": ("after the warm-up", "warmup/weights"), "final": ("after RL"
 SCORES = ("optimum", "distinct_questions")
 
 
-def compared(told: list[Rollout], mute: list[Rollout]) -> dict[str, Any]:
+def worth_of_answers(told: list[Rollout], mute: list[Rollout]) -> dict[str, Any]:
     """Reward with and without answers, the paired difference over games, and means of the other scores."""
     others = {rollout.task_id: rollout for rollout in mute}
     pairs = [(rollout, others[rollout.task_id]) for rollout in told if rollout.task_id in others]
@@ -46,23 +46,23 @@ def compared(told: list[Rollout], mute: list[Rollout]) -> dict[str, Any]:
     }
 
 
-def played(run: Path, *flags: str) -> Path:
+def play(run: Path, *flags: str) -> Path:
     """An evaluation, which is made if it is not there."""
     argv = ["@", str(CONFIG), *flags, "--output_dir", str(run)]
     finish(Job("eval", argv, run, "results.json"), resume=True)
     return run
 
 
-def listening(run: Path, mute_runs: Path) -> dict[str, Any]:
-    """Of a seed after the warm-up and after RL. The scripts play the mute games of each, too."""
+def listening_of(run: Path, mute_runs: Path) -> dict[str, Any]:
+    """What answers are worth to a seed after the warm-up and after RL. The scripts play the mute games of each, too."""
     found = {}
     for stage, (called, weights) in STAGES.items():
         model = step_directories(run / weights)[-1]
         flags = ("--model.name", str(model), "--env.0.id", f"{MUTE}:Mute", "--baselines", json.dumps(BASELINES))
-        mute = played(mute_runs / f"{run.name}_{stage}", *flags)
+        mute = play(mute_runs / f"{run.name}_{stage}", *flags)
         for mode in MODES:
-            episodes = held_out(run, stage, mode), held_out(mute, MODEL, mode)
-            found[f"{run.name}, {called}, {mode}"] = compared(*episodes)
+            episodes = finished_episodes(run, stage, mode), finished_episodes(mute, MODEL, mode)
+            found[f"{run.name}, {called}, {mode}"] = worth_of_answers(*episodes)
     return found
 
 
@@ -72,15 +72,15 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("outputs/matching_game_seeds"), help="where the runs are")
     arguments = parser.parse_args()
     others = arguments.runs / "listening"
-    told = played(others / "scripts", "--temperatures", "[0.0]")
+    told = play(others / "scripts", "--temperatures", "[0.0]")
     shutil.copy(told / "results.json", RECIPE.results / "baselines.json")
     path = RECIPE.results / "listening.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     for seed in arguments.seeds:
-        results |= listening(arguments.runs / f"seed_{seed}", others)
+        results |= listening_of(arguments.runs / f"seed_{seed}", others)
     mute = others / f"seed_{arguments.seeds[-1]}_final"
     for name in BASELINES:
-        results[name] = compared(*(held_out(run, slug_of(name), SCRIPTED) for run in (told, mute)))
+        results[name] = worth_of_answers(*(finished_episodes(run, slug_of(name), SCRIPTED) for run in (told, mute)))
     path.write_text(json.dumps(without_nan(results), indent=1) + "\n")
     for who, row in results.items():
         worth, means = row["difference"], " and ".join(f"{name} {row[name]['mean']:.3f}" for name in ("told", "mute"))

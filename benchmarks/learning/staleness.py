@@ -27,11 +27,11 @@ from benchmarks.harness.comparison import (
     ROOT,
     Algorithm,
     common_arguments,
+    initial_weights,
     median_kl,
     recipe,
     run_settings,
-    starting_weights,
-    summarised,
+    summary_of,
     train,
 )
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
@@ -58,7 +58,7 @@ LOSSES = (
 # Where every ratio is 1, as in float32 on rollouts of the present weights: the loss with the same gradient.
 SAME_AT_RATIO_1 = {"gspo": "grpo", "cispo": "dapo", "rloo weighed": "rloo"}
 Weights = dict[str, Tensor]
-Summary = Mapping[str, Any]  # what `comparison.summarised` says, by line of the table
+Summary = Mapping[str, Any]  # what `comparison.summary_of` says, by line of the table
 
 
 class PastWeights:
@@ -218,14 +218,14 @@ def main() -> None:
         argv = ["@", str(arguments.recipe), *flags(dict(algorithm.settings)), *arguments.more]
         refuse_what_stale_runs_lack(load(RLConfig, argv, {}).config)
     facts = machine_facts()
-    weights = starting_weights(arguments)
+    weights = initial_weights(arguments)
     runs: dict[str, dict[int, Path]] = {}
     for seed in arguments.seeds:
         for behind in arguments.behind:
             for name, algorithm in losses_of(arguments.dtype, behind):
                 run = train_stale(algorithm, behind, weights, seed, arguments)
                 runs.setdefault(f"{name}, {behind} behind", {})[seed] = run
-    summary = {name: summarised(found, arguments.threshold) for name, found in runs.items()}
+    summary = {name: summary_of(found, arguments.threshold) for name, found in runs.items()}
     content = {"recipe": recipe(arguments), "summary": summary}
     print(f"\n{table(content)}")
     private = {

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.episodes import MODES, rises
-from benchmarks.harness.seeds import STAGES, Recipe, kept_beside, parser, run_seeds
+from benchmarks.harness.seeds import STAGES, Recipe, parser, run_seeds, runs_beside
 from slimrl.environments.find import load_taskset
 from slimrl.environments.scripts import demonstration_of
 from slimrl.environments.wordle.rules import marks_of
@@ -43,7 +43,7 @@ def consistency(run: Path) -> dict[str, dict[str, float | None]]:
 def rises_of(seeds: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """What RL adds, by decoding. `unseen`: without the games that begin with a position which the warm-up of any of the
     seeds had shown, as some turn of another game."""
-    positions = set().union(*map(shown, seeds))
+    positions = set().union(*map(warmup_positions, seeds))
     result: dict[str, dict[str, Any]] = {}
     for mode in MODES:
         result[mode] = rises(seeds, mode)
@@ -51,7 +51,7 @@ def rises_of(seeds: Sequence[Path]) -> dict[str, dict[str, Any]]:
     return result
 
 
-def shown(run: Path) -> set[tuple[str, str]]:
+def warmup_positions(run: Path) -> set[tuple[str, str]]:
     """The positions in the demonstrations of a run's warm-up: each guess with its marks."""
     config = tomllib.loads((run / "config.toml").read_text())
     env, warmup = config["orchestrator"]["env"][0], config["warmup"]
@@ -91,7 +91,7 @@ def _opening(game: str) -> tuple[str, str]:
 def main() -> None:
     arguments = parser(__doc__ or "", "outputs/wordle_seeds").parse_args()
     runs = [*run_seeds(RECIPE, arguments).values()]
-    kept = kept_beside(RECIPE.results / runs[0].name)
+    kept = runs_beside(RECIPE.results / runs[0].name)
     tables = {"consistency.json": {seed.name: consistency(seed) for seed in kept}, "rises.json": rises_of(kept)}
     for name, table in tables.items():
         (RECIPE.results / name).write_text(json.dumps(table, indent=1) + "\n")

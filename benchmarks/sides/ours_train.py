@@ -59,7 +59,7 @@ def main() -> None:
         began = time.perf_counter()
         metrics = train_step(batch, lr_factor=1.0, version=step)
         report.add_step(step, time.perf_counter() - began, metrics["loss/policy"], metrics["optim/grad_norm"])
-        assert metrics["loss/tokens"] == sum(sequence.trained for sequence in sequences)
+        assert metrics["loss/tokens"] == sum(sequence.num_trained for sequence in sequences)
         if arguments.gradient:
             write_gradient(arguments, gradient, metrics["optim/grad_norm"])
             break

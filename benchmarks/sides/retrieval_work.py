@@ -89,7 +89,7 @@ def write(arguments: argparse.Namespace) -> Report:
 
 
 def index(arguments: argparse.Namespace) -> Report:
-    corpus, embedder = Corpus(arguments.directory / "corpus.sqlite"), loaded_embedder()
+    corpus, embedder = Corpus(arguments.directory / "corpus.sqlite"), load_embedder()
     before, parts = resident_mib(), arguments.directory / "parts.jsonl"
     build_index(arguments.directory / "chroma", corpus, embedder, Parts(parts))
     rows = [json.loads(line) for line in parts.read_text(encoding="utf-8").splitlines()]
@@ -109,7 +109,7 @@ def index(arguments: argparse.Namespace) -> Report:
 
 
 def search(arguments: argparse.Namespace) -> Report:
-    embedder, before = loaded_embedder(), resident_mib()
+    embedder, before = load_embedder(), resident_mib()
     embedder.embed(["warm up"])
     began = time.perf_counter()
     corpus = Corpus(arguments.directory / "corpus.sqlite")
@@ -121,9 +121,9 @@ def search(arguments: argparse.Namespace) -> Report:
     report: Report = {"open_s": open_s, "resident_before_mib": before, "resident_opened_mib": resident_mib()}
     wanted = [question.page_id for question in asked]
     for name, queries in (("question", [question.question for question in asked]), ("title", titles)):
-        found, seconds = searched(opened, queries)
+        found, seconds = search_all(opened, queries)
         known = TitleIndex(arguments.directory / "chroma", corpus, Known(embedder, queries))
-        _, without = searched(known, queries)
+        _, without = search_all(known, queries)
         places = [ids.index(page_id) if page_id in ids else -1 for ids, page_id in zip(found, wanted, strict=True)]
         report[name] = {
             "queries": len(queries),
@@ -135,7 +135,7 @@ def search(arguments: argparse.Namespace) -> Report:
     return report | {"resident_after_mib": resident_mib()}
 
 
-def searched(opened: TitleIndex, queries: Sequence[str]) -> tuple[list[list[str]], list[float]]:
+def search_all(opened: TitleIndex, queries: Sequence[str]) -> tuple[list[list[str]], list[float]]:
     """The page ids found for each query, and the seconds of each."""
     found, seconds = [], []
     for query in queries:
@@ -164,7 +164,7 @@ def cache(arguments: argparse.Namespace) -> Report:
     }
 
 
-def loaded_embedder() -> SentenceEmbedder:
+def load_embedder() -> SentenceEmbedder:
     with no_progress_bars():
         return SentenceEmbedder()
 

@@ -46,7 +46,7 @@ def main() -> None:
         f"{module.config._attn_implementation} attention, no gradient checkpointing",
         num_threads=arguments.threads,
     )
-    num_trained = sum(sequence.trained for sequence in sequences)
+    num_trained = sum(sequence.num_trained for sequence in sequences)
     for step in range(WARM_UP_STEPS + arguments.steps):
         began = time.perf_counter()
         total = 0.0

@@ -16,12 +16,12 @@ from benchmarks.harness.measure import (
     Report,
     Runs,
     Side,
+    all_timings,
     alternate,
     common_arguments,
     machine_facts,
     markdown_table,
     median,
-    pooled,
     roofline,
     side_command,
     write_result,
@@ -88,14 +88,14 @@ def summary(runs: Runs, arguments: argparse.Namespace) -> dict[str, Any]:
         for number, group in enumerate(groups(arguments)):
             ours, theirs = ([report["groups"][number] for report in reports[side]] for side in (OURS, RESENDING))
             limit_s = group_limit_s(shape, group, WIDTHS[dtype], machine[f"{dtype}_gflops"], machine["memory_gb_per_s"])
-            counted = {key: pooled(ours, key) for key in ("unique_read", "prefilled")}
+            counted = {key: all_timings(ours, key) for key in ("unique_read", "prefilled")}
             first_tokens = [read - computed for read, computed in zip(*counted.values(), strict=True)]
-            times = {OURS: pooled(ours, "sample_s"), RESENDING: pooled(theirs, "sample_s")}
+            times = {OURS: all_timings(ours, "sample_s"), RESENDING: all_timings(theirs, "sample_s")}
             result.setdefault(dtype, {})[str(group)] = {
                 "unique_read": median(counted["unique_read"], 0),
                 "prefilled": median(counted["prefilled"], 0),
                 "unique_read_minus_prefilled": sorted(set(first_tokens)),
-                "prefilled_when_resending": median(pooled(theirs, "prefilled"), 0),
+                "prefilled_when_resending": median(all_timings(theirs, "prefilled"), 0),
                 "seconds": {side: spread(values) for side, values in times.items()},
                 "times_faster": round(median(times[RESENDING]) / median(times[OURS]), 2),
                 "times_faster_by_repetition": [

@@ -73,14 +73,14 @@ def main() -> None:
     if len(arguments.sizes) < 2:
         sys.exit("growth needs two sizes or more, as in --sizes 1000 10000.")
     facts = machine_facts()
-    sizes = [measured(arguments, num_pages) for num_pages in sorted(arguments.sizes)]
+    sizes = [measure_size(arguments, num_pages) for num_pages in sorted(arguments.sizes)]
     verdicts = run_side(stage(arguments, "cache", arguments.directory), arguments.threads)
     content = {
         "versions": {name: version(name) for name in ("chromadb", "sentence-transformers", "torch")},
         "threads": arguments.threads,
         "sizes": sizes,
         "verdicts": verdicts,
-        "not_run": [worked_out(sizes, num_pages) for num_pages in NOT_RUN],
+        "not_run": [extrapolate(sizes, num_pages) for num_pages in NOT_RUN],
     }
     print(f"\n{table(content)}")
     write_result(arguments.output, facts, content, {str(arguments.directory): "DIRECTORY"})
@@ -105,7 +105,7 @@ def stage(arguments: argparse.Namespace, name: str, directory: Path, num_pages: 
     return Side(name, "", command)
 
 
-def measured(arguments: argparse.Namespace, num_pages: int) -> dict[str, Any]:
+def measure_size(arguments: argparse.Namespace, num_pages: int) -> dict[str, Any]:
     """The reports of all stages at one size, and what is shown of them."""
     reports: dict[str, dict[str, Any]] = {}
     for name in STAGES:
@@ -117,10 +117,10 @@ def measured(arguments: argparse.Namespace, num_pages: int) -> dict[str, Any]:
         found = reports["search"][kind]
         for key in ("seconds", "without_embedding_s"):
             found[key] = [round(1000 * value, 3) for value in found[key]]
-    return {"pages": num_pages, "shown": shown(reports), "reports": reports}
+    return {"pages": num_pages, "shown": figures(reports), "reports": reports}
 
 
-def shown(reports: Mapping[str, dict[str, Any]]) -> dict[str, float]:
+def figures(reports: Mapping[str, dict[str, Any]]) -> dict[str, float]:
     write, index, search = (reports[name] for name in STAGES)
     both = [*search["question"]["seconds"], *search["title"]["seconds"]]
     without = [*search["question"]["without_embedding_s"], *search["title"]["without_embedding_s"]]
@@ -143,7 +143,7 @@ def shown(reports: Mapping[str, dict[str, Any]]) -> dict[str, float]:
     return {name: round(float(value), digits[name]) for name, value in zip(digits, values, strict=True)}
 
 
-def worked_out(sizes: Sequence[Mapping[str, Any]], num_pages: int) -> dict[str, Any]:
+def extrapolate(sizes: Sequence[Mapping[str, Any]], num_pages: int) -> dict[str, Any]:
     """The growing numbers at a size that was not run, on a line through the two sizes nearest to it."""
     low, high = sorted(sorted(sizes, key=lambda size: abs(math.log(size["pages"] / num_pages)))[:2], key=_pages)
     values = {}

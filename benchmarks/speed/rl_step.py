@@ -17,12 +17,12 @@ from typing import Any
 from benchmarks.harness.measure import (
     Report,
     Side,
+    all_timings,
     alternate,
     common_arguments,
     machine_facts,
     markdown_table,
     median,
-    pooled,
     roofline,
     side_command,
     write_result,
@@ -95,9 +95,9 @@ def summary(sides: dict[str, list[Report]]) -> dict[str, Any]:
 
 def side_summary(reports: list[Report]) -> dict[str, float]:
     """Medians over all timed steps, their range, and the largest peak memory of a process."""
-    steps = pooled(reports, "step_s")
+    steps = all_timings(reports, "step_s")
     return {
-        **{key: median(pooled(reports, key)) for key in ("step_s", "rollout_s", "train_s")},
+        **{key: median(all_timings(reports, key)) for key in ("step_s", "rollout_s", "train_s")},
         "step_s_min": round(min(steps), 3),
         "step_s_max": round(max(steps), 3),
         "peak_memory_gb": round(max(report["peak_memory_gb"] for report in reports), 2),

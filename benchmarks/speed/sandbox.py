@@ -32,7 +32,7 @@ WARM = 10
 Run = Callable[[], Awaitable[str]]
 
 
-async def timed(run: Run, num: int, pause_s: float) -> dict[str, float]:
+async def time_executions(run: Run, num: int, pause_s: float) -> dict[str, float]:
     """Milliseconds of `num` executions, one after the other."""
     seconds = []
     for number in range(WARM + num):
@@ -59,8 +59,8 @@ async def of_sandbox(sandbox: Sandbox, arguments: argparse.Namespace) -> dict[st
         return (await sandbox.run(CODE)).stdout
 
     return {
-        "paused": await timed(run, arguments.num, arguments.pause_ms / 1e3),
-        "unpaused": await timed(run, arguments.num, 0.0),
+        "paused": await time_executions(run, arguments.num, arguments.pause_ms / 1e3),
+        "unpaused": await time_executions(run, arguments.num, 0.0),
         "at_once": await at_once(sandbox, arguments.num_at_once),
     }
 
@@ -70,8 +70,8 @@ async def of_python(arguments: argparse.Namespace) -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(sys.executable, "-c", CODE, stdout=subprocess.PIPE)
         return (await process.communicate())[0].decode()
 
-    return {"paused": await timed(run, arguments.num, arguments.pause_ms / 1e3)} | {
-        "unpaused": await timed(run, arguments.num, 0.0)
+    return {"paused": await time_executions(run, arguments.num, arguments.pause_ms / 1e3)} | {
+        "unpaused": await time_executions(run, arguments.num, 0.0)
     }
 
 

@@ -75,7 +75,7 @@ def sides(arguments: argparse.Namespace, series: dict[str, list[Group]]) -> list
 
 
 def summary(runs: Runs, series: dict[str, list[Group]]) -> dict[str, Any]:
-    """Of each dtype and line: unique tokens and medians of the seconds, point by point, and the exponents."""
+    """The unique tokens and median seconds of each dtype and line, point by point, and the exponents."""
     result: dict[str, Any] = {}
     for dtype, reports in runs.items():
         for name, groups in series.items():

@@ -32,7 +32,7 @@ from safetensors.torch import load_file, save_file
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
 from benchmarks.harness.server_load import DISCONNECTS, Load, Tally, Weights, client
-from benchmarks.harness.server_requests import CLEAR_LEAD, Query, answer_all, checked_candidates, with_answers
+from benchmarks.harness.server_requests import CLEAR_LEAD, Query, answer_all, candidates_to_check, with_answers
 from slimrl.models.device import choose_device, choose_dtype
 from slimrl.models.load import DTYPES
 from slimrl.models.resolve import resolve
@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         weights = two_sets_of_weights(resolve(arguments.model), arguments.dtype, Path(directory))
         log = Path(directory) / "server.log"
-        with serving(arguments, log) as (url, pid):
+        with run_server(arguments, log) as (url, pid):
             try:
                 content = asyncio.run(measure(arguments, url, pid, weights))
             except (httpx.HTTPError, TimeoutError) as error:
@@ -101,7 +101,7 @@ def noisy(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 @contextmanager
-def serving(arguments: argparse.Namespace, log: Path) -> Iterator[tuple[str, int]]:
+def run_server(arguments: argparse.Namespace, log: Path) -> Iterator[tuple[str, int]]:
     """The server in a process of its own; its address and process id."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -150,7 +150,7 @@ async def measure(arguments: argparse.Namespace, url: str, pid: int, weights: Se
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=arguments.clients)
     async with httpx.AsyncClient(base_url=url, timeout=httpx.Timeout(arguments.deadline), limits=limits) as http:
         model = (await http.get("/v1/models")).json()["data"][0]["id"]
-        checked = await checked_queries(http, model, weights, arguments)
+        checked = await queries_to_check(http, model, weights, arguments)
         print(f"{len(checked)} of {arguments.requests} greedy requests have answers that rounding cannot change")
         load = Load(http, model, checked, Weights(2, 2), Tally(), arguments.deadline)
         memory_mb: list[float] = []
@@ -167,11 +167,11 @@ async def measure(arguments: argparse.Namespace, url: str, pid: int, weights: Se
     return report(load, elapsed_s, memory_mb, idle)
 
 
-async def checked_queries(
+async def queries_to_check(
     http: httpx.AsyncClient, model: str, weights: Sequence[Path], arguments: argparse.Namespace
 ) -> list[Query]:
     """Greedy requests with their answers under both sets of weights; the server ends up with version 2, the first."""
-    candidates = checked_candidates(model, arguments.requests, random.Random(arguments.seed))
+    candidates = candidates_to_check(model, arguments.requests, random.Random(arguments.seed))
     even = await answer_all(http, candidates)
     await post_update(http, weights[1], 1)
     odd = await answer_all(http, candidates)

@@ -21,12 +21,12 @@ from benchmarks.harness.measure import (
     Report,
     Runs,
     Side,
+    all_timings,
     alternate,
     common_arguments,
     machine_facts,
     markdown_table,
     median,
-    pooled,
     roofline,
     run_side,
     side_command,
@@ -88,11 +88,11 @@ def summary(runs: Runs, arguments: argparse.Namespace) -> dict[str, Any]:
         for work in arguments.work:
             sequences = batch_of(work, shape.head, arguments.group)
             tokens, pairs = unique_work(sequences)
-            trained = sum(sequence.trained for sequence in sequences)
+            trained = sum(sequence.num_trained for sequence in sequences)
             needed = train_work(shape, tokens, trained, pairs, WIDTHS[dtype])
             limit_s = needed.seconds(machine[f"{dtype}_gflops"], machine["memory_gb_per_s"])
             names = [name for name in (OURS, DENSE, THEIRS) if f"{work}: {name}" in reports]
-            times = {name: median(pooled(reports[f"{work}: {name}"], "step_s")) for name in names}
+            times = {name: median(all_timings(reports[f"{work}: {name}"], "step_s")) for name in names}
             total = sum(len(sequence.token_ids) for sequence in sequences)
             result.setdefault(work, {})[dtype] = {
                 "tokens": total,
@@ -105,8 +105,8 @@ def summary(runs: Runs, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def side_summary(reports: list[Report], tokens: int, limit_s: float) -> dict[str, float]:
-    """Of one side on one batch. `share_of_limit` is of the time that the batch's unique tokens need at least."""
-    steps = pooled(reports, "step_s")
+    """The medians of a side on a batch. `share_of_limit` is of the time that its unique tokens need at least."""
+    steps = all_timings(reports, "step_s")
     return {
         "step_s": median(steps),
         "step_s_min": round(min(steps), 3),
@@ -127,7 +127,7 @@ def unique_work(sequences: list[Sequence]) -> tuple[int, int]:
     prompts = {sequence.token_ids[: sequence.prompt] for sequence in sequences}
     tokens, pairs = sum(map(len, prompts)), sum(len(p) * (len(p) + 1) // 2 for p in prompts)
     for sequence in sequences:
-        fed = sequence.trained - 1
+        fed = sequence.num_trained - 1
         tokens += fed
         pairs += fed * sequence.prompt + fed * (fed + 1) // 2
     return tokens, pairs
@@ -146,10 +146,10 @@ def gradients(arguments: argparse.Namespace) -> dict[str, Any]:
             run_side(Side(side.name, side.dtype, [*side.command, "--gradient", str(path)]), arguments.threads)
             found[name] = load_file(path)
     ours = found.pop(OURS)
-    return {name: compared(ours, theirs) for name, theirs in found.items()}
+    return {name: gradient_difference(ours, theirs) for name, theirs in found.items()}
 
 
-def compared(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> dict[str, Any]:
+def gradient_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Relative differences of two gradients of the same parameters."""
     assert ours.keys() == theirs.keys(), f"gradients of other parameters: {sorted(ours.keys() ^ theirs.keys())[:3]}"
     apart = {name: float((ours[name] - theirs[name]).double().norm()) for name in ours}

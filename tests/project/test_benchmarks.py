@@ -42,10 +42,10 @@ def test_a_table_that_was_edited_is_found_and_written_again(tmp_path: Path) -> N
     }
     (tmp_path / "scaling.json").write_text(json.dumps(content))
     edited = "Before.\n\n<!-- scaling.json -->\nby hand\n<!-- end -->\n\n<!-- decode.json -->\n<!-- end -->\n"
-    text = table.rendered(edited, tmp_path)
+    text = table.render(edited, tmp_path)
     assert "| float32 | turns | 2 | 4 | 100-200 | 1.00-2.00 | 1.00 | 1.00-1.50 | 0.58 |" in text
     assert "by hand" not in text and "Not measured yet." in text and text.startswith("Before.\n")
-    assert table.rendered(text, tmp_path) == text
+    assert table.render(text, tmp_path) == text
 
 
 def test_prefill_ends_when_the_last_sequence_has_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_sizes_that_were_not_run_lie_on_a_line_through_the_nearest_two() -> None
         return {"pages": pages, "shown": shown}
 
     sizes = [size(1_000, 5.0, 1.0), size(10_000, 14.0, 2.0), size(100_000, 104.0, 3.0)]
-    between, beyond = (retrieval.worked_out(sizes, pages) for pages in (2_000, 1_000_000))
+    between, beyond = (retrieval.extrapolate(sizes, pages) for pages in (2_000, 1_000_000))
     assert between["from"] == [1_000, 10_000] and beyond["from"] == [10_000, 100_000]
     assert between["shown"]["opening s"] == 6.0 and beyond["shown"]["opening s"] == 1004.0
     assert between["shown"]["search p50 ms"] == 1.3 and beyond["shown"]["search p50 ms"] == 4.0
@@ -172,7 +172,7 @@ def test_seeds_of_the_same_settings_are_reported_together(tmp_path: Path) -> Non
         (tmp_path / f"seed_{seed}").mkdir()
         (tmp_path / f"seed_{seed}" / "config.toml").write_text(lines.format(name=f"x{seed}", seed=seed, steps=steps))
     (tmp_path / "questions").mkdir()
-    assert seeds.kept_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
+    assert seeds.runs_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
 
 
 WORDLE_RUN = """
@@ -238,7 +238,7 @@ def test_what_answers_are_worth_is_paired_by_game() -> None:
         metrics = {"optimum": 1.0, "distinct_questions": 2.0}
         return [Rollout(f"test/{n}", (), (), (), (), reward, metrics=metrics) for n, reward in enumerate(rewards)]
 
-    found = matching_listening.compared(games(0.5, 1.0, 0.75), games(0.25, 0.75, 0.5 - 0.375))
+    found = matching_listening.worth_of_answers(games(0.5, 1.0, 0.75), games(0.25, 0.75, 0.5 - 0.375))
     assert (found["told"]["mean"], found["mute"]["mean"]) == (0.75, 0.375)
     assert 0.25 <= found["difference"]["low"] < found["difference"]["mean"] == 0.375 < found["difference"]["high"]
     assert found["distinct_questions"] == [2.0, 2.0]
@@ -255,7 +255,7 @@ def test_alphabet_sort_shows_the_turns_behind_the_examples(tmp_path: Path) -> No
         failed = Rollout("test/1", (), (), (), (), math.nan, failure="timeout")
         records = [RolloutRecord(rollout, (), ""), RolloutRecord(failed, (), "")]
         write_rollouts(tmp_path / "held_out" / f"{stage}_sampled.jsonl", records)
-    assert alphabet_sort.by_turn(alphabet_sort.held_out(tmp_path, "final", "sampled")) == {
+    assert alphabet_sort.by_turn(alphabet_sort.finished_episodes(tmp_path, "final", "sampled")) == {
         "2 turns": {"episodes": 1, "turn 1": 1.0, "turn 2": 0.5}
     }
     text = alphabet_sort.transcript(tmp_path, 10)
