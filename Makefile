@@ -23,6 +23,7 @@ floors:
 
 tests:
 	$(RUN) pytest
+	$(RUN) pytest -m slow
 
 # Mends what can be mended without thinking.
 fix:

@@ -1,7 +1,7 @@
 """Writes the tables of benchmarks/README.md from the JSON files under benchmarks/results/: no figure is copied by hand.
 
-    python benchmarks/table.py            write them
-    python benchmarks/table.py --check    exit with 1 if they are not what the files say
+    python -m benchmarks.table            write them
+    python -m benchmarks.table --check    exit with 1 if they are not what the files say
 
 A table stands between `<!-- NAME.json -->` and `<!-- end -->`. It is drawn by the script that wrote the file.
 """
@@ -14,22 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import deals
-import decode
-import learning
-import lora
-import losses_vs_trl
-import multi_turn
-import prefill
-import retrieval
-import rl_step
-import sandbox
-import scaling
-import server
-import staleness
-import train_step
-import wordle_solver
-from harness import HERE, RESULTS
+from benchmarks.checks import deals, losses_vs_trl, wordle_solver
+from benchmarks.harness import comparison
+from benchmarks.harness.measure import RESULTS, ROOT
+from benchmarks.learning import lora, staleness
+from benchmarks.speed import decode, multi_turn, prefill, retrieval, rl_step, sandbox, scaling, server, train_step
 
 TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "decode.json": decode.table,
@@ -43,8 +32,8 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "server.json": server.table,
     "sandbox.json": sandbox.table,
     "losses_vs_trl.json": losses_vs_trl.table,
-    "algorithms.json": learning.table,
-    "credit.json": learning.table,
+    "algorithms.json": comparison.table,
+    "credit.json": comparison.table,
     "staleness.json": staleness.table,
     "lora.json": lambda content: lora.table(content["summary"]),
     "wordle_solver.json": wordle_solver.table,
@@ -53,7 +42,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
 PLACE = re.compile(r"<!-- (\w+\.json) -->\n.*?<!-- end -->", re.DOTALL)
 
 
-def rendered(readme: str, results: Path) -> str:
+def render(readme: str, results: Path) -> str:
     """The text with every table anew. A file that is not there is a benchmark that has not been run."""
     return PLACE.sub(lambda found: f"<!-- {found[1]} -->\n\n{_section(found[1], results)}\n\n<!-- end -->", readme)
 
@@ -87,13 +76,13 @@ def _facts(content: Mapping[str, Any], name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a table is out of date")
-    parser.add_argument("--readme", type=Path, default=HERE / "README.md")
+    parser.add_argument("--readme", type=Path, default=ROOT / "benchmarks" / "README.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the JSON files")
     arguments = parser.parse_args()
     before = arguments.readme.read_text(encoding="utf-8")
-    after = rendered(before, arguments.results)
+    after = render(before, arguments.results)
     if arguments.check and after != before:
-        sys.exit(f"{arguments.readme} does not show what the results say; run `python benchmarks/table.py`.")
+        sys.exit(f"{arguments.readme} does not show what the results say; run `python -m benchmarks.table`.")
     if not arguments.check:
         arguments.readme.write_text(after, encoding="utf-8")
 

@@ -52,6 +52,11 @@ def names_a_directory(config: pytest.Config) -> bool:
     return any((config.invocation_params.dir / name).is_dir() for name in config.args)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if config.option.markexpr == "not slow":
+        terminalreporter.write_line("Tests marked slow were left out; `-m slow` runs these, and `-m ''` all.")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Here too, whatever else the environment says of threads."""

@@ -224,7 +224,7 @@ def test_the_seed_decides_the_order_and_a_task_goes_first() -> None:
         ([*REVERSE, "--sampling.temperature", "2", "--seq_len", "9"], "sampling and seq_len cannot act"),
         ([*REVERSE, "--model.name", "x", "--sampling.max_tokens", "5000"], "leaves no room for a prompt"),
         (
-            ["--id", "matching-game", "--args.partner", "self"],
+            ["--id", "matching-game", "--args.n", "3", "--args.partner", "self"],
             "a model has the other side of matching-game: name one with",
         ),
         ([], "id is not set"),

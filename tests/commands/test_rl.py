@@ -151,7 +151,12 @@ def test_a_resumed_run_points_out_what_was_changed(finished, tiny_dir, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("watched", "lines"), [("warmup/metrics.jsonl", 1), ("metrics.jsonl", 1), ("metrics.jsonl", 4)]
+    ("watched", "lines"),
+    [
+        pytest.param("warmup/metrics.jsonl", 1, marks=pytest.mark.slow),
+        pytest.param("metrics.jsonl", 1, marks=pytest.mark.slow),
+        ("metrics.jsonl", 4),
+    ],
 )
 def test_a_killed_run_resumes_bit_for_bit(finished, tiny_dir, tmp_path, watched, lines):
     output_dir = tmp_path / "run"
@@ -231,7 +236,12 @@ def flags_for(tiny_dir: Path, tmp_path: Path, env: str, how: str) -> list[str]:
 
 @pytest.mark.parametrize(
     ("how", "reason"),
-    [("raise", "environment_error"), ("nan", "nonfinite_reward"), ("hang", "timeout"), ("loop", "timeout")],
+    [
+        ("raise", "environment_error"),
+        ("nan", "nonfinite_reward"),
+        ("hang", "timeout"),
+        pytest.param("loop", "timeout", marks=pytest.mark.slow),
+    ],
 )
 def test_a_bad_episode_is_dropped_and_the_run_goes_on(tiny_dir, tmp_path, bad_environment, how, reason):
     assert run(flags_for(tiny_dir, tmp_path, bad_environment, how)) == 0
@@ -277,6 +287,7 @@ def test_an_unwritable_output_dir_is_named(tiny_dir, tmp_path, capsys):
     assert "--output_dir" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_run_and_space_lets_it_resume(finished, tiny_dir, tmp_path):
     """A real limit on file sizes stands in for the full disk: the first checkpoint does not fit."""
     output_dir = tmp_path / "run"

@@ -75,6 +75,7 @@ def page_faults(mode: str) -> int:
     return int(run(SCRIPT, mode))
 
 
+@pytest.mark.slow
 @ONLY_GLIBC
 def test_a_process_that_keeps_its_memory_does_not_ask_for_it_again():
     assert page_faults("keep") < 100

@@ -158,6 +158,7 @@ def check_packaged_tokenizer(tokenizer: PreTrainedTokenizerBase) -> None:
     assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == list(texts)
 
 
+@pytest.mark.slow
 def test_packaged_model_is_converted_faithfully() -> None:
     directory = resolve("smollm2-135m")
     tokenizer = AutoTokenizer.from_pretrained(directory)

@@ -1,22 +1,21 @@
 """Runs that benchmarks make once: which are taken as they are, which go on, begin anew, or are refused."""
 
-import importlib
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.harness import runs, seeds, warmup
+from benchmarks.learning import alphabet_sort, context_distill
 from slimrl.config.reading.load import load
 from slimrl.config.reading.write import write_config
 from slimrl.config.run import COMMANDS
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-RECIPE = str(BENCHMARKS.parent / "examples" / "reverse_text" / "rl.toml")
-Script = Callable[[str], ModuleType]
+ROOT = Path(__file__).parents[2]
+RECIPE = str(ROOT / "examples" / "reverse_text" / "rl.toml")
 # In the command's place: says what it was asked for in one more line of `words`, and finishes.
 FAKE = """
 import sys
@@ -29,18 +28,7 @@ with open(Path(directory) / "words", "a") as file:
 """
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module
-
-
-@pytest.fixture
-def runs(script: Script) -> ModuleType:
-    return script("runs")
-
-
-def job(runs: ModuleType, directory: Path, *more: str) -> Any:
+def job(directory: Path, *more: str) -> Any:
     argv = ["@", RECIPE, "--output_dir", str(directory), *more]
     return runs.Job("rl", argv, directory, program=[sys.executable, "-c", FAKE, str(directory)])
 
@@ -55,87 +43,82 @@ def words(directory: Path) -> list[str]:
     return (directory / "words").read_text().splitlines()
 
 
-def test_a_run_that_is_not_there_is_made(runs: ModuleType, tmp_path: Path) -> None:
+def test_a_run_that_is_not_there_is_made(tmp_path: Path) -> None:
     for resume in (False, True):
         run = tmp_path / f"run_{resume}"
-        runs.finish(job(runs, run), resume)
+        runs.finish(job(run), resume)
         assert words(run) == [f"@ {RECIPE} --output_dir {run}"]
 
 
-def test_a_finished_run_of_equal_settings_is_left_as_it_is(runs: ModuleType, tmp_path: Path) -> None:
+def test_a_finished_run_of_equal_settings_is_left_as_it_is(tmp_path: Path) -> None:
     run = tmp_path / "run"
     begin(tmp_path / "made here", "--seed", "2")
     (tmp_path / "made here").rename(run)
     (run / "summary.json").touch()
     for resume in (False, True):
-        runs.finish(job(runs, run, "--seed", "2"), resume)  # a default or not, a flag or in a file: the values count
-        runs.finish(job(runs, run, "--seed", "2", "--max_async_level", "0"), resume)
+        runs.finish(job(run, "--seed", "2"), resume)  # a default or not, a flag or in a file: the values count
+        runs.finish(job(run, "--seed", "2", "--max_async_level", "0"), resume)
     assert not (run / "words").exists()
 
 
-def test_an_interrupted_run_goes_on_or_begins_anew(runs: ModuleType, tmp_path: Path) -> None:
+def test_an_interrupted_run_goes_on_or_begins_anew(tmp_path: Path) -> None:
     begin(tmp_path / "on")
-    runs.finish(job(runs, tmp_path / "on"), resume=True)
+    runs.finish(job(tmp_path / "on"), resume=True)
     assert words(tmp_path / "on")[0].endswith(" --resume") and (tmp_path / "on" / "config.toml").exists()
     begin(tmp_path / "anew")
-    runs.finish(job(runs, tmp_path / "anew"))
+    runs.finish(job(tmp_path / "anew"))
     assert "--resume" not in words(tmp_path / "anew")[0] and not (tmp_path / "anew" / "config.toml").exists()
 
 
 @pytest.mark.parametrize("resume", [False, True])
 @pytest.mark.parametrize("finished", [False, True])
-def test_a_run_of_other_settings_is_refused_and_kept(
-    runs: ModuleType, tmp_path: Path, resume: bool, finished: bool
-) -> None:
+def test_a_run_of_other_settings_is_refused_and_kept(tmp_path: Path, resume: bool, finished: bool) -> None:
     run = tmp_path / "run"
     begin(run, "--trainer.optim.lr", "0.5", "--seed", "1")
     if finished:
         (run / "summary.json").touch()
     with pytest.raises(SystemExit, match=r"run was made with other settings \(seed, trainer\). Delete it, or give"):
-        runs.finish(job(runs, run), resume)
+        runs.finish(job(run), resume)
     assert (run / "config.toml").exists() and not (run / "words").exists()
 
 
-def test_a_run_without_readable_settings_is_refused(runs: ModuleType, tmp_path: Path) -> None:
+def test_a_run_without_readable_settings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "summary.json").touch()
     with pytest.raises(SystemExit, match="cannot be read"):
-        runs.finish(job(runs, tmp_path))
+        runs.finish(job(tmp_path))
     (tmp_path / "config.toml").write_text("max_stops = 3\n")
     with pytest.raises(SystemExit, match="max_stops"):
-        runs.finish(job(runs, tmp_path))
+        runs.finish(job(tmp_path))
 
 
-def test_what_the_environment_sets_is_asked_for_too(
-    runs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_environment_sets_is_asked_for_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(tmp_path / "run", "--seed", "7")
     (tmp_path / "run" / "summary.json").touch()
     monkeypatch.setenv("SLIMRL_SEED", "7")
-    runs.finish(job(runs, tmp_path / "run"))
+    runs.finish(job(tmp_path / "run"))
 
 
-def test_another_models_warm_up_is_refused(script: Script, tmp_path: Path) -> None:
+def test_another_models_warm_up_is_refused(tmp_path: Path) -> None:
     """And that of this one is taken, without being made again."""
-    lora = script("lora")
     arguments = SimpleNamespace(runs=tmp_path, model="smollm2-135m", dtype="float32")
-    weights = tmp_path / "warmup" / "weights" / f"step_{lora.WARMUP_STEPS}"
+    weights = tmp_path / "warmup" / "weights" / f"step_{warmup.WARMUP_STEPS}"
     made: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lora, "finish", made.append)
-        assert lora.warm_up(arguments) == weights
+        patch.setattr(warmup, "finish", made.append)
+        assert warmup.warm_up(arguments) == weights
     begin(tmp_path / "warmup", *made[0].argv, command="sft")
     weights.mkdir(parents=True)
-    assert lora.warm_up(arguments) == weights
+    assert warmup.warm_up(arguments) == weights
     with pytest.raises(SystemExit, match=r"warmup was made with other settings \(model\)"):
-        lora.warm_up(SimpleNamespace(runs=tmp_path, model="other", dtype="float32"))
+        warmup.warm_up(SimpleNamespace(runs=tmp_path, model="other", dtype="float32"))
 
 
-def test_other_flags_are_another_distillation(script: Script, tmp_path: Path) -> None:
-    distill, made = script("context_distill"), list[tuple[Any, bool]]()
+def test_other_flags_are_another_distillation(tmp_path: Path) -> None:
+    made = list[tuple[Any, bool]]()
     (tmp_path / "warmup" / "weights" / "step_3").mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distill, "finish", lambda job, resume=False: made.append((job, resume)))
-        distill.train_and_probe(tmp_path, 4, ["--max_steps", "7"])
+        patch.setattr(context_distill, "finish", lambda job, resume=False: made.append((job, resume)))
+        context_distill.train_and_probe(tmp_path, 4, ["--max_steps", "7"])
     (run, resumed), (probe, _) = made
     assert (run.command, run.directory, resumed) == ("rl", tmp_path, True)
     assert (probe.command, probe.directory, probe.result) == ("probe", tmp_path / "probe", "probe.json")
@@ -144,10 +127,10 @@ def test_other_flags_are_another_distillation(script: Script, tmp_path: Path) ->
     assert configs[1].model.name == str(tmp_path / "warmup" / "weights" / "step_3")
 
 
-def test_alphabet_sort_is_evaluated_with_the_higher_power_too(script: Script, tmp_path: Path) -> None:
-    benchmark, asked = script("alphabet_sort"), list[Any]()
-    runs = [tmp_path / f"seed_{seed}" for seed in (0, 1)]
-    for run in runs:
+def test_alphabet_sort_is_evaluated_with_the_higher_power_too(tmp_path: Path) -> None:
+    asked = list[Any]()
+    seed_dirs = [tmp_path / f"seed_{seed}" for seed in (0, 1)]
+    for run in seed_dirs:
         for step in (10, 50):
             (run / "weights" / f"step_{step}").mkdir(parents=True)
         begin(run, "--model.name", "the-base")
@@ -162,15 +145,15 @@ def test_alphabet_sort_is_evaluated_with_the_higher_power_too(script: Script, tm
         (job.directory / job.result).write_text(json.dumps({"evaluations": evaluations}))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(benchmark, "finish", finish)
-        table = benchmark.strict_table(runs)
+        patch.setattr(alphabet_sort, "finish", finish)
+        table = alphabet_sort.strict_table(seed_dirs)
     assert [*table] == ["base", "random", "seed_0", "seed_1"]
     assert table["seed_1"] == {"greedy": {"reward": {"mean": 0.5}, "exact": 0.25}}
-    assert [one.model.name for one in asked] == ["the-base", *(str(run / "weights" / "step_50") for run in runs)]
+    assert [one.model.name for one in asked] == ["the-base", *(str(run / "weights" / "step_50") for run in seed_dirs)]
     assert all(one.env[0].args["power"] == 8 and one.model.dtype == "float32" for one in asked)
 
 
-def test_what_is_kept_names_no_place_of_this_machine(script: Script, tmp_path: Path) -> None:
+def test_what_is_kept_names_no_place_of_this_machine(tmp_path: Path) -> None:
     run = tmp_path / "some runs" / "seed_0"
     (run / "held_out").mkdir(parents=True)
     for stage in ("start", "final"):
@@ -185,8 +168,8 @@ def test_what_is_kept_names_no_place_of_this_machine(script: Script, tmp_path: P
     moved, kept = run.parent / "moved", tmp_path / "kept"
     run.rename(moved)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(script("seeds"), "ROOT", tmp_path)
-        script("seeds").keep(moved, kept)
+        patch.setattr(seeds, "ROOT", tmp_path)
+        seeds.keep(moved, kept)
     assert json.loads((kept / "summary.json").read_text())["weights"] == "outputs/some runs/seed_0/weights/step_3"
     config = (kept / "config.toml").read_text()
     assert config.startswith("# slimrl rl @ kept/config.toml\n")

@@ -1,19 +1,19 @@
 """The benchmarks' own arithmetic, and that the README shows what their results say. Nothing is timed here."""
 
-import importlib
 import json
 import math
-import subprocess
-import sys
 import tomllib
-from collections.abc import Callable
 from itertools import islice, permutations, product
 from pathlib import Path
 from random import Random
-from types import ModuleType
 
 import pytest
 
+from benchmarks import table
+from benchmarks.harness import episodes, generate_work, roofline, seeds, train_work
+from benchmarks.learning import alphabet_sort, matching_listening, matching_mute, wordle
+from benchmarks.sides import ours_episodes
+from benchmarks.speed import retrieval, scaling, train_step
 from slimrl.environments.find import load_taskset
 from slimrl.environments.matching_game.rules.game import Propose
 from slimrl.environments.matching_game.rules.generator import seeded_deals
@@ -26,69 +26,51 @@ from slimrl.types import Rollout
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 
-Script = Callable[[str], ModuleType]
+
+def test_readme_shows_what_the_results_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["table", "--check"])
+    table.main()  # leaves by SystemExit if not
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Imports a benchmark as a neighbour of it does: by its bare name."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-
-    def load(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    return load
-
-
-def test_readme_shows_what_the_results_say() -> None:
-    command = [sys.executable, str(BENCHMARKS / "table.py"), "--check"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-
-
-def test_a_table_that_was_edited_is_found_and_written_again(script: Script, tmp_path: Path) -> None:
+def test_a_table_that_was_edited_is_found_and_written_again(tmp_path: Path) -> None:
     line = {"groups": ["4,2,8,8,8", "4,4,8,8,8"], "unique": [100, 200], "sample_s": [1.0, 2.0], "train_s": [1.0, 1.5]}
     content = {
         "date": "2026-01-01",
-        "command": "python benchmarks/scaling.py",
+        "command": "python -m benchmarks.speed.scaling",
         "machine": {"cpu": "a CPU", "cores": 2, "bfloat16_instructions": [], "load_average_before": 0.1},
         "summary": {"float32": {"turns": {**line, "exponent": {"sample_s": 1.0, "train_s": 0.58}}}},
     }
     (tmp_path / "scaling.json").write_text(json.dumps(content))
     edited = "Before.\n\n<!-- scaling.json -->\nby hand\n<!-- end -->\n\n<!-- decode.json -->\n<!-- end -->\n"
-    text = script("table").rendered(edited, tmp_path)
+    text = table.render(edited, tmp_path)
     assert "| float32 | turns | 2 | 4 | 100-200 | 1.00-2.00 | 1.00 | 1.00-1.50 | 0.58 |" in text
     assert "by hand" not in text and "Not measured yet." in text and text.startswith("Before.\n")
-    assert script("table").rendered(text, tmp_path) == text
+    assert table.render(text, tmp_path) == text
 
 
-def test_prefill_ends_when_the_last_sequence_has_a_token(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = script("generate_work")
+def test_prefill_ends_when_the_last_sequence_has_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0, 3.0, 7.0])
-    monkeypatch.setattr(work.time, "perf_counter", lambda: next(clock))
-    watch = work.Stopwatch(batch=2)
+    monkeypatch.setattr(generate_work.time, "perf_counter", lambda: next(clock))
+    watch = generate_work.Stopwatch(batch=2)
     watch.after_step(num_started=1, num_tokens=1)
     watch.after_step(num_started=2, num_tokens=3)
     watch.after_step(num_started=2, num_tokens=5)
-    assert watch.timing() == work.Timing(prefill_s=3.0, decode_s=4.0, decoded=2)
+    assert watch.timing() == generate_work.Timing(prefill_s=3.0, decode_s=4.0, decoded=2)
 
 
-def test_cases_survive_the_command_line(script: Script) -> None:
-    work, train = script("generate_work"), script("train_work")
-    assert work.case_of(str(work.Case(8, 128, 64))) == work.Case(8, 128, 64)
-    assert train.group_size(str(train.GroupSize(2, 30, 4))) == train.GroupSize(2, 30, 4)
+def test_cases_survive_the_command_line() -> None:
+    assert generate_work.case_of(str(generate_work.Case(8, 128, 64))) == generate_work.Case(8, 128, 64)
+    assert train_work.group_size(str(train_work.GroupSize(2, 30, 4))) == train_work.GroupSize(2, 30, 4)
 
 
-def test_random_prompts_share_nothing_and_repeat_with_their_seed(script: Script) -> None:
-    work = script("generate_work")
-    case = work.Case(batch=3, prompt=5, new=1)
-    first, again, other = (work.random_prompts(case, 1000, seed) for seed in (0, 0, 1))
+def test_random_prompts_share_nothing_and_repeat_with_their_seed() -> None:
+    case = generate_work.Case(batch=3, prompt=5, new=1)
+    first, again, other = (generate_work.random_prompts(case, 1000, seed) for seed in (0, 0, 1))
     assert first == again
     assert len({prompt[0] for prompt in first + other}) == 6
 
 
-def test_needed_work_is_counted_by_hand(script: Script) -> None:
-    roofline = script("roofline")
+def test_needed_work_is_counted_by_hand() -> None:
     shape = roofline.ModelShape(params=110, head=10, tied=True, layers=2, attention_width=4, kv_width=2)
     work = roofline.decode_work(shape, batch=3, context=5, width=2)
     assert math.isclose(work.gflop * 1e9, 3 * (2 * 110 + 4 * 2 * 4 * 5))
@@ -99,18 +81,16 @@ def test_needed_work_is_counted_by_hand(script: Script) -> None:
     assert roofline.Work(gflop=6.0, gigabytes=1.0).seconds(gflops=2.0, gb_per_s=10.0) == 3.0
 
 
-def test_a_shared_prompt_is_counted_once(script: Script) -> None:
-    train, step = script("train_work"), script("train_step")
-    sequences = train.batch_of("group", 1000, train.GroupSize(rollouts=3, prompt=4, completion=3))
+def test_a_shared_prompt_is_counted_once() -> None:
+    sequences = train_work.batch_of("group", 1000, train_work.GroupSize(rollouts=3, prompt=4, completion=3))
     # 4 of the prompt, 2 of each completion (the last predicts nothing); pairs: 10, and 4 + 1 and 4 + 2 for each.
-    assert step.unique_work(sequences) == (4 + 3 * 2, 10 + 3 * 11)
+    assert train_step.unique_work(sequences) == (4 + 3 * 2, 10 + 3 * 11)
 
 
-def test_rollouts_tokens_are_counted_once_where_all_before_is_the_same(script: Script) -> None:
-    episodes = script("ours_episodes")
-    report = episodes.GroupReport("")
+def test_rollouts_tokens_are_counted_once_where_all_before_is_the_same() -> None:
+    report = ours_episodes.GroupReport("")
     rollouts = [_rollout((1, 2, 3, 9), "..s."), _rollout((1, 2, 4, 9), "..s.")]
-    episodes.count_tokens(rollouts, report)
+    ours_episodes.count_tokens(rollouts, report)
     assert (report.unique, report.unique_read, report.read, report.sampled) == ([6], [4], [6], [2])
 
 
@@ -120,26 +100,24 @@ def _rollout(token_ids: tuple[int, ...], kinds: str) -> Rollout:
     return Rollout("t", token_ids, mask, zeros, (0,) * len(token_ids), reward=0.0, turn_rewards=(0.0,))
 
 
-def test_proportional_cost_has_exponent_one(script: Script) -> None:
-    assert script("scaling").exponent([10, 20, 40], [0.5, 1.0, 2.0]) == 1.0
+def test_proportional_cost_has_exponent_one() -> None:
+    assert scaling.exponent([10, 20, 40], [0.5, 1.0, 2.0]) == 1.0
 
 
-def test_sizes_that_were_not_run_lie_on_a_line_through_the_nearest_two(script: Script) -> None:
-    retrieval = script("retrieval")
+def test_sizes_that_were_not_run_lie_on_a_line_through_the_nearest_two() -> None:
 
     def size(pages: int, cost: float, latency: float) -> dict[str, object]:
         shown = dict.fromkeys(retrieval.BY_PAGE, cost) | dict.fromkeys(retrieval.BY_TENFOLD, latency)
         return {"pages": pages, "shown": shown}
 
     sizes = [size(1_000, 5.0, 1.0), size(10_000, 14.0, 2.0), size(100_000, 104.0, 3.0)]
-    between, beyond = (retrieval.worked_out(sizes, pages) for pages in (2_000, 1_000_000))
+    between, beyond = (retrieval.extrapolate(sizes, pages) for pages in (2_000, 1_000_000))
     assert between["from"] == [1_000, 10_000] and beyond["from"] == [10_000, 100_000]
     assert between["shown"]["opening s"] == 6.0 and beyond["shown"]["opening s"] == 1004.0
     assert between["shown"]["search p50 ms"] == 1.3 and beyond["shown"]["search p50 ms"] == 4.0
 
 
-def test_only_what_was_built_is_deleted(script: Script, tmp_path: Path) -> None:
-    retrieval = script("retrieval")
+def test_only_what_was_built_is_deleted(tmp_path: Path) -> None:
     for directory in (tmp_path / "mine", tmp_path / "own"):
         (directory / "1000" / "chroma").mkdir(parents=True)
         (directory / "verdicts.sqlite").touch()
@@ -149,8 +127,7 @@ def test_only_what_was_built_is_deleted(script: Script, tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == [tmp_path / "mine", tmp_path / "mine" / "notes.md"]
 
 
-def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(script: Script, tmp_path: Path) -> None:
-    seeds = script("seeds")
+def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(tmp_path: Path) -> None:
     (tmp_path / "held_out").mkdir()
     for stage, mean in (("base", 0.0), ("start", 0.5), ("final", 0.7)):
         estimate = {"mean": mean, "low": mean - 0.1, "high": mean + 0.05}
@@ -164,8 +141,8 @@ def test_the_outcome_of_a_run_says_whether_its_intervals_are_apart(script: Scrip
     assert found["greedy"]["turns"] == [2.0, 2.5, 2.7]
 
 
-def test_without_a_warm_up_the_base_model_is_what_rl_began_with(script: Script, tmp_path: Path) -> None:
-    seeds, run = script("seeds"), tmp_path / "run"
+def test_without_a_warm_up_the_base_model_is_what_rl_began_with(tmp_path: Path) -> None:
+    run = tmp_path / "run"
     (run / "held_out").mkdir(parents=True)
     for stage, mean in (("start", 0.1), ("final", 0.7)):
         estimate = {"mean": mean, "low": mean - 0.05, "high": mean + 0.05}
@@ -187,7 +164,7 @@ def test_without_a_warm_up_the_base_model_is_what_rl_began_with(script: Script, 
     assert rewards == {"greedy": {"t": [0.1, 0.7]}, "sampled": {"t": [0.1, 0.7]}}
 
 
-def test_seeds_of_the_same_settings_are_reported_together(script: Script, tmp_path: Path) -> None:
+def test_seeds_of_the_same_settings_are_reported_together(tmp_path: Path) -> None:
     lines = (
         'output_dir = "outputs/{name}"\nseed = {seed}\nmax_steps = {steps}\n[[orchestrator.env]]\nid = "reverse-text"\n'
     )
@@ -195,7 +172,7 @@ def test_seeds_of_the_same_settings_are_reported_together(script: Script, tmp_pa
         (tmp_path / f"seed_{seed}").mkdir()
         (tmp_path / f"seed_{seed}" / "config.toml").write_text(lines.format(name=f"x{seed}", seed=seed, steps=steps))
     (tmp_path / "questions").mkdir()
-    assert script("seeds").kept_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
+    assert seeds.runs_beside(tmp_path / "seed_2") == [tmp_path / "seed_0", tmp_path / "seed_2"]
 
 
 WORDLE_RUN = """
@@ -209,7 +186,7 @@ batch_size = 1
 """
 
 
-def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path) -> None:
+def test_what_rl_adds_to_wordle_is_paired_by_game(tmp_path: Path) -> None:
     env = tomllib.loads(WORDLE_RUN)["orchestrator"]["env"][0]
     demonstrated = order_of_demonstrations([load_taskset(env["id"], env["args"])], 0).draw(0).task
     _, guess, answer = demonstrated.id.split("/")
@@ -228,8 +205,8 @@ def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path
             write_rollouts(tmp_path / name / "held_out" / f"{stage}_{mode}.jsonl", records)
         (tmp_path / name / "config.toml").write_text(WORDLE_RUN)
     for name in ("a", "b"):
-        script("episodes").keep_rewards(tmp_path / name, tmp_path / name)
-    rises = script("wordle").rises_of([tmp_path / "a", tmp_path / "b"])
+        episodes.keep_rewards(tmp_path / name, tmp_path / name)
+    rises = wordle.rises_of([tmp_path / "a", tmp_path / "b"])
     found = rises["greedy"]
     assert found["a"]["mean"] == pytest.approx((0.5 + 0.25 + 0.25) / 3)
     assert found["b"]["mean"] == pytest.approx(0.0)
@@ -241,10 +218,10 @@ def test_what_rl_adds_to_wordle_is_paired_by_game(script: Script, tmp_path: Path
     assert [estimate["mean"] for estimate in unseen.values()] == pytest.approx([0.25, 0.125, 0.1875])
 
 
-def test_a_mute_partner_tells_nothing_and_judges_as_ever(script: Script) -> None:
-    benchmark, num_told = script("matching_mute"), 0
+def test_a_mute_partner_tells_nothing_and_judges_as_ever() -> None:
+    num_told = 0
     for deal in islice(seeded_deals(3, 5), 20):
-        shy, mute = (kind(deal, 1, Random(0)) for kind in (ShyPartner, benchmark.MutePartner))
+        shy, mute = (kind(deal, 1, Random(0)) for kind in (ShyPartner, matching_mute.MutePartner))
         for reviewer, paper in product(deal.short_reviewers, deal.short_papers):
             asked = f"[message] What is your score for {reviewer} and {paper}?"
             told, silent = shy.reply(asked), f"[message] I do not know {reviewer} for {paper}."
@@ -256,19 +233,19 @@ def test_a_mute_partner_tells_nothing_and_judges_as_ever(script: Script) -> None
     assert num_told > 20
 
 
-def test_what_answers_are_worth_is_paired_by_game(script: Script) -> None:
+def test_what_answers_are_worth_is_paired_by_game() -> None:
     def games(*rewards: float) -> list[Rollout]:
         metrics = {"optimum": 1.0, "distinct_questions": 2.0}
         return [Rollout(f"test/{n}", (), (), (), (), reward, metrics=metrics) for n, reward in enumerate(rewards)]
 
-    found = script("matching_listening").compared(games(0.5, 1.0, 0.75), games(0.25, 0.75, 0.5 - 0.375))
+    found = matching_listening.worth_of_answers(games(0.5, 1.0, 0.75), games(0.25, 0.75, 0.5 - 0.375))
     assert (found["told"]["mean"], found["mute"]["mean"]) == (0.75, 0.375)
     assert 0.25 <= found["difference"]["low"] < found["difference"]["mean"] == 0.375 < found["difference"]["high"]
     assert found["distinct_questions"] == [2.0, 2.0]
 
 
-def test_alphabet_sort_shows_the_turns_behind_the_examples(script: Script, tmp_path: Path) -> None:
-    benchmark, example = script("alphabet_sort"), [("user", "Sort A"), ("assistant", "A")]
+def test_alphabet_sort_shows_the_turns_behind_the_examples(tmp_path: Path) -> None:
+    example = [("user", "Sort A"), ("assistant", "A")]
     said = [("user", "Sort B"), ("assistant", "B\nC"), ("user", "Add D"), ("assistant", "D")]
     for stage, rewards in (("start", (0.25, 0.0)), ("final", (0.5, 0.25))):
         messages = [{"role": role, "content": content} for role, content in [*example, *said]]
@@ -278,9 +255,9 @@ def test_alphabet_sort_shows_the_turns_behind_the_examples(script: Script, tmp_p
         failed = Rollout("test/1", (), (), (), (), math.nan, failure="timeout")
         records = [RolloutRecord(rollout, (), ""), RolloutRecord(failed, (), "")]
         write_rollouts(tmp_path / "held_out" / f"{stage}_sampled.jsonl", records)
-    assert benchmark.by_turn(benchmark.held_out(tmp_path, "final", "sampled")) == {
+    assert alphabet_sort.by_turn(alphabet_sort.finished_episodes(tmp_path, "final", "sampled")) == {
         "2 turns": {"episodes": 1, "turn 1": 1.0, "turn 2": 0.5}
     }
-    text = benchmark.transcript(tmp_path, 10)
+    text = alphabet_sort.transcript(tmp_path, 10)
     assert "**test/0, before RL**: reward 0.250" in text and "**test/0, after RL**: reward 0.750" in text
     assert "```text\n    Sort B\nB\nC\n    Add D\nD\n```" in text and "Sort A" not in text and "test/1" not in text

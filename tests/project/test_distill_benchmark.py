@@ -1,19 +1,11 @@
-"""The arithmetic of benchmarks/context_distill.py, on files as the commands write them."""
+"""The arithmetic of benchmarks/learning/context_distill.py, on files as the commands write them."""
 
-import importlib
 import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module("context_distill")
+from benchmarks.learning import context_distill
 
 
 def estimate(mean: float) -> dict[str, float]:
@@ -43,18 +35,18 @@ def a_run(directory: Path, before: float, teacher: float, after: float) -> Path:
     return directory
 
 
-def test_the_share_of_the_gap_that_was_closed(benchmark: ModuleType, tmp_path: Path) -> None:
-    result = benchmark.outcome(a_run(tmp_path, before=0.1, teacher=0.9, after=0.7))
+def test_the_share_of_the_gap_that_was_closed(tmp_path: Path) -> None:
+    result = context_distill.outcome(a_run(tmp_path, before=0.1, teacher=0.9, after=0.7))
     assert result["greedy"]["closed"] == pytest.approx(0.75)
     assert (result["minutes"], result["steps"], result["rollouts"]) == (2.0, 3, 192)
     assert (result["reverse_kl_first"], result["reverse_kl_last"]) == (2.0, 0.5)
     assert result["teacher_share_of_time"] == 0.25
-    row = benchmark.table({"seed_0": result}).splitlines()[2]
+    row = context_distill.table({"seed_0": result}).splitlines()[2]
     assert row.startswith("| seed_0 | greedy | 0.100 (0.050 to 0.150) | 0.900 (0.850 to 0.950) |")
     assert "| 75% |" in row
 
 
-def test_without_a_gap_there_is_nothing_to_close(benchmark: ModuleType, tmp_path: Path) -> None:
-    result = benchmark.outcome(a_run(tmp_path, before=0.5, teacher=0.4, after=0.7))
+def test_without_a_gap_there_is_nothing_to_close(tmp_path: Path) -> None:
+    result = context_distill.outcome(a_run(tmp_path, before=0.5, teacher=0.4, after=0.7))
     assert result["greedy"]["closed"] is None
-    assert "none to close" in benchmark.table({"seed_0": result})
+    assert "none to close" in context_distill.table({"seed_0": result})

@@ -1,39 +1,27 @@
 """The comparisons of algorithms: their arithmetic, their tables, and stale weights that come back to the last bit."""
 
-import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from benchmarks.harness import comparison
+from benchmarks.learning import algorithms, matching_game, staleness
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.config.train import OptimConfig
 from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.optim import MasterAdamW
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-REVERSE_TEXT = str(BENCHMARKS.parent / "examples" / "reverse_text" / "rl.toml")
+ROOT = Path(__file__).parents[2]
+REVERSE_TEXT = str(ROOT / "examples" / "reverse_text" / "rl.toml")
 TINY = ["--orchestrator.batch_size", "8", "--orchestrator.rollouts_per_example", "4", "--seq_len", "512"]
-Script = Callable[[str], ModuleType]
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Imports a benchmark as a neighbour of it does: by its bare name."""
-    monkeypatch.syspath_prepend(BENCHMARKS)
-
-    def imported(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    return imported
 
 
 def bits(module: nn.Module) -> list[torch.Tensor]:
@@ -46,10 +34,10 @@ def update(module: nn.Module, optimizer: MasterAdamW, seed: int) -> None:
     optimizer.step(1.0)
 
 
-def test_past_weights_are_put_in_and_the_present_ones_put_back_to_the_last_bit(script: Script) -> None:
+def test_past_weights_are_put_in_and_the_present_ones_put_back_to_the_last_bit() -> None:
     swapped, untouched = (nn.Linear(6, 5, dtype=torch.bfloat16) for _ in range(2))
     untouched.load_state_dict(swapped.state_dict())
-    past = script("staleness").PastWeights(swapped, behind=2)
+    past = staleness.PastWeights(swapped, behind=2)
     optimizers = [MasterAdamW(module, OptimConfig(lr=1e-3)) for module in (swapped, untouched)]
     seen = []
     for version in range(6):
@@ -65,10 +53,10 @@ def test_past_weights_are_put_in_and_the_present_ones_put_back_to_the_last_bit(s
     assert not any(map(torch.equal, seen[0], seen[5]))
 
 
-def test_a_batch_is_collected_with_old_weights_and_the_present_ones_are_published_after_it(script: Script) -> None:
+def test_a_batch_is_collected_with_old_weights_and_the_present_ones_are_published_after_it() -> None:
     module, published, found = nn.Linear(2, 2), [], []
     orchestrator = SimpleNamespace(position=7, collect=lambda step: found.append(module.bias.tolist()))
-    stale = script("staleness").Stale(orchestrator, module, published.append, behind=1)
+    stale = staleness.Stale(orchestrator, module, published.append, behind=1)
     assert stale.position == 7
     for step in range(3):
         with torch.no_grad():
@@ -79,30 +67,28 @@ def test_a_batch_is_collected_with_old_weights_and_the_present_ones_are_publishe
     assert published == [0, 0, 0, 1, 1, 2]
 
 
-def test_a_threshold_is_reached_when_the_mean_of_five_steps_is_there(script: Script) -> None:
-    steps_to = script("learning").steps_to
+def test_a_threshold_is_reached_when_the_mean_of_five_steps_is_there() -> None:
+    steps_to = comparison.steps_to
     assert steps_to([0.5, 0.5, 0.5, 0.5, 1.0, 1.0], 0.6) == 5
     assert steps_to([0.5] * 4 + [1.0], 0.61) is None
     assert steps_to([1.0] * 4, 0.5) is None
 
 
-def test_algorithms_are_all_presets_and_the_value_head(script: Script) -> None:
-    module = script("algorithms")
-    for algorithm in module.ALGORITHMS:
-        flags = script("learning").flags(dict(algorithm.settings))
+def test_algorithms_are_all_presets_and_the_value_head() -> None:
+    for algorithm in algorithms.ALGORITHMS:
+        flags = comparison.flags(dict(algorithm.settings))
         loss = load(RLConfig, ["@", REVERSE_TEXT, *flags], {}).config.trainer.loss
         assert loss.type == algorithm.name.partition(" ")[0].removesuffix(",")
         assert loss.resolve().has_critic == (algorithm.name == "ppo with gae")
     arguments = SimpleNamespace(steps=1, dtype="bfloat16", lr=1e-5, examples=1)
-    exact = next(algorithm for algorithm in module.ALGORITHMS if algorithm.name == "gspo, float32")
+    exact = next(algorithm for algorithm in algorithms.ALGORITHMS if algorithm.name == "gspo, float32")
     assert exact.slug == "gspo_float32"
-    assert script("learning").run_settings(exact, Path("w"), 0, arguments)["model.dtype"] == "float32"
-    for algorithm in script("staleness").LOSSES:
-        load(RLConfig, ["@", REVERSE_TEXT, *script("learning").flags(dict(algorithm.settings))], {})
+    assert comparison.run_settings(exact, Path("w"), 0, arguments)["model.dtype"] == "float32"
+    for algorithm in staleness.LOSSES:
+        load(RLConfig, ["@", REVERSE_TEXT, *comparison.flags(dict(algorithm.settings))], {})
 
 
-def test_losses_share_fresh_runs_where_every_ratio_is_1_and_nowhere_else(script: Script) -> None:
-    staleness = script("staleness")
+def test_losses_share_fresh_runs_where_every_ratio_is_1_and_nowhere_else() -> None:
     assert [(name, algorithm.name) for name, algorithm in staleness.losses_of("float32", 0)] == [
         ("aipo", "aipo"),
         ("grpo", "grpo"),
@@ -118,12 +104,13 @@ def test_losses_share_fresh_runs_where_every_ratio_is_1_and_nowhere_else(script:
         assert len(found) == (7 if dtype == "float32" else 8)
 
 
+@pytest.mark.slow
 def test_algorithms_are_compared_and_finished_runs_not_repeated(tiny_dir: Path, tmp_path: Path) -> None:
     output, picture, runs = tmp_path / "algorithms.json", tmp_path / "curves.png", tmp_path / "runs"
-    command = [sys.executable, str(BENCHMARKS / "algorithms.py"), "--weights", str(tiny_dir), "--dtype", "float32"]
+    command = [sys.executable, "-m", "benchmarks.learning.algorithms", "--weights", str(tiny_dir), "--dtype", "float32"]
     command += ["--steps", "2", "--examples", "3", "--seeds", "0", "--algorithms", "reinforce", "ppo with gae"]
     command += ["--runs", str(runs), "--output", str(output), "--picture", str(picture), "--more", *TINY]
-    first = subprocess.run(command, capture_output=True, text=True)
+    first = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert first.returncode == 0, first.stderr
     content: dict[str, Any] = json.loads(output.read_text())
     assert content["summary"].keys() == {"reinforce", "ppo with gae"}
@@ -132,9 +119,9 @@ def test_algorithms_are_compared_and_finished_runs_not_repeated(tiny_dir: Path, 
     assert str(tmp_path) not in output.read_text()
     assert "| reinforce | 0.0" in first.stdout and "| clipped |" in first.stdout and picture.stat().st_size > 1000
     assert not [*runs.glob("*/weights"), *runs.glob("*/checkpoints")]
-    other = subprocess.run([*command, "--trainer.optim.beta1", "0.8"], capture_output=True, text=True)
+    other = subprocess.run([*command, "--trainer.optim.beta1", "0.8"], capture_output=True, text=True, cwd=ROOT)
     assert other.returncode == 1 and "was made with other settings (trainer)" in other.stderr
-    again = subprocess.run(command, capture_output=True, text=True)
+    again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert again.returncode == 0, again.stderr
     assert "training" not in again.stdout and json.loads(output.read_text())["summary"] == content["summary"]
 
@@ -148,19 +135,18 @@ def test_algorithms_are_compared_and_finished_runs_not_repeated(tiny_dir: Path, 
         (["--model.lora.rank", "8"], "model.lora.rank = 8 cannot act"),
     ],
 )
-def test_what_stale_runs_lack_is_refused(script: Script, more: list[str], said: str) -> None:
+def test_what_stale_runs_lack_is_refused(more: list[str], said: str) -> None:
     config = load(RLConfig, ["@", REVERSE_TEXT, *more], {}).config
     with pytest.raises(SystemExit) as refused:
-        script("staleness").refuse_what_stale_runs_lack(config)
+        staleness.refuse_what_stale_runs_lack(config)
     assert said in str(refused.value.code) and "`--more`" in str(refused.value.code)
 
 
-def test_the_recipe_itself_can_be_stale(script: Script) -> None:
-    script("staleness").refuse_what_stale_runs_lack(load(RLConfig, ["@", REVERSE_TEXT], {}).config)
+def test_the_recipe_itself_can_be_stale() -> None:
+    staleness.refuse_what_stale_runs_lack(load(RLConfig, ["@", REVERSE_TEXT], {}).config)
 
 
-def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, tmp_path: Path, script: Script) -> None:
-    staleness = script("staleness")
+def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, tmp_path: Path) -> None:
     settings = {
         "model.name": tiny_dir,
         "model.dtype": "float32",
@@ -171,7 +157,7 @@ def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, t
         "trainer.optim.lr": 0.01,
         "output_dir": tmp_path / "run",
     }
-    argv = ["@", REVERSE_TEXT, *script("lora").flags(settings), *TINY]
+    argv = ["@", REVERSE_TEXT, *comparison.flags(settings), *TINY]
     staleness.run_stale(load(RLConfig, argv, {}), behind=2)
     gaps = [
         line["guard/mean_logprob_gap"]
@@ -183,16 +169,15 @@ def test_stale_rollouts_differ_from_the_policy_that_they_train(tiny_dir: Path, t
     assert (tmp_path / "run" / "summary.json").exists()
 
 
-def test_scripts_of_the_matching_game_are_marks_beside_the_runs(tmp_path: Path, script: Script) -> None:
-    module = script("matching_game")
-    metrics = {f"held_out/{column}_{mode}": 0.5 for column in module.COLUMNS for mode in ("greedy", "sampled")}
+def test_scripts_of_the_matching_game_are_marks_beside_the_runs(tmp_path: Path) -> None:
+    metrics = {f"held_out/{column}_{mode}": 0.5 for column in matching_game.COLUMNS for mode in ("greedy", "sampled")}
     reward = {"mean": 0.8, "low": 0.7, "high": 0.9, "num": 200}
-    for stage in module.STAGES:
+    for stage in matching_game.STAGES:
         path = tmp_path / "seed_0" / "held_out" / f"{stage}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"held_out": dict.fromkeys(("greedy", "sampled"), reward), "metrics": metrics}))
-    lines = module.marks(
-        [tmp_path / "seed_0"], BENCHMARKS / "results" / "matching_game" / "baselines.json"
+    lines = matching_game.marks(
+        [tmp_path / "seed_0"], ROOT / "benchmarks" / "results" / "matching_game" / "baselines.json"
     ).splitlines()
     assert any(line.startswith("| script:solver | 0.864 (") for line in lines)
     assert "| seed_0, after RL, greedy | 0.800 (0.700 to 0.900) |" in "\n".join(lines)

@@ -20,6 +20,7 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
     return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300)
 
 
+@pytest.mark.slow
 def test_it_builds_once_and_says_how_to_build_another(tmp_path):
     first = run(tmp_path, "--num-pages", "30")
     assert first.returncode == 0, first.stderr
@@ -33,6 +34,7 @@ def test_it_builds_once_and_says_how_to_build_another(tmp_path):
     assert f"setup_environment.py --num-pages 10 --seed 0 --data-dir {tmp_path} --rebuild`" in other.stderr
 
 
+@pytest.mark.slow
 def test_killed_while_it_embeds_it_goes_on(tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "setup_environment.py"), "--data-dir", str(tmp_path)]
     with subprocess.Popen([*command, "--num-pages", "2000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -128,6 +128,7 @@ except UserError as error:
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
 
 
+@pytest.mark.slow
 def test_weights_are_fetched_once_compared_with_their_digest_and_found_without_a_network(hub, tmp_path):
     done = fetched(hub, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -140,6 +141,7 @@ def test_weights_are_fetched_once_compared_with_their_digest_and_found_without_a
     assert other.returncode == 1 and "cannot be reached" in other.stderr
 
 
+@pytest.mark.slow
 def test_damaged_weights_are_deleted_and_a_choice_that_is_not_there_is_named(hub, tmp_path):
     other = fetched(hub, tmp_path, "owner/judge:Q8_0")
     assert "owner/judge has no .gguf file Q8_0. It has: judge-Q4_K_M.gguf" in other.stderr

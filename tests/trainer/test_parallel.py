@@ -61,6 +61,7 @@ def test_both_processes_make_the_same_update_to_the_last_bit(loss: str, found: t
     assert all(torch.equal(gradient[name], other[name]) for name in gradient)
 
 
+@pytest.mark.slow
 def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_dir: Path) -> None:
     lr = 1e-3
     flags = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--model.device", "cpu", "--max_steps", "3"]

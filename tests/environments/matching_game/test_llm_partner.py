@@ -382,6 +382,7 @@ def test_it_sleeps_while_the_policy_trains():
     assert told == ["/wake_up", "/sleep?level=1", "/wake_up"]
 
 
+@pytest.mark.slow
 def test_our_own_server_is_one(tiny_dir: Path, tmp_path: Path):
     """A tiny random model says nothing legal: it is asked, told so, and the episode is dropped for its fault."""
     serve = pytest.importorskip("tests.inference.server.conftest")

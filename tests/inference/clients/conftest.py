@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.inference.clients.parrot import parrot_model_dir
+from slimrl.io.cache import build_once
+from tests.inference.clients.parrot import save_parrot_model
 from tests.inference.clients.serving import Reference, Server, served
 
 
@@ -23,8 +24,9 @@ def reference(tiny_dir: Path) -> Reference:
 
 
 @pytest.fixture(scope="session")
-def parrot_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return parrot_model_dir(tmp_path_factory.mktemp("parrot"))
+def parrot_dir(own_cache: Path) -> Path:
+    """Trained by the first process of the session that needs it."""
+    return build_once(own_cache / "parrot", save_parrot_model, "a parrot")
 
 
 @pytest.fixture(scope="session")

@@ -38,8 +38,8 @@ WRONG = "Wrong."
 """What the environment of several turns says after each guess."""
 
 
-def parrot_model_dir(parent: Path) -> Path:
-    """Train the model, save it with its tokenizer, return its directory."""
+def save_parrot_model(directory: Path) -> None:
+    """Train the model and save it with its tokenizer."""
     tokenizer = tiny_tokenizer(400)
     writer = PromptWriter(tokenizer)
     prompts, replies = [], []
@@ -51,10 +51,8 @@ def parrot_model_dir(parent: Path) -> Path:
         )
         prompts.append(tokenizer.encode(text, add_special_tokens=False))
         replies.append([*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id])
-    directory = parent / "parrot"
     _learn(prompts, replies).save_pretrained(directory)
     tokenizer.save_pretrained(directory)
-    return directory
 
 
 def _conversations() -> list[tuple[list[dict[str, Any]], list[dict[str, Any]], str]]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.inference.clients.serving import Reference, Server
 
+pytestmark = pytest.mark.slow  # each imports all of lm-eval
 COMMON = """\
 dataset_path: json
 dataset_kwargs:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def run(program: str, *argv: str) -> subprocess.CompletedProcess[str]:
     missing = "import sys; sys.modules['fastapi'] = None; "
@@ -16,5 +18,6 @@ def test_the_command_names_the_extra() -> None:
     assert "uv sync --extra server" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_engine_does_without_it() -> None:
     assert run("import slimrl.inference.local_client, slimrl.launch.parts").returncode == 0

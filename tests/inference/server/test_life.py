@@ -261,7 +261,7 @@ def test_many_clients_some_of_whom_leave_all_get_the_right_answer(server: Infere
     eventually(lambda: idle(server))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path, number: signal.Signals) -> None:
     argv = ["inference", "--port", "0", "--model.name", str(tiny_dir), "--model.dtype", "float32", "--max_slots", "2"]
     argv += ["--context_len", "64", "--served_model_name", "tiny"]
@@ -277,7 +277,7 @@ def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path, number: signa
         assert process.wait(timeout=30) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
 def test_a_signal_ends_the_command_while_the_model_loads(tiny_dir: Path, number: signal.Signals) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

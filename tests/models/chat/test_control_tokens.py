@@ -80,7 +80,7 @@ def test_tokens_that_part_turns_are_control_though_not_marked_as_special() -> No
     assert written.count("\n") == 5
 
 
-@pytest.mark.parametrize("name", ["smollm2-135m", *sorted(TEMPLATES)])
+@pytest.mark.parametrize("name", [pytest.param("smollm2-135m", marks=pytest.mark.slow), *sorted(TEMPLATES)])
 def test_ordinary_messages_have_the_token_ids_of_the_rendered_template(name: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(resolve(name)) if name.startswith("smollm") else templated_tokenizer(name)
     chat = ChatFormat(tokenizer)

@@ -156,6 +156,7 @@ assert build.library().answer() == 42
 """
 
 
+@pytest.mark.slow
 def test_two_processes_that_compile_at_once_both_get_a_library(small_source: Path, tmp_path: Path) -> None:
     """The compiler of each waits until that of the other has begun."""
     met = tmp_path / "met"

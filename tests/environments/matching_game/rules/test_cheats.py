@@ -28,6 +28,7 @@ from slimrl.environments.matching_game.rules.protocol import written
 from tests.environments.matching_game.rules.deals import against_shy, mean_reward, some_deals
 
 NUM_DEALS = {3: 60, 4: 40, 5: 25, 6: 25, 7: 25, 8: 25}
+SIZES = [3, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 5, 6, 7)), 8]
 # The mark of who does not listen: what looks best to one alone, between equals at random, is worth 0.79 with three
 # papers and 0.83 with eight, if it is accepted (see test_talkers.py); a proposal at random 0.71 and 0.61.
 OWN_VIEW = 0.78
@@ -196,7 +197,7 @@ def honest(size: int, seat: int) -> float:
 
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.__name__.replace("_", " "))
 @pytest.mark.parametrize("seat", [0, 1])
-@pytest.mark.parametrize("size", NUM_DEALS)
+@pytest.mark.parametrize("size", SIZES)
 def test_it_does_not_pay(cheat: Cheat, seat: int, size: int) -> None:
     deals = some_deals(size, NUM_DEALS[size])
     games = [against_shy(deal, Cheater(deal, seat, cheat), seat, usual_turns(size)) for deal in deals]
@@ -204,7 +205,7 @@ def test_it_does_not_pay(cheat: Cheat, seat: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("seat", [0, 1])
-@pytest.mark.parametrize("size", NUM_DEALS)
+@pytest.mark.parametrize("size", SIZES)
 def test_who_knows_the_rule_and_hears_no_answer_earns_less_than_who_listens(seat: int, size: int) -> None:
     """By the rule what looks best alone is not the optimum, and a rejection is an answer too: that is worth more than
     `OWN_VIEW` in games of some sizes, and less than to ask."""

@@ -1,0 +1,1 @@
+"""The scripts behind every figure of the documentation. Nothing is imported here: sides run in other environments."""

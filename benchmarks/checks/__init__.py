@@ -1,0 +1,1 @@
+"""Scripts that verify a property: exact resumption, equality with TRL, new games, the solver's play."""

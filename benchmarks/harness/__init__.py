@@ -1,0 +1,1 @@
+"""Modules that the scripts share: measuring, runs, seeds, the work of a comparison, pictures."""

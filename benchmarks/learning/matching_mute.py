@@ -1,0 +1,29 @@
+"""The matching game with a partner that has nothing to tell: what `matching_listening.py` has a policy play besides.
+
+uv run slimrl play benchmarks/learning/matching_mute.py:Mute --args.n 3
+"""
+
+import random
+
+from slimrl.environments.matching_game.environment import MatchingTaskset
+from slimrl.environments.matching_game.opponents import Asked, Scripted
+from slimrl.environments.matching_game.rules.deal import Deal
+from slimrl.environments.matching_game.rules.game import MatchingGame
+from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
+from slimrl.types import Task
+
+
+class MutePartner(ShyPartner):
+    """Has nothing to tell."""
+
+    def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
+        super().__init__(deal, player, rng)
+        self._seen = ((None,) * deal.size,) * deal.size
+
+
+class Mute(MatchingTaskset):
+    """The same games with the same partner, but for its answers."""
+
+    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> Asked:
+        rng = random.Random(f"matching-game/{task.id}")
+        return Asked(game, player, Scripted(MutePartner(game.deal, player, rng)))

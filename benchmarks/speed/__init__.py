@@ -1,0 +1,1 @@
+"""Scripts that time something, mostly against others that do the same work."""
