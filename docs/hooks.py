@@ -35,6 +35,7 @@ OUTSIDE = {
         for path in ROOT.glob("examples/*/README.md")
     },
 }
+WIDE = ("index.md", "concepts.md", "structure.md")  # their pictures take the room of the table of contents
 INDEX = """\
 # Settings
 
@@ -52,9 +53,9 @@ Settings are read in this order, and the first that has one wins:
 4. variables, `SLIMRL_TRAINER__OPTIM__LR=2e-5` (`PRIME_...` is read too, and counts for less)
 5. the default
 
-Lists and dictionaries are written in TOML or JSON: `--orchestrator.env '[{id="reverse-text"}]'`. One element is reached by
-its number: `--orchestrator.env.0.id reverse-text`. `--dry-run` prints every setting and where it came from. An unknown key
-is an error that names the file, the line and the nearest key.
+Lists and dictionaries are written in TOML or JSON: `--orchestrator.env '[{id="reverse-text"}]'`. One element is
+reached by its number: `--orchestrator.env.0.id reverse-text`. `--dry-run` prints every setting and where it came
+from. An unknown key is an error that names the file, the line and the nearest key.
 
 Variables that set nothing in the configuration:
 
@@ -76,6 +77,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return a page's text with its links as the site has them."""
     uri = page.file.src_uri
+    if uri in WIDE:
+        page.meta["hide"] = ["toc"]
     if uri.startswith("settings/"):
         return markdown
     source = OUTSIDE.get(uri, f"docs/{uri}")
@@ -140,10 +143,10 @@ def section(spec: Spec, path: tuple[str, ...], title: str, note: str = "") -> It
         yield from [*(f"{doc(kind)}\n" for kind in spec.sections), *([note, ""] if note else [])]
     plain = {key: field for key, field in fields.items() if key not in inner}
     if plain:
-        yield from ["| setting | value | default | meaning |", "|---|---|---|---|"]
+        yield from ["| setting | meaning |", "|---|---|"]
         for key, field in plain.items():
             name = ".".join((*path, key))
-            yield f"| `{name}` | {cell(expected(field))} | {default(field)} | {cell(meaning(field))} |"
+            yield f"| `{name}` | {cell(expected(field))}, {default(field)}.<br>{cell(meaning(field))} |"
         yield ""
     for key, field in inner.items():
         yield from variants(field, (*path, key))
@@ -168,12 +171,13 @@ def item_of(field: Spec) -> Spec:
 
 
 def default(field: Spec) -> str:
+    """Return what holds if nothing is set, in words."""
     value: Any = field.default
     if field.is_required:
         return "required"
     if isinstance(value, Config):
-        return "as below"
-    return f"`{value!r}`" if isinstance(value, float) else f"`{json.dumps(value)}`"
+        return "by default as below"
+    return f"by default `{value!r}`" if isinstance(value, float) else f"by default `{json.dumps(value)}`"
 
 
 def meaning(field: Spec) -> str:
