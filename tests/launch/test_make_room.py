@@ -13,8 +13,6 @@ class Noting:
     def offload(self) -> None:
         self.rested += 1
 
-    offload = rest
-
 
 def test_the_engine_and_those_tasksets_that_hold_something_rest():
     engine, holding, plain = Noting(), Noting(), object()

@@ -11,6 +11,11 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/slimrl"
 STRUCTURE = ROOT / "docs/structure.md"
 DOCUMENTS = ("docs/structure.md", "CONTRIBUTING.md", "benchmarks/README.md")
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "examples/*/*.md", "experiments/*/*.md", "benchmarks/*.md")
+    for path in ROOT.glob(pattern)
+)
 # `word/` may also be a group of metrics.
 METRIC_GROUPS = {"time/", "perf/", "memory/"}
 
@@ -40,3 +45,21 @@ def test_the_table_of_floors_is_the_one_that_is_enforced() -> None:
     modules = {name: name.removesuffix("/").removesuffix(".py").replace("/", ".") for name in table}
     enforced = {unit: floor for unit, floor in FLOORS.items() if unit != "slimrl"}
     assert {f"slimrl.{modules[name]}": floor for name, floor in table.items()} == enforced
+
+
+def linked_files(document: Path) -> list[Path]:
+    """Return the files that a page's relative links lead to; code is left out."""
+    text = re.sub(r"^\s*```.*?^\s*```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)\s]*)?\)", text)
+    return [document.parent / target for target in targets if ":" not in target]
+
+
+# The pages of settings, and READMEs, exist on the site alone.
+SITE_ONLY = re.compile(r"docs/(settings/\w+|examples/\w+|benchmarks|changelog|contributing)\.md")
+
+
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(document: Path) -> None:
+    lost = [path for path in linked_files(document) if not path.exists()]
+    names = [path.relative_to(ROOT).as_posix() for path in lost]
+    assert [name for name in names if not SITE_ONLY.fullmatch(name)] == []
