@@ -115,7 +115,7 @@ class ResolvedLoss:
         return self.advantage == "gae"
 
     @property
-    def compares(self) -> bool:
+    def is_group_relative(self) -> bool:
         """Whether a rollout is worth something only beside others of its group."""
         return self.adv_tau > 0 and self.advantage not in ("reinforce", "rae", "gae")
 

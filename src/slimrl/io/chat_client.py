@@ -18,11 +18,11 @@ from slimrl.io.http import (
     check_no_password,
     http_client,
     import_httpx,
-    key_in,
+    read_api_key,
+    redact_key,
     retry_after_s,
-    without_key,
 )
-from slimrl.io.urls import is_address, is_variable
+from slimrl.io.urls import is_http_url, is_variable_name
 from slimrl.types import Message
 
 MAX_REPLY_BYTES = 1 << 20
@@ -61,9 +61,9 @@ class ChatServer:
 
     def __post_init__(self) -> None:
         check_no_password(self.base_url, self.who)
-        if not is_address(self.base_url):
+        if not is_http_url(self.base_url):
             raise UserError(f"{self.who}: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
-        if not is_variable(self.api_key_variable):
+        if not is_variable_name(self.api_key_variable):
             raise UserError(  # what stands there may be the key: it is not repeated
                 f"{self.who}: `api_key_variable` is no name of a variable. It names the variable of the environment in "
                 "which the key is, such as OPENAI_API_KEY; a key itself belongs in no file and on no command line."
@@ -118,7 +118,7 @@ class ChatConnection:
 
     def __init__(self, server: ChatServer) -> None:
         self._server, self._httpx = server, import_httpx(f"an LLM {server.who}")
-        self._key = key_in(server.api_key_variable)
+        self._key = read_api_key(server.api_key_variable)
         self._client = http_client(self._httpx, server.who, server.base_url, self._key, server.num_concurrent)
         self._awake, self._waking = not server.sleeps, asyncio.Lock()
 
@@ -205,7 +205,7 @@ class ChatConnection:
             size += len(part)
             if size > MAX_REPLY_BYTES:
                 raise TryAgain(self._failure(f"gave a reply of more than {MAX_REPLY_BYTES:,} bytes"), counts=True)
-        return without_key(b"".join(parts), self._key)
+        return redact_key(b"".join(parts), self._key)
 
     def _failure(self, what: str, kind: str = "error") -> RolloutError:
         return RolloutError(self._reason(kind), f"{self._server.base_url} {what}")

@@ -22,14 +22,14 @@ Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class Deadline:
     """The time left for one answer, and what has gone wrong so far."""
 
     limit: asyncio.Timeout
     troubles: list[RolloutError] = field(default_factory=list)
 
 
-class Asker:
+class RetryingChat:
     """Everything that is asked of one server, at most `num_concurrent` at once. All of it in one event loop."""
 
     def __init__(self, server: ChatServer) -> None:
@@ -41,18 +41,18 @@ class Asker:
         self._rng = random.Random(0)
 
     @asynccontextmanager
-    async def patience(self) -> AsyncIterator[Patience]:
+    async def deadline(self) -> AsyncIterator[Deadline]:
         """The time for one answer. What fails inside counts as a failure of the server. Raises RolloutError when the
         time is over, UserError after too many failures."""
         self._give_up_if_hopeless()
         began = asyncio.get_running_loop().time()
         limit = asyncio.timeout(self._server.timeout_s)
-        patience = Patience(limit)
+        deadline = Deadline(limit)
         try:
             async with limit:
-                yield patience
+                yield deadline
         except TimeoutError as error:
-            failure = self._too_late(patience.troubles)
+            failure = self._too_late(deadline.troubles)
             self._failed(str(failure))
             raise failure from error
         except RolloutError as error:
@@ -66,10 +66,10 @@ class Asker:
                 self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
             raise
 
-    async def ask(self, body_of: Callable[[int], Body], read: Callable[[Reply], T], patience: Patience) -> T:
+    async def ask(self, body_of: Callable[[int], Body], read: Callable[[Reply], T], deadline: Deadline) -> T:
         """Tries until `read`, which may raise TryAgain, makes something of the reply. `body_of` is the request by the
         number of tries so far that count."""
-        num_counted, troubles = 0, patience.troubles
+        num_counted, troubles = 0, deadline.troubles
         async with self._places:
             while True:
                 try:
@@ -83,7 +83,7 @@ class Asker:
                     if num_counted >= self._server.max_tries:
                         raise _after(troubles, f"{len(troubles)} tries") from again
                     wait_s = self._wait_s(again, len(troubles))
-                    if asyncio.get_running_loop().time() + wait_s > (patience.limit.when() or 0.0):
+                    if asyncio.get_running_loop().time() + wait_s > (deadline.limit.when() or 0.0):
                         late = f"`timeout_s` = {self._server.timeout_s:g} leaves no other try"
                         raise _after(troubles, late) from again
                 await asyncio.sleep(wait_s)

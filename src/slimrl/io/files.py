@@ -20,7 +20,7 @@ NO_FOLDER = (errno.EEXIST, errno.ENOTDIR)
 
 
 @contextmanager
-def writing(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
+def explain_write_errors(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
     """Turns an `OSError` from creating or writing `path` into a `UserError` that says what to do. `chosen_by` is the
     argument of the command that says where it goes."""
     try:
@@ -55,20 +55,20 @@ class LineFile:
     def __init__(self, path: Path, keep: bool = False) -> None:
         """Opens `path`, making its folders; empties it unless `keep`. Raises UserError if that cannot be done."""
         self.path = path
-        with writing(path):
+        with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab" if keep else "wb", buffering=0)
 
     def append(self, record: dict[str, Any]) -> None:
         """Writes one JSON object as one line. Raises UserError on a full disk; ValueError on a non-finite number."""
         left = encode_line(record)
-        with writing(self.path):
+        with explain_write_errors(self.path):
             while left:  # a nearly full disk takes part of a line without an error; the error comes with the rest
                 left = left[self._file.write(left) :]
 
     def close(self) -> None:
         """Closes the file; a second call does nothing."""
-        with writing(self.path):
+        with explain_write_errors(self.path):
             self._file.close()
 
 
@@ -102,9 +102,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:
     """Writes `path` anew so that a reader, or a crash at any moment, sees either the old content or the new. For
-    `chosen_by` see `writing`."""
+    `chosen_by` see `explain_write_errors`."""
     temporary = path.with_name(f".{path.name}.new")
-    with writing(path, chosen_by):
+    with explain_write_errors(path, chosen_by):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(temporary, "wb") as file:

@@ -16,7 +16,7 @@ MAX_BACKOFF_S = 8.0
 MIN_KEY_CHARS = 8  # what is shorter is no secret, but a word such as EMPTY
 
 
-def key_in(variable: str) -> str:
+def read_api_key(variable: str) -> str:
     """The key in a variable of the environment, empty if there is none. Raises UserError for what can be no key."""
     key = os.environ.get(variable, "").strip()  # files of secrets end with a newline
     if not (key.isascii() and key.isprintable()) or "\\" in key:
@@ -24,11 +24,11 @@ def key_in(variable: str) -> str:
     return key
 
 
-def without_key(data: bytes, key: str) -> bytes:
+def redact_key(data: bytes, key: str) -> bytes:
     r"""Some servers repeat a key that they do not know, and what they say is written down. In JSON, and in JSON that
     stands in JSON, any of its characters may be escaped.
 
-    >>> without_key(b"unknown key: sk-12345", "sk-12345"), without_key(rb"unknown key: sk\u002D12345", "sk-12345")
+    >>> redact_key(b"unknown key: sk-12345", "sk-12345"), redact_key(rb"unknown key: sk\u002D12345", "sk-12345")
     (b'unknown key: [key]', b'unknown key: [key]')
     """
     if len(key) < MIN_KEY_CHARS:

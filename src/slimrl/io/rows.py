@@ -43,7 +43,7 @@ def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tu
     yield from _numbered(rows, f"{name} ({split})")
 
 
-def shown(row: Any) -> str:
+def preview(row: Any) -> str:
     """The beginning of a row, for a message about it."""
     return f"{row if isinstance(row, str) else json.dumps(row, default=str):.120}"
 

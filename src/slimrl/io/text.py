@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def held_back(text: str, marks: Sequence[str]) -> int:
+def partial_mark_length(text: str, marks: Sequence[str]) -> int:
     """How many of the last characters may be the beginning of one of the marks."""
     longest = 0
     for mark in marks:

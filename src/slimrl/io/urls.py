@@ -30,10 +30,10 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
-def is_address(url: str) -> bool:
+def is_http_url(url: str) -> bool:
     """Whether it is an address of HTTP.
 
-    >>> is_address("http://localhost:8000/v1"), is_address("localhost:8000"), is_address("http://localhost:many")
+    >>> is_http_url("http://localhost:8000/v1"), is_http_url("localhost:8000"), is_http_url("http://localhost:many")
     (True, False, False)
     """
     try:
@@ -49,13 +49,13 @@ def has_password(url: str) -> bool:
     >>> has_password("http://me:secret@localhost/v1"), has_password("me:secret@localhost"), has_password("http://a/@b")
     (True, True, False)
     """
-    return "@" in url and not (is_address(url) and "@" not in urlsplit(url).netloc)
+    return "@" in url and not (is_http_url(url) and "@" not in urlsplit(url).netloc)
 
 
-def is_variable(name: str) -> bool:
+def is_variable_name(name: str) -> bool:
     """Whether a variable of the environment can be called so; where a name of one is asked for, people put the secret.
 
-    >>> is_variable("OPENAI_API_KEY"), is_variable("sk-abc")
+    >>> is_variable_name("OPENAI_API_KEY"), is_variable_name("sk-abc")
     (True, False)
     """
     return name.isascii() and name.isidentifier()

@@ -16,7 +16,7 @@ from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import C, Resolved, load
 from slimrl.config.reading.write import FILE_NAME, write_config
 from slimrl.errors import UserError
-from slimrl.io.files import writing
+from slimrl.io.files import explain_write_errors
 from slimrl.trainer.checkpoint import remove_leftovers
 
 METRICS = "metrics.jsonl"
@@ -85,7 +85,7 @@ def _alone(output_dir: Path) -> Iterator[None]:
     holder dies, so a killed run can be resumed."""
     _make_writable(output_dir)
     lock = FileLock(output_dir / LOCK)
-    with writing(output_dir / LOCK):
+    with explain_write_errors(output_dir / LOCK):
         try:
             lock.acquire(timeout=0)
         except Timeout:

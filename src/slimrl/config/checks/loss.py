@@ -47,7 +47,7 @@ def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teac
             "their ratio, which begins at 1. Set it above 1, such as 3, or to 0 for none.",
             "trainer.loss.dual_clip",
         )
-    if resolved.compares and rollouts_per_example < 2:
+    if resolved.is_group_relative and rollouts_per_example < 2:
         raise ConfigError(
             f'trainer.loss.type = "{loss.type}" compares the rollouts of a group, and a group of 1 has nothing to be '
             f'compared with: every advantage would be 0. Set {group_key} to 2 or more, or use type "reinforce".',

@@ -6,7 +6,7 @@ from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.loss import check_rewards_count, check_taus
 from slimrl.config.run import ProbeConfig, RLConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
-from slimrl.io.urls import is_address, is_variable
+from slimrl.io.urls import is_http_url, is_variable_name
 
 
 def check_teacher(config: RLConfig) -> None:
@@ -39,11 +39,11 @@ def check_teacher(config: RLConfig) -> None:
 
 
 def check_teacher_server(server: ServerTeacherConfig, temperature: float) -> None:
-    if not is_address(server.base_url):
+    if not is_http_url(server.base_url):
         raise ConfigError(
             f"teacher.base_url must be as http://localhost:8000/v1, not {server.base_url!r}.", "teacher.base_url"
         )
-    if not is_variable(server.api_key_variable):  # what stands there may be the key: it is not repeated
+    if not is_variable_name(server.api_key_variable):  # what stands there may be the key: it is not repeated
         raise ConfigError(
             "teacher.api_key_variable is no name of a variable. It names the variable of the environment in which the "
             "key is, such as TEACHER_API_KEY; a key itself belongs in no file and on no command line.",

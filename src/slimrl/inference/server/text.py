@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
-from slimrl.io.text import held_back
+from slimrl.io.text import partial_mark_length
 
 BROKEN = "\ufffd"  # what incomplete characters decode to
 WINDOW = 24  # tokens decoded again with every new one, at most, unless they are one long run that is no text yet
@@ -116,7 +116,7 @@ class GrowingText:
         settled = self.settled
         if self.end >= 0:
             return settled[: self.end]
-        return settled if closed else settled[: len(settled) - held_back(settled, self._stop)]
+        return settled if closed else settled[: len(settled) - partial_mark_length(settled, self._stop)]
 
     def _find_end(self, text: str, known: int) -> int:
         """Where the text ends, by the stop string that is complete first behind the `known` characters; -1 if none."""
