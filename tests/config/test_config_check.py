@@ -166,7 +166,7 @@ def test_every_preset_resolves_without_overrides() -> None:
         load(RLConfig, [*ENV, "--trainer.loss.type", name], {})
 
 
-def test_preset_numbers_follow_the_papers() -> None:
+def test_preset_hyperparameters_follow_the_papers() -> None:
     assert LossConfig().resolve().delta == 8.0
     assert LossConfig(type="reinforce").resolve().baseline == 0.5
     ranges = {
@@ -179,7 +179,7 @@ def test_preset_numbers_follow_the_papers() -> None:
     assert ranges["rloo"] == ranges["aipo"] == (0.0, 0.0)
 
 
-def test_overrides_replace_one_choice_and_its_numbers() -> None:
+def test_overrides_replace_one_choice_and_its_hyperparameters() -> None:
     choices = LossConfig(type="dapo", policy="gspo", eps_high=0.5).resolve()
     assert (choices.advantage, choices.policy, choices.aggregation) == ("grpo", "gspo", "token")
     assert (choices.eps_low, choices.eps_high, choices.delta) == (3e-4, 0.5, 0.0)

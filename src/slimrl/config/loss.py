@@ -1,9 +1,9 @@
-"""What is minimised: `[trainer.loss]`.
+"""The section `[trainer.loss]`: which loss RL minimises.
 
-A loss is four choices: how rewards become advantages (`ADVANTAGES`), what a reward is credited to (`CREDITS`), the loss
-of a token (`POLICIES`), and what the sum is divided by. A `type` is a published combination of them, a preset
-(`PRESETS`). Each table gives the numbers that a choice uses, with the values of its paper; nothing else in slimrl knows
-what a preset consists of. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`.
+A loss is four choices: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy loss of a
+token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`), a published combination of them.
+Each table gives the hyperparameters that a choice uses, with the values of its paper; nothing else in slimrl knows what
+a preset consists of. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from pydantic import Field
 
 from slimrl.config.base import Config
 
-Numbers = Mapping[str, float]
+Hyperparameters = Mapping[str, float]
 
-ADVANTAGES: dict[str, Numbers] = {
+ADVANTAGES: dict[str, Hyperparameters] = {
     "grpo": {},
     "dr_grpo": {},
     "rloo": {},
@@ -26,14 +26,14 @@ ADVANTAGES: dict[str, Numbers] = {
     "gae": {"gamma": 1.0, "gae_lambda": 0.95, "value_coef": 0.1, "value_lr": 1e-3},
 }
 
-CREDITS: dict[str, Numbers] = {
+CREDITS: dict[str, Hyperparameters] = {
     "episode": {},
     "turn": {"gamma": 1.0},
     "state": {"gamma": 0.95, "state_weight": 1.0},
 }
 
 # A new policy loss is a line here and a function of that name in `trainer/losses.py`.
-POLICIES: dict[str, Numbers] = {
+POLICIES: dict[str, Hyperparameters] = {
     "aipo": {"delta": 8.0},
     "clip": {"eps_low": 0.2, "eps_high": 0.2, "dual_clip": 0.0},
     "gspo": {"eps_low": 3e-4, "eps_high": 4e-4},
@@ -46,12 +46,12 @@ Aggregation = Literal["token", "sequence", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A published algorithm. `numbers` are those in which it differs from what its parts say of themselves."""
+    """A published algorithm. `hyperparameters` are the ones whose value differs from the default of its parts."""
 
     advantage: str
     policy: str
     aggregation: Aggregation
-    numbers: Numbers
+    hyperparameters: Hyperparameters
 
 
 PRESETS: dict[str, Preset] = {
@@ -67,7 +67,7 @@ PRESETS: dict[str, Preset] = {
     "reinforce": Preset("reinforce", "reinforce", "token", {}),
 }
 
-# With a teacher; without one the advantage counts whole and nothing else does.
+# The weight of all three terms with a teacher; without one the advantage has weight 1 and the others 0.
 TAU_WITH_TEACHER = 0.5
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLoss:
-    """A loss with nothing left to choose. A number that none of its parts uses is 0.0."""
+    """A loss with nothing left to choose. A hyperparameter that none of its parts uses is 0.0."""
 
     advantage: str
     credit: str
@@ -111,17 +111,17 @@ class ResolvedLoss:
 
     @property
     def has_critic(self) -> bool:
-        """Whether a value head makes the advantages, token by token."""
+        """Whether a value head estimates the advantages, token by token."""
         return self.advantage == "gae"
 
     @property
     def is_group_relative(self) -> bool:
-        """Whether a rollout is worth something only beside others of its group."""
+        """Whether the advantage of a rollout depends on the other rollouts of its group."""
         return self.adv_tau > 0 and self.advantage not in ("reinforce", "rae", "gae")
 
 
 class LossConfig(Config):
-    """What is minimised. `type` alone is enough; the other keys replace one part of it."""
+    """The loss that RL minimises. `type` alone is enough; each other key replaces one part of it."""
 
     type: LossType = "aipo"
     """A published algorithm: `aipo` (importance weights with a one-sided cap, 2505.24034), `grpo` (2402.03300),
@@ -202,18 +202,19 @@ class LossConfig(Config):
     KL divergence, alone it is an entropy bonus; `preset` is 0.5 with a `[teacher]`, else 0."""
 
     def resolve(self, has_teacher: bool = False) -> ResolvedLoss:
-        """The preset with this section's replacements applied."""
+        """The preset of `type`, with what this section overrides in it."""
         preset = PRESETS[self.type]
         advantage = preset.advantage if self.advantage == "preset" else self.advantage
         policy = preset.policy if self.policy == "preset" else self.policy
-        numbers = {**ADVANTAGES[advantage], **CREDITS[self.credit], **POLICIES[policy]}
-        if policy == preset.policy:
-            numbers |= preset.numbers
+        hyperparameters: dict[str, float] = {**ADVANTAGES[advantage], **CREDITS[self.credit], **POLICIES[policy]}
+        if policy == preset.policy:  # a preset's clip range is for its own policy loss alone
+            hyperparameters |= preset.hyperparameters
         if has_teacher:
-            numbers |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
+            hyperparameters |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
         aggregation = preset.aggregation if self.aggregation == "preset" else self.aggregation
-        return ResolvedLoss(advantage, self.credit, policy, aggregation, **{**numbers, **self.hyperparameters_set()})
+        hyperparameters |= self.overrides()
+        return ResolvedLoss(advantage, self.credit, policy, aggregation, **hyperparameters)
 
-    def hyperparameters_set(self) -> dict[str, float]:
-        """The numbers that are given and not left to a preset."""
+    def overrides(self) -> dict[str, float]:
+        """The hyperparameters that this section sets and does not leave to the preset."""
         return {name: value for name, value in vars(self).items() if isinstance(value, float)}

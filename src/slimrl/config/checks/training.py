@@ -35,7 +35,7 @@ def check_trainer(config: TrainerOnlyConfig) -> None:
     check_loss(config.trainer.loss, config.data.rollouts_per_example, "data.rollouts_per_example")
     check_taus(config.trainer.loss, teacher=False)
     check_rewards_count(config.trainer.loss, "made-up samples have made-up advantages")
-    if config.trainer.loss.hyperparameters_set().get("student_tau", 0.0) > 0:
+    if config.trainer.loss.overrides().get("student_tau", 0.0) > 0:
         raise ConfigError(
             "trainer.loss.student_tau cannot act: made-up samples have made-up advantages. Remove it.",
             "trainer.loss.student_tau",

@@ -5,7 +5,7 @@ In a flag `-` and `_` are the same. Files count for less than flags wherever the
 
 from collections.abc import Sequence
 
-from slimrl.config.reading.schema import Path, Spec, expected, known_keys, locate, spell
+from slimrl.config.reading.schema import Path, Spec, describe, known_keys, locate, spell
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.errors import UserError
 
@@ -33,7 +33,7 @@ def _flag(word: str, words: list[str], root: Spec) -> list[Setting]:
     """One flag with what belongs to it, which is taken off `words`."""
     flag, has_value, value = word.partition("=")
     path = _path(flag)
-    if not has_value and (switch := _negated(path, root)):
+    if not has_value and (switch := _switch_off_path(path, root)):
         return [Setting(switch, "false", flag, "flag")]
     spec = locate(root, path, flag)
     following = words[0] if words else "--"
@@ -50,7 +50,7 @@ def _flag(word: str, words: list[str], root: Spec) -> list[Setting]:
         inside = ", ".join(f"`{flag}.{key}`" for key in known_keys(spec))
         raise UserError(f"{flag}: this is a section. Set something in it ({inside}), or read it with `{flag} @ FILE`.")
     else:
-        raise UserError(f"{flag}: no value follows, expected {expected(spec)}. Write `{flag} VALUE` or `{flag}=VALUE`.")
+        raise UserError(f"{flag}: no value follows, expected {describe(spec)}. Write `{flag} VALUE` or `{flag}=VALUE`.")
     return [Setting(path, value, flag, "flag")]
 
 
@@ -58,14 +58,14 @@ def _path(flag: str) -> Path:
     return tuple(flag[2:].replace("-", "_").split("."))
 
 
-def _negated(path: Path, root: Spec) -> Path | None:
+def _switch_off_path(path: Path, root: Spec) -> Path | None:
     """The switch that `--no-SWITCH` turns off, or None if this is no such flag."""
     if not path[0].startswith("no_") or path[0] in {key for section in root.sections for key in section.model_fields}:
         return None
     positive = (path[0].removeprefix("no_"), *path[1:])
     spec = locate(root, positive, f"--no-{spell(positive)}")
     if not spec.is_switch:
-        raise UserError(f"--no-{spell(positive)}: {spell(positive)} is {expected(spec)}, so it cannot be turned off.")
+        raise UserError(f"--no-{spell(positive)}: {spell(positive)} is {describe(spec)}, so it cannot be turned off.")
     return positive
 
 

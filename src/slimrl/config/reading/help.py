@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
-from slimrl.config.reading.schema import Path, Spec, below, expected, known_keys, spec_of, spec_of_field, spell
+from slimrl.config.reading.schema import Path, Spec, below, describe, known_keys, spec_of, spec_of_field, spell
 
 WIDTH = 100
 SYNTAX = """
@@ -52,9 +52,9 @@ def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterato
         if key not in inner:
             default = " (required)" if key == chosen_by else _default(field)
             yield textwrap.fill(
-                f"  --{spell((*path, key))}  {expected(field)}{default}", WIDTH, subsequent_indent=" " * 10
+                f"  --{spell((*path, key))}  {describe(field)}{default}", WIDTH, subsequent_indent=" " * 10
             )
-            yield _wrap(_meaning(field), "      ") + "\n"
+            yield _wrap(_description(field), "      ") + "\n"
     for key, field in inner.items():
         yield from _variants(field, (*path, key))
 
@@ -62,20 +62,20 @@ def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterato
 def _variants(field: Spec, path: Path) -> Iterator[str]:
     """A section; each kind of it if there are several; the element of a list of them."""
     if field.is_list:
-        title = f"[[{spell(path)}]]  {expected(field)}{_default(field)}"
-        yield from _section(_item(field), (*path, "0"), f"{title}\n{_wrap(_meaning(field), '  ')}")
+        title = f"[[{spell(path)}]]  {describe(field)}{_default(field)}"
+        yield from _section(_item(field), (*path, "0"), f"{title}\n{_wrap(_description(field), '  ')}")
         return
     if len(field.sections) == 1:
         yield from _section(field, path, f"[{spell(path)}]")
         return
     for section in field.sections:
-        kind = expected(spec_of_field(section.model_fields["type"]))
+        kind = describe(spec_of_field(section.model_fields["type"]))
         yield from _section(
             spec_of(section), path, f"[{spell(path)}]  if --{spell(path)}.type is {kind}", chosen_by="type"
         )
 
 
-def _meaning(field: Spec) -> str:
+def _description(field: Spec) -> str:
     return (field.field.description if field.field else None) or ""
 
 

@@ -26,7 +26,7 @@ from slimrl.config.reading.schema import (
     Path,
     Spec,
     below,
-    expected,
+    describe,
     leaves,
     locate,
     spec_of,
@@ -125,14 +125,14 @@ def _plain(setting: Setting, root: Spec) -> list[Setting]:
     here = where(setting.path, setting.origin)
     if not isinstance(value, (str, int, float, list, dict)):
         found = "nothing" if value is None else f"{value}, a {type(value).__name__}"
-        raise UserError(f"{here}: found {found}, expected {expected(spec)}.")
+        raise UserError(f"{here}: found {found}, expected {describe(spec)}.")
     is_section = isinstance(value, dict)
     if spec.is_list and not isinstance(value, list):
         name = f"[[{spell(setting.path)}]]"
-        hint = f" Write `{name}` with two brackets." if is_section else _quoting(value)
-        raise UserError(f"{here}: found {'a section' if is_section else show(value)}, expected {expected(spec)}.{hint}")
+        hint = f" Write `{name}` with two brackets." if is_section else _quote_hint(value)
+        raise UserError(f"{here}: found {'a section' if is_section else show(value)}, expected {describe(spec)}.{hint}")
     if spec.sections and not is_section:
-        raise UserError(f"{here}: found {show(value)}, expected {expected(spec)}.{_quoting(value)}")
+        raise UserError(f"{here}: found {show(value)}, expected {describe(spec)}.{_quote_hint(value)}")
     parts = [Setting(path, part, setting.origin) for path, part in flatten(value, setting.path)]
     for part in parts:
         locate(root, part.path, part.origin)
@@ -156,7 +156,7 @@ def _read_text(text: str, spec: Spec) -> Any:
     return text
 
 
-def _quoting(value: Any) -> str:
+def _quote_hint(value: Any) -> str:
     if isinstance(value, str) and value[:1] in ("[", "{"):
         return """ The shell takes quotes away: put single ones around the whole, as in '[{id="reverse-text"}]'."""
     return ""
@@ -236,17 +236,17 @@ def _explain_one(kind: str, path: Path, spec: Spec, found: tuple[Tree, Origins])
     tree, origins = found
     if kind == "missing":
         help_text = spec.field.description if spec.field and spec.field.description else ""
-        return f"{spell(path)} is not set, expected {expected(spec)}. {' '.join(help_text.split())}".rstrip()
+        return f"{spell(path)} is not set, expected {describe(spec)}. {' '.join(help_text.split())}".rstrip()
     if kind == "union_tag_not_found":
-        return f"{spell(path)}.type is not set, expected {expected(spec).removeprefix('a section with type = ')}."
+        return f"{spell(path)}.type is not set, expected {describe(spec).removeprefix('a section with type = ')}."
     if kind == "extra_forbidden":
         tag = (*path[:-1], "type")
         chosen = f"{spell(tag)} = {show(_value(tree, tag))} ({_origin(origins, tag)})"
         return f"{where(path, _origin(origins, path))}: cannot act with {chosen}. Remove one of the two."
     path = (*path, "type") if kind == "union_tag_invalid" else path
     value = _value(tree, path)
-    wanted = expected(spec).removeprefix("a section with type = ")
-    return f"{where(path, _origin(origins, path))}: found {show(value)}, expected {wanted}.{_quoting(value)}"
+    wanted = describe(spec).removeprefix("a section with type = ")
+    return f"{where(path, _origin(origins, path))}: found {show(value)}, expected {wanted}.{_quote_hint(value)}"
 
 
 def _value(tree: Tree, path: Path) -> Any:

@@ -104,17 +104,17 @@ def known_keys(spec: Spec) -> list[str]:
     return list(dict.fromkeys(key for section in spec.sections for key in section.model_fields))
 
 
-def expected(spec: Spec) -> str:
+def describe(spec: Spec) -> str:
     """What may be written here, in words: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
     if spec.options and not spec.sections:
-        return " or ".join(expected(option) for option in spec.options)
+        return " or ".join(describe(option) for option in spec.options)
     if get_origin(spec.annotation) is Literal:
         values = [f'"{value}"' for value in get_args(spec.annotation)]
         return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
     if spec.is_list:
         item = spec_of(get_args(spec.annotation)[0])
         many = (
-            expected(item).replace("number", "numbers").replace("integer", "integers").replace("a section", "sections")
+            describe(item).replace("number", "numbers").replace("integer", "integers").replace("a section", "sections")
         )
         at_least_one = any(isinstance(item, annotated_types.MinLen) for item in spec.constraints)
         return f"list of {many}{', at least one' if at_least_one else ''}"
@@ -122,7 +122,7 @@ def expected(spec: Spec) -> str:
     if spec.annotation in words:
         return f"{words[spec.annotation]} {_bounds(spec)}".rstrip()
     if len(spec.sections) > 1:
-        kinds = [expected(spec_of_field(section.model_fields["type"])) for section in spec.sections]
+        kinds = [describe(spec_of_field(section.model_fields["type"])) for section in spec.sections]
         return f"a section with type = {' or '.join(kinds)}"
     return "a section" if spec.sections else "a dictionary"
 
@@ -184,7 +184,7 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
     if parent.is_list:
         return f"{parent_name} is a list, whose elements are named by number, as in `{parent_name}.0`."
     if not parent.sections:
-        return f"{parent_name} is {expected(parent)} and has no settings inside it."
+        return f"{parent_name} is {describe(parent)} and has no settings inside it."
     known = [leaf for leaf, _ in leaves(root)]
     same_ending = [leaf for leaf in known if leaf[-len(path) :] == path]
     elsewhere = same_ending or [leaf for leaf in known if leaf[-1] == path[-1]]
