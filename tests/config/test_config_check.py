@@ -83,8 +83,12 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
         (SFTConfig, [*FILE, "--seq_len", "8192"], "micro_batch_tokens = 4096 cannot hold"),
         (SFTConfig, [*FILE, "--data.val_path", "v", "--data.val_fraction", "0.1"], "data.val_fraction cannot act"),
         (SFTConfig, [*FILE, "--schedule.min_lr_ratio", "0.1"], "schedule.min_lr_ratio = 0.1 cannot act"),
-        (EvalRunConfig, ["--env.0.id", "x", "--max_tokens", "2000"], "leaves no room for a prompt"),
-        (EvalRunConfig, ["--env.0.id", "x", "--temperatures", "[0.0]", "--top_k", "5"], "top_k = 5 cannot act"),
+        (EvalRunConfig, ["--env.0.id", "x", "--sampling.max_tokens", "2000"], "leaves no room for a prompt"),
+        (
+            EvalRunConfig,
+            ["--env.0.id", "x", "--temperatures", "[0.0]", "--sampling.top_k", "5"],
+            "top_k = 5 cannot act",
+        ),
     ],
 )
 def test_contradiction_is_refused(config_class: type[CommandConfig], argv: list[str], message: str) -> None:

@@ -28,11 +28,18 @@ class Config(BaseModel):
         protected_namespaces=(),
     )
 
+    first: ClassVar[tuple[str, ...]] = ()
+    """The settings that stand first in the help and in a saved file; the others follow, own before inherited ones."""
+
 
 class CommandConfig(Config):
     """Everything that one command reads; its top level."""
 
     command: ClassVar[str]
+    """The name of the command."""
+
     examples: ClassVar[tuple[str, ...]]
+    """Command lines for the end of the help."""
+
     operand: ClassVar[str] = ""
     """The setting that the first word stands for if it has no flag, as in `slimrl play reverse-text`; mostly none."""

@@ -118,7 +118,8 @@ def _changes(config: CommandConfig, kept: Path, may_differ: Collection[str]) -> 
     """`key: old -> new` for every setting that the config kept in the run's directory has differently."""
     if not kept.exists():
         return
-    before = dict(_flat(load(type(config), ["@", str(kept)], {}).config.model_dump()))
+    # What the file calls by an old name it calls so since the run began; it is written anew right after this.
+    before = dict(_flat(load(type(config), ["@", str(kept)], {}, note=lambda text: None).config.model_dump()))
     now = dict(_flat(config.model_dump()))
     for key in sorted(before.keys() | now.keys()):
         if key not in may_differ and before.get(key) != now.get(key):

@@ -87,7 +87,8 @@ def check_taus(loss: LossConfig, teacher: bool) -> None:
 
 
 def check_rewards_count(loss: LossConfig, why: str, *keys: str) -> None:
-    """Refuses settings of how rewards become advantages where no reward is used; `why` is the reason. Raises ConfigError."""
+    """Refuses settings of how rewards become advantages where no reward is used, for the reason `why`. Raises
+    ConfigError."""
     resolved, replaced = loss.resolve(), loss.overrides()
     given = [name for name in ("advantage", "credit") if getattr(loss, name) not in ("preset", "episode")]
     given += [name for name in (*ADVANTAGES[resolved.advantage], *CREDITS[resolved.credit]) if name in replaced]

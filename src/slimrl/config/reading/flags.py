@@ -5,37 +5,39 @@ In a flag `-` and `_` are the same. Files count for less than flags wherever the
 
 from collections.abc import Sequence
 
-from slimrl.config.reading.schema import Path, Spec, describe, known_keys, locate, spell
+from slimrl.config.reading.old_names import OldNames
+from slimrl.config.reading.schema import Path, Spec, describe, keys_below, locate, spell
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.errors import UserError
 
 
-def from_command_line(argv: Sequence[str], root: Spec) -> list[Setting]:
-    """The settings of every file, then those of every flag. `root` says which flags are sections or switches."""
+def from_command_line(argv: Sequence[str], root: Spec, names: OldNames) -> list[Setting]:
+    """The settings of every file, then those of every flag. `root` says which flags are sections or switches, `names`
+    which have changed their name."""
     files: list[Setting] = []
     flags: list[Setting] = []
     words = list(argv)
     while words:
         word = words.pop(0)
         if word.startswith("@"):
-            files += from_file(_file_name(word, words, "@"))
+            files += names.translate(from_file(_file_name(word, words, "@")))
         elif word.startswith("--") and len(word) > 2:
-            settings = _flag(word, words, root)
+            settings = _flag(word, words, root, names)
             (files if settings and settings[0].kind == "file" else flags).extend(settings)
         elif word.startswith("-") and len(word) > 1:
             raise UserError(f"{word}: flags begin with two dashes, as in `--max_steps 100`.")
         else:
             raise UserError(f"{word}: found a value with no flag before it. To read a file, write `@ {word}`.")
-    return files + flags
+    return files + names.translate(flags)
 
 
-def _flag(word: str, words: list[str], root: Spec) -> list[Setting]:
-    """One flag with what belongs to it, which is taken off `words`."""
+def _flag(word: str, words: list[str], root: Spec, names: OldNames) -> list[Setting]:
+    """The setting of one flag, or those of the file that it names. Removes what belongs to the flag from `words`."""
     flag, has_value, value = word.partition("=")
     path = _path(flag)
     if not has_value and (switch := _switch_off_path(path, root)):
         return [Setting(switch, "false", flag, "flag")]
-    spec = locate(root, path, flag)
+    spec = locate(root, names.current(path), flag)
     following = words[0] if words else "--"
     takes_file = bool(spec.sections) or spec.is_open
     if has_value:
@@ -47,7 +49,7 @@ def _flag(word: str, words: list[str], root: Spec) -> list[Setting]:
     elif spec.is_switch:
         value = "true"
     elif spec.sections:
-        inside = ", ".join(f"`{flag}.{key}`" for key in known_keys(spec))
+        inside = ", ".join(f"`{flag}.{key}`" for key in keys_below(spec))
         raise UserError(f"{flag}: this is a section. Set something in it ({inside}), or read it with `{flag} @ FILE`.")
     else:
         raise UserError(f"{flag}: no value follows, expected {describe(spec)}. Write `{flag} VALUE` or `{flag}=VALUE`.")

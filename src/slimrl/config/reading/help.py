@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
-from slimrl.config.reading.schema import Path, Spec, below, describe, known_keys, spec_of, spec_of_field, spell
+from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, spec_of, spec_of_field, spell
 
 WIDTH = 100
 SYNTAX = """
@@ -42,7 +42,7 @@ def help_text(config_class: type[CommandConfig]) -> str:
 
 def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:
     """The settings of one section, then the sections inside it; `chosen_by` is the key that chooses this kind of it."""
-    fields = {key: field for key in known_keys(spec) if (field := below(spec, key))}
+    fields = {key: field for key in keys_below(spec) if (field := below(spec, key))}
     inner = {key: field for key, field in fields.items() if _item(field).sections}
     yield title
     if path:

@@ -12,7 +12,7 @@ import contextlib
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +22,7 @@ from slimrl.config.base import OTHER_VARIABLES, SECRET, CommandConfig, Config
 from slimrl.config.checks.command import check
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.reading.flags import from_command_line
+from slimrl.config.reading.old_names import old_names, print_note
 from slimrl.config.reading.schema import (
     Path,
     Spec,
@@ -55,24 +56,33 @@ class Resolved(Generic[C]):
     provenance: Mapping[str, str]
 
 
-def load(config_class: type[C], argv: Sequence[str], environ: Mapping[str, str]) -> Resolved[C]:
-    """Resolves `argv` (without the command's own name) and `environ` into a checked configuration.
+def load(
+    config_class: type[C], argv: Sequence[str], environ: Mapping[str, str], note: Callable[[str], None] = print_note
+) -> Resolved[C]:
+    """The checked configuration of a command, from `argv` (without the command's own name) and `environ`. `note`
+    receives a line about settings that were given under an old name.
 
     Raises:
         UserError: a setting is unknown, of the wrong type, missing, or contradicts another; or a file cannot be read.
     """
-    return resolve(config_class, from_command_line(argv, spec_of(config_class)), environ)
+    given = from_command_line(argv, spec_of(config_class), old_names(config_class, note))
+    return resolve(config_class, given, environ, note)
 
 
-def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[str, str]) -> Resolved[C]:
-    """Resolves settings that were given, in order of precedence, and `environ`. Raises UserError as `load`."""
+def resolve(
+    config_class: type[C],
+    given: Sequence[Setting],
+    environ: Mapping[str, str],
+    note: Callable[[str], None] = print_note,
+) -> Resolved[C]:
+    """The checked configuration from given settings, under their present names and in order of precedence, and from
+    `environ`. Raises UserError as `load` does."""
     root = spec_of(config_class)
-    settings = [
-        setting
-        for prefix in ENV_PREFIXES
-        for setting in from_environment(environ, prefix)
-        if _is_meant(setting, root, prefix)
-    ]
+    names = old_names(config_class, note)
+    settings: list[Setting] = []
+    for prefix in ENV_PREFIXES:
+        meant = [one for one in from_environment(environ, prefix) if _is_meant(one, config_class, prefix)]
+        settings += names.translate(meant)
     tree: Tree = {}
     origins: Origins = {}
     for setting in [*settings, *given]:
@@ -92,16 +102,16 @@ def resolve(config_class: type[C], given: Sequence[Setting], environ: Mapping[st
     return Resolved(config, {spell(path): origin for path, origin in origins.items()})
 
 
-def _is_meant(setting: Setting, root: Spec, prefix: str) -> bool:
+def _is_meant(setting: Setting, config_class: type[CommandConfig], prefix: str) -> bool:
     """Whether a variable is for this command. All commands share the environment, so another one's is passed over; and
     PRIME_API_KEY is a name that others have for a secret of theirs."""
     if prefix == "PRIME_" and setting.path == (SECRET,):
         return False
-    others = [root] if prefix == "PRIME_" else [root, *map(spec_of, COMMANDS.values())]
-    known = [spec for spec in others if _is_known(spec, setting.path)]
-    if not known and prefix == "SLIMRL_":
-        raise UserError(_unknown_variable(setting.origin, root))
-    return root in known
+    if _is_known(config_class, setting.path):
+        return True
+    if prefix == "SLIMRL_" and not any(_is_known(other, setting.path) for other in COMMANDS.values()):
+        raise UserError(_unknown_variable(setting.origin, spec_of(config_class)))
+    return False
 
 
 def _unknown_variable(name: str, root: Spec) -> str:
@@ -112,8 +122,9 @@ def _unknown_variable(name: str, root: Spec) -> str:
     return f"{name}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
 
 
-def _is_known(spec: Spec | None, path: Path) -> bool:
-    for key in path:
+def _is_known(config_class: type[CommandConfig], path: Path) -> bool:
+    spec: Spec | None = spec_of(config_class)
+    for key in old_names(config_class, print_note).current(path):
         spec = below(spec, key) if spec else None
     return spec is not None
 

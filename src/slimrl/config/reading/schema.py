@@ -4,6 +4,7 @@ Knows nothing of values or where they come from. A path is a tuple of keys, `("o
 element of a list is addressed by its index, in digits.
 """
 
+import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,9 +100,15 @@ def below(spec: Spec, key: str) -> Spec | None:
     return None
 
 
-def known_keys(spec: Spec) -> list[str]:
-    """The keys that may follow, in the order of the classes; none for a value, a list or a dictionary."""
-    return list(dict.fromkeys(key for section in spec.sections for key in section.model_fields))
+def field_names(section: type[Config]) -> list[str]:
+    """The names of a section's settings in the order of the help: those in `first`, then own before inherited ones."""
+    declared = [name for base in section.__mro__ for name in inspect.get_annotations(base)]
+    return [name for name in dict.fromkeys((*section.first, *declared)) if name in section.model_fields]
+
+
+def keys_below(spec: Spec) -> list[str]:
+    """The keys that may follow, in the order of the help; none for a value, a list or a dictionary."""
+    return list(dict.fromkeys(key for section in spec.sections for key in field_names(section)))
 
 
 def describe(spec: Spec) -> str:
@@ -151,7 +158,7 @@ def _bounds(spec: Spec) -> str:
 
 def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
     """Every setting below `spec` in the order of the classes; the elements of a list of sections stand at index 0."""
-    for key in known_keys(spec):
+    for key in keys_below(spec):
         field = below(spec, key)
         assert field is not None
         item = below(field, "0") if field.is_list else None
@@ -189,6 +196,6 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
     same_ending = [leaf for leaf in known if leaf[-len(path) :] == path]
     elsewhere = same_ending or [leaf for leaf in known if leaf[-1] == path[-1]]
     if not elsewhere:
-        return f"there is no such setting.{nearest(path[depth], known_keys(parent))}"
+        return f"there is no such setting.{nearest(path[depth], keys_below(parent))}"
     close = sorted(elsewhere, key=lambda leaf: -len(set(leaf) & set(path)))[:3]
     return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in close)}?"

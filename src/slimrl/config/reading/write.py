@@ -16,6 +16,7 @@ from typing import Any
 
 from slimrl.config.base import SECRET, Config
 from slimrl.config.reading.load import C, Resolved
+from slimrl.config.reading.schema import field_names
 from slimrl.errors import UserError
 
 FILE_NAME = "config.toml"
@@ -47,7 +48,7 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
 
 def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Iterator[str]:
     """The plain values of a section, then the sections inside it, each under its header."""
-    values = dict(section)
+    values = {key: getattr(section, key) for key in field_names(type(section))}
     inner = {key: value for key, value in values.items() if _is_section(value)}
     for key, value in values.items():
         if name + key == SECRET and value:
