@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,18 @@ def test_command_starts_its_run_and_returns_its_status(command: str, launch: Fak
     [(started, resolved)] = launch.started
     assert started == command
     assert resolved == load(COMMANDS[command], argv, {})
+
+
+@pytest.mark.parametrize("target", cli.RUNS.values())
+def test_what_starts_a_command_is_there(target: str) -> None:
+    module, function = target.split(":")
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    assert f"\ndef {function}(" in Path(spec.origin).read_text(encoding="utf-8")
+
+
+def test_every_configuration_has_a_command() -> None:
+    assert set(cli.RUNS) | {"play"} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", SCRIPTS)
