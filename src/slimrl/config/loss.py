@@ -130,7 +130,7 @@ class LossConfig(Config):
     baseline, 2505.23585), `rloo` (leave-one-out, 2402.14740), `reinforce` (constant baseline)."""
 
     advantage: Literal["preset"] | Advantage = "preset"
-    """How the rewards of a group become advantages. `gae` compares with a value head's expectation instead of the
+    """How the rewards of a group become advantages. `gae` compares with the estimate of a value head instead of the
     group's mean (1506.02438), `rae` with a running mean of what the role earned in earlier groups, for a policy that
     plays against itself (2506.24119). `preset` leaves it to `type`."""
 
@@ -154,11 +154,12 @@ class LossConfig(Config):
     paper: 0.2 (`clip`), 0.0003 (`gspo`), 1 (`cispo`: no lower bound)."""
 
     eps_high: Literal["preset"] | NotNegative = "preset"
-    """They clip it above at 1 + eps_high; `preset` is 0.2 (`clip`), 0.28 (`dapo`), 0.0004 (`gspo`), 5 (`cispo`)."""
+    """The same losses clip the ratio above at 1 + eps_high; `preset` is 0.2 (`clip`), 0.28 (`dapo`), 0.0004 (`gspo`), 5
+    (`cispo`)."""
 
     dual_clip: Literal["preset"] | NotNegative = "preset"
-    """Bounds the loss `clip` of a bad token, whose ratio has no other bound, at this ratio above 1 (1912.09729 has 3);
-    `preset` is 0: none."""
+    """The policy loss `clip` bounds the ratio of a token with a negative advantage, which has no other bound, at this
+    value above 1 (1912.09729 has 3); `preset` is 0: no bound."""
 
     max_weight: Literal["preset"] | NotNegative = "preset"
     """The policy loss `reinforce` weighs stale tokens by their ratio, up to this (truncated importance sampling);
@@ -168,37 +169,37 @@ class LossConfig(Config):
     """The constant that the advantage `reinforce` subtracts from the reward; `preset` is 0.5."""
 
     decay: Literal["preset"] | Annotated[float, Field(ge=0, lt=1)] = "preset"
-    """The advantage `rae`: how much of the running mean a new reward leaves; `preset` is 0.95."""
+    """Decay of the running mean of the advantage `rae`, for each new reward; `preset` is 0.95."""
 
     gamma: Literal["preset"] | Share = "preset"
-    """What a reward counts for the turn before (credits `turn` and `state`) or the token before (advantage `gae`), as
-    a share; `preset` is 1, and 0.95 for `state`."""
+    """Discount of a reward for the turn before (credits `turn` and `state`) or the token before (advantage `gae`);
+    `preset` is 1, and 0.95 for `state`."""
 
     gae_lambda: Literal["preset"] | Share = "preset"
-    """The advantage `gae`: 1 looks at rewards alone, 0 one token ahead and then at the value head; `preset` is 0.95."""
+    """Lambda of the advantage `gae`: 1 uses rewards alone, 0 the value head one token ahead; `preset` is 0.95."""
 
     value_coef: Literal["preset"] | NotNegative = "preset"
-    """The advantage `gae`: how much the value head's error counts beside the policy loss in the gradient of the model
-    that both share; `preset` is 0.1."""
+    """Weight of the value loss of the advantage `gae`, beside the policy loss, in the gradient of the model that both
+    share; `preset` is 0.1."""
 
     value_lr: Literal["preset"] | Positive = "preset"
-    """The advantage `gae`: learning rate of the value head itself; `preset` is 0.001."""
+    """Learning rate of the value head of the advantage `gae`; `preset` is 0.001."""
 
     state_weight: Literal["preset"] | NotNegative = "preset"
-    """The credit `state`: how much a turn's advantage counts beside the episode's; `preset` is 1."""
+    """Weight of a turn's advantage beside the episode's in the credit `state`; `preset` is 1."""
 
     kl_beta: float = Field(default=0.0, ge=0)
     """Weight of the KL divergence from the weights that RL began with (its k3 estimate, as in 2402.03300); 0 does
     without, and without their copy in memory."""
 
     adv_tau: Literal["preset"] | NotNegative = "preset"
-    """What the task's advantage counts; `preset` is 0.5 with a `[teacher]`, else 1."""
+    """Weight of the task's advantage; `preset` is 0.5 with a `[teacher]`, else 1."""
 
     teacher_tau: Literal["preset"] | NotNegative = "preset"
-    """What the teacher's log-probability of a token counts; `preset` is 0.5 with a `[teacher]`."""
+    """Weight of the teacher's log-probability of a token; `preset` is 0.5 with a `[teacher]`."""
 
     student_tau: Literal["preset"] | NotNegative = "preset"
-    """What the student's own log-probability counts against a token: as much as `teacher_tau` makes the two a reverse
+    """Weight of the student's own log-probability against a token: equal to `teacher_tau` it makes the two a reverse
     KL divergence, alone it is an entropy bonus; `preset` is 0.5 with a `[teacher]`, else 0."""
 
     def resolve(self, has_teacher: bool = False) -> ResolvedLoss:

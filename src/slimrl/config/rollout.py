@@ -13,7 +13,7 @@ from slimrl.types import SamplingParams
 
 
 class EnvConfig(Config):
-    """One environment: where tasks come from and what gives the reward."""
+    """One environment: the source of tasks and of the reward."""
 
     id: str = Field(min_length=1)
     """A built-in environment (`reverse-text`), or one of your own as `path/to/file.py:ClassName` or

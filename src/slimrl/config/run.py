@@ -1,6 +1,6 @@
-"""The top level of each command: `RLConfig`, `ProbeConfig`, `SFTConfig`, `TrainerOnlyConfig`, `EvalRunConfig`.
+"""The top level of the commands `rl`, `probe`, `sft`, `trainer` and `eval`, and the fields that they have in common.
 
-Those of `inference` and `play` are in `serve.py` and `play.py`; `COMMANDS` has them all.
+`inference` and `play`, which leave no run behind, are in `serve.py` and `play.py`; `COMMANDS` has all commands.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -33,10 +33,10 @@ class WandbConfig(Config):
     """Weights & Biases, beside the local files that are always written. Needs `uv sync --extra wandb`."""
 
     enabled: bool = False
-    """Send metrics there. The variable WANDB_MODE (`offline`, `disabled`) is respected."""
+    """Send metrics to Weights & Biases. The variable WANDB_MODE (`offline`, `disabled`) is respected."""
 
     project: str = Field(default="slimrl", min_length=1)
-    """Project to log to."""
+    """The project to log to."""
 
     entity: str = ""
     """Team or user that owns the project; empty is your own default."""
@@ -61,7 +61,7 @@ class EvalConfig(Config):
 class WarmupConfig(Config):
     """Supervised fine-tuning before RL, on demonstrations by the environments' scripted experts.
 
-    For a model that never earns a reward by itself: RL can only strengthen what is sometimes sampled.
+    It is for a model that never earns a reward by itself: RL can only strengthen what is sometimes sampled.
     """
 
     max_steps: int = Field(default=0, ge=0)
@@ -143,8 +143,8 @@ class RLConfig(TrainingRunConfig):
 
 
 class ProbeConfig(RLConfig):
-    """What distillation could gain, before any training: the held-out reward of the policy, that of its teacher, who
-    reads more, and how far the two are apart on the policy's own rollouts. Reads the file that `rl` reads."""
+    """What distillation could gain, before any training: the held-out rewards of the policy and of its teacher, which
+    reads more, and the distance of the two on the policy's own rollouts. Reads the same file as `rl`."""
 
     command: ClassVar[str] = "probe"
     examples: ClassVar[tuple[str, ...]] = (
@@ -237,9 +237,9 @@ class EvalRunConfig(EpisodesConfig, RunConfig):
     was chosen. Not every environment has a `validation`."""
 
     baselines: list[Annotated[str, Field(min_length=1)]] = Field(default=[])
-    """What the model is compared with, task by task: other models, as in `model.name`; `random`, calls of tools at
-    random, and `expert`, the scripted expert, where the environment has them, and `script:NAME`, another script of
-    its."""
+    """Policies to compare the model with, task by task: other models, as in `model.name`, and scripts of the
+    environment if it has them: `random` calls tools at random, `expert` is the scripted expert, `script:NAME` is
+    another one."""
 
     temperatures: Temperatures = Field(default=[0.0, 1.0])
     """Each task is tried once at each of these; 0 takes the likeliest token."""

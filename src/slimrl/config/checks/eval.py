@@ -1,4 +1,4 @@
-"""Rules about the command `eval`."""
+"""Rules of the command `eval`: lengths that fit, and truncation that can act."""
 
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.sections import check_fits, check_model, check_nothing_trained, check_temperatures
@@ -7,6 +7,7 @@ from slimrl.config.run import EvalRunConfig
 
 
 def check_eval(config: EvalRunConfig) -> None:
+    """Applies the rules of `eval`. Raises ConfigError."""
     check_model(config.model)
     check_nothing_trained(config.model)
     check_fits(config.sampling.max_tokens, config.seq_len, "sampling.max_tokens")

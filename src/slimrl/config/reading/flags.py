@@ -14,7 +14,7 @@ from slimrl.errors import UserError
 def from_command_line(argv: Sequence[str], root: Spec, names: OldNames) -> list[Setting]:
     """The settings of every file, then those of every flag. `root` says which flags are sections or switches, `names`
     which have changed their name."""
-    files: list[Setting] = []
+    files: list[Setting] = []  # files count for less than flags wherever they stand, hence two lists
     flags: list[Setting] = []
     words = list(argv)
     while words:
@@ -22,7 +22,7 @@ def from_command_line(argv: Sequence[str], root: Spec, names: OldNames) -> list[
         if word.startswith("@"):
             files += names.translate(from_file(_file_name(word, words, "@")))
         elif word.startswith("--") and len(word) > 2:
-            settings = _flag(word, words, root, names)
+            settings = _flag(word, words, root, names)  # those of a file, for `--trainer @ my_trainer.toml`
             (files if settings and settings[0].kind == "file" else flags).extend(settings)
         elif word.startswith("-") and len(word) > 1:
             raise UserError(f"{word}: flags begin with two dashes, as in `--max_steps 100`.")
@@ -40,6 +40,8 @@ def _flag(word: str, words: list[str], root: Spec, names: OldNames) -> list[Sett
     spec = locate(root, names.current(path), flag)
     following = words[0] if words else "--"
     takes_file = bool(spec.sections) or spec.is_open
+    # After a switch, `@` begins a file of the whole command; after a section, a file of that section; and after
+    # anything else `@name` is the value itself.
     if has_value:
         pass
     elif takes_file and following.startswith("@"):
@@ -57,11 +59,13 @@ def _flag(word: str, words: list[str], root: Spec, names: OldNames) -> list[Sett
 
 
 def _path(flag: str) -> Path:
+    """The path of a flag, in which `-` and `_` are the same."""
     return tuple(flag[2:].replace("-", "_").split("."))
 
 
 def _switch_off_path(path: Path, root: Spec) -> Path | None:
-    """The switch that `--no-SWITCH` turns off, or None if this is no such flag."""
+    """The path of the switch that `--no-SWITCH` turns off, or None if the flag is no such one."""
+    # A setting whose own name begins with `no_` is no negation.
     if not path[0].startswith("no_") or path[0] in {key for section in root.sections for key in section.model_fields}:
         return None
     positive = (path[0].removeprefix("no_"), *path[1:])
@@ -72,7 +76,7 @@ def _switch_off_path(path: Path, root: Spec) -> Path | None:
 
 
 def _file_name(word: str, words: list[str], before: str) -> str:
-    """The name after `@`, whether or not a space comes between."""
+    """The name of the file after `@`, with or without a space between the two."""
     name = word[1:] or (words.pop(0) if words else "")
     if not name or name.startswith("--"):
         raise UserError(f"{before}: a file name must follow, as in `{before} examples/reverse_text/rl.toml`.")

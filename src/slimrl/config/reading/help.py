@@ -1,4 +1,4 @@
-"""The text of `slimrl rl --help`, made from the configuration's classes: what a class says, its help says."""
+"""The text of `slimrl rl --help`, which is made from the configuration's classes and their docstrings."""
 
 import inspect
 import json
@@ -26,7 +26,7 @@ element is reached by its number: --orchestrator.env.0.id reverse-text. Other va
 
 
 def help_text(config_class: type[CommandConfig]) -> str:
-    """Every setting of a command: grouped by section, with type, default and meaning; examples at the end."""
+    """The help of a command: every setting by section, with type, default and meaning, and examples at the end."""
     command = " ".join([config_class.command, *([config_class.operand.upper()] if config_class.operand else [])])
     variables = "\n".join(f"  {name:<24} {meaning}" for name, meaning in OTHER_VARIABLES.items())
     parts = [
@@ -41,7 +41,8 @@ def help_text(config_class: type[CommandConfig]) -> str:
 
 
 def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:
-    """The settings of one section, then the sections inside it; `chosen_by` is the key that chooses this kind of it."""
+    """The lines of one section: its own settings, then the sections inside it. `chosen_by` is the key that chooses this
+    variant of the section."""
     fields = {key: field for key in keys_below(spec) if (field := below(spec, key))}
     inner = {key: field for key, field in fields.items() if _item(field).sections}
     yield title
@@ -60,7 +61,7 @@ def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterato
 
 
 def _variants(field: Spec, path: Path) -> Iterator[str]:
-    """A section; each kind of it if there are several; the element of a list of them."""
+    """The lines of a section, of each of its variants, or of the element of a list of sections."""
     if field.is_list:
         title = f"[[{spell(path)}]]  {describe(field)}{_default(field)}"
         yield from _section(_item(field), (*path, "0"), f"{title}\n{_wrap(_description(field), '  ')}")
@@ -76,15 +77,17 @@ def _variants(field: Spec, path: Path) -> Iterator[str]:
 
 
 def _description(field: Spec) -> str:
+    """The text under a field in its class."""
     return (field.field.description if field.field else None) or ""
 
 
 def _item(field: Spec) -> Spec:
-    """What a list holds; anything else is itself."""
+    """The element of a list; any other field unchanged."""
     return (below(field, "0") or field) if field.is_list else field
 
 
 def _default(field: Spec) -> str:
+    """The default of a setting in parentheses, or that it is required."""
     if field.is_required:
         return " (required)"
     return f" (default {_show(field.default)})"
@@ -93,7 +96,7 @@ def _default(field: Spec) -> str:
 def _show(value: Any) -> str:
     if isinstance(value, Config):
         return "as below"
-    return repr(value) if isinstance(value, float) else json.dumps(value)
+    return repr(value) if isinstance(value, float) else json.dumps(value)  # repr writes 1e-05, as a TOML file may
 
 
 def _doc(section: type[Config]) -> str:

@@ -4,8 +4,8 @@ Precedence: flags > files, left to right > `SLIMRL_TRAINER__OPTIM__LR` > the sam
 merge key by key; a list is replaced as a whole, or in one element by `--env.0.id x`. Whatever is wrong is one
 `UserError` that names the key, where it was set, what was found and what is expected.
 
-pydantic validates. The sources are our own because pydantic-settings forgets in which line a value stood, and takes as
-long to import as all the rest of `slimrl rl --help`.
+pydantic validates. The sources are not those of pydantic-settings, which forgets the line of a value, and takes as long
+to import as all the rest of `slimrl rl --help`.
 """
 
 import contextlib
@@ -103,8 +103,9 @@ def resolve(
 
 
 def _is_meant(setting: Setting, config_class: type[CommandConfig], prefix: str) -> bool:
-    """Whether a variable is for this command. All commands share the environment, so another one's is passed over; and
-    PRIME_API_KEY is a name that others have for a secret of theirs."""
+    """Whether an environment variable is for this command. All commands share the environment, so a variable of another
+    command is ignored. Raises UserError for a variable of no command."""
+    # PRIME_API_KEY is the secret of another service, and must not become the key of our server.
     if prefix == "PRIME_" and setting.path == (SECRET,):
         return False
     if _is_known(config_class, setting.path):
@@ -115,6 +116,7 @@ def _is_meant(setting: Setting, config_class: type[CommandConfig], prefix: str) 
 
 
 def _unknown_variable(name: str, root: Spec) -> str:
+    """The message about an environment variable that no command has, with the nearest one."""
     names = [*OTHER_VARIABLES, *(f"SLIMRL_{'__'.join(path).upper()}" for path, _ in leaves(root))]
     ending = name.removeprefix("SLIMRL")
     close = [known for known in names if known.endswith(ending)] or difflib.get_close_matches(name, names, 1, 0.0)
@@ -123,6 +125,7 @@ def _unknown_variable(name: str, root: Spec) -> str:
 
 
 def _is_known(config_class: type[CommandConfig], path: Path) -> bool:
+    """Whether the command has a setting at the path, under its present or its old name."""
     spec: Spec | None = spec_of(config_class)
     for key in old_names(config_class, print_note).current(path):
         spec = below(spec, key) if spec else None
@@ -130,7 +133,10 @@ def _is_known(config_class: type[CommandConfig], path: Path) -> bool:
 
 
 def _plain(setting: Setting, root: Spec) -> list[Setting]:
-    """Reads the text of a flag or variable, and takes what was read apart; refuses what has the wrong shape."""
+    """The plain values of a setting: the text of a flag or variable is read, and nested data is taken apart.
+
+    Raises UserError for an unknown key, and for a section or list where the other is expected.
+    """
     spec = locate(root, setting.path, setting.origin)
     value = setting.value if setting.kind == "file" else _read_text(setting.value, spec)
     here = where(setting.path, setting.origin)
@@ -151,12 +157,12 @@ def _plain(setting: Setting, root: Spec) -> list[Setting]:
 
 
 def _read_text(text: str, spec: Spec) -> Any:
-    """Text as the value it stands for: a TOML or JSON literal, or the text itself."""
+    """The value that a text stands for: a TOML or JSON literal, or else the text itself."""
     if spec.is_verbatim:
         return text
     if spec.is_switch:
         return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower(), text)
-    if spec.annotation is float:
+    if spec.annotation is float:  # also for `.5` and `5`, which TOML refuses or reads as an integer
         with contextlib.suppress(ValueError):
             return float(text)
     for document, read in ((f"value = {text}", tomllib.loads), (f'{{"value": {text}}}', json.loads)):
@@ -168,13 +174,15 @@ def _read_text(text: str, spec: Spec) -> Any:
 
 
 def _quote_hint(value: Any) -> str:
+    """A hint for a text that looks like a list or a table, and whose inner quotes the shell has removed."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         return """ The shell takes quotes away: put single ones around the whole, as in '[{id="reverse-text"}]'."""
     return ""
 
 
 def _place(tree: Tree, origins: Origins, root: Spec, setting: Setting) -> None:
-    """Merges one plain value into the tree."""
+    """Merges one plain value into the tree, and records its origin."""
+    # Descends key by key and creates the containers on the way; only the last key is set.
     node: Any = tree
     spec = root
     for depth, key in enumerate(setting.path):
@@ -184,10 +192,11 @@ def _place(tree: Tree, origins: Origins, root: Spec, setting: Setting) -> None:
         if not is_last and not isinstance(held, (dict, list)):
             held = _put(node, key, _start(spec), setting)
         elif is_last and setting.value == {} and isinstance(held, dict):
-            return
+            return  # the header of a section that is there already: sections merge
         elif is_last:
             in_list = isinstance(node, list)
             _put(node, key, setting.value, setting)
+            # What stood here and below is replaced, and so are the origins of its parts.
             for path in [path for path in origins if path[: depth + 1] == setting.path]:
                 del origins[path]
             if in_list or setting.value != {} or not spec.sections:
@@ -196,40 +205,43 @@ def _place(tree: Tree, origins: Origins, root: Spec, setting: Setting) -> None:
 
 
 def _start(spec: Spec) -> Any:
-    """What a container holds before one element of it is set: a list its default, anything else nothing."""
+    """The content of a container before one element of it is set: the default of a list, else an empty section."""
     if not spec.is_list:
         return {}
     return [item.model_dump() if isinstance(item, Config) else item for item in spec.default or []]
 
 
 def _get(node: Any, key: str) -> Any:
+    """The value under a key of a section or an index of a list; MISSING if there is none."""
     if isinstance(node, list):
         return node[int(key)] if key.isdecimal() and int(key) < len(node) else MISSING
     return node.get(key, MISSING)
 
 
 def _put(node: Any, key: str, value: Any, setting: Setting) -> Any:
+    """Sets a key of a section, or replaces or appends an element of a list. Returns the value. Raises UserError for an
+    index beyond the end of the list."""
     if isinstance(node, list):
         if not key.isdecimal() or int(key) > len(node):
             raise UserError(
                 f"{where(setting.path, setting.origin)}: found element {key}, expected a number up to {len(node)}, "
                 "because the list goes no further."
             )
-        node[int(key) : int(key) + 1] = [value]
+        node[int(key) : int(key) + 1] = [value]  # the slice is empty at the end, so that this appends
     else:
         node[key] = value
     return value
 
 
 def _origin(origins: Origins, path: Path) -> str:
-    """Where the value at `path` was set; failing that, the nearest thing around it or the first thing inside it."""
+    """The origin of the value at `path`; if it has none, that of the nearest container or of the first value inside."""
     around = [origins[path[:end]] for end in range(len(path), 0, -1) if path[:end] in origins]
     inside = [origin for key, origin in origins.items() if key[: len(path)] == path]
     return next(iter(around + inside), "default")
 
 
 def _explain(error: ValidationError, tree: Tree, origins: Origins, root: Spec) -> str:
-    """pydantic's findings in our words, one for each key."""
+    """The message for pydantic's errors, one line for each key."""
     messages: dict[Path, str] = {}
     for item in error.errors(include_url=False, include_context=False):
         spec = root
@@ -244,13 +256,14 @@ def _explain(error: ValidationError, tree: Tree, origins: Origins, root: Spec) -
 
 
 def _explain_one(kind: str, path: Path, spec: Spec, found: tuple[Tree, Origins]) -> str:
+    """The message for one error of pydantic: the key, where it was set, what was found and what is expected."""
     tree, origins = found
     if kind == "missing":
         help_text = spec.field.description if spec.field and spec.field.description else ""
         return f"{spell(path)} is not set, expected {describe(spec)}. {' '.join(help_text.split())}".rstrip()
     if kind == "union_tag_not_found":
         return f"{spell(path)}.type is not set, expected {describe(spec).removeprefix('a section with type = ')}."
-    if kind == "extra_forbidden":
+    if kind == "extra_forbidden":  # a key of another variant of the section: unknown keys were refused before
         tag = (*path[:-1], "type")
         chosen = f"{spell(tag)} = {show(_value(tree, tag))} ({_origin(origins, tag)})"
         return f"{where(path, _origin(origins, path))}: cannot act with {chosen}. Remove one of the two."
@@ -261,6 +274,7 @@ def _explain_one(kind: str, path: Path, spec: Spec, found: tuple[Tree, Origins])
 
 
 def _value(tree: Tree, path: Path) -> Any:
+    """The value that was given at a path."""
     value: Any = tree
     for key in path:
         value = _get(value, key)
