@@ -100,6 +100,16 @@ def test_slimrl_alone_teaches(argv: list[str], capsys: pytest.CaptureFixture[str
         assert f"  slimrl {command} " in out
 
 
+def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.run(["no such command"])
+    known = capsys.readouterr().err.split("Known: ")[1].rstrip(".\n").split(", ")
+    assert set(known) > set(COMMANDS)
+    listed = [
+        line.split()[1] for line in cli.OVERVIEW.splitlines() if line.startswith("  slimrl ") and "  " in line[9:]
+    ]
+    assert sorted(listed) == sorted(known)
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("slimrl 0.")

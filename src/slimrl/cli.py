@@ -70,7 +70,11 @@ RUNS = {
 }
 
 # How to go on after Ctrl-C, where nothing is left to resume.
-AGAIN = {"inference": "serve again", "play": "play again", "judge": "start over", "probe": "start over"}
+AGAIN = {
+    "inference": "serve again",
+    "play": "play again",
+    **dict.fromkeys(("probe", "compare", "judge", "init"), "start over"),
+}
 
 
 def main() -> int:
@@ -117,11 +121,12 @@ def run(argv: Sequence[str]) -> int:
         print(f"slimrl: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(_interrupted(argv), file=sys.stderr)
+        print(_interrupt_advice(argv), file=sys.stderr)
         return 130
 
 
 def _find(name: str) -> Callable[[Sequence[str]], int]:
+    """The function of a command, from its arguments to an exit status. Raises UserError with the nearest name."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         **{command: partial(_run_with_config, command) for command in RUNS},
         "compare": _compare,
@@ -209,7 +214,8 @@ def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Res
 
 
 def _check_ranks(command: str) -> None:
-    """Under torchrun each process would do all of the work, and write to the same directory."""
+    """Refuses a start by torchrun, under which each process would do all of the work, and write to the same directory.
+    Raises UserError."""
     num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
     if num != "1" and command != "trainer":
         raise UserError(
@@ -218,8 +224,8 @@ def _check_ranks(command: str) -> None:
         )
 
 
-def _interrupted(argv: Sequence[str]) -> str:
-    """One line, with the command that goes on from here."""
+def _interrupt_advice(argv: Sequence[str]) -> str:
+    """One line for Ctrl-C, with the command that continues the run."""
     again = f"uv run slimrl {shlex.join(argv)}"
     if argv[0] in AGAIN:
         return f"Interrupted. To {AGAIN[argv[0]]}: {again}"

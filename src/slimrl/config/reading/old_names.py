@@ -63,7 +63,8 @@ class OldNames:
                     words.append(f"--{spell(new)} for --{spell(old)}")
                 case "file":
                     words.append(f"{spell(new)} for {spell(old)}")
-        where = re.sub(r":\d+$", "", used[0].origin) + ": " if used[0].kind == "file" else ""
+        is_file = used[0].kind == "file" and not used[0].origin.endswith("=")  # a keyword of the Python API has `key =`
+        where = re.sub(r":\d+$", "", used[0].origin) + ": " if is_file else ""
         return f"{where}old names that still read; write {', '.join(dict.fromkeys(words))}"
 
 
