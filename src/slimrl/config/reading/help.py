@@ -49,6 +49,7 @@ def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterato
     if path:
         yield from (_wrap(_doc(section), "  ") for section in spec.sections)
     yield ""
+    # As in a file, the plain settings come before the sections.
     for key, field in fields.items():
         if key not in inner:
             default = " (required)" if key == chosen_by else _default(field)

@@ -80,6 +80,7 @@ def resolve(
     root = spec_of(config_class)
     names = old_names(config_class, note)
     settings: list[Setting] = []
+    # The lowest precedence comes first: a later setting replaces an earlier one.
     for prefix in ENV_PREFIXES:
         meant = [one for one in from_environment(environ, prefix) if _is_meant(one, config_class, prefix)]
         settings += names.translate(meant)
@@ -118,6 +119,7 @@ def _is_meant(setting: Setting, config_class: type[CommandConfig], prefix: str) 
 def _unknown_variable(name: str, root: Spec) -> str:
     """The message about an environment variable that no command has, with the nearest one."""
     names = [*OTHER_VARIABLES, *(f"SLIMRL_{'__'.join(path).upper()}" for path, _ in leaves(root))]
+    # A forgotten section is likelier than a misspelling: SLIMRL_OPTIM__LR ends like SLIMRL_TRAINER__OPTIM__LR.
     ending = name.removeprefix("SLIMRL")
     close = [known for known in names if known.endswith(ending)] or difflib.get_close_matches(name, names, 1, 0.0)
     hint = f" The nearest is `{close[0]}`." if close else ""
@@ -168,6 +170,7 @@ def _read_text(text: str, spec: Spec) -> Any:
     for document, read in ((f"value = {text}", tomllib.loads), (f'{{"value": {text}}}', json.loads)):
         with contextlib.suppress(ValueError):  # what both raise for text that is no literal of theirs
             parsed = read(document)
+            # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
             if list(parsed) == ["value"] and isinstance(parsed["value"], (str, int, float, list, dict)):
                 return parsed["value"]
     return text
@@ -189,7 +192,7 @@ def _place(tree: Tree, origins: Origins, root: Spec, setting: Setting) -> None:
         spec = below(spec, key) or spec
         held = _get(node, key)
         is_last = depth == len(setting.path) - 1
-        if not is_last and not isinstance(held, (dict, list)):
+        if not is_last and not isinstance(held, (dict, list)):  # nothing yet, or a plain value that is replaced
             held = _put(node, key, _start(spec), setting)
         elif is_last and setting.value == {} and isinstance(held, dict):
             return  # the header of a section that is there already: sections merge
@@ -199,6 +202,7 @@ def _place(tree: Tree, origins: Origins, root: Spec, setting: Setting) -> None:
             # What stood here and below is replaced, and so are the origins of its parts.
             for path in [path for path in origins if path[: depth + 1] == setting.path]:
                 del origins[path]
+            # The header of a section sets nothing by itself; an element of a list, even an empty one, does.
             if in_list or setting.value != {} or not spec.sections:
                 origins[setting.path] = setting.origin
         node = held
@@ -249,6 +253,7 @@ def _explain(error: ValidationError, tree: Tree, origins: Origins, root: Spec) -
         for key in map(str, item["loc"]):
             deeper = below(spec, key)  # None: not a key but pydantic's name for a member of a union
             spec, path = (deeper, (*path, key)) if deeper else (spec, path)
+        # pydantic reports an error for each member of a union: one message for a setting is enough.
         messages.setdefault(path, _explain_one(item["type"], path, spec, (tree, origins)))
     if len(messages) == 1:
         return next(iter(messages.values()))
@@ -267,6 +272,7 @@ def _explain_one(kind: str, path: Path, spec: Spec, found: tuple[Tree, Origins])
         tag = (*path[:-1], "type")
         chosen = f"{spell(tag)} = {show(_value(tree, tag))} ({_origin(origins, tag)})"
         return f"{where(path, _origin(origins, path))}: cannot act with {chosen}. Remove one of the two."
+    # pydantic reports a wrong tag at the section, and the person has to look at the key `type` in it.
     path = (*path, "type") if kind == "union_tag_invalid" else path
     value = _value(tree, path)
     wanted = describe(spec).removeprefix("a section with type = ")

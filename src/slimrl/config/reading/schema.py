@@ -76,6 +76,7 @@ class Spec:
 def spec_of(annotation: Any) -> Spec:
     """The spec of a type, with the constraints of all its `Annotated` layers."""
     constraints: list[Any] = []
+    # `Annotated` may be nested, and a `Field` inside it has a list of constraints of its own.
     while get_origin(annotation) is Annotated:
         annotation, *metadata = get_args(annotation)
         for item in metadata:
@@ -103,6 +104,7 @@ def below(spec: Spec, key: str) -> Spec | None:
 
 def field_names(section: type[Config]) -> list[str]:
     """The names of a section's settings in the order of the help: those in `first`, then own before inherited ones."""
+    # pydantic puts inherited fields first; a reader looks for what this section adds.
     declared = [name for base in section.__mro__ for name in inspect.get_annotations(base)]
     return [name for name in dict.fromkeys((*section.first, *declared)) if name in section.model_fields]
 

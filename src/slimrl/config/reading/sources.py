@@ -49,6 +49,7 @@ def from_environment(environ: Mapping[str, str], prefix: str) -> list[Setting]:
 def from_file(name: str, under: Path = ()) -> list[Setting]:
     """The settings of a TOML, YAML or JSON file, below the section `under`. Raises UserError if it cannot be read."""
     text = _read(name)
+    # Each reader returns the data and the line of every key.
     readers = {".toml": _read_toml, ".yaml": _read_yaml, ".yml": _read_yaml, ".json": _read_json}
     reader = readers.get(FilePath(name).suffix.lower())
     if reader is None:
@@ -138,9 +139,11 @@ def _toml_lines(text: str) -> Lines:
         except tomllib.TOMLDecodeError:
             continue  # it goes on in the next line
         if statement.lstrip().startswith("["):
+            # A header alone parses to nested empty tables, and the last of them is the one that it names.
             names = [path for path, _ in flatten(parsed)][-1]
             is_array = statement.lstrip().startswith("[[")
             table = _resolve_table(names[:-1] if is_array else names, counts, is_array)
+            # An array of tables has the line of its first element.
             lines.setdefault(table[:-1] if is_array else table, start)
             lines[table] = start
         else:

@@ -48,6 +48,7 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
 
 def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Iterator[str]:
     """The lines of a section: its plain values, then the sections inside it, each under its header."""
+    # TOML needs the plain values of a table before the headers of the tables inside it.
     values = {key: getattr(section, key) for key in field_names(type(section))}
     inner = {key: value for key, value in values.items() if _is_section(value)}
     for key, value in values.items():
