@@ -18,7 +18,7 @@ from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game_files import lines
 from slimrl.environments.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
 from slimrl.errors import UserError
-from slimrl.io.files import replace_file, writing
+from slimrl.io.files import explain_write_errors, replace_file
 from slimrl.monitor.console import RunConsole
 
 
@@ -46,7 +46,7 @@ def generate(arguments: argparse.Namespace) -> None:
         raise UserError(f"--num_games is {arguments.num_games}; it must be 1 at least.")
     if arguments.max_turns is not None and arguments.max_turns < 2:
         raise UserError(f"--max_turns is {arguments.max_turns}; it must be 2 at least.")
-    with writing(arguments.output, "--output"):
+    with explain_write_errors(arguments.output, "--output"):
         is_there = arguments.output.exists()
     if arguments.output.is_dir():
         raise UserError(f"{arguments.output} is a directory; --output is the file to write.")

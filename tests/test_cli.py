@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,18 @@ def test_command_starts_its_run_and_returns_its_status(command: str, launch: Fak
     assert resolved == load(COMMANDS[command], argv, {})
 
 
+@pytest.mark.parametrize("target", cli.RUNS.values())
+def test_what_starts_a_command_is_there(target: str) -> None:
+    module, function = target.split(":")
+    spec = find_spec(module)
+    assert spec is not None and spec.origin is not None
+    assert f"\ndef {function}(" in Path(spec.origin).read_text(encoding="utf-8")
+
+
+def test_every_configuration_has_a_command() -> None:
+    assert set(cli.RUNS) | {"play"} == set(COMMANDS)
+
+
 @pytest.mark.parametrize("command", SCRIPTS)
 def test_console_script_is_the_command(command: str, launch: FakeLaunch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [command, *ARGV[command]])
@@ -85,6 +98,16 @@ def test_slimrl_alone_teaches(argv: list[str], capsys: pytest.CaptureFixture[str
     out = capsys.readouterr().out
     for command in COMMANDS:
         assert f"  slimrl {command} " in out
+
+
+def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    cli.run(["no such command"])
+    known = capsys.readouterr().err.split("Known: ")[1].rstrip(".\n").split(", ")
+    assert set(known) > set(COMMANDS)
+    listed = [
+        line.split()[1] for line in cli.OVERVIEW.splitlines() if line.startswith("  slimrl ") and "  " in line[9:]
+    ]
+    assert sorted(listed) == sorted(known)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

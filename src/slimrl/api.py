@@ -23,6 +23,7 @@ from slimrl.commands.sft import run_sft
 from slimrl.config.base import CommandConfig
 from slimrl.config.checks.command import check
 from slimrl.config.reading.load import Resolved, resolve
+from slimrl.config.reading.old_names import old_names, print_note
 from slimrl.config.reading.sources import Setting, flatten, from_file
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError
@@ -100,9 +101,10 @@ def _run(
 
 def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[str, Any]) -> Resolved[C]:
     given: list[Setting] = []
+    names = old_names(config_class, print_note)
     for source in sources:
         if isinstance(source, (str, Path)):
-            given += from_file(str(source))
+            given += names.translate(from_file(str(source)))
             continue
         if not isinstance(source, config_class):
             raise UserError(f"found a {type(source).__name__}, expected a settings file or a {config_class.__name__}.")
@@ -112,10 +114,11 @@ def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[
             )
         check(source)
         return Resolved(source, {})
+    keywords: list[Setting] = []
     for key, value in settings.items():
         path = tuple(key.split("."))
-        given += [Setting(part, leaf, f"{key} =") for part, leaf in flatten(_plain(value), path)]
-    return resolve(config_class, given, os.environ)
+        keywords += [Setting(part, leaf, f"{key} =") for part, leaf in flatten(_plain(value), path)]
+    return resolve(config_class, given + names.translate(keywords), os.environ)
 
 
 def _plain(value: Any) -> Any:

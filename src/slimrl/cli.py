@@ -1,18 +1,21 @@
-"""The commands: `slimrl rl ...`, or `rl ...`. Reads the configuration, then hands over; does no work of its own.
+"""The command line: `slimrl rl ...`, or `rl ...`. Reads the configuration, then hands over; does no work of its own.
 
-Imports of our own are inside functions here, and nowhere else: `slimrl --help` answers before anything heavy is loaded.
+Only here do imports of our own stand inside functions: `slimrl --help` answers before anything heavy is loaded.
 """
 
 import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slimrl.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from slimrl.config.base import CommandConfig
     from slimrl.config.reading.load import C, Resolved
 
 OVERVIEW = """\
@@ -54,6 +57,24 @@ FIRST and SECOND are the output directories of `slimrl eval` or of a finished `s
   slimrl compare outputs/eval-sft outputs/eval-rl
   slimrl compare outputs/eval/held_out/eval_greedy.jsonl outputs/eval/held_out/eval_sampled.jsonl
 """
+
+
+# What starts each command with settings alone, as module:function; their classes are `COMMANDS` of `config/run.py`.
+RUNS = {
+    "rl": "slimrl.commands.rl:run_rl",
+    "sft": "slimrl.commands.sft:run_sft",
+    "trainer": "slimrl.commands.trainer:run_trainer",
+    "eval": "slimrl.commands.eval:run_eval",
+    "probe": "slimrl.commands.probe:run_probe",
+    "inference": "slimrl.commands.inference:run_inference",
+}
+
+# How to go on after Ctrl-C, where nothing is left to resume.
+AGAIN = {
+    "inference": "serve again",
+    "play": "play again",
+    **dict.fromkeys(("probe", "compare", "judge", "init"), "start over"),
+}
 
 
 def main() -> int:
@@ -100,20 +121,16 @@ def run(argv: Sequence[str]) -> int:
         print(f"slimrl: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(_interrupted(argv), file=sys.stderr)
+        print(_interrupt_advice(argv), file=sys.stderr)
         return 130
 
 
 def _find(name: str) -> Callable[[Sequence[str]], int]:
-    commands = {
-        "rl": _rl,
-        "sft": _sft,
-        "trainer": _trainer,
-        "eval": _eval,
-        "probe": _probe,
+    """The function of a command, from its arguments to an exit status. Raises UserError with the nearest name."""
+    commands: dict[str, Callable[[Sequence[str]], int]] = {
+        **{command: partial(_run_with_config, command) for command in RUNS},
         "compare": _compare,
         "play": _play,
-        "inference": _inference,
         "judge": _judge,
         "init": _init,
     }
@@ -124,59 +141,16 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
     return commands[name]
 
 
-def _rl(argv: Sequence[str]) -> int:
-    from slimrl.config.run import RLConfig
+def _run_with_config(name: str, argv: Sequence[str]) -> int:
+    """Runs a command of `RUNS`, whose module is imported when its configuration is known to be valid."""
+    from slimrl.config.run import COMMANDS
 
-    def start(resolved: "Resolved[RLConfig]") -> int:
-        from slimrl.commands.rl import run_rl
+    def start(resolved: "Resolved[CommandConfig]") -> int:
+        module, function = RUNS[name].split(":")
+        status: int = getattr(import_module(module), function)(resolved)
+        return status
 
-        return run_rl(resolved)
-
-    return _command(RLConfig, argv, start)
-
-
-def _sft(argv: Sequence[str]) -> int:
-    from slimrl.config.run import SFTConfig
-
-    def start(resolved: "Resolved[SFTConfig]") -> int:
-        from slimrl.commands.sft import run_sft
-
-        return run_sft(resolved)
-
-    return _command(SFTConfig, argv, start)
-
-
-def _trainer(argv: Sequence[str]) -> int:
-    from slimrl.config.run import TrainerOnlyConfig
-
-    def start(resolved: "Resolved[TrainerOnlyConfig]") -> int:
-        from slimrl.commands.trainer import run_trainer
-
-        return run_trainer(resolved)
-
-    return _command(TrainerOnlyConfig, argv, start)
-
-
-def _eval(argv: Sequence[str]) -> int:
-    from slimrl.config.run import EvalRunConfig
-
-    def start(resolved: "Resolved[EvalRunConfig]") -> int:
-        from slimrl.commands.eval import run_eval
-
-        return run_eval(resolved)
-
-    return _command(EvalRunConfig, argv, start)
-
-
-def _probe(argv: Sequence[str]) -> int:
-    from slimrl.config.run import ProbeConfig
-
-    def start(resolved: "Resolved[ProbeConfig]") -> int:
-        from slimrl.commands.probe import run_probe
-
-        return run_probe(resolved)
-
-    return _command(ProbeConfig, argv, start)
+    return _command(COMMANDS[name], argv, start)
 
 
 def _compare(argv: Sequence[str]) -> int:
@@ -207,17 +181,6 @@ def _play(argv: Sequence[str]) -> int:
         raise UserError(f"play needs an environment, as in `slimrl play {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}.")
     named = not argv[0].startswith(("-", "@"))
     return _command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
-
-
-def _inference(argv: Sequence[str]) -> int:
-    from slimrl.config.serve import ServeConfig
-
-    def start(resolved: "Resolved[ServeConfig]") -> int:
-        from slimrl.commands.inference import run_inference
-
-        return run_inference(resolved)
-
-    return _command(ServeConfig, argv, start)
 
 
 def _judge(argv: Sequence[str]) -> int:
@@ -251,7 +214,8 @@ def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Res
 
 
 def _check_ranks(command: str) -> None:
-    """Under torchrun each process would do all of the work, and write to the same directory."""
+    """Refuses a start by torchrun, under which each process would do all of the work, and write to the same directory.
+    Raises UserError."""
     num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
     if num != "1" and command != "trainer":
         raise UserError(
@@ -260,15 +224,11 @@ def _check_ranks(command: str) -> None:
         )
 
 
-def _interrupted(argv: Sequence[str]) -> str:
-    """One line, with the command that goes on from here."""
+def _interrupt_advice(argv: Sequence[str]) -> str:
+    """One line for Ctrl-C, with the command that continues the run."""
     again = f"uv run slimrl {shlex.join(argv)}"
-    if argv[0] == "inference":
-        return f"Interrupted. To serve again: {again}"
-    if argv[0] == "play":
-        return f"Interrupted. To play again: {again}"
-    if argv[0] in ("judge", "probe"):
-        return f"Interrupted. To start over: {again}"
+    if argv[0] in AGAIN:
+        return f"Interrupted. To {AGAIN[argv[0]]}: {again}"
     left = "with the episodes that are left" if argv[0] == "eval" else "from the last checkpoint"
     return f"Interrupted. To continue {left}: {again}{'' if '--resume' in argv else ' --resume'}"
 

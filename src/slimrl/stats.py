@@ -1,4 +1,5 @@
-"""Means with 95% confidence intervals. Pure functions of their arguments: the same numbers give the same interval."""
+"""Means with 95% confidence intervals, differences and tests. Pure functions: the same numbers give the same
+interval."""
 
 import math
 from collections.abc import Sequence
@@ -10,13 +11,14 @@ import numpy as np
 from scipy.special import stdtrit
 
 NUM_RESAMPLES = 10_000
-MAX_DRAWS = 1_000_000  # at once, so that a large evaluation does not need a large array
-Z_95 = 1.959963984540054
+MAX_DRAWS = 1_000_000  # random indices drawn at once, which bounds the memory of the bootstrap
+Z_95 = 1.959963984540054  # the 97.5% quantile of the standard normal distribution
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean of `num` values and its 95% confidence interval, which is nan where the values cannot give one."""
+    """A mean of `num` values and its 95% confidence interval; `low` and `high` are nan if the values cannot give
+    one."""
 
     mean: float
     low: float
@@ -25,14 +27,14 @@ class Estimate:
 
     @property
     def interval(self) -> str:
-        """The interval as text."""
+        """The interval as text, `none` if there is none."""
         return "none" if math.isnan(self.low) else f"{self.low:.3f} to {self.high:.3f}"
 
 
 def estimate_mean(values: Sequence[float]) -> Estimate:
-    """The mean of independent values with a 95% interval: Wilson's where all are 0 or 1, else `bootstrap`.
+    """The mean of independent values with a 95% interval: Wilson's if all values are 0 or 1, else the bootstrap's.
 
-    Raises ValueError for no values or a non-finite one: neither has a mean to speak of.
+    Raises ValueError for no values and for a value that is not finite.
     """
     _check(values)
     if set(values) <= {0.0, 1.0}:
@@ -41,10 +43,10 @@ def estimate_mean(values: Sequence[float]) -> Estimate:
 
 
 def bootstrap(values: Sequence[float]) -> Estimate:
-    """Percentile bootstrap (Efron 1979), resampled with a fixed seed. Keeps within the range of the values.
+    """The mean with the interval of the percentile bootstrap (Efron 1979), drawn with a fixed seed.
 
-    Needs some tens of values to cover what it claims; with very few it is too narrow. Without an interval (nan) where
-    all values are equal: a resample of them has no spread, and says nothing of how much they might have differed.
+    The interval needs some tens of values to reach its coverage; with very few it is too narrow. It is nan if all
+    values are equal, because a resample of them has no spread. It never leaves the range of the values.
     """
     values_N = np.asarray(values, dtype=np.float64)
     num = len(values_N)
@@ -53,6 +55,7 @@ def bootstrap(values: Sequence[float]) -> Estimate:
         return Estimate(mean, math.nan, math.nan, num)
     rng = np.random.default_rng(0)
     means: list[np.ndarray] = []
+    # Resamples are drawn in blocks of rows, as many at once as MAX_DRAWS allows.
     rows = max(1, MAX_DRAWS // num)
     for start in range(0, NUM_RESAMPLES, rows):
         shape = (min(rows, NUM_RESAMPLES - start), num)
@@ -62,7 +65,8 @@ def bootstrap(values: Sequence[float]) -> Estimate:
 
 
 def wilson(successes: int, num: int) -> Estimate:
-    """A proportion with Wilson's 95% score interval (1927): honest at 0 and 1, where a resample has no spread."""
+    """A proportion with Wilson's 95% score interval (1927), which has a width also at 0 and 1, unlike the
+    bootstrap's."""
     share = successes / num
     scale = 1 + Z_95**2 / num
     centre = (share + Z_95**2 / (2 * num)) / scale
@@ -71,15 +75,17 @@ def wilson(successes: int, num: int) -> Estimate:
 
 
 def paired_difference(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """The mean of `values - others`, where equal places belong together, with a bootstrap interval."""
+    """The mean of `values - others`, paired by their index, with the bootstrap's interval. Raises ValueError for no
+    pairs and for a difference that is not finite."""
     differences = [value - other for value, other in zip(values, others, strict=True)]
     _check(differences)
     return bootstrap(differences)
 
 
 def mean_of_few(values: Sequence[float]) -> Estimate:
-    """The mean of independent values that are about normal, such as one for each seed, with Student's interval.
-    Without one (nan) for a single value, and where all are equal.
+    """The mean of a few independent values that are about normal, such as one for each seed, with Student's interval.
+
+    The interval is nan for a single value and if all values are equal.
 
     >>> mean_of_few([1.0, 2.0, 3.0]).interval
     '-0.484 to 4.484'
@@ -94,10 +100,11 @@ def mean_of_few(values: Sequence[float]) -> Estimate:
 
 def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Estimate:
     """The mean of `values` less that of `others`, two independent samples, with the interval of Welch's test (1947).
-    Without one (nan) where a side has a single value, and where neither varies.
+
+    The interval is nan if a sample has a single value and if neither sample varies.
 
     >>> difference_of_means([3.0, 4.0, 5.0], [1.0, 1.0, 2.0]).interval
-    '0.670 to 4.663'
+    '0.618 to 4.715'
     """
     _check(values)
     _check(others)
@@ -106,15 +113,15 @@ def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Est
         return Estimate(mean, math.nan, math.nan, num)
     parts = [(variance(side) / len(side), len(side) - 1) for side in (values, others)]
     spread = sum(part for part, _ in parts)
+    # Welch and Satterthwaite's approximation of the degrees of freedom.
     half = _student(spread**2 / sum(part**2 / free for part, free in parts)) * math.sqrt(spread)
     return Estimate(mean, mean - half, mean + half, num)
 
 
 def correlation(values: Sequence[float], others: Sequence[float]) -> Estimate:
-    """Pearson's coefficient, as `mean`, with the 95% interval of Fisher's z (1921): for independent pairs, not too few.
+    """Pearson's correlation coefficient, as `mean`, of independent pairs, with the interval of Fisher's z (1921).
 
-    All of it is nan where one side does not vary: then there is nothing to correlate; the interval is nan for fewer
-    than 4 pairs.
+    Coefficient and interval are nan if one side does not vary; the interval is nan for fewer than 4 pairs.
 
     >>> round(correlation([1, 2, 3, 4], [2, 4, 6, 8]).mean, 6)
     1.0
@@ -129,16 +136,17 @@ def correlation(values: Sequence[float], others: Sequence[float]) -> Estimate:
     r = max(-1.0, min(1.0, float(x_N @ y_N) / spread))
     if num < 4:
         return Estimate(r, math.nan, math.nan, num)
-    if abs(r) > 1 - 1e-12:
+    if abs(r) > 1 - 1e-12:  # Fisher's z is infinite here
         return Estimate(r, r, r, num)
     z, half = math.atanh(r), Z_95 / math.sqrt(num - 3)
     return Estimate(r, math.tanh(z - half), math.tanh(z + half), num)
 
 
 def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
-    """How probable so uneven a split of wins and losses is, or a more uneven one, if both were equally likely.
+    """The p-value of the exact two-sided sign test of paired values; ties do not count.
 
-    The exact two-sided sign test; of zeros and ones it is McNemar's exact test (McNemar 1947). Ties do not count.
+    It is the probability of so uneven a split of wins and losses, or a more uneven one, if both were equally likely. Of
+    zeros and ones it is McNemar's exact test (McNemar 1947).
 
     >>> sign_test([1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0])
     0.0625
@@ -146,16 +154,18 @@ def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
     wins = sum(value > other for value, other in zip(values, others, strict=True))
     losses = sum(value < other for value, other in zip(values, others, strict=True))
     num = wins + losses
+    # The sum is exact, in integers, because floats would overflow for some thousands of pairs.
     tail = sum(math.comb(num, few) for few in range(min(wins, losses) + 1))
     return min(1.0, float(Fraction(2 * tail, 2**num)))
 
 
 def _student(free: float) -> float:
-    """Of Student's distribution with so many degrees of freedom 95% lie within this of 0."""
+    """The 97.5% quantile of Student's t-distribution with so many degrees of freedom."""
     return float(stdtrit(free, 0.975))
 
 
 def _check(values: Sequence[float]) -> None:
+    """Raises ValueError for no values and for a value that is not finite."""
     if not values:
         raise ValueError("no values to take the mean of")
     if not all(math.isfinite(value) for value in values):

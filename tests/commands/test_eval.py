@@ -23,7 +23,7 @@ def eval_flags(model: Path, output_dir: Path, *more: str) -> list[str]:
         "env": '[{id="tests/eval/episodes.py:Sums", args={num_tasks=24}}]',
         "num_examples": NUM,
         "temperatures": "[0.0, 1.0]",
-        "max_tokens": 4,
+        "sampling.max_tokens": 4,
         "seq_len": 160,
         "output_dir": output_dir,
         "model.name": model,
@@ -129,9 +129,9 @@ def test_another_model_is_a_baseline_in_every_way_of_decoding(tiny_dir: Path, tm
 
 
 def test_episodes_of_other_settings_are_not_taken_together(finished: Path, tiny_dir: Path, capsys):
-    assert run(eval_flags(tiny_dir, finished, "--resume", "--max_tokens", "3")) == 2
+    assert run(eval_flags(tiny_dir, finished, "--resume", "--sampling.max_tokens", "3")) == 2
     error = " ".join(capsys.readouterr().err.split())
-    assert "was made with other settings (max_tokens: 4 -> 3)" in error and "Leave `--resume` away" in error
+    assert "was made with other settings (sampling.max_tokens: 4 -> 3)" in error and "Leave `--resume` away" in error
     assert (finished / "results.json").exists()
 
 

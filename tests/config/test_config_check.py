@@ -83,8 +83,12 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
         (SFTConfig, [*FILE, "--seq_len", "8192"], "micro_batch_tokens = 4096 cannot hold"),
         (SFTConfig, [*FILE, "--data.val_path", "v", "--data.val_fraction", "0.1"], "data.val_fraction cannot act"),
         (SFTConfig, [*FILE, "--schedule.min_lr_ratio", "0.1"], "schedule.min_lr_ratio = 0.1 cannot act"),
-        (EvalRunConfig, ["--env.0.id", "x", "--max_tokens", "2000"], "leaves no room for a prompt"),
-        (EvalRunConfig, ["--env.0.id", "x", "--temperatures", "[0.0]", "--top_k", "5"], "top_k = 5 cannot act"),
+        (EvalRunConfig, ["--env.0.id", "x", "--sampling.max_tokens", "2000"], "leaves no room for a prompt"),
+        (
+            EvalRunConfig,
+            ["--env.0.id", "x", "--temperatures", "[0.0]", "--sampling.top_k", "5"],
+            "top_k = 5 cannot act",
+        ),
     ],
 )
 def test_contradiction_is_refused(config_class: type[CommandConfig], argv: list[str], message: str) -> None:
@@ -166,7 +170,7 @@ def test_every_preset_resolves_without_overrides() -> None:
         load(RLConfig, [*ENV, "--trainer.loss.type", name], {})
 
 
-def test_preset_numbers_follow_the_papers() -> None:
+def test_preset_hyperparameters_follow_the_papers() -> None:
     assert LossConfig().resolve().delta == 8.0
     assert LossConfig(type="reinforce").resolve().baseline == 0.5
     ranges = {
@@ -179,7 +183,7 @@ def test_preset_numbers_follow_the_papers() -> None:
     assert ranges["rloo"] == ranges["aipo"] == (0.0, 0.0)
 
 
-def test_overrides_replace_one_choice_and_its_numbers() -> None:
+def test_overrides_replace_one_choice_and_its_hyperparameters() -> None:
     choices = LossConfig(type="dapo", policy="gspo", eps_high=0.5).resolve()
     assert (choices.advantage, choices.policy, choices.aggregation) == ("grpo", "gspo", "token")
     assert (choices.eps_low, choices.eps_high, choices.delta) == (3e-4, 0.5, 0.0)

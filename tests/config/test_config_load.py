@@ -240,9 +240,9 @@ def test_provenance_names_what_was_set_and_nothing_else(tmp_path: Path) -> None:
     model = 'seed = 1\n\n[model]\nname = """\\\n  x"""\nnum_threads = 2\n'
     env = '[[env]]\nid = "a"\n[env.args]\nwords = [\n  1,\n]\n'
     name = written(tmp_path / "c.toml", "# a comment\n" + model + env)
-    resolved = load(EvalRunConfig, ["@", name, "--seed", "2"], {"SLIMRL_TOP_K": "5"})
+    resolved = load(EvalRunConfig, ["@", name, "--seed", "2"], {"SLIMRL_SAMPLING__TOP_K": "5"})
     assert dict(resolved.provenance) == {
-        "top_k": "SLIMRL_TOP_K",
+        "sampling.top_k": "SLIMRL_SAMPLING__TOP_K",
         "seed": "--seed",
         "model.name": f"{name}:5",
         "model.num_threads": f"{name}:7",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.io.files import LineFile, encode_line, read_lines, replace_file, writing
+from slimrl.io.files import LineFile, encode_line, explain_write_errors, read_lines, replace_file
 
 
 def test_lines_are_readable_before_the_file_is_closed(tmp_path):
@@ -84,5 +84,5 @@ def test_replacing_a_file_keeps_the_old_one_when_the_disk_is_full(tmp_path):
 
 
 def test_other_errors_pass_through_writing(tmp_path):
-    with pytest.raises(KeyError), writing(tmp_path):
+    with pytest.raises(KeyError), explain_write_errors(tmp_path):
         raise KeyError("a bug")

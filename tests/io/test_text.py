@@ -1,13 +1,13 @@
 """What can be said of a text that is not whole yet."""
 
-from slimrl.io.text import held_back, is_writable
+from slimrl.io.text import is_writable, partial_mark_length
 
 
 def test_held_back_is_the_longest_beginning_of_a_mark() -> None:
-    assert held_back("abc", ["cd", "bcd"]) == 2
-    assert held_back("abc", ["x", "abcd"]) == 3
-    assert held_back("abc", ["abc"]) == 0
-    assert held_back("", ["abc"]) == 0
+    assert partial_mark_length("abc", ["cd", "bcd"]) == 2
+    assert partial_mark_length("abc", ["x", "abcd"]) == 3
+    assert partial_mark_length("abc", ["abc"]) == 0
+    assert partial_mark_length("", ["abc"]) == 0
 
 
 def test_half_of_a_surrogate_pair_cannot_be_written() -> None:

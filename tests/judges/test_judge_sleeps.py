@@ -81,7 +81,7 @@ def test_a_server_that_cannot_sleep_is_told_with_what_to_do(status: int):
     def plain(asked: Asked) -> Answer:
         return completion("yes") if "/chat/" in asked.path else Answer(status, {"detail": "Not Found"})
 
-    told = r"does not obey POST /wake_up.*run_vllm\.py --sleep"
+    told = r"refused POST /wake_up.*run_vllm\.py --sleep"
     with server(plain) as (url, _), judging(url) as judge, pytest.raises(UserError, match=told):
         ask(judge, "1874")
 

@@ -91,3 +91,13 @@ def test_a_lock_that_cannot_be_had_is_an_error_of_the_directory(tmp_path: Path):
         open_training_dir(trainer(), tmp_path, False, print),
     ):
         pass
+
+
+def test_an_evaluation_that_was_saved_under_old_names_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    evaluation = load(EvalRunConfig, ["--env.0.id", "reverse-text", "--sampling.max_tokens", "7"], {})
+    (tmp_path / "held_out").mkdir()
+    (tmp_path / "held_out" / "eval_greedy.jsonl").write_text("{}\n")
+    (tmp_path / "config.toml").write_text('max_tokens = 7\n[[env]]\nid = "reverse-text"\n')
+    with open_evaluation_dir(evaluation, tmp_path, True, print):
+        assert "[sampling]\nmax_tokens = 7" in (tmp_path / "config.toml").read_text()
+    assert capsys.readouterr() == ("", "")

@@ -32,7 +32,10 @@ def test_what_is_evaluated_is_what_training_evaluates() -> None:
     evaluated = load(COMMANDS["eval"], ["@", str(DIRECTORY / "eval.toml")], {}).config
     trained = load(RLConfig, ["@", str(DIRECTORY / "rl.toml")], {}).config
     assert (evaluated.seq_len, evaluated.num_examples) == (trained.seq_len, trained.eval.num_examples)
-    assert (evaluated.max_tokens, evaluated.env) == (trained.orchestrator.sampling.max_tokens, trained.orchestrator.env)
+    assert (evaluated.sampling.max_tokens, evaluated.env) == (
+        trained.orchestrator.sampling.max_tokens,
+        trained.orchestrator.env,
+    )
     assert f"weights/step_{trained.max_steps}\n" in (DIRECTORY / "eval.toml").read_text()
 
 

@@ -56,7 +56,8 @@ def test_an_evaluation_is_the_one_that_training_makes(recipe: Path, monkeypatch:
     rollout, plan = trained.orchestrator, trained.eval
     without_power = [(env.id, {**env.args, "power": 0}) for env in evaluated.env]
     assert without_power == [(env.id, {**env.args, "power": 0}) for env in rollout.env]
-    assert (evaluated.max_tokens, evaluated.stop) == (rollout.sampling.max_tokens, rollout.sampling.stop)
+    sampling = evaluated.sampling
+    assert (sampling.max_tokens, sampling.stop) == (rollout.sampling.max_tokens, rollout.sampling.stop)
     assert (evaluated.max_turns, evaluated.seq_len) == (rollout.max_turns, trained.seq_len)
     assert (evaluated.num_examples, evaluated.temperatures) == (plan.num_examples, plan.temperatures)
     assert evaluated.model.name == trained.model.name

@@ -155,7 +155,7 @@ def test_it_is_played_in_the_terminal(first_step: Path) -> None:
 # A tiny model has a token for almost every letter.
 TINY = {"model.dtype": "float32", "model.num_threads": 1, "seq_len": 1024}
 SHORT = {
-    "eval": {"num_examples": 2, "max_tokens": 48, **TINY},
+    "eval": {"num_examples": 2, "sampling.max_tokens": 48, **TINY},
     "rl": {
         "max_steps": 2,
         "warmup.max_steps": 1,

@@ -13,7 +13,7 @@ from slimrl.monitor.sinks import read_metrics
 
 ROOT = Path(__file__).parents[2]
 LOSSES, TABLE = "trainer/losses.py", "config/loss.py"
-TABLE_HEAD = "POLICIES: dict[str, Numbers] = {\n"
+TABLE_HEAD = "POLICIES: dict[str, Hyperparameters] = {\n"
 
 
 def snippets() -> list[str]:

@@ -72,7 +72,7 @@ def test_sft_learns_from_the_solver(tiny_dir: Path, tmp_path: Path) -> None:
 
 
 def test_eval_compares_with_random_words_and_the_solver(tiny_dir: Path, tmp_path: Path) -> None:
-    settings = {"model.name": tiny_dir, "output_dir": tmp_path / "run", "num_examples": 3, "max_tokens": 32}
+    settings = {"model.name": tiny_dir, "output_dir": tmp_path / "run", "num_examples": 3, "sampling.max_tokens": 32}
     assert run(argv("eval.toml", **settings)) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     played = results["evaluations"]

@@ -22,11 +22,10 @@ from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdow
 from slimrl.eval.report import as_markdown, failures_table, for_terminal, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
-from slimrl.launch.parts import make_context, open_policy, tasksets_of
+from slimrl.launch.parts import episode_limits, make_context, open_policy, tasksets_of
 from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.monitor.console import RunConsole
-from slimrl.rollout.episode import EpisodeLimits, RolloutContext
-from slimrl.types import SamplingParams
+from slimrl.rollout.episode import RolloutContext
 
 MODEL = "eval"  # the slug of the model that the command is about
 SCRIPTED = "scripted"  # how baselines that are no models choose their tokens
@@ -72,7 +71,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     tasksets = tasksets_of(config.env)
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)
     _check_baselines(config, tasks[0])
-    samplings = _samplings(config)
+    samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]
     plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings, config.resume)
 
     @cache  # a script needs its chat template, whether or not it has to play itself
@@ -134,23 +133,8 @@ def _eval_policy(
 
 def _player(config: EvalRunConfig, name: str, console: RunConsole) -> RolloutContext:
     policy = open_policy(config.model.model_copy(update={"name": name}), console)
-    limits = EpisodeLimits(config.max_turns, config.seq_len, config.episode_timeout_s)
+    limits = episode_limits(config, config.seq_len)
     return make_context(policy.module, policy.chat, config.inference, limits)[1]
-
-
-def _samplings(config: EvalRunConfig) -> list[SamplingParams]:
-    return [
-        SamplingParams(
-            max_tokens=config.max_tokens,
-            temperature=temperature,
-            top_p=config.top_p,
-            top_k=config.top_k,
-            min_p=config.min_p,
-            stop=tuple(config.stop),
-            seed=config.seed,
-        )
-        for temperature in config.temperatures
-    ]
 
 
 def _show(results: Results, output_dir: Path, console: RunConsole) -> None:

@@ -1,1 +1,2 @@
-"""The configuration: its sections, and how they are filled from flags, files and the environment. Imports no torch."""
+"""The configuration: its sections (here), how they are filled (`reading/`) and checked (`checks/`). Imports no
+torch."""

@@ -1,4 +1,4 @@
-"""What every section of the configuration has in common. Knows nothing of files, flags or variables: see `load.py`.
+"""The base classes of all sections of the configuration. Knows nothing of files, flags or variables: see `reading/`.
 
 A section is a frozen pydantic model. The string under a field is that field's help text, so it is written for the
 person who reads `slimrl rl --help`. A field's name carries its unit (`timeout_s`), and a field that may be chosen for
@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-SECRET = "api_key"  # the one setting that is never shown or written
+SECRET = "api_key"  # the one setting that is never shown or written to a file
 
-# Variables that begin with SLIMRL_ and set nothing in the configuration.
+# Environment variables that begin with SLIMRL_ and are no settings, so that they are not refused as unknown ones.
 OTHER_VARIABLES = {"SLIMRL_CACHE": "directory for models converted from another format"}
 
 
@@ -28,11 +28,18 @@ class Config(BaseModel):
         protected_namespaces=(),
     )
 
+    first: ClassVar[tuple[str, ...]] = ()
+    """The settings that stand first in the help and in a saved file; the others follow, own before inherited ones."""
+
 
 class CommandConfig(Config):
-    """Everything that one command reads; its top level."""
+    """All settings of one command: the top level of its configuration."""
 
     command: ClassVar[str]
+    """The name of the command."""
+
     examples: ClassVar[tuple[str, ...]]
+    """Command lines for the end of the help."""
+
     operand: ClassVar[str] = ""
-    """The setting that the first word stands for if it has no flag, as in `slimrl play reverse-text`; mostly none."""
+    """The setting that a first word without a flag sets, as in `slimrl play reverse-text`; empty if there is none."""

@@ -9,7 +9,7 @@ from slimrl.config.rollout import EnvConfig
 
 
 class ExpertDataConfig(Config):
-    """Conversations that an environment's scripted expert plays; validation uses its held-out tasks."""
+    """Conversations of an environment's scripted expert; validation uses the held-out tasks."""
 
     type: Literal["expert"] = "expert"
     """Demonstrations made on the fly."""
@@ -19,9 +19,9 @@ class ExpertDataConfig(Config):
 
 
 class FileDataConfig(Config):
-    """Conversations in a JSONL file, one object a line: `{"messages": [{"role": ..., "content": ...}, ...]}`. Or in a
-    `.parquet` file with such rows, with the extra `[data]`. The rollouts that a run records are such rows too;
-    those that failed or were cut off are passed over."""
+    """Conversations in a JSONL file, one object a line: `{"messages": [{"role": ..., "content": ...}, ...]}`, or in a
+    `.parquet` file with such rows, which needs the extra `[data]`. The rollouts that a run records are such rows too;
+    those that failed or were cut off are left out."""
 
     type: Literal["file"] = "file"
     """Conversations from disk."""
@@ -46,8 +46,7 @@ class HubDataConfig(Config):
     """The data set, as `owner/name`, or a directory."""
 
     subset: str = ""
-    """Which of a data set's subsets, where it has several (`datasets` calls them configurations); empty for its
-    default."""
+    """One of the data set's subsets, which `datasets` calls configurations; empty for the default one."""
 
     split: str = Field(default="train", min_length=1)
     """The split to train on."""

@@ -1,9 +1,9 @@
-"""What is minimised: `[trainer.loss]`.
+"""The section `[trainer.loss]`: which loss RL minimises.
 
-A loss is four choices: how rewards become advantages (`ADVANTAGES`), what a reward is credited to (`CREDITS`), the loss
-of a token (`POLICIES`), and what the sum is divided by. A `type` is a published combination of them, a preset
-(`PRESETS`). Each table gives the numbers that a choice uses, with the values of its paper; nothing else in slimrl knows
-what a preset consists of. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`.
+A loss is four choices: the advantage estimator (`ADVANTAGES`), the credit assignment (`CREDITS`), the policy loss of a
+token (`POLICIES`), and the aggregation over tokens. A `type` is a preset (`PRESETS`), a published combination of them.
+Each table gives the hyperparameters that a choice uses, with the values of its paper; nothing else in slimrl knows what
+a preset consists of. The functions behind the names are in `orchestrator/advantages.py` and `trainer/losses.py`.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from pydantic import Field
 
 from slimrl.config.base import Config
 
-Numbers = Mapping[str, float]
+Hyperparameters = Mapping[str, float]
 
-ADVANTAGES: dict[str, Numbers] = {
+ADVANTAGES: dict[str, Hyperparameters] = {
     "grpo": {},
     "dr_grpo": {},
     "rloo": {},
@@ -26,14 +26,14 @@ ADVANTAGES: dict[str, Numbers] = {
     "gae": {"gamma": 1.0, "gae_lambda": 0.95, "value_coef": 0.1, "value_lr": 1e-3},
 }
 
-CREDITS: dict[str, Numbers] = {
+CREDITS: dict[str, Hyperparameters] = {
     "episode": {},
     "turn": {"gamma": 1.0},
     "state": {"gamma": 0.95, "state_weight": 1.0},
 }
 
 # A new policy loss is a line here and a function of that name in `trainer/losses.py`.
-POLICIES: dict[str, Numbers] = {
+POLICIES: dict[str, Hyperparameters] = {
     "aipo": {"delta": 8.0},
     "clip": {"eps_low": 0.2, "eps_high": 0.2, "dual_clip": 0.0},
     "gspo": {"eps_low": 3e-4, "eps_high": 4e-4},
@@ -46,12 +46,12 @@ Aggregation = Literal["token", "sequence", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A published algorithm. `numbers` are those in which it differs from what its parts say of themselves."""
+    """A published algorithm. `hyperparameters` are the ones whose value differs from the default of its parts."""
 
     advantage: str
     policy: str
     aggregation: Aggregation
-    numbers: Numbers
+    hyperparameters: Hyperparameters
 
 
 PRESETS: dict[str, Preset] = {
@@ -67,7 +67,7 @@ PRESETS: dict[str, Preset] = {
     "reinforce": Preset("reinforce", "reinforce", "token", {}),
 }
 
-# With a teacher; without one the advantage counts whole and nothing else does.
+# The weight of all three terms with a teacher; without one the advantage has weight 1 and the others 0.
 TAU_WITH_TEACHER = 0.5
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLoss:
-    """A loss with nothing left to choose. A number that none of its parts uses is 0.0."""
+    """A loss with nothing left to choose. A hyperparameter that none of its parts uses is 0.0."""
 
     advantage: str
     credit: str
@@ -111,17 +111,17 @@ class ResolvedLoss:
 
     @property
     def has_critic(self) -> bool:
-        """Whether a value head makes the advantages, token by token."""
+        """Whether a value head estimates the advantages, token by token."""
         return self.advantage == "gae"
 
     @property
-    def compares(self) -> bool:
-        """Whether a rollout is worth something only beside others of its group."""
+    def is_group_relative(self) -> bool:
+        """Whether the advantage of a rollout depends on the other rollouts of its group."""
         return self.adv_tau > 0 and self.advantage not in ("reinforce", "rae", "gae")
 
 
 class LossConfig(Config):
-    """What is minimised. `type` alone is enough; the other keys replace one part of it."""
+    """The loss that RL minimises. `type` alone is enough; each other key replaces one part of it."""
 
     type: LossType = "aipo"
     """A published algorithm: `aipo` (importance weights with a one-sided cap, 2505.24034), `grpo` (2402.03300),
@@ -130,7 +130,7 @@ class LossConfig(Config):
     baseline, 2505.23585), `rloo` (leave-one-out, 2402.14740), `reinforce` (constant baseline)."""
 
     advantage: Literal["preset"] | Advantage = "preset"
-    """How the rewards of a group become advantages. `gae` compares with a value head's expectation instead of the
+    """How the rewards of a group become advantages. `gae` compares with the estimate of a value head instead of the
     group's mean (1506.02438), `rae` with a running mean of what the role earned in earlier groups, for a policy that
     plays against itself (2506.24119). `preset` leaves it to `type`."""
 
@@ -154,11 +154,12 @@ class LossConfig(Config):
     paper: 0.2 (`clip`), 0.0003 (`gspo`), 1 (`cispo`: no lower bound)."""
 
     eps_high: Literal["preset"] | NotNegative = "preset"
-    """They clip it above at 1 + eps_high; `preset` is 0.2 (`clip`), 0.28 (`dapo`), 0.0004 (`gspo`), 5 (`cispo`)."""
+    """The same losses clip the ratio above at 1 + eps_high; `preset` is 0.2 (`clip`), 0.28 (`dapo`), 0.0004 (`gspo`), 5
+    (`cispo`)."""
 
     dual_clip: Literal["preset"] | NotNegative = "preset"
-    """Bounds the loss `clip` of a bad token, whose ratio has no other bound, at this ratio above 1 (1912.09729 has 3);
-    `preset` is 0: none."""
+    """The policy loss `clip` bounds the ratio of a token with a negative advantage, which has no other bound, at this
+    value above 1 (1912.09729 has 3); `preset` is 0: no bound."""
 
     max_weight: Literal["preset"] | NotNegative = "preset"
     """The policy loss `reinforce` weighs stale tokens by their ratio, up to this (truncated importance sampling);
@@ -168,52 +169,53 @@ class LossConfig(Config):
     """The constant that the advantage `reinforce` subtracts from the reward; `preset` is 0.5."""
 
     decay: Literal["preset"] | Annotated[float, Field(ge=0, lt=1)] = "preset"
-    """The advantage `rae`: how much of the running mean a new reward leaves; `preset` is 0.95."""
+    """Decay of the running mean of the advantage `rae`, for each new reward; `preset` is 0.95."""
 
     gamma: Literal["preset"] | Share = "preset"
-    """What a reward counts for the turn before (credits `turn` and `state`) or the token before (advantage `gae`), as
-    a share; `preset` is 1, and 0.95 for `state`."""
+    """Discount of a reward for the turn before (credits `turn` and `state`) or the token before (advantage `gae`);
+    `preset` is 1, and 0.95 for `state`."""
 
     gae_lambda: Literal["preset"] | Share = "preset"
-    """The advantage `gae`: 1 looks at rewards alone, 0 one token ahead and then at the value head; `preset` is 0.95."""
+    """Lambda of the advantage `gae`: 1 uses rewards alone, 0 the value head one token ahead; `preset` is 0.95."""
 
     value_coef: Literal["preset"] | NotNegative = "preset"
-    """The advantage `gae`: how much the value head's error counts beside the policy loss in the gradient of the model
-    that both share; `preset` is 0.1."""
+    """Weight of the value loss of the advantage `gae`, beside the policy loss, in the gradient of the model that both
+    share; `preset` is 0.1."""
 
     value_lr: Literal["preset"] | Positive = "preset"
-    """The advantage `gae`: learning rate of the value head itself; `preset` is 0.001."""
+    """Learning rate of the value head of the advantage `gae`; `preset` is 0.001."""
 
     state_weight: Literal["preset"] | NotNegative = "preset"
-    """The credit `state`: how much a turn's advantage counts beside the episode's; `preset` is 1."""
+    """Weight of a turn's advantage beside the episode's in the credit `state`; `preset` is 1."""
 
     kl_beta: float = Field(default=0.0, ge=0)
     """Weight of the KL divergence from the weights that RL began with (its k3 estimate, as in 2402.03300); 0 does
     without, and without their copy in memory."""
 
     adv_tau: Literal["preset"] | NotNegative = "preset"
-    """What the task's advantage counts; `preset` is 0.5 with a `[teacher]`, else 1."""
+    """Weight of the task's advantage; `preset` is 0.5 with a `[teacher]`, else 1."""
 
     teacher_tau: Literal["preset"] | NotNegative = "preset"
-    """What the teacher's log-probability of a token counts; `preset` is 0.5 with a `[teacher]`."""
+    """Weight of the teacher's log-probability of a token; `preset` is 0.5 with a `[teacher]`."""
 
     student_tau: Literal["preset"] | NotNegative = "preset"
-    """What the student's own log-probability counts against a token: as much as `teacher_tau` makes the two a reverse
+    """Weight of the student's own log-probability against a token: equal to `teacher_tau` it makes the two a reverse
     KL divergence, alone it is an entropy bonus; `preset` is 0.5 with a `[teacher]`, else 0."""
 
     def resolve(self, has_teacher: bool = False) -> ResolvedLoss:
-        """The preset with this section's replacements applied."""
+        """The preset of `type`, with what this section overrides in it."""
         preset = PRESETS[self.type]
         advantage = preset.advantage if self.advantage == "preset" else self.advantage
         policy = preset.policy if self.policy == "preset" else self.policy
-        numbers = {**ADVANTAGES[advantage], **CREDITS[self.credit], **POLICIES[policy]}
-        if policy == preset.policy:
-            numbers |= preset.numbers
+        hyperparameters: dict[str, float] = {**ADVANTAGES[advantage], **CREDITS[self.credit], **POLICIES[policy]}
+        if policy == preset.policy:  # a preset's clip range is for its own policy loss alone
+            hyperparameters |= preset.hyperparameters
         if has_teacher:
-            numbers |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
+            hyperparameters |= dict.fromkeys(("adv_tau", "teacher_tau", "student_tau"), TAU_WITH_TEACHER)
         aggregation = preset.aggregation if self.aggregation == "preset" else self.aggregation
-        return ResolvedLoss(advantage, self.credit, policy, aggregation, **{**numbers, **self.hyperparameters_set()})
+        hyperparameters |= self.overrides()
+        return ResolvedLoss(advantage, self.credit, policy, aggregation, **hyperparameters)
 
-    def hyperparameters_set(self) -> dict[str, float]:
-        """The numbers that are given and not left to a preset."""
+    def overrides(self) -> dict[str, float]:
+        """The hyperparameters that this section sets and does not leave to the preset."""
         return {name: value for name, value in vars(self).items() if isinstance(value, float)}

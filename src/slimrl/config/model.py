@@ -8,17 +8,17 @@ from slimrl.config.base import Config
 
 
 class LoraConfig(Config):
-    """Trains two small matrices beside each large one, which stays as it is (docs/lora.md). Needs `uv sync --extra
-    lora`."""
+    """LoRA: trains two small matrices beside each large one, which stays as it is (docs/lora.md). Needs `uv sync
+    --extra lora`."""
 
     rank: int = Field(default=0, ge=0)
-    """How many rows the one has and how many columns the other; 8 to 32 is usual. 0 trains all weights instead."""
+    """The rank of the product of the two small matrices; 8 to 32 is usual. 0 trains all weights instead."""
 
     alpha: float = Field(default=32.0, gt=0)
-    """What the small ones add is multiplied by alpha / rank. Best left at 32 whatever the rank."""
+    """The product of the small matrices is multiplied by alpha / rank. Best left at 32 whatever the rank."""
 
     targets: list[Annotated[str, Field(min_length=1)]] = Field(default=["all-linear"], min_length=1)
-    """Which matrices: `["all-linear"]` is all of attention and MLP; or their names, such as `["q_proj", "v_proj"]`."""
+    """The matrices to adapt: `["all-linear"]` is all of attention and MLP; or names, such as `["q_proj", "v_proj"]`."""
 
 
 class ModelConfig(Config):
@@ -31,7 +31,7 @@ class ModelConfig(Config):
     merged into it."""
 
     device: str = Field(default="auto", min_length=1)
-    """Where the model lives: `cpu`, `cuda`, `cuda:1`; `auto` takes the first GPU, or the CPU without one."""
+    """The device of the model: `cpu`, `cuda`, `cuda:1`; `auto` takes the first GPU, or the CPU without one."""
 
     dtype: Literal["auto", "bfloat16", "float32"] = "auto"
     """Number format of the forward and backward pass. `auto` times both at start-up and takes bfloat16 where it is

@@ -10,8 +10,8 @@ from slimrl.config.rollout import SamplingConfig
 
 
 class SeatConfig(ModelConfig):
-    """The model at the other side, in an environment that a policy can play against itself. Without one, the
-    environment's own partner plays."""
+    """The model that plays the other side, in an environment with self-play. Without one, the environment's own partner
+    plays."""
 
     name: str = Field(default="")
     """Which weights play the other side, as in `eval`: `smollm2-135m`, a run's `weights/step_N`, a `.gguf` file or an
@@ -20,9 +20,9 @@ class SeatConfig(ModelConfig):
 
 
 class PlayConfig(CommandConfig):
-    """You play an environment in the terminal, in the place of the policy: read what it would read, type what it would
-    write, and see the reward. While you play, `/help` says what can be typed, and `/expert` shows how a scripted expert
-    does it."""
+    """Play an environment yourself, in the terminal, in the place of the policy: read what it would read, type what it
+    would write, and see the reward. While you play, `/help` lists what you can type, and `/expert` shows how a scripted
+    expert does it."""
 
     command: ClassVar[str] = "play"
     operand: ClassVar[str] = "id"
@@ -60,4 +60,4 @@ class PlayConfig(CommandConfig):
     sampling: SamplingConfig = SamplingConfig()
 
     seq_len: int = Field(default=2048, ge=2)
-    """Longest conversation that the model reads, in tokens; where it is longer, the game is over."""
+    """Longest conversation that the model reads, in tokens; the game ends when it is longer."""

@@ -1,14 +1,19 @@
-"""How experience is made: tasks, sampling and the inference engine. Sections `[orchestrator]` and `[inference]`."""
+"""How episodes are played: environments, sampling, limits and the inference engine, in training and in evaluation.
 
-from typing import Any, Literal
+`EpisodesConfig` has what both have in common: the section `[orchestrator]` of `rl` and the top level of `eval`.
+"""
+
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from slimrl.config.base import Config
+from slimrl.types import SamplingParams
 
 
 class EnvConfig(Config):
-    """One environment: where tasks come from and what gives the reward."""
+    """One environment: the source of tasks and of the reward."""
 
     id: str = Field(min_length=1)
     """A built-in environment (`reverse-text`), or one of your own as `path/to/file.py:ClassName` or
@@ -18,11 +23,8 @@ class EnvConfig(Config):
     """Keyword arguments for the environment's constructor; its own documentation names them."""
 
 
-class SamplingConfig(Config):
-    """How the policy's tokens are chosen while it gathers experience."""
-
-    temperature: float = Field(default=1.0, gt=0)
-    """Divides the logits. 1 samples from the model itself; lower is more repetitive, and explores less."""
+class ReplyConfig(Config):
+    """How long one reply of the policy may be."""
 
     max_tokens: int = Field(default=64, ge=1)
     """Most tokens sampled in one turn; a turn that reaches it is cut off there."""
@@ -30,9 +32,62 @@ class SamplingConfig(Config):
     stop: list[str] = Field(default=[])
     """A turn also ends as soon as it contains one of these texts, such as a closing tag."""
 
+    def params(self, temperature: float, seed: int) -> SamplingParams:
+        """The sampling parameters of a reply at a temperature, where 0 is greedy."""
+        return SamplingParams(self.max_tokens, temperature, stop=tuple(self.stop), seed=seed)
 
-class OrchestratorConfig(Config):
+
+# Training has no top_p, top_k or min_p: the trainer computes the log-probability of a token from the whole softmax, the
+# sampler that of the truncated distribution. The importance ratio would not start at 1, and the guard would stop the
+# run.
+class SamplingConfig(ReplyConfig):
+    """How the policy's tokens are chosen while it gathers experience."""
+
+    first: ClassVar[tuple[str, ...]] = ("temperature",)
+
+    temperature: float = Field(default=1.0, gt=0)
+    """Divides the logits. 1 samples from the model itself; lower is more repetitive, and explores less."""
+
+
+class EvalSamplingConfig(ReplyConfig):
+    """How the model's tokens are chosen at each of the `temperatures`."""
+
+    first: ClassVar[tuple[str, ...]] = ("max_tokens", "stop")
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample only from the likeliest tokens that together have this probability; 1 keeps all."""
+
+    top_k: int = Field(default=0, ge=0)
+    """Sample only from this many likeliest tokens; 0 keeps all."""
+
+    min_p: float = Field(default=0.0, ge=0, lt=1)
+    """Sample only from tokens at least this probable, relative to the likeliest one; 0 keeps all."""
+
+    def params(self, temperature: float, seed: int) -> SamplingParams:
+        """The sampling parameters of a reply at a temperature, with the truncation of the distribution."""
+        whole = super().params(temperature, seed)
+        return replace(whole, top_p=self.top_p, top_k=self.top_k, min_p=self.min_p)
+
+
+class EpisodesConfig(Config):
+    """Which episodes the policy plays, how its tokens are sampled, and when an episode ends."""
+
+    env: list[EnvConfig] = Field(min_length=1)
+    """The environments."""
+
+    sampling: ReplyConfig
+
+    max_turns: int = Field(default=10, ge=1)
+    """Most turns the policy takes in one episode; the episode ends there."""
+
+    episode_timeout_s: float = Field(default=60.0, gt=0)
+    """Longest that an episode may wait for its environment, in seconds."""
+
+
+class OrchestratorConfig(EpisodesConfig):
     """Gathers rollouts: `batch_size / rollouts_per_example` tasks a step, each tried `rollouts_per_example` times."""
+
+    first: ClassVar[tuple[str, ...]] = ("env", "batch_size", "rollouts_per_example")
 
     env: list[EnvConfig] = Field(min_length=1)
     """The environments to learn from, as in `--orchestrator.env '[{id="reverse-text"}]'`. With more than one, each step
@@ -45,9 +100,6 @@ class OrchestratorConfig(Config):
     """Attempts at each task. They form a group: an attempt counts as good or bad against the others of its group."""
 
     sampling: SamplingConfig = SamplingConfig()
-
-    max_turns: int = Field(default=10, ge=1)
-    """Most turns the policy takes in one episode; the episode ends there."""
 
     episode_timeout_s: float = Field(default=60.0, gt=0)
     """Longest that an episode may wait for its environment, in seconds. A rollout that exceeds it is dropped and

@@ -1,6 +1,6 @@
-"""The top level of each command: `RLConfig`, `ProbeConfig`, `SFTConfig`, `TrainerOnlyConfig`, `EvalRunConfig`.
+"""The top level of the commands `rl`, `probe`, `sft`, `trainer` and `eval`, and the fields that they have in common.
 
-Those of `inference` and `play` are in `serve.py` and `play.py`; `COMMANDS` has them all.
+`inference` and `play`, which leave no run behind, are in `serve.py` and `play.py`; `COMMANDS` has all commands.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -11,7 +11,7 @@ from slimrl.config.base import CommandConfig, Config
 from slimrl.config.data import ExpertDataConfig, FakeDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.play import PlayConfig
-from slimrl.config.rollout import EnvConfig, InferenceConfig, OrchestratorConfig
+from slimrl.config.rollout import EnvConfig, EpisodesConfig, EvalSamplingConfig, InferenceConfig, OrchestratorConfig
 from slimrl.config.serve import ServeConfig
 from slimrl.config.teacher import AnyTeacherConfig, NoTeacherConfig
 from slimrl.config.train import OptimConfig, ScheduleConfig, TrainerConfig
@@ -33,10 +33,10 @@ class WandbConfig(Config):
     """Weights & Biases, beside the local files that are always written. Needs `uv sync --extra wandb`."""
 
     enabled: bool = False
-    """Send metrics there. The variable WANDB_MODE (`offline`, `disabled`) is respected."""
+    """Send metrics to Weights & Biases. The variable WANDB_MODE (`offline`, `disabled`) is respected."""
 
     project: str = Field(default="slimrl", min_length=1)
-    """Project to log to."""
+    """The project to log to."""
 
     entity: str = ""
     """Team or user that owns the project; empty is your own default."""
@@ -61,7 +61,7 @@ class EvalConfig(Config):
 class WarmupConfig(Config):
     """Supervised fine-tuning before RL, on demonstrations by the environments' scripted experts.
 
-    For a model that never earns a reward by itself: RL can only strengthen what is sometimes sampled.
+    It is for a model that never earns a reward by itself: RL can only strengthen what is sometimes sampled.
     """
 
     max_steps: int = Field(default=0, ge=0)
@@ -74,7 +74,37 @@ class WarmupConfig(Config):
     schedule: ScheduleConfig = ScheduleConfig()
 
 
-class RLConfig(CommandConfig):
+class RunConfig(CommandConfig):
+    """A command that leaves a directory of results. A command redeclares what it says in other words."""
+
+    seq_len: int = Field(default=1024, ge=2)
+    """Longest conversation in tokens, prompt included; an episode that reaches it ends there."""
+
+    output_dir: str = Field(min_length=1)
+    """Directory of the run."""
+
+    seed: int = Field(default=0, ge=0)
+    """Decides every random choice of the run."""
+
+    resume: bool = False
+    """Continue from the newest checkpoint in `output_dir`."""
+
+    model: ModelConfig = ModelConfig()
+
+
+class TrainingRunConfig(RunConfig):
+    """A command that trains: it takes steps, keeps checkpoints and may report to Weights & Biases."""
+
+    first: ClassVar[tuple[str, ...]] = ("max_steps", "seq_len", "output_dir", "seed", "resume", "model")
+
+    max_steps: int = Field(default=100, ge=1)
+    """Training steps."""
+
+    ckpt: CkptConfig = CkptConfig()
+    wandb: WandbConfig = WandbConfig()
+
+
+class RLConfig(TrainingRunConfig):
     """Reinforcement learning: sample rollouts, score them, update the weights, publish them, repeat."""
 
     command: ClassVar[str] = "rl"
@@ -86,12 +116,6 @@ class RLConfig(CommandConfig):
         "slimrl rl @ outputs/rl/config.toml --resume",
     )
 
-    max_steps: int = Field(default=100, ge=1)
-    """Training steps."""
-
-    seq_len: int = Field(default=1024, ge=2)
-    """Longest conversation in tokens, prompt included; an episode that reaches it ends there."""
-
     max_async_level: int = Field(default=0, ge=0)
     """How many weight versions a rollout may lag behind the trainer. Only 0 in this version: sampling and training take
     turns, and a run can be reproduced bit for bit from its seed."""
@@ -102,31 +126,25 @@ class RLConfig(CommandConfig):
     seed: int = Field(default=0, ge=0)
     """Decides the order of tasks and every sampled token."""
 
-    resume: bool = False
-    """Continue from the newest checkpoint in `output_dir`."""
-
     teacher_gpu_ids: list[Annotated[int, Field(ge=0)]] = Field(default=[])
     """The GPU that a teacher of type `model` has to itself, as in `[1]`; the same as `teacher.device = "cuda:1"`."""
 
-    model: ModelConfig = ModelConfig()
     orchestrator: OrchestratorConfig
     inference: InferenceConfig = InferenceConfig()
     trainer: TrainerConfig = TrainerConfig()
     teacher: AnyTeacherConfig = Field(default=NoTeacherConfig(), discriminator="type")
     warmup: WarmupConfig = WarmupConfig()
     eval: EvalConfig = EvalConfig()
-    ckpt: CkptConfig = CkptConfig()
-    wandb: WandbConfig = WandbConfig()
 
     @property
     def has_teacher(self) -> bool:
-        """Whether the run distils."""
+        """Whether the run distils a teacher."""
         return not isinstance(self.teacher, NoTeacherConfig)
 
 
 class ProbeConfig(RLConfig):
-    """What distillation could gain, before any training: the held-out reward of the policy, that of its teacher, who
-    reads more, and how far the two are apart on the policy's own rollouts. Reads the file that `rl` reads."""
+    """What distillation could gain, before any training: the held-out rewards of the policy and of its teacher, which
+    reads more, and the distance of the two on the policy's own rollouts. Reads the same file as `rl`."""
 
     command: ClassVar[str] = "probe"
     examples: ClassVar[tuple[str, ...]] = (
@@ -135,7 +153,7 @@ class ProbeConfig(RLConfig):
     )
 
 
-class TrainerOnlyConfig(CommandConfig):
+class TrainerOnlyConfig(TrainingRunConfig):
     """The trainer alone, on made-up samples: measures its speed and memory without an environment."""
 
     command: ClassVar[str] = "trainer"
@@ -143,9 +161,6 @@ class TrainerOnlyConfig(CommandConfig):
         "slimrl trainer @ configs/debug/rl/train.toml",
         "slimrl trainer --max_steps 5 --data.completion_len 256 --model.dtype float32",
     )
-
-    max_steps: int = Field(default=100, ge=1)
-    """Training steps."""
 
     seq_len: int = Field(default=1024, ge=2)
     """Longest sequence in tokens."""
@@ -156,17 +171,11 @@ class TrainerOnlyConfig(CommandConfig):
     seed: int = Field(default=0, ge=0)
     """Decides the made-up samples."""
 
-    resume: bool = False
-    """Continue from the newest checkpoint in `output_dir`."""
-
-    model: ModelConfig = ModelConfig()
     trainer: TrainerConfig = TrainerConfig()
     data: FakeDataConfig = FakeDataConfig()
-    ckpt: CkptConfig = CkptConfig()
-    wandb: WandbConfig = WandbConfig()
 
 
-class SFTConfig(CommandConfig):
+class SFTConfig(TrainingRunConfig):
     """Supervised fine-tuning: raise the probability of the assistant's words in given conversations."""
 
     command: ClassVar[str] = "sft"
@@ -176,9 +185,6 @@ class SFTConfig(CommandConfig):
         "slimrl sft --data.type file --data.path chats.jsonl --output_dir outputs/chats",
         "slimrl sft --data.type hub --data.name HuggingFaceH4/no_robots --model.name Qwen/Qwen3-0.6B",
     )
-
-    max_steps: int = Field(default=100, ge=1)
-    """Training steps."""
 
     seq_len: int = Field(default=1024, ge=2)
     """Longest conversation in tokens; longer ones are left out and counted."""
@@ -201,18 +207,12 @@ class SFTConfig(CommandConfig):
     seed: int = Field(default=0, ge=0)
     """Decides the order of the conversations."""
 
-    resume: bool = False
-    """Continue from the newest checkpoint in `output_dir`."""
-
-    model: ModelConfig = ModelConfig()
     data: ExpertDataConfig | FileDataConfig | HubDataConfig = Field(discriminator="type")
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    ckpt: CkptConfig = CkptConfig()
-    wandb: WandbConfig = WandbConfig()
 
 
-class EvalRunConfig(CommandConfig):
+class EvalRunConfig(EpisodesConfig, RunConfig):
     """Evaluation: the mean reward on tasks, with a 95% interval."""
 
     command: ClassVar[str] = "eval"
@@ -220,6 +220,10 @@ class EvalRunConfig(CommandConfig):
         "slimrl eval @ examples/reverse_text/eval.toml --model.name outputs/rl/weights/step_100",
         "slimrl eval --env.0.id reverse-text --temperatures '[0.0]' --num_examples 50",
         """slimrl eval --env.0.id wiki-search --split validation --baselines '["random","expert"]'""",
+    )
+    first: ClassVar[tuple[str, ...]] = (
+        *("env", "num_examples", "split", "baselines", "temperatures", "sampling", "max_turns", "episode_timeout_s"),
+        *("seq_len", "output_dir", "seed", "resume", "model"),
     )
 
     env: list[EnvConfig] = Field(min_length=1)
@@ -233,36 +237,14 @@ class EvalRunConfig(CommandConfig):
     was chosen. Not every environment has a `validation`."""
 
     baselines: list[Annotated[str, Field(min_length=1)]] = Field(default=[])
-    """What the model is compared with, task by task: other models, as in `model.name`; `random`, calls of tools at
-    random, and `expert`, the scripted expert, where the environment has them, and `script:NAME`, another script of
-    its."""
+    """Policies to compare the model with, task by task: other models, as in `model.name`, and scripts of the
+    environment if it has them: `random` calls tools at random, `expert` is the scripted expert, `script:NAME` is
+    another one."""
 
     temperatures: Temperatures = Field(default=[0.0, 1.0])
     """Each task is tried once at each of these; 0 takes the likeliest token."""
 
-    max_tokens: int = Field(default=64, ge=1)
-    """Most tokens sampled in one turn; a turn that reaches it is cut off there."""
-
-    stop: list[str] = Field(default=[])
-    """A turn also ends as soon as it contains one of these texts, such as a closing tag."""
-
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    """Sample only from the likeliest tokens that together have this probability; 1 keeps all."""
-
-    top_k: int = Field(default=0, ge=0)
-    """Sample only from this many likeliest tokens; 0 keeps all."""
-
-    min_p: float = Field(default=0.0, ge=0, lt=1)
-    """Sample only from tokens at least this probable, relative to the likeliest one; 0 keeps all."""
-
-    max_turns: int = Field(default=10, ge=1)
-    """Most turns the policy takes in one episode; the episode ends there."""
-
-    episode_timeout_s: float = Field(default=60.0, gt=0)
-    """Longest that an episode may wait for its environment, in seconds."""
-
-    seq_len: int = Field(default=1024, ge=2)
-    """Longest conversation in tokens, prompt included; an episode that reaches it ends there."""
+    sampling: EvalSamplingConfig = EvalSamplingConfig()
 
     output_dir: str = Field(default="outputs/eval", min_length=1)
     """Directory of the results: config, metrics, every rollout, a report to read."""
@@ -274,7 +256,6 @@ class EvalRunConfig(CommandConfig):
     """Go on with an interrupted evaluation in `output_dir`: episodes that were finished are not played again. Without
     it an evaluation that is there is replaced."""
 
-    model: ModelConfig = ModelConfig()
     inference: InferenceConfig = InferenceConfig()
 
 

@@ -1,4 +1,4 @@
-"""The top level of `slimrl inference`: what the server serves, where, and to how many."""
+"""The top level of `slimrl inference`: the model that the server offers, its address, and its limits."""
 
 from typing import ClassVar, Literal
 

@@ -1,6 +1,6 @@
-"""`[teacher]`: whom the policy learns from beside the reward, and what that one reads. What it counts is in `loss.py`.
+"""The section `[teacher]`: the model to distil into the policy, and what it reads. Its weight is in `loss.py`.
 
-A teacher gives every token that the policy sampled a log-probability, and reads the same task with more context.
+A teacher reads the same task with more context, and gives every token that the policy sampled a log-probability.
 """
 
 from typing import Any, Literal
@@ -11,12 +11,12 @@ from slimrl.config.base import Config
 
 
 class TeacherConfig(Config):
-    """Distillation on the policy's own rollouts: each token counts as much as a teacher thinks of it
+    """On-policy distillation: the teacher's log-probability of each sampled token is part of its advantage
     (docs/distillation.md)."""
 
     env_args: dict[str, Any] = Field(default={})
-    """What the teacher reads more than the policy: these replace the `args` of the environments when its opening
-    messages are made, such as `{document = true}`. They must change only what the first messages say."""
+    """The additional context of the teacher: these replace `args` of the environments when its opening messages are
+    made, such as `{document = true}`. They must change only what the first messages say."""
 
     seq_len: int = Field(default=4096, ge=2)
     """Longest conversation that the teacher reads, in tokens, its context included; at least the `seq_len` of the run.
@@ -31,24 +31,24 @@ class NoTeacherConfig(Config):
 
 
 class PolicyTeacherConfig(TeacherConfig):
-    """The policy's own present weights, which read more: no memory beyond one more forward's."""
+    """The policy's own present weights, with more context. Needs no memory but that of one more forward."""
 
     type: Literal["policy"] = "policy"
     """`policy`: the weights that are being trained, as they are now."""
 
 
 class ModelTeacherConfig(TeacherConfig):
-    """Weights that stay as they are, in this process: those that RL begins with, or another model's."""
+    """Frozen weights in this process: those that RL begins with, or another model's."""
 
     type: Literal["model"] = "model"
-    """`model`: weights that stay as they are."""
+    """`model`: frozen weights."""
 
     name: str = ""
     """Another model, as in `model.name`; it must have the policy's vocabulary. Empty is the weights that RL begins
     with, those of the warm-up if there is one."""
 
     device: str = Field(default="policy", min_length=1)
-    """Where it lives: `cpu`, `cuda:1`; `policy` is the policy's device."""
+    """The device of the teacher: `cpu`, `cuda:1`; `policy` is the policy's device."""
 
 
 class ServerTeacherConfig(TeacherConfig):
@@ -68,7 +68,7 @@ class ServerTeacherConfig(TeacherConfig):
     """The environment variable that holds the key, if the server wants one."""
 
     timeout_s: float = Field(default=120.0, gt=0)
-    """Longest that one rollout's score may take, all tries included; then the run stops, and can be resumed."""
+    """Longest time to score one rollout, all tries included; then the run stops, and can be resumed."""
 
     num_concurrent: int = Field(default=8, ge=1)
     """Rollouts that the server is asked about at once."""

@@ -1,4 +1,5 @@
-"""How a batch changes the weights: `[trainer]` with `optim`, `schedule` and `guard`. Its `loss` is in `loss.py`."""
+"""The section `[trainer]` with `optim`, `schedule` and `guard`: how a batch changes the weights. See `loss.py` for
+`loss`."""
 
 from typing import Literal
 
@@ -9,7 +10,7 @@ from slimrl.config.loss import LossConfig
 
 
 class OptimConfig(Config):
-    """AdamW."""
+    """The optimizer AdamW."""
 
     lr: float = Field(default=1e-5, gt=0)
     """Peak learning rate."""
@@ -40,14 +41,14 @@ class ScheduleConfig(Config):
     """Steps over which the learning rate rises linearly to its peak."""
 
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
-    """What `linear` and `cosine` fall to, as a share of the peak."""
+    """The end of `linear` and `cosine`, as a share of the peak."""
 
 
 class GuardConfig(Config):
     """Stops the run when the trainer and the sampler disagree about the tokens that were just sampled.
 
     Both run the same weights, so each token's log-probability must agree but for rounding. A larger difference means
-    that the gradient is of another distribution than the one sampled from, and the run would learn from noise.
+    that the gradient belongs to another distribution than the tokens, and the run would learn from noise.
     """
 
     max_logprob_gap: float = Field(default=5.0, gt=0)

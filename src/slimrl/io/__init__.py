@@ -1,1 +1,1 @@
-"""All that leaves the process: addresses, HTTP, files, caches and chat servers. No PyTorch."""
+"""Everything that leaves the process: addresses, HTTP, files, caches and chat servers. Imports no PyTorch."""

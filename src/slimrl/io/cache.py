@@ -30,28 +30,30 @@ def cache_root() -> Path:
 
 
 def say(text: str) -> None:
-    """One line on standard error, where it cannot mix with a command's output."""
+    """Prints one line on standard error, where it cannot mix with a command's output."""
     print(text, file=sys.stderr, flush=True)
 
 
 def file_sha256(path: Path) -> str:
-    """Hex digest of a file's content."""
+    """The SHA-256 digest of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> Path:
-    """Return `directory`, building it first if it is missing, damaged, or was built by another `recipe`.
+    """Returns `directory`, which is built first if it is missing, damaged, or was built by another `recipe`.
 
-    `build(temporary)` fills an empty directory and may raise UserError. Of several processes that arrive together one
-    builds and the others wait. Raises UserError when the cache cannot be written (permissions, disk full).
+    `build(temporary)` fills an empty directory and may raise UserError. If several processes ask for the same directory
+    at once, one builds it and the others wait. Raises UserError when the cache cannot be written (permissions, disk
+    full).
     """
+    # The common case needs no lock: a finished entry appears by one rename and never changes afterwards.
     if directory.is_dir() and not find_damage(directory, recipe):
         return directory
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _exclusive(directory):
-            if directory.is_dir():
+            if directory.is_dir():  # another process may have built it while this one waited for the lock
                 damage = find_damage(directory, recipe)
                 if not damage:
                     return directory
@@ -69,10 +71,10 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
 
 @contextlib.contextmanager
 def new_directory(directory: Path) -> Iterator[Path]:
-    """Yield an empty temporary directory that becomes `directory`, replacing what is there, if the body succeeds.
+    """Yields an empty temporary directory that becomes `directory`, and replaces what is there, if the body succeeds.
 
-    For one writer at a time: what killed writers of the same directory left behind is deleted first. A kill never
-    leaves a half-written `directory`; in the instant of replacing an older one it can leave none.
+    Only one process may write at a time: the remains of killed writers are deleted first. A kill never leaves a
+    half-written `directory`; while an older one is being replaced, it can leave none.
     """
     for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -90,7 +92,7 @@ def new_directory(directory: Path) -> Iterator[Path]:
 
 
 def write_manifest(directory: Path, recipe: str) -> None:
-    """Record the size, modification time and digest of every file under `directory`."""
+    """Writes `manifest.json`: the size, modification time and digest of every file under `directory`."""
     files = {
         path.relative_to(directory).as_posix(): {
             "bytes": path.stat().st_size,
@@ -105,10 +107,10 @@ def write_manifest(directory: Path, recipe: str) -> None:
 
 
 def find_damage(directory: Path, recipe: str) -> str:
-    """What is wrong with an entry, as a phrase; empty when it is as it was built.
+    """A phrase that describes what is wrong with an entry; empty when it is as it was built.
 
-    Compares sizes and modification times, which takes no time; only a file whose time is off (a copied cache) is read
-    and compared by digest.
+    Sizes and modification times are compared first, without reading a file. Only a file with another time, as in a
+    copied cache, is read and compared by its digest.
     """
     try:
         manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
@@ -131,6 +133,7 @@ def find_damage(directory: Path, recipe: str) -> str:
 
 @contextlib.contextmanager
 def _exclusive(directory: Path) -> Iterator[None]:
+    """Holds the lock of an entry; waits for another process that has it, and says so."""
     # The operating system drops this lock when its holder dies, so a killed build blocks nobody.
     lock = FileLock(directory.with_name(f".{directory.name}.lock"))
     try:

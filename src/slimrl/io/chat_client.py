@@ -1,7 +1,7 @@
-"""One question to a chat server and its reply, over any OpenAI-compatible HTTP. Knows nothing of what is asked, or why.
+"""One request to a chat server with OpenAI's HTTP protocol, and its reply. Knows nothing of what is asked, or why.
 
-Whatever a server does, it becomes a reply, or a failure with a reason that says whether another try may help: this
-file's errors are `RolloutError`s, never an answer.
+Whatever a server does becomes a reply or an error, and an error says whether another try may help: `TryAgain` if so,
+`RolloutError` if not. An error never counts as an answer.
 """
 
 import asyncio
@@ -18,35 +18,36 @@ from slimrl.io.http import (
     check_no_password,
     http_client,
     import_httpx,
-    key_in,
+    read_api_key,
+    redact_key,
     retry_after_s,
-    without_key,
 )
-from slimrl.io.urls import is_address, is_variable
+from slimrl.io.urls import is_http_url, is_variable_name
 from slimrl.types import Message
 
 MAX_REPLY_BYTES = 1 << 20
-OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")  # of a request: not for `extra`
-SWITCH_S = 120.0  # weights go to the memory of the CPU and back
+# The fields of a request that the client sets itself, so that `extra` may not contain them.
+OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")
+SWITCH_S = 120.0  # limit for sleeping and waking: vLLM copies its weights to the memory of the CPU and back
 
 
 @dataclass(frozen=True, slots=True)
 class ChatServer:
-    """Where a server is, and how it is asked; a subclass says for what.
+    """The address of a chat server and how it is asked; a subclass says what it is asked for.
 
-    `timeout_s` is for an answer, with all its tries and the wait for one of `num_concurrent` places: below the run's
-    `episode_timeout_s` (60 unless set), or else the episode ends first, as `drop/timeout`. A reply that cannot be used
-    is asked for again, `max_tries` times in all; a busy server, or one that is away, until `timeout_s`. After
-    `max_failures` failures in a row, and nothing but failures, the run stops.
+    `timeout_s` limits one answer, with all its tries and the wait for one of `num_concurrent` places. It must be below
+    the run's `episode_timeout_s` (60 by default), or the episode ends first and is counted as `drop/timeout`. A reply
+    that cannot be used is asked for again, `max_tries` times in all; a server that is busy or unreachable is asked
+    until `timeout_s`. After `max_failures` failures in a row the run stops.
 
-    A key is read from the environment variable `api_key_variable`, and stands in no file. `extra` goes into the body of
+    A key is read from the environment variable `api_key_variable`, and is in no file. `extra` goes into the body of
     each request, as in `{chat_template_kwargs = {enable_thinking = false}}`. With `sleeps` a vLLM server that was
-    started for it frees its memory while the policy trains.
+    started with `--sleep` frees its memory while the policy trains.
     """
 
-    who: ClassVar[str] = "server"  # also how the reasons of its failures begin
-    gives: ClassVar[str] = "reply"
-    advice: ClassVar[str] = ""  # where it cannot be asked
+    who: ClassVar[str] = "server"  # the noun in messages, and the prefix of the reasons of failures
+    gives: ClassVar[str] = "reply"  # what messages call its answer
+    advice: ClassVar[str] = ""  # what to do if it cannot be asked
 
     base_url: str
     model: str
@@ -61,9 +62,9 @@ class ChatServer:
 
     def __post_init__(self) -> None:
         check_no_password(self.base_url, self.who)
-        if not is_address(self.base_url):
+        if not is_http_url(self.base_url):
             raise UserError(f"{self.who}: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
-        if not is_variable(self.api_key_variable):
+        if not is_variable_name(self.api_key_variable):
             raise UserError(  # what stands there may be the key: it is not repeated
                 f"{self.who}: `api_key_variable` is no name of a variable. It names the variable of the environment in "
                 "which the key is, such as OPENAI_API_KEY; a key itself belongs in no file and on no command line."
@@ -88,25 +89,28 @@ class ChatServer:
 
     @property
     def root(self) -> str:
-        """The server without its `/v1`."""
+        """The address of the server without its `/v1`."""
         return self.base_url.rstrip("/").removesuffix("/v1")
 
     def body(self, messages: Sequence[Message]) -> dict[str, Any]:
-        """The request's, but for how tokens are drawn."""
+        """The body of a request, without the fields that say how tokens are sampled."""
         return {"model": self.model, "messages": list(messages), "max_tokens": self.max_tokens, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What it said, and how many tokens it says that took, those of the question included: 0 if it does not say."""
+    """The text of a reply, and the tokens of prompt and completion that the server counted; 0 if it does not tell."""
 
     text: str
     num_tokens: int
 
 
 class TryAgain(Exception):
-    """This try failed, another may not. `wait_s` is the server's wish, 0 if it has none; `counts` is false for what
-    says nothing about the question: a server that is busy, or away. `at_once`: waiting would not help."""
+    """One try failed, and another may succeed.
+
+    `wait_s` is how long the server asks to wait, 0 if it does not. `counts` is false if the failure says nothing about
+    the request itself, as when the server is busy or unreachable. `at_once` is true if waiting would not help.
+    """
 
     def __init__(self, failure: RolloutError, counts: bool, wait_s: float = 0.0, at_once: bool = False) -> None:
         super().__init__(str(failure))
@@ -114,16 +118,16 @@ class TryAgain(Exception):
 
 
 class ChatConnection:
-    """Speaks with the server. All of it in one event loop."""
+    """The HTTP connection to a chat server. All calls must come from one event loop."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server, self._httpx = server, import_httpx(f"an LLM {server.who}")
-        self._key = key_in(server.api_key_variable)
+        self._key = read_api_key(server.api_key_variable)
         self._client = http_client(self._httpx, server.who, server.base_url, self._key, server.num_concurrent)
         self._awake, self._waking = not server.sleeps, asyncio.Lock()
 
     async def reply(self, body: Mapping[str, Any]) -> Reply:
-        """A chat completion. Raises TryAgain, or RolloutError where it is of no use."""
+        """A chat completion for the request. Raises TryAgain, or RolloutError if another try is of no use."""
         await self._wake_up()
         data = await self._post(f"{self._server.base_url.rstrip('/')}/chat/completions", body)
         try:
@@ -142,26 +146,28 @@ class ChatConnection:
         raise TryAgain(self._failure(f"gave a completion without text: {text!r:.200}{hint}"), counts=True)
 
     async def sleep(self) -> None:
-        """Have the server free its memory. Raises UserError if it cannot; one that is away has none to free, and shows
-        by itself when it is asked next."""
+        """Asks the server to free its memory. Raises UserError if it refuses; an unreachable server is ignored, because
+        the next request will report it."""
         if self._server.sleeps and self._awake:
             self._awake = False
             with suppress(TryAgain):
                 await self._switch("sleep?level=1")
 
     async def close(self) -> None:
+        """Closes the connection."""
         await self._client.aclose()
 
     async def _wake_up(self) -> None:
         if self._awake:
             return
-        async with self._waking:  # of many questions that come together, one wakes it
+        async with self._waking:  # many requests may come at once, and one call is enough to wake the server
             if not self._awake:
                 await self._switch("wake_up")
                 self._awake = True
 
     async def _switch(self, route: str) -> None:
-        """vLLM's routes for sleeping. Raises TryAgain if the server is away, UserError if it does not obey."""
+        """Calls one of vLLM's routes for sleeping. Raises TryAgain if the server is unreachable, UserError if it
+        refuses."""
         try:
             async with asyncio.timeout(SWITCH_S):
                 await self._post(f"{self._server.root}/{route}", {})
@@ -174,12 +180,12 @@ class ChatConnection:
 
     def _cannot_sleep(self, route: str, why: str) -> UserError:
         return UserError(
-            f"the {self._server.who} does not obey POST /{route}, as the setting `sleeps` needs ({why}). Start it with "
-            "`uv run python scripts/run_vllm.py --sleep`, or leave `sleeps` away."
+            f"the {self._server.who} refused POST /{route}, which the setting `sleeps` needs ({why}). Start it with "
+            "`uv run python scripts/run_vllm.py --sleep`, or remove `sleeps`."
         )
 
     async def _post(self, url: str, body: Mapping[str, Any]) -> bytes:
-        """The body of a good reply. Raises TryAgain or RolloutError."""
+        """The body of a reply with status 200. Raises TryAgain or RolloutError for anything else."""
         try:
             async with self._client.stream("POST", url, json=body) as response:
                 data = await self._read(response)
@@ -199,13 +205,15 @@ class ChatConnection:
         raise failure
 
     async def _read(self, response: Any) -> bytes:
+        """The body of a response without the API key. Raises TryAgain when it is longer than MAX_REPLY_BYTES."""
+        # The body is streamed, so that a server that never stops writing cannot fill the memory.
         parts, size = [], 0
         async for part in response.aiter_bytes():
             parts.append(part)
             size += len(part)
             if size > MAX_REPLY_BYTES:
                 raise TryAgain(self._failure(f"gave a reply of more than {MAX_REPLY_BYTES:,} bytes"), counts=True)
-        return without_key(b"".join(parts), self._key)
+        return redact_key(b"".join(parts), self._key)
 
     def _failure(self, what: str, kind: str = "error") -> RolloutError:
         return RolloutError(self._reason(kind), f"{self._server.base_url} {what}")

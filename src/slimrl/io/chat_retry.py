@@ -1,7 +1,7 @@
-"""Asks a chat server until its reply can be used, or there is no hope. Knows nothing of what makes a reply usable.
+"""Retries of requests to a chat server, until a reply can be used. Knows nothing of what makes a reply usable.
 
-What may pass is tried again; what does not is a `RolloutError`, whose reason begins with who was asked (`judge_busy`);
-nothing but failures, many in a row, stop the run.
+A temporary failure is tried again. A permanent one is a `RolloutError`, whose reason begins with the kind of server
+(`judge_busy`). Many failures in a row, without a usable reply between them, stop the run.
 """
 
 import asyncio
@@ -16,21 +16,23 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.io.chat_client import ChatConnection, ChatServer, Reply, TryAgain
 from slimrl.io.http import backoff_s
 
-LONG_WAIT = 0.5  # of `timeout_s`: a request that is given up after less is no failure of the server
+# A request that was cancelled counts as a failure of the server if it had waited for this share of `timeout_s`.
+LONG_WAIT = 0.5
 T = TypeVar("T")
 Body = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """The time left for one answer, and what has gone wrong so far."""
+class Deadline:
+    """The time limit of one answer, and the failures of the tries so far."""
 
     limit: asyncio.Timeout
     troubles: list[RolloutError] = field(default_factory=list)
 
 
-class Asker:
-    """Everything that is asked of one server, at most `num_concurrent` at once. All of it in one event loop."""
+class RetryingChat:
+    """A chat server that is asked again after temporary failures, with at most `num_concurrent` requests at once. All
+    calls must come from one event loop."""
 
     def __init__(self, server: ChatServer) -> None:
         self._server = server
@@ -41,35 +43,35 @@ class Asker:
         self._rng = random.Random(0)
 
     @asynccontextmanager
-    async def patience(self) -> AsyncIterator[Patience]:
-        """The time for one answer. What fails inside counts as a failure of the server. Raises RolloutError when the
-        time is over, UserError after too many failures."""
-        self._give_up_if_hopeless()
+    async def deadline(self) -> AsyncIterator[Deadline]:
+        """The time limit of one answer, as a context. A failure inside it counts as a failure of the server. Raises
+        RolloutError when the time is over, UserError after too many failures in a row."""
+        self._stop_after_many_failures()
         began = asyncio.get_running_loop().time()
         limit = asyncio.timeout(self._server.timeout_s)
-        patience = Patience(limit)
+        deadline = Deadline(limit)
         try:
             async with limit:
-                yield patience
+                yield deadline
         except TimeoutError as error:
-            failure = self._too_late(patience.troubles)
-            self._failed(str(failure))
+            failure = self._timeout_error(deadline.troubles)
+            self._record_failure(str(failure))
             raise failure from error
         except RolloutError as error:
-            self._failed(str(error))
+            self._record_failure(str(error))
             raise
         except asyncio.CancelledError:
-            # Whoever gives up many episodes at once, as SLIME does, says nothing about the server; but one that has
-            # told nobody anything in the meantime may be gone.
+            # A framework that aborts many episodes at once, as SLIME does, says nothing about the server. But a server
+            # that has answered no request for so long may be gone.
             waited_s = asyncio.get_running_loop().time() - max(began, self._replied_at)
             if waited_s > LONG_WAIT * self._server.timeout_s:
                 self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
             raise
 
-    async def ask(self, body_of: Callable[[int], Body], read: Callable[[Reply], T], patience: Patience) -> T:
-        """Tries until `read`, which may raise TryAgain, makes something of the reply. `body_of` is the request by the
-        number of tries so far that count."""
-        num_counted, troubles = 0, patience.troubles
+    async def ask(self, body_of: Callable[[int], Body], read: Callable[[Reply], T], deadline: Deadline) -> T:
+        """The result of `read` on the first reply that it accepts; it raises TryAgain to reject one. `body_of` returns
+        the request for the number of tries that have counted so far. Raises RolloutError when no try is left."""
+        num_counted, troubles = 0, deadline.troubles
         async with self._places:
             while True:
                 try:
@@ -81,20 +83,20 @@ class Asker:
                     troubles.append(again.failure)
                     num_counted += again.counts
                     if num_counted >= self._server.max_tries:
-                        raise _after(troubles, f"{len(troubles)} tries") from again
+                        raise _last_failure(troubles, f"{len(troubles)} tries") from again
                     wait_s = self._wait_s(again, len(troubles))
-                    if asyncio.get_running_loop().time() + wait_s > (patience.limit.when() or 0.0):
+                    if asyncio.get_running_loop().time() + wait_s > (deadline.limit.when() or 0.0):
                         late = f"`timeout_s` = {self._server.timeout_s:g} leaves no other try"
-                        raise _after(troubles, late) from again
+                        raise _last_failure(troubles, late) from again
                 await asyncio.sleep(wait_s)
 
     async def check(self, body: Body) -> None:
-        """A rehearsal: whoever cannot say anything within the time for an answer is of no use. Raises UserError."""
+        """Sends a request before the run starts. Raises UserError if no reply comes within `timeout_s`."""
         server = self._server
         why = f"no reply within `timeout_s` = {server.timeout_s:g} s"
         try:
             async with asyncio.timeout(server.timeout_s):
-                while busy := await self._busy(body):  # as it is while it loads
+                while busy := await self._busy(body):  # a server that loads its model says that it is busy
                     why = f"{busy} (`timeout_s` = {server.timeout_s:g})"
                     await asyncio.sleep(self._wait_s(busy, 1))
         except (RolloutError, TimeoutError) as error:
@@ -104,7 +106,7 @@ class Asker:
             ) from error
 
     async def _busy(self, body: Body) -> TryAgain | None:
-        """None if it replies. Raises RolloutError if it can neither do so nor promise to."""
+        """The server's report that it is busy, or None if it replies. Raises RolloutError for any other failure."""
         try:
             await self.connection.reply(body)
         except TryAgain as again:
@@ -114,20 +116,21 @@ class Asker:
         return None
 
     def _wait_s(self, again: TryAgain, tries: int) -> float:
+        """How long to wait before the next try, in seconds: as long as the server asks for, else by backoff."""
         return again.wait_s if again.wait_s or again.at_once else backoff_s(tries, self._rng.random())
 
-    def _too_late(self, troubles: list[RolloutError]) -> RolloutError:
+    def _timeout_error(self, troubles: list[RolloutError]) -> RolloutError:
         within = f"no {self._server.gives} within `timeout_s` = {self._server.timeout_s:g} s"
         if troubles:
-            return _after(troubles, within)
+            return _last_failure(troubles, within)
         waited = f"{within}, the wait for one of `num_concurrent` places included"
         return RolloutError(f"{self._server.who}_timeout", waited)
 
-    def _failed(self, detail: str) -> None:
+    def _record_failure(self, detail: str) -> None:
         self._failures.append(detail)
-        self._give_up_if_hopeless()
+        self._stop_after_many_failures()
 
-    def _give_up_if_hopeless(self) -> None:
+    def _stop_after_many_failures(self) -> None:
         if len(self._failures) >= self._server.max_failures:
             server = self._server
             raise UserError(
@@ -136,5 +139,5 @@ class Asker:
             )
 
 
-def _after(troubles: list[RolloutError], when: str) -> RolloutError:
+def _last_failure(troubles: list[RolloutError], when: str) -> RolloutError:
     return RolloutError(troubles[-1].reason, f"{troubles[-1].detail} ({when})")

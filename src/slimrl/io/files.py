@@ -1,7 +1,7 @@
-"""Lines in files: appended whole, read back even when the last one is torn, with disk errors told in plain words.
+"""Files of JSON lines, and files that are replaced in one step. Knows nothing of what the lines mean.
 
-A line reaches the operating system before `append` returns, so `kill -9` loses at most the line being written. Knows
-nothing of what the lines mean.
+A line reaches the operating system before `append` returns, so `kill -9` loses at most the line that is being written;
+an incomplete last line is left out when a file is read. Errors of the disk become `UserError`s in plain words.
 """
 
 import errno
@@ -16,13 +16,13 @@ from typing import Any
 from slimrl.errors import UserError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-NO_FOLDER = (errno.EEXIST, errno.ENOTDIR)
+NO_FOLDER = (errno.EEXIST, errno.ENOTDIR)  # a part of the path is a file
 
 
 @contextmanager
-def writing(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
-    """Turns an `OSError` from creating or writing `path` into a `UserError` that says what to do. `chosen_by` is the
-    argument of the command that says where it goes."""
+def explain_write_errors(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
+    """Turns an `OSError` from creating or writing `path` into a `UserError` that says what to do. `chosen_by` names the
+    argument of the command that determines the path."""
     try:
         yield
     except OSError as error:
@@ -38,7 +38,7 @@ def writing(path: Path, chosen_by: str = "--output_dir") -> Iterator[None]:
 
 
 def without_nan(value: Any) -> Any:
-    """The value as JSON can hold it: None for nan and the infinities, also in dictionaries, lists and tuples."""
+    """The value with None for nan and the infinities, which JSON lacks; also inside dictionaries, lists and tuples."""
     match value:
         case float():
             return value if math.isfinite(value) else None
@@ -50,25 +50,28 @@ def without_nan(value: Any) -> Any:
 
 
 class LineFile:
-    """A file open for appending lines. Unbuffered: a failed line leaves nothing behind to fail again on close."""
+    """A file that is open for appending JSON lines.
+
+    It is unbuffered: what a full disk refuses raises at once, and not once more when the file is closed.
+    """
 
     def __init__(self, path: Path, keep: bool = False) -> None:
-        """Opens `path`, making its folders; empties it unless `keep`. Raises UserError if that cannot be done."""
+        """Opens `path` and creates its folders; empties it unless `keep`. Raises UserError if that cannot be done."""
         self.path = path
-        with writing(path):
+        with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab" if keep else "wb", buffering=0)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Writes one JSON object as one line. Raises UserError on a full disk; ValueError on a non-finite number."""
+        """Writes one JSON object as one line. Raises UserError on a full disk, ValueError on a non-finite number."""
         left = encode_line(record)
-        with writing(self.path):
-            while left:  # a nearly full disk takes part of a line without an error; the error comes with the rest
+        with explain_write_errors(self.path):
+            while left:  # a nearly full disk accepts part of a line without an error; writing the rest raises it
                 left = left[self._file.write(left) :]
 
     def close(self) -> None:
         """Closes the file; a second call does nothing."""
-        with writing(self.path):
+        with explain_write_errors(self.path):
             self._file.close()
 
 
@@ -78,9 +81,9 @@ def encode_line(record: dict[str, Any]) -> bytes:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file of lines; a torn last line is left out.
+    """The JSON objects of a file of lines, without an incomplete last one.
 
-    Raises UserError when the file is missing or when any line but the last is not a JSON object.
+    Raises UserError when the file cannot be read or when a line that is not the last is no JSON object.
     """
     try:
         lines = path.read_bytes().splitlines()
@@ -101,16 +104,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:
-    """Writes `path` anew so that a reader, or a crash at any moment, sees either the old content or the new. For
-    `chosen_by` see `writing`."""
+    """Replaces the content of `path` in one step: a reader, or a crash at any moment, finds either the old or the new
+    content. For `chosen_by` see `explain_write_errors`."""
     temporary = path.with_name(f".{path.name}.new")
-    with writing(path, chosen_by):
+    with explain_write_errors(path, chosen_by):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(temporary, "wb") as file:
                 file.writelines(chunks)
                 file.flush()
-                os.fsync(file.fileno())
+                os.fsync(file.fileno())  # else a power cut could leave the new name with no content
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)

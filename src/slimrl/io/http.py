@@ -1,5 +1,5 @@
-"""A server over HTTP that somebody else runs, such as a judge or a teacher: its key, its proxies, and which of its
-failures may pass. Knows nothing of what it is asked."""
+"""HTTP clients for servers that others run, such as a judge or a teacher: API keys, proxies, and temporary failures.
+Knows nothing of what a server is asked."""
 
 import os
 import re
@@ -10,52 +10,54 @@ from urllib.parse import urlsplit
 from slimrl.errors import UserError
 from slimrl.io.urls import has_password, is_this_machine
 
-BUSY = frozenset({429, 503, 529})
-PASSING = frozenset({408, 500, 502, 504})
+BUSY = frozenset({429, 503, 529})  # the status codes of an overloaded server
+PASSING = frozenset({408, 500, 502, 504})  # those of other temporary failures
 MAX_BACKOFF_S = 8.0
-MIN_KEY_CHARS = 8  # what is shorter is no secret, but a word such as EMPTY
+MIN_KEY_CHARS = 8  # a shorter key is no secret, but a placeholder such as EMPTY
 
 
-def key_in(variable: str) -> str:
-    """The key in a variable of the environment, empty if there is none. Raises UserError for what can be no key."""
+def read_api_key(variable: str) -> str:
+    """The API key in an environment variable, empty if it is not set. Raises UserError for text that can be no key."""
     key = os.environ.get(variable, "").strip()  # files of secrets end with a newline
     if not (key.isascii() and key.isprintable()) or "\\" in key:
         raise UserError(f"the key in the variable {variable} has characters that no key has.")
     return key
 
 
-def without_key(data: bytes, key: str) -> bytes:
-    r"""Some servers repeat a key that they do not know, and what they say is written down. In JSON, and in JSON that
-    stands in JSON, any of its characters may be escaped.
+def redact_key(data: bytes, key: str) -> bytes:
+    r"""The text of a response with `[key]` in place of the API key, however JSON escapes it.
 
-    >>> without_key(b"unknown key: sk-12345", "sk-12345"), without_key(rb"unknown key: sk\u002D12345", "sk-12345")
+    Some servers repeat a key that they do not know, and their responses end up in logs. In JSON, and in JSON inside of
+    JSON, any character of the key may be escaped.
+
+    >>> redact_key(b"unknown key: sk-12345", "sk-12345"), redact_key(rb"unknown key: sk\u002D12345", "sk-12345")
     (b'unknown key: [key]', b'unknown key: [key]')
     """
     if len(key) < MIN_KEY_CHARS:
         return data
     if not _is_text(data):
-        return b"[what is no UTF-8 text and may hold the key]"
-    return re.sub("".join(map(_spelled, key)).encode(), b"[key]", data)
+        return b"[no UTF-8 text, which may contain the key]"
+    return re.sub("".join(map(_char_pattern, key)).encode(), b"[key]", data)
 
 
 def _is_text(data: bytes) -> bool:
-    """UTF-8, as all servers write; in UTF-16 there are zeros between the characters of a key."""
+    """Whether the bytes are UTF-8 text. In UTF-16 zeros would separate the characters of a key and hide it."""
     try:
         return "\0" not in data.decode()
     except UnicodeDecodeError:
         return False
 
 
-def _spelled(char: str) -> str:
-    """A pattern of all the ways in which JSON may write it. The bound keeps the search linear, but for a key that
-    repeats one character over and over."""
+def _char_pattern(char: str) -> str:
+    """A pattern for all the ways in which JSON may write a character."""
+    # JSON inside of JSON doubles the backslashes. The bound on their number keeps the search linear.
     plain = re.escape(char)
     return rf"(?:{plain}|\\{{1,8}}(?:{plain}|u(?i:{ord(char):04x})))"
 
 
 def check_no_password(base_url: str, who: str) -> None:
-    """Raises UserError, which does not repeat it, for an address with a user or a password in it: those would stand in
-    every message and file that names the address."""
+    """Raises UserError for an address with a user or a password in it, which every message and file that names the
+    address would repeat. The error itself does not."""
     if has_password(base_url):
         raise UserError(
             f"{who}: `base_url` has a user or a password in it (`...@...`). Remove it: a key goes into the variable of "
@@ -64,7 +66,8 @@ def check_no_password(base_url: str, who: str) -> None:
 
 
 def backoff_s(tries: int, share: float) -> float:
-    """How long to wait after a number of tries, half of it drawn by `share`, so that many do not come back together.
+    """How long to wait after a number of tries, in seconds. A random `share` from 0 to 1 scales half of it, so that
+    many clients do not come back together.
 
     >>> backoff_s(1, 0.0), backoff_s(1, 1.0), backoff_s(20, 1.0)
     (0.25, 0.5, 8.0)
@@ -73,7 +76,7 @@ def backoff_s(tries: int, share: float) -> float:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float:
-    """How long a busy server wants to be left alone; a date, which the standard allows too, counts as nothing.
+    """How long a busy server asks to wait, in seconds; 0 if it does not say, or gives a date, as the standard allows.
 
     >>> retry_after_s({"Retry-After": "2.5"}), retry_after_s({"Retry-After": "soon"}), retry_after_s({})
     (2.5, 0.0, 0.0)
@@ -86,7 +89,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
 
 
 def import_httpx(who: str) -> Any:
-    """The library that asks. Raises UserError that names the extra it comes with."""
+    """The module httpx. Raises UserError that names the extra to install if it is missing."""
     try:
         import httpx  # an extra: only here
     except ImportError as error:
@@ -95,8 +98,8 @@ def import_httpx(who: str) -> Any:
 
 
 def http_client(httpx: Any, who: str, base_url: str, key: str, num_concurrent: int) -> Any:
-    """An `httpx.AsyncClient` with the key and the proxies of the environment, for one event loop. Raises UserError if
-    they cannot be used, or there is a password in the address."""
+    """An `httpx.AsyncClient` with the API key and the proxies of the environment, for one event loop. Raises UserError
+    if these cannot be used, or if the address has a password in it."""
     check_no_password(base_url, who)
     try:
         return httpx.AsyncClient(

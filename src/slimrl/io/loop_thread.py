@@ -1,5 +1,6 @@
-"""An event loop in a thread of its own, for what outlives a step: every step of a run has another event loop, and a
-connection belongs to the one that it was opened in. Knows nothing of what runs in it.
+"""An event loop in a thread of its own, for connections that outlive a step. Knows nothing of what runs in it.
+
+Every step of a run has a new event loop, and a connection can be used only in the loop that it was opened in.
 """
 
 import asyncio
@@ -14,54 +15,60 @@ CLOSE_S = 2.0
 
 
 class LoopThread:
-    """Runs coroutines for other threads until `close`, or until nobody holds it any more.
+    """A thread that runs coroutines for other threads, until `close` or until the object is garbage.
 
-    The thread never holds up the end of the program: it is a daemon, and waits for nothing but its loop.
+    It is a daemon, so it never delays the end of the program.
     """
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         thread = threading.Thread(target=_serve, args=(self._loop,), name=name, daemon=True)
         thread.start()
-        self._kept: list[Future[None]] = []  # the loop itself would let them go
-        self._end = weakref.finalize(self, _end, self._loop, thread, self._kept)
+        # A loop holds its tasks weakly: without this list they could be collected before they have run.
+        self._closers: list[Future[None]] = []
+        # `finalize` must not refer to `self`, or the object could never become garbage.
+        self._end = weakref.finalize(self, _end, self._loop, thread, self._closers)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns or raises, from any event loop. Cancelled with whoever waits for it."""
+        """The result of `work`, awaited from any event loop. The work is cancelled if the caller is."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """The same for code that is not asynchronous."""
+        """The result of `work`, for a caller that is not asynchronous."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         finally:
-            future.cancel()  # nothing, unless the waiting was interrupted
+            future.cancel()  # stops the work if the wait was interrupted; does nothing if it is done
 
     def keep(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Have the thread call `close` when it ends."""
-        self._kept.append(asyncio.run_coroutine_threadsafe(_kept(close), self._loop))
+        """Has the thread call `close` when it ends."""
+        self._closers.append(asyncio.run_coroutine_threadsafe(_close_at_end(close), self._loop))
 
     def close(self) -> None:
-        """Cancels what still runs, and ends the thread. A second call does nothing."""
+        """Cancels the work that still runs, and ends the thread. A second call does nothing."""
         self._end()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the loop until it is stopped: the whole life of the thread."""
     try:
         loop.run_forever()
     finally:
         loop.close()
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, kept: list[Future[None]]) -> None:
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, closers: list[Future[None]]) -> None:
+    """Cancels what runs in the loop, and waits a little for the thread to end."""
     asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
-    if threading.current_thread() is not thread:  # where the last one to hold it may have been
+    # The last reference may be dropped inside the thread, which cannot join itself.
+    if threading.current_thread() is not thread:
         thread.join(CLOSE_S)
-        kept.clear()
+        closers.clear()
 
 
-async def _kept(close: Callable[[], Awaitable[None]]) -> None:
+async def _close_at_end(close: Callable[[], Awaitable[None]]) -> None:
+    """Waits until it is cancelled, and then calls `close` in the loop where the connection was opened."""
     try:
         await asyncio.Event().wait()
     finally:
@@ -69,6 +76,7 @@ async def _kept(close: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _cancel_all() -> None:
+    """Cancels every other task of the loop, waits until they have ended, and stops the loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

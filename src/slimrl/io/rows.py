@@ -1,4 +1,4 @@
-"""Rows of JSONL and parquet files and of Hub data sets, as streams. Knows nothing of what stands in them."""
+"""Rows of JSONL and parquet files and of Hub data sets, one after the other. Knows nothing of what is in a row."""
 
 import json
 from collections.abc import Iterator
@@ -9,20 +9,22 @@ from slimrl.errors import UserError
 
 
 def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
-    """(row, where it stands) of a `.parquet` file, or else of JSONL. A line that is no JSON comes as its text.
+    """The rows of a `.parquet` or JSONL file, each with its place as `file:line`. A line that is no JSON comes as its
+    text.
 
-    `check` names the setting to look at where the file cannot be read. Raises UserError.
+    Raises UserError if the file cannot be read; `check` names the setting to look at then.
     """
     if path.suffix == ".parquet":
         if not path.is_file():
             raise UserError(f"cannot read {path}: no such file; check {check}.")
-        yield from _numbered(_parquet(path, check), str(path))
+        yield from _with_places(_parquet(path, check), str(path))
         return
     try:
-        with path.open(encoding="utf-8-sig", newline="\n") as file:  # and not at what else Unicode calls a line break
+        # Only "\n" ends a line: Unicode's other line breaks may occur inside a JSON text.
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield _parsed(line.rstrip("\n")), f"{path}:{number}"
+                    yield _parse_line(line.rstrip("\n")), f"{path}:{number}"
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; check {check}.") from error
     except UnicodeDecodeError as error:
@@ -30,8 +32,9 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
 
 
 def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tuple[Any, str]]:
-    """The same of a split of a Hub data set, or of one in a local directory; downloads are cached and resumed. `subset`
-    is one of the configurations that the data set has, empty for its default."""
+    """The rows of a split of a data set on the Hub or in a local directory, each with its place. Downloads are cached
+    and resumed. `subset` is one of the data set's configurations, empty for its default. Raises UserError if it cannot
+    be loaded; `check` names the setting to look at then."""
     datasets = _datasets()
     try:
         rows = datasets.load_dataset(name, subset or None, split=split)
@@ -40,15 +43,15 @@ def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tu
             f"cannot load the split `{split}` of {name}: {type(error).__name__}: {error}. Check {check}; a private "
             "data set needs `hf auth login`, and HF_HUB_OFFLINE=1 allows only what is in the cache."
         ) from error
-    yield from _numbered(rows, f"{name} ({split})")
+    yield from _with_places(rows, f"{name} ({split})")
 
 
-def shown(row: Any) -> str:
-    """The beginning of a row, for a message about it."""
+def preview(row: Any) -> str:
+    """The first characters of a row, for a message about it."""
     return f"{row if isinstance(row, str) else json.dumps(row, default=str):.120}"
 
 
-def _numbered(rows: Any, name: str) -> Iterator[tuple[Any, str]]:
+def _with_places(rows: Any, name: str) -> Iterator[tuple[Any, str]]:
     for number, row in enumerate(rows, 1):
         yield row, f"{name}:{number}"
 
@@ -64,7 +67,7 @@ def _parquet(path: Path, check: str) -> Any:
         ) from error
 
 
-def _parsed(line: str) -> Any:
+def _parse_line(line: str) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError):  # nested too deeply

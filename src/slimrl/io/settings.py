@@ -1,4 +1,4 @@
-"""The types of an environment's `args`, which the configuration does not know, and of tables of settings among them."""
+"""Type checks of an environment's `args`, whose names the configuration does not know."""
 
 import inspect
 from collections.abc import Mapping
@@ -11,6 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 from slimrl.errors import UserError, nearest
 
 T = TypeVar("T")
+
+# The annotations that are checked, each with its type: the type itself, and its name as `from __future__ import
+# annotations` leaves it in a signature.
 PLAIN: dict[Any, Any] = {
     annotation: kind
     for one in (bool, int, float, str)
@@ -22,8 +25,10 @@ for listed, name in ((list[str], "list[str]"), (dict[str, Any], "dict[str, Any]"
 
 
 def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) -> None:
-    """Raises UserError for a value that is not of the parameter's type, where that is one of `PLAIN`: a switch that is
-    "False" would count as on. Other annotations, and none, promise nothing."""
+    """Raises UserError for a value that is not of its parameter's type: the text "False" would count as true.
+
+    Only the types of `PLAIN` are checked. `who` begins the message.
+    """
     for name, parameter in signature.parameters.items():
         annotation = parameter.annotation
         if name in args and isinstance(annotation, type | str | UnionType | GenericAlias) and annotation in PLAIN:
@@ -31,8 +36,8 @@ def check_args(signature: inspect.Signature, args: Mapping[str, Any], who: str) 
 
 
 def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
-    """A dataclass of what was given. Raises UserError for a name that it does not have, or a value of another type,
-    and leaves to the class what the values may be."""
+    """An instance of the dataclass `kind` with the given fields. Raises UserError for an unknown name or a value of
+    another type; the class itself checks the range of its values."""
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     for name in given:
         if name not in known:

@@ -1,13 +1,17 @@
-"""What can be said of a text that is not whole yet, or came from outside. Knows nothing of tokens."""
+"""Checks of text that is still being streamed, or that came from outside. Knows nothing of tokens."""
 
 import json
 from collections.abc import Sequence
 from typing import Any
 
 
-def held_back(text: str, marks: Sequence[str]) -> int:
-    """How many of the last characters may be the beginning of one of the marks."""
+def partial_mark_length(text: str, marks: Sequence[str]) -> int:
+    """The number of characters at the end of the text that may be the beginning of one of the marks.
+
+    A stream must keep these back until more text shows whether the mark is complete.
+    """
     longest = 0
+    # A match that starts earlier is longer, so each mark is tried from the left, up to where it could no longer win.
     for mark in marks:
         start = text.find(mark[0], max(0, len(text) - len(mark) + 1))
         while 0 <= start < len(text) - longest:
@@ -19,7 +23,7 @@ def held_back(text: str, marks: Sequence[str]) -> int:
 
 
 def is_writable(value: Any) -> bool:
-    """Whether a value read from JSON can be written as text: JSON can spell half of a surrogate pair, which is none."""
+    """Whether a value from JSON can be encoded as UTF-8. JSON can spell a lone surrogate, which cannot."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -1,12 +1,12 @@
-"""What names say by themselves: of hosts, addresses and variables. Resolves nothing: a host that only the network knows
-is another machine."""
+"""Checks of host names, URLs and names of variables by their text alone. Resolves no name: a host that only the network
+knows counts as another machine."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server there.
+    """Whether only this machine can reach a server that listens on the host.
 
     >>> is_loopback("localhost"), is_loopback("127.0.0.2"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, True, False)
@@ -18,7 +18,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_this_machine(host: str) -> bool:
-    """Whether a request there stays on this machine, so that a proxy would be asked for itself.
+    """Whether a request to the host stays on this machine, so that it must not go through a proxy.
 
     >>> is_this_machine("LOCALHOST."), is_this_machine("0.0.0.0"), is_this_machine("10.0.0.1")
     (True, True, False)
@@ -30,10 +30,10 @@ def is_this_machine(host: str) -> bool:
         return False
 
 
-def is_address(url: str) -> bool:
-    """Whether it is an address of HTTP.
+def is_http_url(url: str) -> bool:
+    """Whether the text is a URL of HTTP or HTTPS with a host.
 
-    >>> is_address("http://localhost:8000/v1"), is_address("localhost:8000"), is_address("http://localhost:many")
+    >>> is_http_url("http://localhost:8000/v1"), is_http_url("localhost:8000"), is_http_url("http://localhost:many")
     (True, False, False)
     """
     try:
@@ -44,18 +44,18 @@ def is_address(url: str) -> bool:
 
 
 def has_password(url: str) -> bool:
-    """Whether a user or a password stands in it. Where it is no address, any `@` may mean one.
+    """Whether the URL has a user or a password in it. In text that is no valid URL any `@` counts as one.
 
     >>> has_password("http://me:secret@localhost/v1"), has_password("me:secret@localhost"), has_password("http://a/@b")
     (True, True, False)
     """
-    return "@" in url and not (is_address(url) and "@" not in urlsplit(url).netloc)
+    return "@" in url and not (is_http_url(url) and "@" not in urlsplit(url).netloc)
 
 
-def is_variable(name: str) -> bool:
-    """Whether a variable of the environment can be called so; where a name of one is asked for, people put the secret.
+def is_variable_name(name: str) -> bool:
+    """Whether an environment variable can have the name. Users sometimes give the API key itself instead of a name.
 
-    >>> is_variable("OPENAI_API_KEY"), is_variable("sk-abc")
+    >>> is_variable_name("OPENAI_API_KEY"), is_variable_name("sk-abc")
     (True, False)
     """
     return name.isascii() and name.isidentifier()

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.cache import cache_root
 from slimrl.io.chat_client import Reply, TryAgain
-from slimrl.io.chat_retry import Asker
+from slimrl.io.chat_retry import RetryingChat
 from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings
 from slimrl.judges.server import JudgeServer
@@ -117,7 +117,7 @@ class LLMJudge:
 
     def __init__(self, server: JudgeServer, cache: Path) -> None:
         self._server = server
-        self._asker = Asker(server)
+        self._asker = RetryingChat(server)
         self._cache = VerdictCache(cache)
         self._thread = LoopThread("judge")
         self._thread.keep(self._asker.connection.close)
@@ -151,13 +151,13 @@ class LLMJudge:
 
     async def _judge(self, body: dict[str, Any]) -> Verdict:
         began, key = time.perf_counter(), self._key(body)
-        async with self._asker.patience() as patience, self._asking.setdefault(key, asyncio.Lock()):
+        async with self._asker.deadline() as deadline, self._asking.setdefault(key, asyncio.Lock()):
             found = self._cache.get(key)
             if found is not None:
                 return Verdict(found, {"judge_cached": 1.0})
             # The first reply is greedy; the same again would not help, so later ones are drawn.
             correct = await self._asker.ask(
-                lambda tries: body | ({"temperature": 0.7, "seed": tries} if tries else GREEDY), _read, patience
+                lambda tries: body | ({"temperature": 0.7, "seed": tries} if tries else GREEDY), _read, deadline
             )
             self._cache.put(key, correct)
         return Verdict(correct, {"judge_cached": 0.0, "judge_s": time.perf_counter() - began})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
-from slimrl.io.rows import file_rows, shown
+from slimrl.io.rows import file_rows, preview
 from slimrl.judges.word_match import NUMBER_WORDS, normalised
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.pages import Question
@@ -176,7 +176,7 @@ WRONG: Mapping[str, Callable[[Case], str]] = {
 
 def _labelled_of(row: Any, where: str) -> Labelled:
     if not isinstance(row, Mapping):
-        raise UserError(f'{where}: expected {{"question": ..., "response": ..., "label": ...}}, found: {shown(row)}')
+        raise UserError(f'{where}: expected {{"question": ..., "response": ..., "label": ...}}, found: {preview(row)}')
     for name in ("question", "response"):
         if not isinstance(row.get(name), str):
             raise UserError(f"{where}: `{name}` must be a text, not {row.get(name)!r:.80}.")

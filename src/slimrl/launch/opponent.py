@@ -17,7 +17,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.rollout.answers import closed
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
 from slimrl.rollout.self_play import self_play_roles, self_play_specs
-from slimrl.types import Message, Rollout, SamplingParams, Task, Turn
+from slimrl.types import Message, Rollout, Task, Turn
 
 T = TypeVar("T")
 NEVER = 10**6  # turns: the game has rules of its own for when it is over
@@ -31,8 +31,7 @@ def seat_model(taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environ
     policy = open_policy(config.model, RunConsole())
     limits = EpisodeLimits(NEVER, config.seq_len, DAY_S)
     context = make_context(policy.module, policy.chat, InferenceConfig(), limits)[1]
-    settings = config.sampling
-    sampling = SamplingParams(settings.max_tokens, settings.temperature, stop=tuple(settings.stop), seed=config.seed)
+    sampling = config.sampling.params(config.sampling.temperature, config.seed)
     return lambda task: Opposed(self_play_specs(EpisodeSpec(taskset, task, sampling)), mine, context)
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.config.rollout import EnvConfig, InferenceConfig
+from slimrl.config.rollout import EnvConfig, EpisodesConfig, InferenceConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
 from slimrl.environments.base import Taskset
 from slimrl.environments.find import load_taskset
@@ -31,19 +31,15 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Sink, WandbSink
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
-from slimrl.types import SamplingParams
 
 
 def rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     tasksets = tasksets_of(config.orchestrator.env)
     policy = open_policy(settle_model(config.model, output_dir, config.resume), console)
-    rollout = config.orchestrator
-    limits = EpisodeLimits(rollout.max_turns, config.seq_len, rollout.episode_timeout_s)
+    limits = episode_limits(config.orchestrator, config.seq_len)
     engine, context = make_context(policy.module, policy.chat, config.inference, limits)
-    settings = rollout.sampling
     samplings = [
-        SamplingParams(settings.max_tokens, temperature, stop=tuple(settings.stop), seed=config.seed)
-        for temperature in config.eval.temperatures
+        config.orchestrator.sampling.params(temperature, config.seed) for temperature in config.eval.temperatures
     ]
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
@@ -52,6 +48,11 @@ def rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
 
 def tasksets_of(envs: Sequence[EnvConfig]) -> list[Taskset]:
     return [load_taskset(env.id, env.args) for env in envs]
+
+
+def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
+    """When an episode ends: after so many turns, tokens, or seconds of waiting."""
+    return EpisodeLimits(config.max_turns, seq_len, config.episode_timeout_s)
 
 
 def settle_model(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:

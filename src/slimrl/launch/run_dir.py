@@ -16,7 +16,7 @@ from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import C, Resolved, load
 from slimrl.config.reading.write import FILE_NAME, write_config
 from slimrl.errors import UserError
-from slimrl.io.files import writing
+from slimrl.io.files import explain_write_errors
 from slimrl.trainer.checkpoint import remove_leftovers
 
 METRICS = "metrics.jsonl"
@@ -85,7 +85,7 @@ def _alone(output_dir: Path) -> Iterator[None]:
     holder dies, so a killed run can be resumed."""
     _make_writable(output_dir)
     lock = FileLock(output_dir / LOCK)
-    with writing(output_dir / LOCK):
+    with explain_write_errors(output_dir / LOCK):
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -118,7 +118,8 @@ def _changes(config: CommandConfig, kept: Path, may_differ: Collection[str]) -> 
     """`key: old -> new` for every setting that the config kept in the run's directory has differently."""
     if not kept.exists():
         return
-    before = dict(_flat(load(type(config), ["@", str(kept)], {}).config.model_dump()))
+    # What the file calls by an old name it calls so since the run began; it is written anew right after this.
+    before = dict(_flat(load(type(config), ["@", str(kept)], {}, note=lambda text: None).config.model_dump()))
     now = dict(_flat(config.model_dump()))
     for key in sorted(before.keys() | now.keys()):
         if key not in may_differ and before.get(key) != now.get(key):

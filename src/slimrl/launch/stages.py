@@ -11,6 +11,7 @@ from slimrl.config.data import ExpertDataConfig
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
+from slimrl.config.rollout import EvalSamplingConfig
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.environments.base import Offloading, Taskset
 from slimrl.inference.engine import Engine
@@ -178,17 +179,16 @@ def report(parts: Parts, stages: Sequence[Stage], duration_s: float) -> None:
 
 def _write_eval_file(parts: Parts, weights: Path) -> Path:
     """A config for the `eval` command that repeats the final evaluation, to the last digit on the same machine."""
-    config = parts.config
+    config, episodes = parts.config, parts.config.orchestrator
     dtype = str(parts.policy.dtype).removeprefix("torch.")
     again = EvalRunConfig(
         model=config.model.model_copy(update={"name": str(weights), "dtype": dtype, "lora": LoraConfig()}),
-        env=config.orchestrator.env,
+        env=episodes.env,
         num_examples=config.eval.num_examples,
         temperatures=config.eval.temperatures,
-        max_tokens=config.orchestrator.sampling.max_tokens,
-        stop=config.orchestrator.sampling.stop,
-        max_turns=config.orchestrator.max_turns,
-        episode_timeout_s=config.orchestrator.episode_timeout_s,
+        sampling=EvalSamplingConfig(max_tokens=episodes.sampling.max_tokens, stop=episodes.sampling.stop),
+        max_turns=episodes.max_turns,
+        episode_timeout_s=episodes.episode_timeout_s,
         seq_len=config.seq_len,
         inference=config.inference,
         output_dir=str(parts.output_dir / "eval"),

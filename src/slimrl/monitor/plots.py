@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from slimrl.errors import UserError
-from slimrl.io.files import writing
+from slimrl.io.files import explain_write_errors
 from slimrl.monitor.metrics import held_out_rewards
 from slimrl.monitor.sinks import read_metrics
 
@@ -252,7 +252,7 @@ def _legend_below(axes: Axes) -> None:
 def save_figure(figure: Figure, path: Path) -> Path:
     """Writes the picture, making its folders, and returns the path. Raises UserError if that cannot be done."""
     FigureCanvasAgg(figure)
-    with writing(path):
+    with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=160)
     return path

@@ -113,9 +113,8 @@ class Orchestrator:
 
     def _sampling(self, position: int, number: int) -> SamplingParams:
         digest = hashlib.sha256(f"{self._seed}/{position}/{number}".encode()).digest()
-        settings = self._config.sampling
         seed = int.from_bytes(digest[:6], "big")
-        return SamplingParams(settings.max_tokens, settings.temperature, stop=tuple(settings.stop), seed=seed)
+        return self._config.sampling.params(self._config.sampling.temperature, seed)
 
     def _grade(self, draws: Sequence[Draw], rollouts: Sequence[Rollout], openings: Sequence[Opening]) -> list[Group]:
         G = self._config.rollouts_per_example

@@ -61,7 +61,7 @@ def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss
             f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {type(taskset).__name__} is played in "
             f"{num_roles} roles at once, each of which gives a rollout, so it must be a multiple of {num_roles}."
         )
-    if loss.compares and rollouts_per_example < 2 * num_roles:
+    if loss.is_group_relative and rollouts_per_example < 2 * num_roles:
         raise UserError(
             f"`orchestrator.rollouts_per_example` = {rollouts_per_example}: {type(taskset).__name__} is played in "
             f"{num_roles} roles, so each would have a single rollout in a group, and nothing to be compared with. Set "

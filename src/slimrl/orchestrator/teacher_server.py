@@ -12,7 +12,7 @@ from typing import Any
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
-from slimrl.io.http import BUSY, PASSING, backoff_s, http_client, import_httpx, key_in, without_key
+from slimrl.io.http import BUSY, PASSING, backoff_s, http_client, import_httpx, read_api_key, redact_key
 from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
@@ -27,7 +27,7 @@ class ServerTeacher:
     def __init__(self, config: ServerTeacherConfig) -> None:
         self._config, self._httpx = config, import_httpx("a teacher behind HTTP")
         self._url = f"{config.base_url.rstrip('/')}/completions"
-        self._key = key_in(config.api_key_variable)
+        self._key = read_api_key(config.api_key_variable)
 
     @property
     def num_concurrent(self) -> int:
@@ -141,7 +141,7 @@ class ServerTeacher:
             response = await client.post(self._url, json=body)
         except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
             return 0, f"{type(error).__name__}: {error}".encode()
-        return response.status_code, without_key(response.content, self._key)
+        return response.status_code, redact_key(response.content, self._key)
 
     def _refused(self, trouble: str, status: int, length: int) -> str:
         hint = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slimrl.errors import UserError
-from slimrl.io.rows import shown
+from slimrl.io.rows import preview
 
 SPLITS = ("train", "validation", "test")
 
@@ -46,7 +46,7 @@ class Question:
 def page_of(row: Any, where: str) -> Page:
     """A row with `id`, `title` and `content`. Raises UserError that names the row, by `where` and by what it has."""
     if not isinstance(row, Mapping):
-        raise UserError(f'{where}: expected {{"id": ..., "title": ..., "content": ...}}, found: {shown(row)}')
+        raise UserError(f'{where}: expected {{"id": ..., "title": ..., "content": ...}}, found: {preview(row)}')
     for name in ("id", "title"):
         value = row.get(name)
         if not isinstance(value, str) or not value.strip():
@@ -64,7 +64,7 @@ def question_of(row: Any, where: str) -> Question:
     The questions published for `wiki-search` name the file that the page of the answer was once in, `Miles Teller.md`,
     instead of its id, `miles_teller`: a row's `filename` is understood where it has no `page_id`."""
     if not isinstance(row, Mapping):
-        raise UserError(f'{where}: expected {{"question": ..., "answer": ...}}, found: {shown(row)}')
+        raise UserError(f'{where}: expected {{"question": ..., "answer": ...}}, found: {preview(row)}')
     for name in ("question", "answer"):
         if not isinstance(row.get(name), str) or not row[name].strip():
             raise UserError(f"{where}: a question needs `{name}`, a text that is not empty, not {row.get(name)!r:.80}.")

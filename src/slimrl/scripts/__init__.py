@@ -1,1 +1,2 @@
-"""What the programs in `scripts/` do, as command lines of the commands: one trainer, one evaluation."""
+"""The programs in the repository's `scripts/`, as command lines of the commands: there is one trainer and one
+evaluation."""

@@ -1,6 +1,6 @@
-"""The commands of `scripts/` for `wiki-search`, as command lines of `rl` and `eval`: one trainer, one evaluation.
+"""`scripts/train.py` and `scripts/eval.py` for `wiki-search`, as command lines of `rl` and `eval`.
 
-What they share: where pages and questions come from, and what `.env` or the environment's variables say.
+Both take pages and questions from the same flags, and defaults from `.env` or the environment variables.
 """
 
 import argparse
@@ -24,17 +24,17 @@ from slimrl.monitor.sinks import Sink, read_metrics
 from slimrl.retrieval.prepare import GENERATED, Source
 
 OLLAMA = "http://localhost:11434/v1"
-FEW_PAGES = 10  # with DEV=1
-SEED = 0  # of a generated corpus
+FEW_PAGES = 10  # the number of generated pages with DEV=1
+SEED = 0  # the seed of a generated corpus
 STOP = ["</tool>", "</answer>"]
 SEQ_LEN = 2048
 NUM_HELD_OUT = 20
-NUM_EVALUATED, FEW_EVALUATED = 100, 2  # few with DEV=1: more than 30 questions its pages do not give
+NUM_EVALUATED, FEW_EVALUATED = 100, 2  # few with DEV=1, whose pages give at most 30 questions
 
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """What `.env` may set. An empty text is what was not set."""
+    """The environment variables that `.env` may set. A variable that is not set is an empty text."""
 
     data_dir: str = ""
     judge_model: str = ""
@@ -45,6 +45,7 @@ class Variables:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Variables":
+        """The values of the variables in an environment."""
         return cls(
             data_dir=environ.get("DATA_DIR", ""),
             judge_model=environ.get("JUDGE_MODEL", ""),
@@ -56,12 +57,12 @@ class Variables:
 
     @property
     def num_pages(self) -> int:
-        """Of a generated corpus, unless a flag says otherwise."""
+        """The number of pages of a generated corpus, unless a flag says otherwise."""
         return FEW_PAGES if self.is_dev else Source(GENERATED).num_pages
 
 
 def add_source_flags(parser: argparse.ArgumentParser, variables: Variables) -> None:
-    """Where pages and questions come from; the same as in `scripts/setup_environment.py`."""
+    """Adds the flags for pages and questions, the same as those of `scripts/setup_environment.py`."""
     parser.add_argument("--corpus", default=GENERATED, help="pages, as for setup_environment.py")
     parser.add_argument("--questions", default="", help="questions on a corpus of one's own: .jsonl, .parquet, Hub")
     parser.add_argument("--num-pages", type=int, default=variables.num_pages, help="of a generated corpus")
@@ -74,23 +75,23 @@ def add_source_flags(parser: argparse.ArgumentParser, variables: Variables) -> N
 
 
 def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """`scripts/train.py`: one question a step, a few rollouts on it, REINFORCE. Returns the exit status."""
+    """Runs `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Returns the exit status."""
     variables = Variables.of(environ)
     options, more = _train_parser(variables).parse_known_args(argv)
-    resolved = load(RLConfig, [*train_flags(options, variables), *more], environ)
+    resolved = load(RLConfig, [*train_flags(options, variables), *more], environ)  # the last of two equal flags wins
     run_dir = Path(resolved.config.output_dir)
     sinks: list[Sink] = []
     if options.live_plot:
         sinks.append(LivePlot(run_dir, open_window(run_dir.name, RunConsole().note)))
     try:
         return run_rl(resolved, sinks)
-    finally:
+    finally:  # a run that was interrupted has its metrics too
         if (run_dir / METRICS).exists():
             _write_metrics(run_dir)
 
 
 def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
-    """The command line of `rl` that is this training."""
+    """The command line of `rl` with the settings of `scripts/train.py`."""
     rollouts = options.num_rollouts
     num_held_out = FEW_EVALUATED if variables.is_dev else NUM_HELD_OUT
     env = environment(options, variables, num_train=options.num_samples, num_test=num_held_out)
@@ -120,7 +121,7 @@ def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
 
 
 def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """`scripts/eval.py`. Returns the exit status."""
+    """Runs `scripts/eval.py`. Returns the exit status."""
     variables = Variables.of(environ)
     options, more = _eval_parser(variables).parse_known_args(argv)
     env = environment(options, variables, num_train=options.num_samples, num_test=options.num_samples)
@@ -130,9 +131,9 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         "num_examples": options.num_samples,
         "baselines": json.dumps([name for name in options.baselines.split(",") if name]),
         "temperatures": "[0.0]",
-        "max_tokens": options.max_new_tokens,
+        "sampling.max_tokens": options.max_new_tokens,
+        "sampling.stop": json.dumps(STOP),
         "max_turns": options.max_turns,
-        "stop": json.dumps(STOP),
         "seq_len": SEQ_LEN,
         "inference.max_slots": min(options.num_samples, 32),
         "output_dir": f"runs/eval_{datetime.now():%Y%m%d_%H%M%S}",
@@ -143,8 +144,8 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
-    """The section that describes `wiki-search` with these pages, questions and judge. Raises UserError for a flag that
-    cannot act."""
+    """The section `[[env]]` of `wiki-search` with the chosen pages, questions and judge. Raises UserError for a flag
+    that cannot act."""
     args: dict[str, Any] = {"corpus": options.corpus}
     if options.questions:
         args |= {"questions": options.questions}
@@ -207,7 +208,7 @@ def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
 
 
 def _finish(parser: argparse.ArgumentParser, variables: Variables) -> None:
-    """What both have, and the defaults in the help."""
+    """Adds the flags that both programs have, and shows all defaults in the help."""
     parser.add_argument(
         "--judge_model", default=variables.judge_model, help="the judge, at $JUDGE_BASE_URL; $JUDGE_MODEL"
     )
@@ -216,7 +217,8 @@ def _finish(parser: argparse.ArgumentParser, variables: Variables) -> None:
 
 
 def _write_metrics(run_dir: Path) -> None:
-    """metrics.json: the steps of metrics.jsonl in one list, the lines of a step taken together; nan is null."""
+    """Writes metrics.json: a list with one entry for each step of metrics.jsonl, whose lines are merged; nan is
+    null."""
     steps: dict[int, dict[str, float | None]] = {}
     for step, metrics in read_metrics(run_dir / METRICS):
         steps.setdefault(step, {}).update(without_nan(metrics))

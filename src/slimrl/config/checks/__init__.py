@@ -1,1 +1,6 @@
-"""Rules that no section can check alone: plain functions that raise and never change anything."""
+"""Rules that span settings or sections: plain functions that raise `ConfigError` and never change anything.
+
+A setting that cannot act is an error: a clip range for a loss that does not clip would be a silent mistake. But a
+section that is switched off (`wandb.enabled = false`, `warmup.max_steps = 0`) keeps its settings, so that one flag can
+switch it on.
+"""

@@ -1,8 +1,4 @@
-"""Rules that no section can check alone. Plain functions that raise and never change anything.
-
-What cannot act is an error: a clip range for a loss that does not clip would be a silent mistake. A section that is
-switched off (`wandb.enabled = false`, `warmup.max_steps = 0`) keeps its settings, so that one flag can switch it on.
-"""
+"""The rules of each command: which checks apply to which configuration."""
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.checks.addresses import check_addresses
@@ -16,14 +12,10 @@ from slimrl.config.serve import ServeConfig
 
 
 def check(config: CommandConfig) -> None:
-    """Every rule of the command.
-
-    Raises:
-        Contradiction: the first rule that is broken.
-    """
+    """Applies every rule of the command. Raises ConfigError for the first one that is broken."""
     check_addresses(config.model_dump())
     match config:
-        case ProbeConfig():
+        case ProbeConfig():  # before RLConfig, whose subclass it is
             check_rl(config)
             check_probe(config)
         case RLConfig():

@@ -1,18 +1,18 @@
-"""Rules about the loss and its numbers."""
+"""Rules about `[trainer.loss]`: hyperparameters that cannot act, and parts of a loss that do not go together."""
 
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.loss import ADVANTAGES, CREDITS, POLICIES, LossConfig, ResolvedLoss
 
 
-def check_numbers(loss: LossConfig, resolved: ResolvedLoss) -> None:
-    """A number that none of the chosen parts uses."""
+def check_hyperparameters(loss: LossConfig, resolved: ResolvedLoss) -> None:
+    """Refuses a hyperparameter that none of the chosen parts uses. Raises ConfigError."""
     parts = (
         ("advantage", resolved.advantage, ADVANTAGES),
         ("policy", resolved.policy, POLICIES),
         ("credit", resolved.credit, CREDITS),
     )
     used = {name for _, chosen, table in parts for name in table[chosen]}
-    for name in loss.hyperparameters_set().keys() - used:
+    for name in loss.overrides().keys() - used:
         owners = [(part, chosen, [key for key in table if name in table[key]]) for part, chosen, table in parts]
         if found := [(part, chosen, keys) for part, chosen, keys in owners if keys]:
             acts_with = ", or ".join(f"the {part} {' or '.join(keys)}" for part, _, keys in found)
@@ -27,17 +27,18 @@ def check_numbers(loss: LossConfig, resolved: ResolvedLoss) -> None:
 
 
 def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teacher: bool = False) -> None:
-    """Numbers that cannot act, parts that do not go together, or a group too small for its baseline."""
+    """Refuses hyperparameters that cannot act, parts that do not go together, and a group too small for its baseline.
+    Raises ConfigError, which names `group_key` where the size of the group is the mistake."""
     resolved = loss.resolve(teacher)
-    check_numbers(loss, resolved)
-    whole = {
+    check_hyperparameters(loss, resolved)
+    whole_episode = {
         "gae": "a value head credits every token by itself",
         "rae": "the running mean is of what whole episodes earned",
     }
-    if resolved.advantage in whole and resolved.credit != "episode":
+    if resolved.advantage in whole_episode and resolved.credit != "episode":
         raise ConfigError(
             f'trainer.loss.credit = "{resolved.credit}" cannot act: with advantage "{resolved.advantage}" '
-            f"{whole[resolved.advantage]}. Remove one of the two.",
+            f"{whole_episode[resolved.advantage]}. Remove one of the two.",
             "trainer.loss.credit",
             "trainer.loss.advantage",
         )
@@ -47,7 +48,7 @@ def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teac
             "their ratio, which begins at 1. Set it above 1, such as 3, or to 0 for none.",
             "trainer.loss.dual_clip",
         )
-    if resolved.compares and rollouts_per_example < 2:
+    if resolved.is_group_relative and rollouts_per_example < 2:
         raise ConfigError(
             f'trainer.loss.type = "{loss.type}" compares the rollouts of a group, and a group of 1 has nothing to be '
             f'compared with: every advantage would be 0. Set {group_key} to 2 or more, or use type "reinforce".',
@@ -57,8 +58,8 @@ def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teac
 
 
 def check_taus(loss: LossConfig, teacher: bool) -> None:
-    """Weights of distillation that weigh nothing."""
-    given, resolved = loss.hyperparameters_set(), loss.resolve(teacher)
+    """Refuses weights of distillation that weigh nothing. Raises ConfigError."""
+    given, resolved = loss.overrides(), loss.resolve(teacher)
     if not teacher:
         for name in ("adv_tau", "teacher_tau"):
             if name in given:
@@ -86,8 +87,9 @@ def check_taus(loss: LossConfig, teacher: bool) -> None:
 
 
 def check_rewards_count(loss: LossConfig, why: str, *keys: str) -> None:
-    """Settings of how rewards become advantages, where no reward does."""
-    resolved, replaced = loss.resolve(), loss.hyperparameters_set()
+    """Refuses settings of how rewards become advantages where no reward is used, for the reason `why`. Raises
+    ConfigError."""
+    resolved, replaced = loss.resolve(), loss.overrides()
     given = [name for name in ("advantage", "credit") if getattr(loss, name) not in ("preset", "episode")]
     given += [name for name in (*ADVANTAGES[resolved.advantage], *CREDITS[resolved.credit]) if name in replaced]
     if given and not resolved.has_critic:

@@ -1,4 +1,4 @@
-"""Rules about sections that several commands share."""
+"""Rules of the sections that several commands share: model, groups, schedule, lengths, temperatures."""
 
 import re
 
@@ -8,6 +8,7 @@ from slimrl.config.train import ScheduleConfig
 
 
 def check_model(model: ModelConfig) -> None:
+    """Refuses a device that does not exist in PyTorch's notation. Raises ConfigError."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device):
         raise ConfigError(
             f'model.device = "{model.device}" is no device, expected auto, cpu, cuda or cuda:NUMBER.',
@@ -16,6 +17,7 @@ def check_model(model: ModelConfig) -> None:
 
 
 def check_nothing_trained(model: ModelConfig) -> None:
+    """Refuses LoRA in a command that does not train. Raises ConfigError."""
     if model.lora.rank > 0:
         raise ConfigError(
             f"model.lora.rank = {model.lora.rank} cannot act, because this command trains nothing. Remove it: adapters "
@@ -25,6 +27,7 @@ def check_nothing_trained(model: ModelConfig) -> None:
 
 
 def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> None:
+    """Refuses a batch that is no whole number of groups; `section` has both settings. Raises ConfigError."""
     if batch_size % rollouts_per_example != 0:
         lower = batch_size // rollouts_per_example * rollouts_per_example
         sizes = f"{lower} or {lower + rollouts_per_example}" if lower else f"{rollouts_per_example}"
@@ -37,6 +40,7 @@ def check_groups(batch_size: int, rollouts_per_example: int, section: str) -> No
 
 
 def check_schedule(schedule: ScheduleConfig, section: str) -> None:
+    """Refuses a lower end for a learning rate that is constant. Raises ConfigError."""
     if schedule.type == "constant" and schedule.min_lr_ratio != 0.0:
         raise ConfigError(
             f'{section}.min_lr_ratio = {schedule.min_lr_ratio} cannot act, because {section}.type = "constant" never '
@@ -47,6 +51,7 @@ def check_schedule(schedule: ScheduleConfig, section: str) -> None:
 
 
 def check_fits(max_tokens: int, seq_len: int, key: str) -> None:
+    """Refuses a reply as long as a whole conversation; `key` names `max_tokens`. Raises ConfigError."""
     if max_tokens >= seq_len:
         raise ConfigError(
             f"{key} = {max_tokens} leaves no room for a prompt in seq_len = {seq_len}. Raise seq_len or lower {key}.",
@@ -56,6 +61,7 @@ def check_fits(max_tokens: int, seq_len: int, key: str) -> None:
 
 
 def check_micro_batch(micro_batch_tokens: int, seq_len: int, key: str) -> None:
+    """Refuses a micro-batch that cannot hold one sequence; `key` names it. Raises ConfigError."""
     if micro_batch_tokens < seq_len:
         raise ConfigError(
             f"{key} = {micro_batch_tokens} cannot hold a sequence of seq_len = {seq_len} tokens, and a sequence is "
@@ -66,5 +72,6 @@ def check_micro_batch(micro_batch_tokens: int, seq_len: int, key: str) -> None:
 
 
 def check_temperatures(temperatures: list[float], key: str) -> None:
+    """Refuses a temperature that is listed twice. Raises ConfigError."""
     if len(set(temperatures)) != len(temperatures):
         raise ConfigError(f"{key} = {temperatures} names a temperature twice; the results would be one metric.", key)

@@ -1,4 +1,4 @@
-"""Rules about the commands `inference` and `play`."""
+"""Rules of the commands `inference` and `play`: a public server has a key, and a model's settings need a model."""
 
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.sections import check_fits, check_model, check_nothing_trained
@@ -8,6 +8,7 @@ from slimrl.io.urls import is_loopback
 
 
 def check_serve(config: ServeConfig) -> None:
+    """Refuses a server that other machines can reach without a key. Raises ConfigError."""
     check_model(config.model)
     check_nothing_trained(config.model)
     if not config.api_key and not is_loopback(config.host):
@@ -20,7 +21,7 @@ def check_serve(config: ServeConfig) -> None:
 
 
 def check_play(config: PlayConfig) -> None:
-    """Settings of a model where none is named."""
+    """Refuses settings of a model where none is named. Raises ConfigError."""
     if config.model.name:
         check_model(config.model)
         check_nothing_trained(config.model)

@@ -1,4 +1,4 @@
-"""Rules about the teacher of a distillation."""
+"""Rules of `[teacher]` and of the command `probe`: a teacher that has something to teach, and that can be asked."""
 
 import re
 
@@ -6,11 +6,11 @@ from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.loss import check_rewards_count, check_taus
 from slimrl.config.run import ProbeConfig, RLConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
-from slimrl.io.urls import is_address, is_variable
+from slimrl.io.urls import is_http_url, is_variable_name
 
 
 def check_teacher(config: RLConfig) -> None:
-    """A teacher that has nothing to say, or that cannot be heard."""
+    """Refuses a teacher that has nothing to teach, or whose settings cannot act. Raises ConfigError."""
     check_taus(config.trainer.loss, config.has_teacher)
     if config.teacher_gpu_ids:
         check_teacher_gpu(config)
@@ -39,11 +39,12 @@ def check_teacher(config: RLConfig) -> None:
 
 
 def check_teacher_server(server: ServerTeacherConfig, temperature: float) -> None:
-    if not is_address(server.base_url):
+    """Refuses a bad address or key variable, and another temperature than the server's 1. Raises ConfigError."""
+    if not is_http_url(server.base_url):
         raise ConfigError(
             f"teacher.base_url must be as http://localhost:8000/v1, not {server.base_url!r}.", "teacher.base_url"
         )
-    if not is_variable(server.api_key_variable):  # what stands there may be the key: it is not repeated
+    if not is_variable_name(server.api_key_variable):  # what stands there may be the key: it is not repeated
         raise ConfigError(
             "teacher.api_key_variable is no name of a variable. It names the variable of the environment in which the "
             "key is, such as TEACHER_API_KEY; a key itself belongs in no file and on no command line.",
@@ -60,7 +61,10 @@ def check_teacher_server(server: ServerTeacherConfig, temperature: float) -> Non
 
 
 def check_teacher_reads(seq_len: int, teacher: TeacherConfig) -> None:
-    """Rollouts that the teacher cannot read are dropped, the longest ones always, which would favour short replies."""
+    """Refuses a teacher that cannot read the longest rollouts. Raises ConfigError.
+
+    Such rollouts would be dropped, always the longest ones, which would favour short replies.
+    """
     needed = seq_len + (1 if isinstance(teacher, ServerTeacherConfig) else 0)  # servers sample a token more
     if teacher.seq_len < needed:
         raise ConfigError(
@@ -72,6 +76,7 @@ def check_teacher_reads(seq_len: int, teacher: TeacherConfig) -> None:
 
 
 def check_probe(config: ProbeConfig) -> None:
+    """Refuses a probe without a teacher, and settings of training. Raises ConfigError."""
     if not config.has_teacher:
         raise ConfigError(
             'teacher.type = "none" leaves nothing to probe: the probe compares the policy with its teacher. Name one '
@@ -90,6 +95,7 @@ def check_probe(config: ProbeConfig) -> None:
 
 
 def check_teacher_gpu(config: RLConfig) -> None:
+    """Refuses GPUs for a teacher that has no use for them, or that has a device already. Raises ConfigError."""
     ids = config.teacher_gpu_ids
     if len(ids) > 1:
         raise ConfigError(

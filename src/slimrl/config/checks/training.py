@@ -1,4 +1,4 @@
-"""Rules about the commands that train."""
+"""Rules of the commands that train: `rl`, `trainer` and `sft`."""
 
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.loss import check_loss, check_rewards_count, check_taus
@@ -16,6 +16,7 @@ from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
 
 
 def check_rl(config: RLConfig) -> None:
+    """Applies the rules of `rl`. Raises ConfigError."""
     check_model(config.model)
     check_async(config.max_async_level)
     group = config.orchestrator.rollouts_per_example
@@ -30,12 +31,13 @@ def check_rl(config: RLConfig) -> None:
 
 
 def check_trainer(config: TrainerOnlyConfig) -> None:
+    """Applies the rules of `trainer`, whose made-up samples need no reward. Raises ConfigError."""
     check_model(config.model)
     check_groups(config.data.batch_size, config.data.rollouts_per_example, "data")
     check_loss(config.trainer.loss, config.data.rollouts_per_example, "data.rollouts_per_example")
     check_taus(config.trainer.loss, teacher=False)
     check_rewards_count(config.trainer.loss, "made-up samples have made-up advantages")
-    if config.trainer.loss.hyperparameters_set().get("student_tau", 0.0) > 0:
+    if config.trainer.loss.overrides().get("student_tau", 0.0) > 0:
         raise ConfigError(
             "trainer.loss.student_tau cannot act: made-up samples have made-up advantages. Remove it.",
             "trainer.loss.student_tau",
@@ -53,6 +55,7 @@ def check_trainer(config: TrainerOnlyConfig) -> None:
 
 
 def check_sft(config: SFTConfig) -> None:
+    """Applies the rules of `sft`. Raises ConfigError."""
     check_model(config.model)
     check_schedule(config.schedule, "schedule")
     check_micro_batch(config.micro_batch_tokens, config.seq_len, "micro_batch_tokens")
@@ -64,6 +67,8 @@ def check_sft(config: SFTConfig) -> None:
 
 
 def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
+    """Refuses a share to hold out beside a validation set of its own, named by the setting `own`. Raises
+    ConfigError."""
     if data.val_fraction != type(data).model_fields["val_fraction"].default:
         raise ConfigError(
             f"data.val_fraction cannot act, because data.{own} names what to validate on. Remove one of the two.",
@@ -73,6 +78,7 @@ def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
 
 
 def check_async(max_async_level: int) -> None:
+    """Refuses asynchronous training, which this version lacks. Raises ConfigError."""
     if max_async_level != 0:
         raise ConfigError(
             f"max_async_level = {max_async_level}: asynchronous training is not in this version. Set it to 0: sampling "

@@ -1,1 +1,1 @@
-"""From flags, files and variables to a checked configuration, and back to text."""
+"""Reading and writing of the configuration: from flags, files and variables to checked sections, and back to text."""

@@ -5,39 +5,43 @@ In a flag `-` and `_` are the same. Files count for less than flags wherever the
 
 from collections.abc import Sequence
 
-from slimrl.config.reading.schema import Path, Spec, expected, known_keys, locate, spell
+from slimrl.config.reading.old_names import OldNames
+from slimrl.config.reading.schema import Path, Spec, describe, keys_below, locate, spell
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.errors import UserError
 
 
-def from_command_line(argv: Sequence[str], root: Spec) -> list[Setting]:
-    """The settings of every file, then those of every flag. `root` says which flags are sections or switches."""
-    files: list[Setting] = []
+def from_command_line(argv: Sequence[str], root: Spec, names: OldNames) -> list[Setting]:
+    """The settings of every file, then those of every flag. `root` says which flags are sections or switches, `names`
+    which have changed their name."""
+    files: list[Setting] = []  # files count for less than flags wherever they stand, hence two lists
     flags: list[Setting] = []
     words = list(argv)
     while words:
         word = words.pop(0)
         if word.startswith("@"):
-            files += from_file(_file_name(word, words, "@"))
+            files += names.translate(from_file(_file_name(word, words, "@")))
         elif word.startswith("--") and len(word) > 2:
-            settings = _flag(word, words, root)
+            settings = _flag(word, words, root, names)  # those of a file, for `--trainer @ my_trainer.toml`
             (files if settings and settings[0].kind == "file" else flags).extend(settings)
         elif word.startswith("-") and len(word) > 1:
             raise UserError(f"{word}: flags begin with two dashes, as in `--max_steps 100`.")
         else:
             raise UserError(f"{word}: found a value with no flag before it. To read a file, write `@ {word}`.")
-    return files + flags
+    return files + names.translate(flags)
 
 
-def _flag(word: str, words: list[str], root: Spec) -> list[Setting]:
-    """One flag with what belongs to it, which is taken off `words`."""
+def _flag(word: str, words: list[str], root: Spec, names: OldNames) -> list[Setting]:
+    """The setting of one flag, or those of the file that it names. Removes what belongs to the flag from `words`."""
     flag, has_value, value = word.partition("=")
     path = _path(flag)
-    if not has_value and (switch := _negated(path, root)):
+    if not has_value and (switch := _switch_off_path(path, root)):
         return [Setting(switch, "false", flag, "flag")]
-    spec = locate(root, path, flag)
+    spec = locate(root, names.current(path), flag)
     following = words[0] if words else "--"
     takes_file = bool(spec.sections) or spec.is_open
+    # After a switch, `@` begins a file of the whole command; after a section, a file of that section; and after
+    # anything else `@name` is the value itself.
     if has_value:
         pass
     elif takes_file and following.startswith("@"):
@@ -47,30 +51,32 @@ def _flag(word: str, words: list[str], root: Spec) -> list[Setting]:
     elif spec.is_switch:
         value = "true"
     elif spec.sections:
-        inside = ", ".join(f"`{flag}.{key}`" for key in known_keys(spec))
+        inside = ", ".join(f"`{flag}.{key}`" for key in keys_below(spec))
         raise UserError(f"{flag}: this is a section. Set something in it ({inside}), or read it with `{flag} @ FILE`.")
     else:
-        raise UserError(f"{flag}: no value follows, expected {expected(spec)}. Write `{flag} VALUE` or `{flag}=VALUE`.")
+        raise UserError(f"{flag}: no value follows, expected {describe(spec)}. Write `{flag} VALUE` or `{flag}=VALUE`.")
     return [Setting(path, value, flag, "flag")]
 
 
 def _path(flag: str) -> Path:
+    """The path of a flag, in which `-` and `_` are the same."""
     return tuple(flag[2:].replace("-", "_").split("."))
 
 
-def _negated(path: Path, root: Spec) -> Path | None:
-    """The switch that `--no-SWITCH` turns off, or None if this is no such flag."""
+def _switch_off_path(path: Path, root: Spec) -> Path | None:
+    """The path of the switch that `--no-SWITCH` turns off, or None if the flag is no such one."""
+    # A setting whose own name begins with `no_` is no negation.
     if not path[0].startswith("no_") or path[0] in {key for section in root.sections for key in section.model_fields}:
         return None
     positive = (path[0].removeprefix("no_"), *path[1:])
     spec = locate(root, positive, f"--no-{spell(positive)}")
     if not spec.is_switch:
-        raise UserError(f"--no-{spell(positive)}: {spell(positive)} is {expected(spec)}, so it cannot be turned off.")
+        raise UserError(f"--no-{spell(positive)}: {spell(positive)} is {describe(spec)}, so it cannot be turned off.")
     return positive
 
 
 def _file_name(word: str, words: list[str], before: str) -> str:
-    """The name after `@`, whether or not a space comes between."""
+    """The name of the file after `@`, with or without a space between the two."""
     name = word[1:] or (words.pop(0) if words else "")
     if not name or name.startswith("--"):
         raise UserError(f"{before}: a file name must follow, as in `{before} examples/reverse_text/rl.toml`.")

@@ -1,4 +1,4 @@
-"""The text of `slimrl rl --help`, made from the configuration's classes: what a class says, its help says."""
+"""The text of `slimrl rl --help`, which is made from the configuration's classes and their docstrings."""
 
 import inspect
 import json
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
-from slimrl.config.reading.schema import Path, Spec, below, expected, known_keys, spec_of, spec_of_field, spell
+from slimrl.config.reading.schema import Path, Spec, below, describe, keys_below, spec_of, spec_of_field, spell
 
 WIDTH = 100
 SYNTAX = """
@@ -26,7 +26,7 @@ element is reached by its number: --orchestrator.env.0.id reverse-text. Other va
 
 
 def help_text(config_class: type[CommandConfig]) -> str:
-    """Every setting of a command: grouped by section, with type, default and meaning; examples at the end."""
+    """The help of a command: every setting by section, with type, default and meaning, and examples at the end."""
     command = " ".join([config_class.command, *([config_class.operand.upper()] if config_class.operand else [])])
     variables = "\n".join(f"  {name:<24} {meaning}" for name, meaning in OTHER_VARIABLES.items())
     parts = [
@@ -41,50 +41,54 @@ def help_text(config_class: type[CommandConfig]) -> str:
 
 
 def _section(spec: Spec, path: Path, title: str, chosen_by: str = "") -> Iterator[str]:
-    """The settings of one section, then the sections inside it; `chosen_by` is the key that chooses this kind of it."""
-    fields = {key: field for key in known_keys(spec) if (field := below(spec, key))}
+    """The lines of one section: its own settings, then the sections inside it. `chosen_by` is the key that chooses this
+    variant of the section."""
+    fields = {key: field for key in keys_below(spec) if (field := below(spec, key))}
     inner = {key: field for key, field in fields.items() if _item(field).sections}
     yield title
     if path:
         yield from (_wrap(_doc(section), "  ") for section in spec.sections)
     yield ""
+    # As in a file, the plain settings come before the sections.
     for key, field in fields.items():
         if key not in inner:
             default = " (required)" if key == chosen_by else _default(field)
             yield textwrap.fill(
-                f"  --{spell((*path, key))}  {expected(field)}{default}", WIDTH, subsequent_indent=" " * 10
+                f"  --{spell((*path, key))}  {describe(field)}{default}", WIDTH, subsequent_indent=" " * 10
             )
-            yield _wrap(_meaning(field), "      ") + "\n"
+            yield _wrap(_description(field), "      ") + "\n"
     for key, field in inner.items():
         yield from _variants(field, (*path, key))
 
 
 def _variants(field: Spec, path: Path) -> Iterator[str]:
-    """A section; each kind of it if there are several; the element of a list of them."""
+    """The lines of a section, of each of its variants, or of the element of a list of sections."""
     if field.is_list:
-        title = f"[[{spell(path)}]]  {expected(field)}{_default(field)}"
-        yield from _section(_item(field), (*path, "0"), f"{title}\n{_wrap(_meaning(field), '  ')}")
+        title = f"[[{spell(path)}]]  {describe(field)}{_default(field)}"
+        yield from _section(_item(field), (*path, "0"), f"{title}\n{_wrap(_description(field), '  ')}")
         return
     if len(field.sections) == 1:
         yield from _section(field, path, f"[{spell(path)}]")
         return
     for section in field.sections:
-        kind = expected(spec_of_field(section.model_fields["type"]))
+        kind = describe(spec_of_field(section.model_fields["type"]))
         yield from _section(
             spec_of(section), path, f"[{spell(path)}]  if --{spell(path)}.type is {kind}", chosen_by="type"
         )
 
 
-def _meaning(field: Spec) -> str:
+def _description(field: Spec) -> str:
+    """The text under a field in its class."""
     return (field.field.description if field.field else None) or ""
 
 
 def _item(field: Spec) -> Spec:
-    """What a list holds; anything else is itself."""
+    """The element of a list; any other field unchanged."""
     return (below(field, "0") or field) if field.is_list else field
 
 
 def _default(field: Spec) -> str:
+    """The default of a setting in parentheses, or that it is required."""
     if field.is_required:
         return " (required)"
     return f" (default {_show(field.default)})"
@@ -93,7 +97,7 @@ def _default(field: Spec) -> str:
 def _show(value: Any) -> str:
     if isinstance(value, Config):
         return "as below"
-    return repr(value) if isinstance(value, float) else json.dumps(value)
+    return repr(value) if isinstance(value, float) else json.dumps(value)  # repr writes 1e-05, as a TOML file may
 
 
 def _doc(section: type[Config]) -> str:

@@ -1,9 +1,10 @@
-"""Reads the configuration's classes: which keys exist, what each expects. Shared by help, loading and errors.
+"""The keys of the configuration's classes and what each expects, for the help, for loading and for error messages.
 
 Knows nothing of values or where they come from. A path is a tuple of keys, `("orchestrator", "env", "0", "id")`; an
 element of a list is addressed by its index, in digits.
 """
 
+import inspect
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What may stand at a path. `annotation` is a type with its `Annotated` and constraints taken off."""
+    """The type and constraints of what may stand at a path. `annotation` is the type without `Annotated`."""
 
     annotation: Any
     constraints: tuple[Any, ...] = ()
@@ -29,7 +30,7 @@ class Spec:
 
     @property
     def sections(self) -> tuple[type[Config], ...]:
-        """The section here, or each variant of it; empty where a plain value stands."""
+        """The class of a section, or of each of its variants; empty for a plain value."""
         options = (self.annotation, *(option.annotation for option in self.options))
         return tuple(option for option in options if isinstance(option, type) and issubclass(option, Config))
 
@@ -45,7 +46,7 @@ class Spec:
 
     @property
     def is_open(self) -> bool:
-        """Whether any key may stand below: a dictionary, or anything inside one."""
+        """Whether any key may follow: in a dictionary, and in anything inside one."""
         return self.annotation is Any or get_origin(self.annotation) is dict
 
     @property
@@ -54,7 +55,7 @@ class Spec:
 
     @property
     def is_verbatim(self) -> bool:
-        """Whether text is taken as it stands, never read as a number: a name may be `123`."""
+        """Whether text is kept as it is and never read as a number: a name may be `123`."""
         if self.options:
             return all(option.is_verbatim for option in self.options)
         if get_origin(self.annotation) is Literal:
@@ -63,7 +64,7 @@ class Spec:
 
     @property
     def default(self) -> Any:
-        """The value if nothing sets it; None where a value is required."""
+        """The default value; None where a value is required."""
         value = PydanticUndefined if self.field is None else self.field.get_default(call_default_factory=False)
         return None if value is PydanticUndefined else value
 
@@ -73,8 +74,9 @@ class Spec:
 
 
 def spec_of(annotation: Any) -> Spec:
-    """Takes `Annotated` and its constraints off a type."""
+    """The spec of a type, with the constraints of all its `Annotated` layers."""
     constraints: list[Any] = []
+    # `Annotated` may be nested, and a `Field` inside it has a list of constraints of its own.
     while get_origin(annotation) is Annotated:
         annotation, *metadata = get_args(annotation)
         for item in metadata:
@@ -83,12 +85,13 @@ def spec_of(annotation: Any) -> Spec:
 
 
 def spec_of_field(field: FieldInfo) -> Spec:
+    """The spec of a field, with its constraints, default and text."""
     inner = spec_of(field.annotation)
     return Spec(inner.annotation, (*inner.constraints, *field.metadata), field)
 
 
 def below(spec: Spec, key: str) -> Spec | None:
-    """What stands one key further down, or None if the key is unknown there."""
+    """The spec one key further down, or None if the key is unknown there."""
     if spec.is_open:
         return Spec(Any)
     if spec.is_list:
@@ -99,22 +102,30 @@ def below(spec: Spec, key: str) -> Spec | None:
     return None
 
 
-def known_keys(spec: Spec) -> list[str]:
-    """The keys that may follow, in the order of the classes; none for a value, a list or a dictionary."""
-    return list(dict.fromkeys(key for section in spec.sections for key in section.model_fields))
+def field_names(section: type[Config]) -> list[str]:
+    """The names of a section's settings in the order of the help: those in `first`, then own before inherited ones."""
+    # pydantic puts inherited fields first; a reader looks for what this section adds.
+    declared = [name for base in section.__mro__ for name in inspect.get_annotations(base)]
+    return [name for name in dict.fromkeys((*section.first, *declared)) if name in section.model_fields]
 
 
-def expected(spec: Spec) -> str:
-    """What may be written here, in words: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
+def keys_below(spec: Spec) -> list[str]:
+    """The keys that may follow, in the order of the help; none for a value, a list or a dictionary."""
+    return list(dict.fromkeys(key for section in spec.sections for key in field_names(section)))
+
+
+def describe(spec: Spec) -> str:
+    """A description of what may be written here: `integer >= 1`, `one of "test", "train"`, `list of numbers >= 0`."""
     if spec.options and not spec.sections:
-        return " or ".join(expected(option) for option in spec.options)
+        return " or ".join(describe(option) for option in spec.options)
     if get_origin(spec.annotation) is Literal:
         values = [f'"{value}"' for value in get_args(spec.annotation)]
         return values[0] if len(values) == 1 else f"one of {', '.join(values)}"
     if spec.is_list:
         item = spec_of(get_args(spec.annotation)[0])
+        # The plural of the words in `words` below.
         many = (
-            expected(item).replace("number", "numbers").replace("integer", "integers").replace("a section", "sections")
+            describe(item).replace("number", "numbers").replace("integer", "integers").replace("a section", "sections")
         )
         at_least_one = any(isinstance(item, annotated_types.MinLen) for item in spec.constraints)
         return f"list of {many}{', at least one' if at_least_one else ''}"
@@ -122,17 +133,18 @@ def expected(spec: Spec) -> str:
     if spec.annotation in words:
         return f"{words[spec.annotation]} {_bounds(spec)}".rstrip()
     if len(spec.sections) > 1:
-        kinds = [expected(spec_of_field(section.model_fields["type"])) for section in spec.sections]
+        kinds = [describe(spec_of_field(section.model_fields["type"])) for section in spec.sections]
         return f"a section with type = {' or '.join(kinds)}"
     return "a section" if spec.sections else "a dictionary"
 
 
 def spell(path: Path) -> str:
-    """A path as it is written in a flag or a file."""
+    """The path as it is written in a flag or a file."""
     return ".".join(path)
 
 
 def _bounds(spec: Spec) -> str:
+    """The range of a number or text, as `>= 0 and < 1`."""
     parts: list[str] = []
     for item in spec.constraints:
         match item:
@@ -150,8 +162,8 @@ def _bounds(spec: Spec) -> str:
 
 
 def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
-    """Every setting below `spec` in the order of the classes; the elements of a list of sections stand at index 0."""
-    for key in known_keys(spec):
+    """Every setting below `spec`, in the order of the help; a list of sections is shown by its element 0."""
+    for key in keys_below(spec):
         field = below(spec, key)
         assert field is not None
         item = below(field, "0") if field.is_list else None
@@ -164,7 +176,7 @@ def leaves(spec: Spec, path: Path = ()) -> Iterator[tuple[Path, Spec]]:
 
 
 def locate(root: Spec, path: Path, origin: str) -> Spec:
-    """What may stand at `path`; a UserError with the nearest known name if nothing may."""
+    """The spec of what may stand at `path`. Raises UserError with the nearest known name if nothing may."""
     spec = root
     for depth, key in enumerate(path):
         deeper = below(spec, key)
@@ -175,20 +187,22 @@ def locate(root: Spec, path: Path, origin: str) -> Spec:
 
 
 def where(path: Path, origin: str) -> str:
-    """How every message begins: the key, and where it was set unless that is a flag of the same name."""
+    """The beginning of every message: the key, and where it was set unless that is a flag of the same name."""
     return f"--{spell(path)}" if origin == f"--{spell(path)}" else f"{spell(path)} ({origin})"
 
 
 def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
+    """The message about an unknown key at `path[depth]`, with up to three settings that may be meant."""
     parent_name = spell(path[:depth])
     if parent.is_list:
         return f"{parent_name} is a list, whose elements are named by number, as in `{parent_name}.0`."
     if not parent.sections:
-        return f"{parent_name} is {expected(parent)} and has no settings inside it."
+        return f"{parent_name} is {describe(parent)} and has no settings inside it."
+    # People mostly forget a section: `--lr` for `--trainer.optim.lr`. Settings with the same last keys come first.
     known = [leaf for leaf, _ in leaves(root)]
     same_ending = [leaf for leaf in known if leaf[-len(path) :] == path]
     elsewhere = same_ending or [leaf for leaf in known if leaf[-1] == path[-1]]
     if not elsewhere:
-        return f"there is no such setting.{nearest(path[depth], known_keys(parent))}"
+        return f"there is no such setting.{nearest(path[depth], keys_below(parent))}"
     close = sorted(elsewhere, key=lambda leaf: -len(set(leaf) & set(path)))[:3]
     return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in close)}?"

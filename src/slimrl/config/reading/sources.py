@@ -1,6 +1,6 @@
-"""Where settings come from: the environment, files, the command line. Each becomes a list of `Setting`s.
+"""The environment and files as lists of `Setting`s; the command line is in `flags.py`.
 
-Knows names and text, never what a value may be: `load.py` merges and validates. Every setting carries its origin
+Knows names and text, but not which values are valid: `load.py` merges and validates. Every setting carries its origin
 (`run.toml:12`, `--seed`, `SLIMRL_SEED`), so that an error can say where to look.
 """
 
@@ -24,9 +24,9 @@ Lines = dict[Path, int]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`value` at `path`: a plain value, or an empty dict or list that its elements then fill.
+    """A value at a path: a plain value, or an empty dict or list that the following settings fill.
 
-    The text of a flag or a variable has yet to be read as a number, a list and so on.
+    A flag or an environment variable has a text as its value, which `load.py` reads as a number, a list and so on.
     """
 
     path: Path
@@ -36,7 +36,7 @@ class Setting:
 
 
 def from_environment(environ: Mapping[str, str], prefix: str) -> list[Setting]:
-    """`SLIMRL_TRAINER__OPTIM__LR=1e-5` is `trainer.optim.lr`."""
+    """The settings in environment variables: `SLIMRL_TRAINER__OPTIM__LR=1e-5` is `trainer.optim.lr`."""
     settings = [
         Setting(tuple(name.removeprefix(prefix).lower().split("__")), text, name, "variable")
         for name, text in environ.items()
@@ -47,8 +47,9 @@ def from_environment(environ: Mapping[str, str], prefix: str) -> list[Setting]:
 
 
 def from_file(name: str, under: Path = ()) -> list[Setting]:
-    """The settings of a TOML, YAML or JSON file, below the section `under`."""
+    """The settings of a TOML, YAML or JSON file, below the section `under`. Raises UserError if it cannot be read."""
     text = _read(name)
+    # Each reader returns the data and the line of every key.
     readers = {".toml": _read_toml, ".yaml": _read_yaml, ".yml": _read_yaml, ".json": _read_json}
     reader = readers.get(FilePath(name).suffix.lower())
     if reader is None:
@@ -58,6 +59,7 @@ def from_file(name: str, under: Path = ()) -> list[Setting]:
         raise UserError(f"{name}: found {show(tree)} at the top level, expected keys and values.")
 
     def origin(path: Path) -> str:
+        # A parser may know the line of a list and not of its elements: the nearest known line is taken.
         line = next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
         return f"{name}:{line}" if line else name
 
@@ -65,7 +67,7 @@ def from_file(name: str, under: Path = ()) -> list[Setting]:
 
 
 def flatten(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Takes nested data apart: an empty container, then what it holds.
+    """The parts of nested data with their paths: an empty container, then what it contains.
 
     >>> list(flatten({"a": [1]}))
     [((), {}), (('a',), []), (('a', '0'), 1)]
@@ -84,12 +86,13 @@ def flatten(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def show(value: Any) -> str:
-    """A value as it would be written, shortened."""
+    """The value as it would be written in JSON, shortened."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _read(name: str) -> str:
+    """The text of a file. Raises UserError, with the nearest file name if there is no such file."""
     path = FilePath(name)
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
@@ -121,7 +124,9 @@ def _read_toml(name: str, text: str) -> tuple[Any, Lines]:
 
 
 def _toml_lines(text: str) -> Lines:
-    """The line of every key, which tomllib does not tell: parses one statement at a time. `text` is valid TOML."""
+    """The line of every key in valid TOML. tomllib does not tell it, so the text is parsed one statement at a time."""
+    # A statement may span lines: lines are added to it until it parses by itself. A header changes the table that the
+    # following statements are in; `counts` has the number of elements of each array of tables so far.
     lines: Lines = {}
     counts: dict[Path, int] = {}
     table: Path = ()
@@ -134,9 +139,11 @@ def _toml_lines(text: str) -> Lines:
         except tomllib.TOMLDecodeError:
             continue  # it goes on in the next line
         if statement.lstrip().startswith("["):
+            # A header alone parses to nested empty tables, and the last of them is the one that it names.
             names = [path for path, _ in flatten(parsed)][-1]
             is_array = statement.lstrip().startswith("[[")
             table = _resolve_table(names[:-1] if is_array else names, counts, is_array)
+            # An array of tables has the line of its first element.
             lines.setdefault(table[:-1] if is_array else table, start)
             lines[table] = start
         else:
@@ -146,7 +153,7 @@ def _toml_lines(text: str) -> Lines:
 
 
 def _resolve_table(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
-    """The path of a header's table, with the index of each array of tables on the way."""
+    """The path of a header's table, with the index of the current element of each array of tables on the way."""
     path: Path = ()
     for position, key in enumerate(names):
         path = (*path, key)
@@ -158,7 +165,7 @@ def _resolve_table(names: Path, counts: dict[Path, int], is_array: bool) -> Path
 
 
 class _YamlLoader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-5 as text; here it is the number that a person means."""
+    """A YAML loader that reads 1e-5 as a number, which YAML 1.1 reads as text."""
 
 
 _YamlLoader.add_implicit_resolver(
@@ -178,6 +185,7 @@ def _read_yaml(name: str, text: str) -> tuple[Any, Lines]:
 
 
 def _yaml_lines(name: str, text: str) -> Lines:
+    """The line of every key in valid YAML. Raises UserError for a key that is there twice, which YAML would accept."""
     lines: Lines = {}
     root = yaml.compose(text, Loader=_YamlLoader)
     for path, line in _node_lines(root) if root else ():
@@ -188,6 +196,7 @@ def _yaml_lines(name: str, text: str) -> Lines:
 
 
 def _node_lines(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    """The path and line of everything below a node."""
     match node:
         case yaml.MappingNode():
             children = [(str(key.value), key, value) for key, value in node.value]

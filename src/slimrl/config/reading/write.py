@@ -1,9 +1,8 @@
-"""A resolved configuration as TOML: what `--dry-run` prints and what every run directory keeps as `config.toml`.
+"""The resolved configuration as TOML, which `--dry-run` prints and every run directory keeps as `config.toml`.
 
-Every setting is written, the defaults too, and what is not a default ends in a comment that says where it came from.
-The text loads back to an equal configuration, but for `resume`: that is a wish for one start. Written down, it would
-make a run that reuses the file with another `output_dir` continue whatever is there, without being asked to. A secret
-is not written either.
+Every setting is written, defaults included, and one that is no default ends in a comment with its origin. The text
+loads back to an equal configuration, with two exceptions. `resume` is for one start only: in a file it would make
+another run that reuses the file continue whatever is in its directory. And a secret is not written.
 """
 
 import contextlib
@@ -16,6 +15,7 @@ from typing import Any
 
 from slimrl.config.base import SECRET, Config
 from slimrl.config.reading.load import C, Resolved
+from slimrl.config.reading.schema import field_names
 from slimrl.errors import UserError
 
 FILE_NAME = "config.toml"
@@ -23,13 +23,14 @@ OF_ONE_START = "resume"
 
 
 def config_toml(resolved: Resolved[C]) -> str:
-    """The whole configuration as TOML; its first line is the command that it belongs to."""
+    """The whole configuration as TOML; its first line is the command that reads it."""
     header = f"# slimrl {resolved.config.command} @ {FILE_NAME}"
     return "\n".join([header, *_section(resolved.config, "", resolved.provenance)]) + "\n"
 
 
 def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
-    """Writes `run_dir/config.toml`, whole or not at all; creates the directory. Returns the file's path."""
+    """Writes `run_dir/config.toml`, completely or not at all, and creates the directory. Returns the path of the file.
+    Raises UserError if it cannot be written."""
     path = run_dir / FILE_NAME
     partial = path.with_suffix(".toml.partial")
     try:
@@ -46,8 +47,9 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
 
 
 def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Iterator[str]:
-    """The plain values of a section, then the sections inside it, each under its header."""
-    values = dict(section)
+    """The lines of a section: its plain values, then the sections inside it, each under its header."""
+    # TOML needs the plain values of a table before the headers of the tables inside it.
+    values = {key: getattr(section, key) for key in field_names(type(section))}
     inner = {key: value for key, value in values.items() if _is_section(value)}
     for key, value in values.items():
         if name + key == SECRET and value:
@@ -65,20 +67,23 @@ def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Itera
 
 
 def _is_section(value: Any) -> bool:
+    """Whether a value is a section or a list of sections."""
     return isinstance(value, Config) or (isinstance(value, list) and any(isinstance(item, Config) for item in value))
 
 
 def _comment(key: str, provenance: Mapping[str, str]) -> str:
-    """Where the value came from; more than one place if the entries of a dictionary or list did."""
+    """A comment with the origin of a value, or with all origins of the entries of a dictionary or list."""
     origins = [origin for path, origin in provenance.items() if path == key or path.startswith(f"{key}.")]
     return f"  # {' '.join(', '.join(dict.fromkeys(origins)).split())}" if origins else ""
 
 
 def _literal(value: Any) -> str:
+    """The value as a TOML literal."""
     match value:
         case bool():
             return "true" if value else "false"
         case str():
+            # JSON's escapes are TOML's too; DEL alone TOML wants escaped and JSON does not.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list():
             return f"[{', '.join(map(_literal, value))}]"
@@ -89,4 +94,5 @@ def _literal(value: Any) -> str:
 
 
 def _key(key: str) -> str:
+    """The key as TOML writes it, in quotes if need be."""
     return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _literal(key)

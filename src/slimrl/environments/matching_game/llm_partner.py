@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.errors import UserError
 from slimrl.io.chat_client import ChatServer, Reply
-from slimrl.io.chat_retry import Asker
+from slimrl.io.chat_retry import RetryingChat
 from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings
 from slimrl.types import Message, Metrics
@@ -108,7 +108,7 @@ class LLMPartners:
 
     def __init__(self, server: PartnerServer) -> None:
         self._server = server
-        self._asker = Asker(server)
+        self._asker = RetryingChat(server)
         self._budget = Budget(server)
         self._thread = LoopThread("partner")
         self._thread.keep(self._asker.connection.close)
@@ -144,8 +144,8 @@ class LLMPartners:
             self._budget.begin()
             return self._body(messages)
 
-        async with self._asker.patience() as patience:
-            reply = await self._asker.ask(body_of, lambda reply: reply, patience)
+        async with self._asker.deadline() as deadline:
+            reply = await self._asker.ask(body_of, lambda reply: reply, deadline)
         tokens = reply.num_tokens or _guess(messages, reply.text)
         self._budget.spend(tokens)
         return Reply(reply.text, tokens)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
-from slimrl.io.text import held_back
+from slimrl.io.text import partial_mark_length
 
 BROKEN = "\ufffd"  # what incomplete characters decode to
 # At most this many tokens are decoded again with every new one, unless they are one long run of incomplete characters.
@@ -125,7 +125,7 @@ class GrowingText:
         settled = self.settled
         if self.end >= 0:
             return settled[: self.end]
-        return settled if closed else settled[: len(settled) - held_back(settled, self._stop)]
+        return settled if closed else settled[: len(settled) - partial_mark_length(settled, self._stop)]
 
     def _find_end(self, text: str, known: int) -> int:
         """The end of the text by the stop string that is complete first after `known` characters; -1 without one."""

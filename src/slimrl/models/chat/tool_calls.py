@@ -12,7 +12,7 @@ from typing import Any, cast
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from slimrl.io.text import held_back, is_writable
+from slimrl.io.text import is_writable, partial_mark_length
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MARKER = "slimrl@marker@"
@@ -44,7 +44,7 @@ class ToolReader:
             start = reply.find(OPEN, self._at)
             if start < 0:
                 # Its last characters may be the beginning of a tag: hold them back until more text decides.
-                end = len(reply) if closed else len(reply) - held_back(reply[self._at :], [OPEN])
+                end = len(reply) if closed else len(reply) - partial_mark_length(reply[self._at :], [OPEN])
                 self._take_text(reply[self._at : end], found)
                 self._at = end
                 break

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
-from slimrl.io.rows import file_rows, hub_rows, shown
+from slimrl.io.rows import file_rows, hub_rows, preview
 from slimrl.types import Message
 
 KEYS = tuple(Message.__annotations__)
@@ -102,7 +102,7 @@ def _messages(row: Any, where: str) -> list[Message]:
     if not good:
         raise UserError(
             f'{where}: expected {{"messages": [{{"role": ..., "content": ...}}, ...]}} with roles {", ".join(ROLES)} '
-            f"and text contents, found: {shown(row)}"
+            f"and text contents, found: {preview(row)}"
         )
     roles = [message["role"] for message in messages]
     if roles[:1] == ["assistant"] or roles[-1:] != ["assistant"]:

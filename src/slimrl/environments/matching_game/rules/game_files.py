@@ -14,7 +14,7 @@ from slimrl.environments.matching_game.rules.game import usual_turns
 from slimrl.environments.matching_game.rules.instructions import opening
 from slimrl.environments.matching_game.rules.state import deal_of, game_state
 from slimrl.errors import UserError
-from slimrl.io.rows import file_rows, shown
+from slimrl.io.rows import file_rows, preview
 
 
 def row(deal: Deal, max_turns: int | None = None) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _deal(content: Any, place: str) -> Deal:
     if not isinstance(content, dict) or not isinstance(content.get("game_state"), dict):
         raise UserError(
             f"{place} is no matching game: a row is a JSON object with a `game_state`, but here stands "
-            f"{shown(content)}. `scripts/generate_data.py` writes such files."
+            f"{preview(content)}. `scripts/generate_data.py` writes such files."
         )
     try:
         return deal_of(content["game_state"], str(content.get("game_id") or place))

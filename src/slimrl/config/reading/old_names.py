@@ -1,0 +1,88 @@
+"""Settings whose name has changed: the old one still reads, and a line on stderr says what to write now.
+
+The table below is all that there is to say of a change; a setting that was read under its old name keeps its origin, so
+that errors name the line or the flag as it stands.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.reading.schema import Path, spell
+from slimrl.config.reading.sources import Setting
+from slimrl.errors import UserError
+
+OLD_NAMES: dict[str, Mapping[Path, Path]] = {
+    "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OldNames:
+    """The old names of one command's settings; `note` receives the line about those that were used."""
+
+    table: Mapping[Path, Path]
+    note: Callable[[str], None]
+
+    def current(self, path: Path) -> Path:
+        """The path as it is called now."""
+        old = self._old(path)
+        return (*self.table[old], *path[len(old) :]) if old else path
+
+    def translate(self, source: Sequence[Setting]) -> list[Setting]:
+        """The settings of one source (a file, the flags, the variables) under their present names.
+
+        Raises UserError where the source has a setting under both names, because either could be meant.
+        """
+        used = [setting for setting in source if self._old(setting.path)]
+        present = [setting for setting in source if not self._old(setting.path)]
+        for setting in used:
+            for other in present:
+                _check_not_both(setting, self.current(setting.path), other)
+        if used:
+            self.note(self._advice(used))
+        return [replace(setting, path=self.current(setting.path)) for setting in source]
+
+    def _old(self, path: Path) -> Path:
+        """The old name that a path begins with; empty if its name has not changed."""
+        return next((old for old in self.table if path[: len(old)] == old), ())
+
+    def _advice(self, used: Sequence[Setting]) -> str:
+        """One line with what to write instead, spelled as the source of the settings spells it."""
+        words = []
+        for setting in used:
+            old = self._old(setting.path)
+            new = self.table[old]
+            match setting.kind:
+                case "variable":
+                    prefix = setting.origin.partition("_")[0]
+                    words.append(f"{prefix}_{'__'.join(new).upper()} for {prefix}_{'__'.join(old).upper()}")
+                case "flag":
+                    words.append(f"--{spell(new)} for --{spell(old)}")
+                case "file":
+                    words.append(f"{spell(new)} for {spell(old)}")
+        is_file = used[0].kind == "file" and not used[0].origin.endswith("=")  # a keyword of the Python API has `key =`
+        where = re.sub(r":\d+$", "", used[0].origin) + ": " if is_file else ""
+        return f"{where}old names that still read; write {', '.join(dict.fromkeys(words))}"
+
+
+def old_names(config_class: type[CommandConfig], note: Callable[[str], None]) -> OldNames:
+    """The old names of a command's settings."""
+    return OldNames(OLD_NAMES.get(config_class.command, {}), note)
+
+
+def print_note(text: str) -> None:
+    """Prints one line on stderr, where it cannot mix with a command's output."""
+    print(f"slimrl: {text}", file=sys.stderr)
+
+
+def _check_not_both(setting: Setting, present: Path, other: Setting) -> None:
+    # A section as a whole, as in `--sampling '{top_k = 5}'`, has the setting too; its header, an empty `{}`, has not.
+    shared = min(len(present), len(other.path))
+    if present[:shared] == other.path[:shared] and other.value != {}:
+        raise UserError(
+            f"{spell(setting.path)} ({setting.origin}) is the old name of {spell(present)}, and {spell(other.path)} "
+            f"({other.origin}) is set beside it. Remove the old one."
+        )
