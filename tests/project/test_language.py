@@ -1,0 +1,43 @@
+"""Names, docstrings and comments keep to the house rules; `tests/project/language.py` counts."""
+
+import pytest
+
+from tests.project.language import comment_share, functions, is_participle, no_sentences, participles, sources
+
+MAX_PARTICIPLES = 0.01
+MIN_COMMENTS = 0.05
+
+
+def test_functions_are_named_by_verbs_or_by_what_they_return() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in sources()]
+    found = [node.name for text in texts for node in participles(text)]
+    assert len(found) < MAX_PARTICIPLES * sum(len(list(functions(text))) for text in texts), found
+
+
+def test_docstrings_are_sentences() -> None:
+    found = {path.name: no_sentences(path.read_text(encoding="utf-8")) for path in sources()}
+    assert {name: places for name, places in found.items() if places} == {}
+
+
+@pytest.mark.parametrize("package", ["inference", "trainer", "models"])
+def test_where_a_reader_decodes_a_comment_stands(package: str) -> None:
+    shares = [comment_share(path.read_text(encoding="utf-8")) for path in sources(package)]
+    num_comments, num_code = (sum(counts) for counts in zip(*shares, strict=True))
+    assert num_comments >= MIN_COMMENTS * num_code
+
+
+@pytest.mark.parametrize("word", ["written", "parsed", "merging", "held", "told"])
+def test_a_participle_is_known_by_its_ending_or_by_heart(word: str) -> None:
+    assert is_participle(word)
+
+
+@pytest.mark.parametrize("word", ["seed", "read", "embed", "setting", "opening", "find", "red"])
+def test_verbs_and_nouns_are_no_participles(word: str) -> None:
+    assert not is_participle(word)
+
+
+def test_places_are_found() -> None:
+    source = '''"""Of a module."""\n\n\ndef written(text):\n    """Whoever reads."""\n    return text  # why\n'''
+    assert [node.name for node in participles(source)] == ["written"]
+    assert [text for _, text in no_sentences(source)] == ["Of a module.", "Whoever reads."]
+    assert comment_share(source) == (1, 2)
