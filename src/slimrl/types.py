@@ -115,8 +115,8 @@ class Rollout:
     have log-probability 0.0 and weight version -1. `reward` is the sum of `turn_rewards`.
 
     `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), and then the reward is
-    nan. A finished episode may also be failed afterwards, so its `stop_reason` may be another one than FAILED. `role`
-    names the side that the policy played, where it played against itself.
+    nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, say because a
+    teacher cannot read it, keeps the reason why its episode ended. `role` names the policy's side in self-play.
     """
 
     task_id: str

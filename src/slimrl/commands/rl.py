@@ -35,19 +35,25 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
         sinks = open_sinks(resolved, output_dir, config.wandb, console, first)
         with Monitor(sinks) as monitor:
+            # Make and check everything, which loads the model, too.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence
             orchestrator = make_orchestrator(parts, make_distillation(parts, reference))
             warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
+
             note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
             if config.warmup.max_steps:
                 note_config_warnings(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
             if config.resume:
                 console.note(f"resuming at step {first} of {config.max_steps}")
+
+            # Evaluate, warm up, evaluate. RL starts from the weights that are there afterwards.
             stages, before = _stages_before_rl(parts, warmup)
             aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, reference)
             state = start(parts.policy, config.trainer.optim, output_dir, config.resume, aux_losses)
             state.spend(time.monotonic() - began)  # so that a resumed run also counts the time before the first step
+
+            # Train, and evaluate again. The console shows steps from here on, and not those of the warm-up.
             for sink in (console.steps(config.max_steps, first), *more_sinks):
                 monitor.add(sink)
             train_rl(parts, orchestrator, state, monitor, before)

@@ -60,6 +60,7 @@ class Opposed:
         self._playing: list[asyncio.Task[Rollout]] = []
 
     async def start(self) -> list[Message]:
+        # The model's episodes run as tasks of the same event loop, and wait there for the person's moves.
         self._playing = [asyncio.create_task(run_episode(seat, self._context)) for seat in self._others]
         return await self._explain_errors(self._episode.start())
 
@@ -67,6 +68,7 @@ class Opposed:
         return await self._explain_errors(self._episode.step(reply))
 
     async def close(self) -> None:
+        # Cancelled first: an episode of the model may wait for a move that will not come.
         for playing in self._playing:
             playing.cancel()
         await asyncio.gather(*self._playing, return_exceptions=True)
@@ -77,6 +79,7 @@ class Opposed:
         try:
             return await work
         except RolloutError as error:
+            # The error says only that the other side has left. Its own episode, which ends about now, knows why.
             if self._playing:
                 await asyncio.wait(self._playing, timeout=LAST_WORDS_S)
             ended = [playing.result() for playing in self._playing if playing.done() and not playing.cancelled()]

@@ -126,6 +126,7 @@ def _changes(config: CommandConfig, kept: Path, may_differ: Collection[str]) -> 
     if not kept.exists():
         return
     # What the file calls by an old name it calls so since the run began; it is written anew right after this.
+    # Reading the kept file through the schema adds defaults of settings that it was written without.
     before = dict(_flat(load(type(config), ["@", str(kept)], {}, note=lambda text: None).config.model_dump()))
     now = dict(_flat(config.model_dump()))
     for key in sorted(before.keys() | now.keys()):
@@ -134,6 +135,7 @@ def _changes(config: CommandConfig, kept: Path, may_differ: Collection[str]) -> 
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings as pairs of a dotted key, such as `trainer.optim.lr`, and a value."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

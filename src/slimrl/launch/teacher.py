@@ -153,6 +153,7 @@ def _plain_tokens(parts: Parts) -> dict[int, str]:
     """Tokens of the policy and their texts, from all over the vocabulary. Only plain letters are taken, because all
     tokenizers write them alike."""
     num, text = len(parts.policy.tokenizer), parts.context.chat.full_text
+    # Every n-th token, about 512 in all: enough to tell vocabularies apart, and one short request.
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}
     return {token: word for token, word in texts.items() if word.strip(" ").isascii() and word.strip(" ").isalpha()}
 

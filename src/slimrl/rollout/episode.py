@@ -108,8 +108,8 @@ class _Transcript:
 
 
 async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
-    """Play one episode to its end. Whatever the environment or the policy does, no exception leaves this function: the
-    rollout's `failure` says what went wrong.
+    """Play one episode to its end. What the environment or the policy does wrong raises no error here: the rollout's
+    `failure` says what it was.
 
     Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context keeps what its turns
     earned so far, and its last token is the policy's: the environment's last messages are dropped, as nobody reads
@@ -198,11 +198,13 @@ async def _converse(
 
 
 def _fit_excerpts(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
+    """The messages with each excerpt cut to the tokens that it may take."""
     with convert_errors("environment"):  # the environment may have marked characters that the message lacks
         return chat.cut_excerpts(messages)
 
 
 def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
+    """The rollout of a transcript, given the environment's last turn, or the error that ended the episode."""
     return Rollout(
         task_id=spec.task.id,
         token_ids_T=tuple(transcript.token_ids),
