@@ -19,7 +19,7 @@ from slimrl.environments.reverse_text import ReverseText
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.models.load import Policy, load_policy
-from slimrl.orchestrator.advantages import on_tokens, turn_advantages
+from slimrl.orchestrator.advantages import token_advantages, turn_advantages
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_groups
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
@@ -68,14 +68,14 @@ def main() -> None:
     imitate = TrainStep(policy.module, optimizer, TrainerConfig(loss=LossConfig(type="reinforce")), SEQ_LEN)
     for _ in range(args.warmup):
         samples = [demonstration(taskset, task, policy) for task in rng.sample(train_tasks, 32)]
-        imitate(Batch(tuple(samples), 1.0, 0, {}, {}), lr_factor=args.warmup_lr / args.lr, version=0)
+        imitate(Batch(tuple(samples), 1.0), lr_factor=args.warmup_lr / args.lr, version=0)
         engine.publish(0)
     print(f"after {args.warmup} supervised steps: held-out reward {evaluate():.3f}", flush=True)
 
     for step in range(args.steps):
         groups = play(rng.sample(train_tasks, args.groups), args.group_size, 1.0)
         samples = [sample for group in groups for sample in credit(group, loss.resolve())]
-        metrics = train_step(Batch(tuple(samples), 1.0, 0, {}, {}), lr_factor=1.0, version=step)
+        metrics = train_step(Batch(tuple(samples), 1.0), lr_factor=1.0, version=step)
         engine.publish(step + 1)  # the weights are in place already; this drops the keys and values of the old ones
         reward = statistics.fmean(rollout.reward for group in groups for rollout in group)
         gap = metrics.get("guard/max_logprob_gap", 0.0)
@@ -96,7 +96,7 @@ def credit(group: list[Rollout], loss: ResolvedLoss) -> list[Sample]:
             token_ids_T=rollout.token_ids_T,
             loss_mask_T=rollout.loss_mask_T,
             logprobs_T=rollout.logprobs_T,
-            advantages_T=on_tokens(rollout, advantages_K, loss),
+            advantages_T=token_advantages(rollout, advantages_K),
             version=max(rollout.versions_T),
         )
         for rollout, advantages_K in zip(group, advantages_GK, strict=True)

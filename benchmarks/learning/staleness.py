@@ -39,7 +39,7 @@ from benchmarks.harness.plots import draw_lines_of_each
 from benchmarks.harness.runs import Job, drop_weights, finish, flags
 from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import RLConfig
-from slimrl.launch.parts import rl_parts
+from slimrl.launch.parts import make_rl_parts
 from slimrl.launch.run_dir import METRICS, open_training_dir
 from slimrl.launch.stages import make_orchestrator, report, train_rl
 from slimrl.monitor.console import RunConsole
@@ -99,13 +99,8 @@ class Stale:
         self._past = PastWeights(module, behind)
         self._publish = publish
 
-    @property
-    def position(self) -> int:
-        return self._orchestrator.position
-
-    @position.setter
-    def position(self, position: int) -> None:
-        self._orchestrator.position = position
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._orchestrator.restore(state)
 
     def collect(self, step: int) -> Batch:
         """The batch of this step, sampled from older weights than those that are there before and after."""
@@ -121,8 +116,8 @@ def run_stale(resolved: Resolved[RLConfig], behind: int) -> None:
     """The `rl` command without warm-up and resuming, on stale rollouts."""
     began, config, console = time.monotonic(), resolved.config, RunConsole()
     with open_training_dir(resolved, Path(config.output_dir), False, console.note) as output_dir:
-        parts = rl_parts(config, output_dir, console)
-        orchestrator: Any = Stale(make_orchestrator(parts), parts.policy.module, parts.engine.publish, behind)
+        parts = make_rl_parts(config, output_dir, console)
+        orchestrator: Any = Stale(make_orchestrator(parts, None), parts.policy.module, parts.engine.publish, behind)
         first, before = parts.held_out.measure("start", "before RL")
         state = start(parts.policy, config.trainer.optim, output_dir, False)
         with Monitor([JsonlSink(output_dir / METRICS), console.steps(config.max_steps)]) as monitor:

@@ -224,7 +224,7 @@ def batch_of(rollouts: Sequence[Rollout], sampled_version: int) -> Batch:
         )
         for number, rollout in enumerate(rollouts)
     ]
-    return Batch(tuple(samples), temperature=1.0, data_position=0)
+    return Batch(tuple(samples), temperature=1.0)
 
 
 def main() -> None:

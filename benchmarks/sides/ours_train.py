@@ -44,7 +44,7 @@ def main() -> None:
         loss=LossConfig(type="reinforce", aggregation="token"),
         micro_batch_tokens=seq_len if arguments.dense else arguments.micro_batch_tokens,
     )
-    batch = Batch(tuple(map(sample, sequences)), temperature=1.0, data_position=0)
+    batch = Batch(tuple(map(sample, sequences)), temperature=1.0)
     # Before the optimizer, which takes the gradients out of the module as soon as they are there.
     gradient = collect_gradient(policy.module) if arguments.gradient else {}
     train_step = TrainStep(policy.module, MasterAdamW(policy.module, config.optim), config, seq_len)

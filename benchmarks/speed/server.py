@@ -33,7 +33,7 @@ from safetensors.torch import load_file, save_file
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
 from benchmarks.harness.server_load import DISCONNECTS, Load, Tally, Weights, client
 from benchmarks.harness.server_requests import CLEAR_LEAD, Query, answer_all, candidates_to_check, with_answers
-from slimrl.models.device import choose_device, choose_dtype
+from slimrl.models.device import choose_device, choose_dtype, dtype_name
 from slimrl.models.load import DTYPES
 from slimrl.models.resolve import resolve
 
@@ -49,7 +49,7 @@ def main() -> None:
     arguments = parse_arguments()
     if arguments.dtype == "auto":
         choice = choose_dtype(choose_device("auto"))
-        arguments.dtype = str(choice.dtype).removeprefix("torch.")
+        arguments.dtype = dtype_name(choice.dtype)
     facts = machine_facts()
     with tempfile.TemporaryDirectory() as directory:
         weights = two_sets_of_weights(resolve(arguments.model), arguments.dtype, Path(directory))

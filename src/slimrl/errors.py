@@ -1,8 +1,8 @@
-"""The two kinds of failure. Knows nothing of what failed.
+"""The two kinds of failure that slimrl expects. Any other exception is a bug and is not caught.
 
-`UserError` is a mistake that the person at the keyboard can mend: it is printed without a traceback and its text says
-what was found, why that cannot work, and the exact key, flag or command to use. `RolloutError` spoils one rollout: it
-is recorded on that rollout and counted as `drop/<reason>`, and the run goes on. Anything else is a bug, left alone.
+A `UserError` is a mistake that the user can correct. It is printed without a traceback, and its text says what was
+found, why that cannot work, and the key, flag or command to use. A `RolloutError` spoils one rollout: it is recorded on
+that rollout and counted as `drop/<reason>`, and the run goes on.
 """
 
 import difflib
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """A mistake of the user's; `slimrl` prints the message and exits with status 2."""
+    """A mistake of the user; `slimrl` prints the message and exits with status 2."""
 
 
 class RolloutError(Exception):
-    """One rollout failed. `reason` is a slug such as `environment_error`; it becomes the metric `drop/<reason>`."""
+    """The failure of one rollout. `reason` is a slug such as `environment_error`, logged as `drop/<reason>`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -23,7 +23,7 @@ class RolloutError(Exception):
 
 
 def nearest(unknown: str, known: Iterable[str]) -> str:
-    """A phrase for an unknown name: the closest known one, then all of them. Empty when nothing is known.
+    """A hint for an unknown name: the most similar known one, then all of them. Empty when no name is known.
 
     >>> nearest("gpro", ["grpo", "rloo"])
     ' Did you mean `grpo`? Known: grpo, rloo.'

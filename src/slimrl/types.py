@@ -1,20 +1,22 @@
-"""The few data carriers that every part shares. Standard library only; no behaviour beyond checking themselves.
+"""The data types that every part of slimrl shares. They use the standard library only, and only check themselves.
 
-Index suffixes, here and everywhere: _T token, _B sequence, _G rollout in a group, _N trained token, _V vocabulary,
-_D model dimension, _H heads.
+Index suffixes, here and everywhere: _T token, _B sequence, _G rollout in a group, _K turn of a rollout, _N trained
+token, _V vocabulary, _D model dimension, _H heads.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Literal, NotRequired, TypedDict
 
 Split = Literal["train", "validation", "test"]
+Metrics = dict[str, float]
 
 
 class Excerpt(TypedDict):
-    """The characters `begin` to `end` of a message's content, of which at most `max_tokens` tokens are to be read."""
+    """The characters `begin` to `end` of a message's content, which may take at most `max_tokens` tokens."""
 
     begin: int
     end: int
@@ -22,10 +24,11 @@ class Excerpt(TypedDict):
 
 
 class Message(TypedDict):
-    """One chat message in the form that chat templates take, and what an environment may add to one.
+    """One chat message in the form that chat templates take, with two optional extensions.
 
-    `tools`, on the first message of a conversation, are the functions that the policy may call, as JSON schemas.
-    `excerpt` marks what may be long: it is cut by whoever knows the policy's tokens, before anybody reads it.
+    `tools` belongs to the first message of a conversation and lists the functions that the policy may call, as JSON
+    schemas. `excerpt` marks a passage that may be long. The chat format shortens it before the policy reads the
+    message, because only the chat format knows the policy's tokens.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -37,7 +40,7 @@ class Message(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One problem to solve: plain data that survives JSON. `id` is unique within its environment and split."""
+    """One problem to solve: plain data that JSON can hold. `id` is unique within its environment and split."""
 
     id: str
     data: Mapping[str, Any]
@@ -47,10 +50,14 @@ class Task:
 class Turn:
     """The environment's answer to one reply of the policy.
 
-    While `done` is false, `messages` are what the policy reads next. `reward` is what the reply earned: an environment
-    that judges episodes as a whole gives all of it when `done`. An episode's reward is the sum over its turns.
-    A message with an `excerpt` is cut to so many of the policy's tokens before it is read.
-    `metrics` are named numbers so far; those of the last turn are averaged over rollouts (logged as `env/<name>`).
+    An episode of two turns, in which the first reply is wrong and the second one right:
+
+        Turn(done=False, messages=[{"role": "user", "content": "wrong, try again"}])
+        Turn(done=True, reward=1.0, metrics={"tries": 2.0})
+
+    While `done` is false, the policy reads `messages` next. `reward` is what the last reply earned, and the reward of
+    the episode is the sum over its turns: an environment that judges whole episodes gives everything in the last turn.
+    The `metrics` of the last turn are averaged over rollouts and logged as `env/<name>`.
     """
 
     done: bool
@@ -61,10 +68,11 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How to choose tokens. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 leave the distribution whole.
+    """How tokens are chosen. `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 truncate nothing.
 
-    Logged log-probabilities are those of the distribution sampled from (after temperature and truncation); for greedy
-    sampling, those of the untempered softmax. `seed` makes a request's tokens independent of everything but the logits.
+    The sampler logs log-probabilities of the distribution that it samples from, after temperature and truncation. For
+    greedy sampling it logs those of the softmax at temperature 1. With the same `seed` and the same logits, a request
+    gets the same tokens, whatever else is sampled at the time.
     """
 
     max_tokens: int
@@ -80,20 +88,35 @@ class SamplingParams:
         assert 0.0 < self.top_p <= 1.0 and 0.0 <= self.min_p < 1.0, self
 
 
+class StopReason(StrEnum):
+    """Why an episode ended."""
+
+    DONE = "done"  # the environment said so
+    MAX_TURNS = "max_turns"  # the policy had no turn left
+    CONTEXT_FULL = "context_full"  # the next messages did not fit into `seq_len`
+    FAILED = "failed"  # something broke; `Rollout.failure` says what
+
+
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One finished episode, on token ids. What was sampled is what is trained: nothing is ever tokenised again.
+    """One finished episode as token ids. The sampled ids are the trained ids: nothing is tokenised a second time.
 
-    Two turns of a policy that answers "A" and then "B" (mask 1 marks the sampled tokens; the rest are prompt,
-    environment turns and template glue, whose log-probability is recorded as 0.0 and whose version is -1):
+    Two turns of a policy that answers "A" and then "B":
 
-        text        <user> q <assistant>  A <end>   <user> wrong <assistant>  B <end>
-        token_ids_T    5   6      7       8   9       5     10        7      11  9
-        loss_mask_T    0   0      0       1   1       0      0        0       1  1
+        text         <user> q <assistant>  A <end>   <user> wrong <assistant>  B <end>
+        token_ids_T     5   6      7       8   9       5     10        7      11  9
+        loss_mask_T     0   0      0       1   1       0      0        0       1  1
+        logprobs_T      0   0      0     -.7 -.1       0      0        0     -.4 -.1
+        versions_T     -1  -1     -1       3   3      -1     -1       -1       3  3
+        turns                            range(3, 5)                       range(8, 10)
+        turn_rewards                         0.0                               1.0
 
-    `turn_rewards` are what each of the policy's turns earned, here two numbers; `reward` is their sum. `failure` holds
-    the reason when the rollout cannot be trained on (see `errors.RolloutError`); its reward is nan. `role` is whom the
-    policy played, where it played against itself.
+    The mask is 1 on sampled tokens. The others (the prompt, the environment's turns and the chat template's own tokens)
+    have log-probability 0.0 and weight version -1. `reward` is the sum of `turn_rewards`.
+
+    `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), and then the reward is
+    nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, say because a
+    teacher cannot read it, keeps the reason why its episode ended. `role` names the policy's side in self-play.
     """
 
     task_id: str
@@ -108,33 +131,42 @@ class Rollout:
     failure: str = ""
     failure_detail: str = ""
     role: str = ""
+    stop_reason: StopReason = StopReason.DONE
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.versions_T)}
         assert len(lengths) == 1, f"token ids, mask, log-probabilities and versions differ in length: {lengths}"
         if not self.failure:
+            assert self.stop_reason is not StopReason.FAILED, "a failed episode needs a failure"
             assert math.isfinite(self.reward), "a rollout without a failure needs a finite reward"
             assert len(self.turn_rewards) == len(self.turns), "a rollout without a failure needs a reward for each turn"
 
     @property
     def num_sampled(self) -> int:
-        """Tokens that the policy sampled: |y| of the formulas."""
+        """The number of tokens that the policy sampled: |y| in the formulas."""
         return sum(self.loss_mask_T)
 
     @property
     def turns(self) -> list[range]:
-        """The positions of each of the policy's turns; between two there is always something that it only read."""
+        """The token positions of each of the policy's turns. Two turns never touch: the policy reads between them."""
         edges = [t for t, (a, b) in enumerate(pairwise((False, *self.loss_mask_T, False))) if a != b]
         return [range(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One rollout as the trainer sees it: tokens, which of them to train, and what each is worth.
+    """One rollout as the trainer sees it: its tokens, which of them to train, and the advantage of each.
 
-    `advantages_T` is read only where `loss_mask_T` is true. For a trainer with a value head, which makes the
-    advantages itself, they are what each token earned. `version` is the oldest weight version that any of its
-    tokens was sampled from.
+    The rollout above, with advantage -0.5 for its first turn and 0.5 for its second:
+
+        token_ids_T      5   6   7    8    9    5  10   7   11    9
+        loss_mask_T      0   0   0    1    1    0   0   0    1    1
+        advantages_T     0   0   0  -.5  -.5    0   0   0   .5   .5
+        rewards_T        0   0   0    0    0    0   0   0    0    1      with a value head, else ()
+
+    `advantages_T` is read only where the mask is true. A trainer with a value head computes the advantages itself from
+    `rewards_T`, what each token earned, and then `advantages_T` is all 0. `version` is the oldest weight version that
+    any of the tokens was sampled from.
     """
 
     token_ids_T: tuple[int, ...]
@@ -142,12 +174,11 @@ class Sample:
     logprobs_T: tuple[float, ...]
     advantages_T: tuple[float, ...]
     version: int
+    rewards_T: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.advantages_T)}
         assert len(lengths) == 1, f"token ids, mask, log-probabilities and advantages differ in length: {lengths}"
+        assert len(self.rewards_T) in (0, len(self.token_ids_T)), "rewards are for every token, or there are none"
         assert any(self.loss_mask_T), "a sample needs at least one trained token"
         assert not self.loss_mask_T[0], "the first token of a sequence has nothing to be predicted from"
-
-
-Metrics = dict[str, float]

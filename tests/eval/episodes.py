@@ -1,7 +1,7 @@
 """Finished episodes made by hand, and a taskset with an expert, a random player and an opinion on failures."""
 
 from slimrl.environments.base import Script
-from slimrl.types import Message, Rollout, Task, Turn
+from slimrl.types import Message, Rollout, StopReason, Task, Turn
 from tests.rollout.scripted import user
 
 
@@ -19,7 +19,16 @@ def rollout(task_id: str, reward: float = 1.0, question: str = "q", failure: str
         metrics={"turns": 1.0, "unfinished": 0.0, "context_full": 0.0, **metrics},
         failure=failure,
         failure_detail="of itself" if failure else "",
+        stop_reason=stop_reason(failure, metrics),
     )
+
+
+def stop_reason(failure: str, metrics: dict[str, float]) -> StopReason:
+    if failure:
+        return StopReason.FAILED
+    if metrics.get("context_full"):
+        return StopReason.CONTEXT_FULL
+    return StopReason.MAX_TURNS if metrics.get("unfinished") else StopReason.DONE
 
 
 class Sums:

@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 from typing import cast
 
-from slimrl.launch.stages import Parts, make_room
+from slimrl.launch.parts import Parts
+from slimrl.launch.stages import make_room
 
 
 class Noting:

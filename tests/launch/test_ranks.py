@@ -7,36 +7,36 @@ from slimrl import cli
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.launch import ranks as launch_ranks
-from slimrl.launch.ranks import agreed, by_the_first, joined
+from slimrl.launch.ranks import agree_on_dtype, join_ranks, run_on_first
 from slimrl.trainer.parallel import ALONE, Ranks
 
 
 @pytest.mark.parametrize("environment", [{}, {"WORLD_SIZE": "8"}, {"WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x"}])
 def test_a_process_that_torchrun_did_not_start_with_others_is_alone(environment: dict[str, str]) -> None:
-    with joined(environment) as ranks:
+    with join_ranks(environment) as ranks:
         assert ranks == ALONE
 
 
 def test_alone_nothing_has_to_be_agreed_on() -> None:
-    assert agreed(ModelConfig(), ALONE) == ModelConfig()
+    assert agree_on_dtype(ModelConfig(), ALONE) == ModelConfig()
 
 
 def test_several_processes_refuse_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch_ranks, "choose_device", lambda name: torch.device("cuda:0"))
     with pytest.raises(UserError, match=r"2 processes .* cuda:0 here.*--model\.device cpu"):
-        agreed(ModelConfig(), Ranks(0, 2))
+        agree_on_dtype(ModelConfig(), Ranks(0, 2))
 
 
 def test_what_is_done_once_is_done_by_the_first_and_its_error_is_kept() -> None:
     done = []
-    by_the_first(ALONE, lambda: done.append(1))
+    run_on_first(ALONE, lambda: done.append(1))
     assert done == [1]
 
     def fail() -> None:
         raise UserError("no room")
 
     with pytest.raises(UserError, match="no room"):
-        by_the_first(ALONE, fail)
+        run_on_first(ALONE, fail)
 
 
 @pytest.mark.parametrize("command", ["rl", "sft", "eval"])

@@ -19,8 +19,8 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
-from slimrl.launch.parts import rl_parts
-from slimrl.launch.stages import Parts, make_orchestrator, make_room
+from slimrl.launch.parts import Parts, make_rl_parts
+from slimrl.launch.stages import make_orchestrator, make_room
 from slimrl.launch.teacher import ModuleTeacher, make_distillation
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.metrics import is_reproducible
@@ -86,7 +86,7 @@ def flags(model: Path, environment: str, output_dir: Path, *more: str) -> list[s
 
 
 def parts_of(argv: list[str], output_dir: Path) -> Parts:
-    return rl_parts(load(RLConfig, argv, {}).config, output_dir, RunConsole())
+    return make_rl_parts(load(RLConfig, argv, {}).config, output_dir, RunConsole())
 
 
 def reproducible(output_dir: Path) -> list[tuple[int, dict[str, float | None]]]:
@@ -141,11 +141,8 @@ def test_a_server_scores_as_the_weights_of_this_process_do(tiny_dir):
 
 def test_the_same_weights_with_the_same_context_give_no_signal(tiny_dir, environment, tmp_path):
     parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *PURE), tmp_path)
-    orchestrator = make_orchestrator(parts)
-    orchestrator.distillation = Distillation(
-        ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts)), (), parts.context, 400
-    )
-    batch = orchestrator.collect(0)
+    teacher = ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts))
+    batch = make_orchestrator(parts, Distillation(teacher, (), parts.context, 400)).collect(0)
     assert len(batch.samples) == 8
     assert max(abs(value) for sample in batch.samples for value in sample.advantages_T) < 1e-5
     assert abs(batch.metrics["distill/reverse_kl"]) < 1e-5

@@ -13,14 +13,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from slimrl.config.model import LoraConfig, ModelConfig
+from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.models.forward.choose import sampling_forward
 from slimrl.models.forward.fused import FusedForward, can_fuse
 from slimrl.models.forward.module import ModuleForward, last_hidden
 from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
-from slimrl.models.lora import config_warnings, linear_of, merge_parameters, merge_weight, refresh_merged
+from slimrl.models.lora import linear_of, merge_parameters, merge_weight, refresh_merged
 from tests.models.forward.test_fused import logits
 from tests.models.forward.test_training import computed
 from tests.tiny import FAMILIES, tiny_model_dir
@@ -180,30 +180,6 @@ def test_without_peft_the_extra_is_named(tiny_dir: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(UserError, match=r"uv sync --extra lora"):
         adapted_policy(tiny_dir)
-
-
-@pytest.mark.parametrize(
-    ("rank", "alpha", "lr", "complaints"),
-    [
-        (0, 1e6, 1e-5, []),
-        (8, 32.0, 2e-4, []),
-        (1, 32.0, 1e-3, []),
-        (8, 32.0, 1e-5, ["optim.lr = 1e-05"]),
-        (8, 32.0, 0.1, ["optim.lr = 0.1"]),
-        (8, 1024.0, 2e-4, ["model.lora.alpha / model.lora.rank = 128"]),
-        (64, 1.0, 1e-5, ["optim.lr", "model.lora.alpha"]),
-        (512, 32.0, 2e-4, ["model.lora.rank = 512"]),
-    ],
-)
-def test_unusual_settings_are_pointed_out(rank: int, alpha: float, lr: float, complaints: list[str]) -> None:
-    found = config_warnings(LoraConfig(rank=rank, alpha=alpha), "optim.lr", lr)
-    assert [text.startswith(start) for text, start in zip(found, complaints, strict=True)] == [True] * len(complaints)
-
-
-@pytest.mark.parametrize(("targets", "num"), [(["q_proj", "v_proj"], 1), (["q_proj", "mlp.down_proj"], 0)])
-def test_leaving_the_mlp_out_is_pointed_out(targets: list[str], num: int) -> None:
-    found = config_warnings(LoraConfig(rank=8, targets=targets), "optim.lr", 2e-4)
-    assert ["leaves the MLP as it is" in text for text in found] == [True] * num
 
 
 def test_the_gradient_of_a_large_matrix_is_never_made(tiny_dir: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, write_rollouts
-from slimrl.types import Rollout
+from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_file, rollout_to_json, write_rollouts
+from slimrl.types import Rollout, StopReason
 
 ROLLOUT = Rollout(
     task_id="train-7",
@@ -26,8 +26,28 @@ RECORD = RolloutRecord(ROLLOUT, advantages=(-0.5,), text="<user>olá\nworld<assi
 def test_rollouts_come_back_as_they_were(tmp_path):
     path = rollout_file(tmp_path, 10)
     assert path == tmp_path / "rollouts" / "step_000010.jsonl"
-    write_rollouts(path, [RECORD, dataclasses.replace(RECORD, advantages=(1.0,))])
-    assert read_rollouts(path) == [RECORD, dataclasses.replace(RECORD, advantages=(1.0,))]
+    full = dataclasses.replace(ROLLOUT, stop_reason=StopReason.CONTEXT_FULL)
+    records = [RECORD, dataclasses.replace(RECORD, advantages=(1.0,), rollout=full)]
+    write_rollouts(path, records)
+    assert read_rollouts(path) == records
+
+
+@pytest.mark.parametrize(
+    ("failure", "metrics", "reason"),
+    [
+        ("", {}, StopReason.DONE),
+        ("", {"unfinished": 0.0, "context_full": 0.0}, StopReason.DONE),
+        ("", {"unfinished": 1.0, "context_full": 0.0}, StopReason.MAX_TURNS),
+        ("", {"unfinished": 1.0, "context_full": 1.0}, StopReason.CONTEXT_FULL),
+        ("timeout", {"unfinished": 0.0}, StopReason.FAILED),
+    ],
+)
+def test_a_file_from_before_there_were_stop_reasons_is_read(tmp_path, failure, metrics, reason):
+    line = rollout_to_json(RECORD) | {"failure": failure, "metrics": metrics}
+    del line["stop_reason"]
+    (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
+    [record] = read_rollouts(tmp_path / "r.jsonl")
+    assert record.rollout.stop_reason is reason
 
 
 def test_a_failed_rollout_is_kept_with_its_reason(tmp_path):

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from slimrl.config.loss import PRESETS, LossConfig
-from slimrl.orchestrator.advantages import group_advantages, on_tokens, returns, states, turn_advantages
+from slimrl.orchestrator.advantages import (
+    group_advantages,
+    returns,
+    states,
+    token_advantages,
+    token_rewards,
+    turn_advantages,
+)
 from slimrl.types import Rollout
 
 ESTIMATORS = ("grpo", "dr_grpo", "rloo", "opo", "reinforce")
@@ -159,9 +166,12 @@ def test_the_lengths_of_turns_count_for_a_turns_opo():
     assert by_turn(group, type="opo", credit="turn") == [[0.75], [-0.25]]
 
 
-def test_advantages_are_on_the_turns_tokens_and_a_critics_rewards_on_their_last():
-    rollout = played([0.0, 1.0], lengths=[2, 3])
-    assert on_tokens(rollout, [0.5, -0.5], LossConfig().resolve()) == (0, 0.5, 0.5, 0, -0.5, -0.5, -0.5)
+def test_advantages_are_on_the_turns_tokens_and_rewards_on_their_last():
+    rollout = played([0.25, 1.0], lengths=[2, 3])
+    assert token_advantages(rollout, [0.5, -0.5]) == (0, 0.5, 0.5, 0, -0.5, -0.5, -0.5)
+    assert token_rewards(rollout) == (0, 0, 0.25, 0, 0, 0, 1.0)
+
+
+def test_a_critics_advantages_are_left_to_the_trainer():
     critic = LossConfig(type="ppo", advantage="gae").resolve()
-    assert turn_advantages([rollout], critic) == [[0.0, 1.0]]
-    assert on_tokens(rollout, [0.25, 1.0], critic) == (0, 0, 0.25, 0, 0, 0, 1.0)
+    assert turn_advantages([played([0.25, 1.0], lengths=[2, 3])], critic) == [[0.0, 0.0]]

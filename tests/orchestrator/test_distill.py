@@ -16,11 +16,11 @@ from slimrl.orchestrator.distill import (
     LOWEST_LOGPROB,
     Distillation,
     as_read,
-    checked_scores,
-    compared,
-    distilled,
-    opinion,
-    opinions,
+    check_scores,
+    subtract_baseline,
+    teacher_term,
+    teacher_terms,
+    with_advantages,
     with_entropy_bonus,
     with_opening,
 )
@@ -61,7 +61,7 @@ def test_defaults_are_a_half_with_a_teacher_and_the_reward_alone_without():
 
 def test_every_token_gets_the_formulas_value():
     loss = LossConfig(adv_tau=2.0, teacher_tau=0.5, student_tau=0.25).resolve(has_teacher=True)
-    taught = distilled(TWO_TURNS, opinions(TWO_TURNS, [-0.1, -0.2, -0.3, -0.4], loss), loss)
+    taught = with_advantages(TWO_TURNS, teacher_terms(TWO_TURNS, [-0.1, -0.2, -0.3, -0.4], loss), loss)
     expected = [2 - 0.05 + 0.125, 2 - 0.1 + 0.25, -2 - 0.15 + 0.375, -2 - 0.2 + 0.5]
     assert [taught.advantages_T[t] for t in (3, 4, 8, 9)] == pytest.approx(expected)
     assert {taught.advantages_T[t] for t in (0, 1, 2, 5, 6, 7)} == {0.0}
@@ -71,14 +71,14 @@ def test_every_token_gets_the_formulas_value():
 @pytest.mark.parametrize("tau", [1.0, 0.5, 0.3])
 def test_a_teacher_that_agrees_gives_exactly_no_signal(tau):
     loss = LossConfig(adv_tau=0.0, teacher_tau=tau, student_tau=tau).resolve(has_teacher=True)
-    taught = distilled(TWO_TURNS, opinions(TWO_TURNS, [-0.5, -1.0, -1.5, -2.0], loss), loss)
+    taught = with_advantages(TWO_TURNS, teacher_terms(TWO_TURNS, [-0.5, -1.0, -1.5, -2.0], loss), loss)
     assert set(taught.advantages_T) == {0.0}
 
 
 def test_expectation_under_the_student_is_minus_the_reverse_kl():
     generator = torch.Generator().manual_seed(0)
     student, teacher = (torch.randn(7, generator=generator, dtype=torch.float64).log_softmax(0) for _ in range(2))
-    signal = [opinion(float(t), float(s), PURE) for s, t in zip(student, teacher, strict=True)]
+    signal = [teacher_term(float(t), float(s), PURE) for s, t in zip(student, teacher, strict=True)]
     kl = float((student.exp() * (student - teacher)).sum())
     assert math.fsum(p * a for p, a in zip(student.exp().tolist(), signal, strict=True)) == pytest.approx(-kl)
 
@@ -90,7 +90,7 @@ def test_the_policy_gradient_of_the_signal_is_that_of_minus_the_reverse_kl():
     student, teacher = logits.log_softmax(0), other.log_softmax(0)
     (kl,) = torch.autograd.grad((student.exp() * (student - teacher)).sum(), logits, retain_graph=True)
     pairs = zip(student.tolist(), teacher.tolist(), strict=True)
-    signal = torch.tensor([opinion(t, s, PURE) for s, t in pairs], dtype=torch.float64)
+    signal = torch.tensor([teacher_term(t, s, PURE) for s, t in pairs], dtype=torch.float64)
     (gradient,) = torch.autograd.grad((student.exp().detach() * signal * student).sum(), logits)
     torch.testing.assert_close(gradient, -kl)
 
@@ -111,7 +111,7 @@ def test_a_token_is_compared_with_those_of_others_that_said_the_same_before_it()
         [(1 + 2 + 4) / 3, 0.0],  # nobody else began so
         [0.0, 0.0],  # nobody else was asked this
     ]
-    for found, values_N, others_N in zip(compared(samples, values), values, others, strict=True):
+    for found, values_N, others_N in zip(subtract_baseline(samples, values), values, others, strict=True):
         assert found == pytest.approx([value - other for value, other in zip(values_N, others_N, strict=True)])
 
 
@@ -124,7 +124,7 @@ def test_the_comparison_leaves_the_expected_gradient_as_it_is():
     score = torch.eye(4, dtype=torch.float64) - student  # the gradient of the log-probability of each token
     with_it = torch.zeros(4, dtype=torch.float64)
     for first, second in product(range(4), repeat=2):
-        ((advantage,), _) = compared([said(first), said(second)], [[value[first]], [value[second]]])
+        ((advantage,), _) = subtract_baseline([said(first), said(second)], [[value[first]], [value[second]]])
         with_it += student[first] * student[second] * advantage * score[first]
     without = sum(student[token] * value[token] * score[token] for token in range(4))
     torch.testing.assert_close(with_it, without)
@@ -133,9 +133,9 @@ def test_the_comparison_leaves_the_expected_gradient_as_it_is():
 def test_a_token_that_the_sampler_could_not_tell_spoils_no_mean():
     odd = replace(said(7, 8), logprobs_T=(0.0,) * (len(said(7, 8).token_ids_T) - 2) + (-math.inf, -1.0))
     samples = [odd, said(7, 9)]
-    values = [opinions(sample, [-2.0, -2.0], PURE) for sample in samples]
+    values = [teacher_terms(sample, [-2.0, -2.0], PURE) for sample in samples]
     assert values[0] == [0.0, -1.0]
-    assert all(math.isfinite(value) for values_N in compared(samples, values) for value in values_N)
+    assert all(math.isfinite(value) for values_N in subtract_baseline(samples, values) for value in values_N)
 
 
 def test_student_tau_alone_is_an_entropy_bonus():
@@ -172,11 +172,11 @@ def test_without_a_context_of_its_own_it_reads_what_the_student_read():
 )
 def test_scores_that_cannot_be_are_refused(scores, complaint):
     with pytest.raises(UserError, match=complaint):
-        checked_scores([scores], [TWO_TURNS])
+        check_scores([scores], [TWO_TURNS])
 
 
 def test_a_token_that_the_teacher_forbids_has_a_finite_score():
-    assert checked_scores([[-math.inf, -1.0, 0.0, -2.0]], [TWO_TURNS]) == [[LOWEST_LOGPROB, -1.0, 0.0, -2.0]]
+    assert check_scores([[-math.inf, -1.0, 0.0, -2.0]], [TWO_TURNS]) == [[LOWEST_LOGPROB, -1.0, 0.0, -2.0]]
 
 
 class Digits:
@@ -204,10 +204,13 @@ def collected(teacher, loss, hint="read this first: ", fails=(), seq_len=400, hi
     )
     context, records = make_context(DigitClient()), []
     tasksets = [OneTask(lambda task: Digits(), num_tasks=9)]
-    orchestrator = Orchestrator(tasksets, context, config, loss, 0, lambda step, found: records.extend(found))
     theirs = OneTask(lambda task: Digits(hint, task.data["number"] in fails), num_tasks=9)
-    orchestrator.distillation = Distillation(teacher, [theirs] if hinted else (), context, seq_len)
-    return orchestrator.collect(0), records
+    distillation = Distillation(teacher, [theirs] if hinted else (), context, seq_len)
+
+    def record(step, found):
+        records.extend(found)
+
+    return Orchestrator(tasksets, context, config, loss, 0, record, distillation).collect(0), records
 
 
 def test_with_a_teacher_equal_rewards_are_a_signal():

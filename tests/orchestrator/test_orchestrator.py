@@ -74,7 +74,8 @@ def test_a_batch_of_good_groups():
     orchestrator = table.orchestrator()
     batch = orchestrator.collect(0)
     assert len(batch.samples) == 12
-    assert (batch.temperature, batch.data_position, orchestrator.position) == (0.9, 3, 3)
+    assert batch.temperature == 0.9
+    assert batch.orchestrator_state == orchestrator.state == {"data_position": 3, "role_means": {}}
     groups = by_prompt(batch.samples)
     assert len(groups) == 3
     for group in groups:
@@ -121,7 +122,7 @@ def test_groups_without_a_signal_are_replaced_while_there_are_others():
     zero_signal = batch.metrics["drop/zero_signal"]
     assert zero_signal > 0
     assert zero_signal == batch.metrics["rollout/num"] - 40
-    drawn = batch.data_position
+    drawn = batch.orchestrator_state["data_position"]
     assert batch.metrics["reward/zero_signal_groups"] == pytest.approx((drawn - 10) / drawn)
 
 
@@ -131,10 +132,11 @@ def test_replacing_stops_at_its_bound(factor):
     orchestrator = table.orchestrator(resample_factor=factor)
     batch = orchestrator.collect(0)
     assert batch.samples == ()
-    assert orchestrator.position == batch.data_position == 3 * factor
+    assert orchestrator.state == batch.orchestrator_state
+    assert batch.orchestrator_state["data_position"] == 3 * factor
     assert batch.metrics["rollout/num"] == batch.metrics["drop/zero_signal"] == 12 * factor
     assert batch.metrics["reward/zero_signal_groups"] == 1.0
-    assert orchestrator.collect(1).data_position == 6 * factor  # and the run goes on
+    assert orchestrator.collect(1).orchestrator_state["data_position"] == 6 * factor  # and the run goes on
 
 
 def test_a_constant_baseline_learns_from_equal_rewards_too():
@@ -164,12 +166,12 @@ def test_a_step_without_any_reward_stops_the_run_and_says_why():
 
 def test_a_continued_orchestrator_draws_what_an_uninterrupted_one_draws():
     def batches(orchestrator, steps):
-        return [(batch.samples, batch.data_position) for batch in map(orchestrator.collect, steps)]
+        return [(batch.samples, batch.orchestrator_state) for batch in map(orchestrator.collect, steps)]
 
     table = Table(dull={1, 2, 3}, shaky={4, 5})
     expected = batches(table.orchestrator(), range(6))
     continued = table.orchestrator()
-    continued.position = expected[2][1]
+    continued.restore(expected[2][1])
     assert batches(continued, range(3, 6)) == expected[3:]
 
 

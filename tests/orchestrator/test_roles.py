@@ -1,5 +1,6 @@
 """Rollouts of a policy that plays against itself: compared within a role, or with what the role earned before."""
 
+import json
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from slimrl.errors import UserError
 from slimrl.eval.evaluate import held_out_tasks, make_eval_policy, play_tasks
 from slimrl.orchestrator.advantages import turn_advantages
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.orchestrator.roles import moved, role_advantages
+from slimrl.orchestrator.roles import role_advantages, update_mean
 from slimrl.types import Rollout, SamplingParams, Task, Turn
 from tests.rollout.scripted import DigitClient, make_context, user
 
@@ -73,7 +74,7 @@ def test_games_have_means_of_their_own():
 
 def test_a_running_mean_forgets_at_its_rate():
     means = {"k": 1.0}
-    moved(means, "k", [0.0] * 3, 0.9)
+    update_mean(means, "k", [0.0] * 3, 0.9)
     assert means["k"] == pytest.approx(0.9**3)
 
 
@@ -156,12 +157,13 @@ def test_one_role_that_fails_costs_its_own_rollouts():
 def test_running_means_go_with_the_batch_and_a_continued_run_goes_on_from_them():
     straight, _ = collector(Pair(), "rae")
     batches = [straight.collect(step) for step in range(3)]
-    assert set(batches[0].role_means) == {"0/first", "0/second"}
+    means = [batch.orchestrator_state["role_means"] for batch in batches]
+    assert set(means[0]) == {"0/first", "0/second"}
+    assert means[1] != means[2]
     continued, _ = collector(Pair(), "rae")
-    continued.position, continued.role_means = batches[1].data_position, dict(batches[1].role_means)
+    continued.restore(json.loads(json.dumps(batches[1].orchestrator_state)))
     again = continued.collect(2)
-    assert (again.samples, again.role_means) == (batches[2].samples, batches[2].role_means)
-    assert batches[1].role_means != batches[2].role_means
+    assert (again.samples, again.orchestrator_state) == (batches[2].samples, batches[2].orchestrator_state)
 
 
 def test_the_first_role_counts_in_an_evaluation():

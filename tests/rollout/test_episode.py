@@ -8,7 +8,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.rollout.episode import mean_metrics, run_episode, run_groups
-from slimrl.types import Rollout, Turn
+from slimrl.types import Rollout, StopReason, Turn
 from tests.rollout.scripted import (
     CHAT,
     LOGPROB,
@@ -98,7 +98,7 @@ def test_every_turn_has_a_seed_and_the_room_of_its_own():
     rollout = play(lambda task: Quiz(), client, seq_len=60, max_tokens=1000)
     assert [params.seed for _, params in client.asked] == [100, 101]
     assert [params.max_tokens for _, params in client.asked] == [60 - len(prompt) for prompt, _ in client.asked]
-    assert rollout.metrics["unfinished"] == 0.0
+    assert rollout.metrics["unfinished"] == 0.0 and rollout.stop_reason is StopReason.DONE
 
 
 class Endless:
@@ -115,6 +115,7 @@ def test_an_episode_ends_at_its_last_turn_with_what_its_turns_earned_and_that_on
     rollout = play(lambda task: Endless(), ScriptedClient([reply("A"), reply("AA"), reply("AAA")]), max_turns=3)
     assert (rollout.reward, rollout.turn_rewards, rollout.failure) == (15.0, (5.0, 5.0, 5.0), "")
     assert rollout.metrics == {"length": 3.0, "turns": 3.0, "truncated": 0.0, "unfinished": 1.0, "context_full": 0.0}
+    assert rollout.stop_reason is StopReason.MAX_TURNS
     assert rollout.loss_mask_T[-1]  # what the environment said last is read by nobody
 
 
@@ -125,6 +126,7 @@ def test_an_episode_never_outgrows_the_context(seq_len):
     assert len(rollout.token_ids_T) <= seq_len
     assert rollout.loss_mask_T[-1]
     assert {rollout.metrics[name] for name in ("truncated", "unfinished", "context_full")} == {1.0}
+    assert rollout.stop_reason is StopReason.CONTEXT_FULL
 
 
 def test_a_prompt_that_fills_the_context_is_a_named_drop():
@@ -152,8 +154,8 @@ DROPS = {
     "message is text": ("environment_error", "a message needs a role"),
     "message content is a list": ("environment_error", "a message needs a role"),
     "message content is half a pair": ("environment_error", "a message needs a role"),
-    "gives nothing to read": ("environment_error", "gave nothing to read, and the turn is not the last"),
-    "speaks for the policy": ("environment_error", "a message of the assistant, who speaks for itself"),
+    "gives nothing to read": ("environment_error", "gave no messages to read"),
+    "speaks for the policy": ("environment_error", "gave an assistant message"),
 }
 
 

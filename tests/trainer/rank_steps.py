@@ -52,8 +52,8 @@ def step(loss: LossConfig, samples: list[Sample], ranks: Ranks) -> tuple[dict[st
     heads = {name: head for aux_loss in aux_losses for name, head in aux_loss.heads.items()}
     optimizer = MasterAdamW(module, OPTIM, heads, ranks)
     config = TrainerConfig(loss=loss, optim=OPTIM, micro_batch_tokens=MICRO_BATCH_TOKENS)
-    old = tuple(replace(sample, version=-1) for sample in samples)
-    metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses, ranks)(Batch(old, 1.0, 0), 1.0, version=0)
+    old = tuple(replace(sample, version=-1, rewards_T=sample.advantages_T) for sample in samples)
+    metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses, ranks)(Batch(old, 1.0), 1.0, version=0)
     state = optimizer.state_dict()["parameters"]
     return {name: part["mean"] / (1 - OPTIM.beta1) for name, part in state.items()}, metrics
 

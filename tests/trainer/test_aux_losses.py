@@ -49,7 +49,7 @@ def step_of(samples, loss, reference=None, micro_batch_tokens=10_000, **critic):
             getattr(head.linear, name).data.copy_(value)
     optimizer = Takes(module, *heads)
     config = TrainerConfig(loss=loss, micro_batch_tokens=micro_batch_tokens)
-    metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses)(Batch(tuple(samples), 1.0, 0), 1.0, version=0)
+    metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses)(Batch(tuple(samples), 1.0), 1.0, version=0)
     for name in metrics:
         lookup(name)
     return optimizer.taken, metrics
@@ -86,7 +86,7 @@ def earned(samples):
         last = max(t for t, mask in enumerate(sample.loss_mask_T) if mask)
         rewards = [0.0] * len(sample.token_ids_T)
         rewards[last] = float(number % 2)
-        changed.append(replace(sample, advantages_T=tuple(rewards)))
+        changed.append(replace(sample, advantages_T=(0.0,) * len(rewards), rewards_T=tuple(rewards)))
     return changed
 
 
@@ -107,7 +107,7 @@ def test_a_critic_gives_advantages_by_gae_and_learns_the_returns(micro_batch_tok
         hidden = module.model(input_ids=torch.tensor([sample.token_ids_T]), use_cache=False).last_hidden_state[0]
         trained = [t for t, mask in enumerate(sample.loss_mask_T) if mask]
         value = head(hidden[[t - 1 for t in trained]])[:, 0]
-        reward = torch.tensor([sample.advantages_T[t] for t in trained])
+        reward = torch.tensor([sample.rewards_T[t] for t in trained])
         advantage, target = gae(reward, value.detach(), torch.zeros(len(trained), dtype=torch.long), 0.99, 0.95)
         values.append(value)
         advantages.append(advantage)
@@ -134,7 +134,7 @@ def test_a_heads_learning_rate_is_its_own_and_its_state_comes_back():
     optimizer = MasterAdamW(module, OptimConfig(lr=1e-6), aux_loss.heads)
     before = copy.deepcopy(module.state_dict())
     config = TrainerConfig(loss=LossConfig(type="ppo", advantage="gae", value_lr=0.05), optim=OptimConfig(lr=1e-6))
-    TrainStep(module, optimizer, config, SEQ_LEN, [aux_loss])(Batch(tuple(earned(random_samples(0))), 1.0, 0), 1.0, 0)
+    TrainStep(module, optimizer, config, SEQ_LEN, [aux_loss])(Batch(tuple(earned(random_samples(0))), 1.0), 1.0, 0)
     moved = aux_loss.heads["value_head"].module.linear.weight.detach().abs().max()
     assert float(moved) == pytest.approx(0.05, rel=0.01)  # AdamW's first update is the learning rate
     assert max(float((p - before[name]).abs().max()) for name, p in module.state_dict().items()) < 2e-6

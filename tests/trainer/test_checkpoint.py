@@ -29,9 +29,8 @@ from slimrl.trainer.optim import MasterAdamW
 
 
 def progress(step: int) -> Progress:
-    return Progress(
-        step=step, data_position=10 * step, dtype="float32", num_threads=1, seconds=0.5, role_means={"0/a": 0.1}
-    )
+    state = {"data_position": 10 * step, "role_means": {"0/a": 0.1}}
+    return Progress(step=step, dtype="float32", num_threads=1, seconds=0.5, orchestrator_state=state)
 
 
 def optimizer_after(num_steps: int) -> MasterAdamW:
@@ -60,6 +59,17 @@ def weights_of(optimizer: MasterAdamW) -> torch.Tensor:
 
 def draw() -> list[float]:
     return [random.random(), random.gauss(0, 1), np.random.random(), np.random.standard_normal(), torch.rand(1).item()]
+
+
+def test_a_progress_file_of_an_earlier_version_is_read(tmp_path):
+    saved(tmp_path, 3)
+    earlier = {"step": 3, "data_position": 30, "dtype": "float32", "num_threads": 1, "seconds": 0.5}
+    path = tmp_path / "checkpoints" / "step_3" / "progress.json"
+    path.write_text(json.dumps({**earlier, "role_means": {"0/a": 0.1}}))
+    assert load_checkpoint(tmp_path, optimizer_after(0)) == read_progress(tmp_path) == progress(3)
+    path.write_text(json.dumps(earlier))  # before roles had means
+    found = read_progress(tmp_path)
+    assert found and found.orchestrator_state == {"data_position": 30}
 
 
 def test_the_newest_checkpoint_is_restored(tmp_path):

@@ -245,7 +245,7 @@ def test_a_released_module_belongs_to_the_next_optimizer_alone(dtype):
     module = make_module(dtype)
     first = MasterAdamW(module, OptimConfig(lr=0.01))
     backward(module, 0)
-    first.release()
+    first.detach()
     assert all(parameter.grad is None for parameter in module.parameters())
 
     fresh = copy.deepcopy(module)

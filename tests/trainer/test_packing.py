@@ -90,7 +90,7 @@ def test_whole_turns_that_rollouts_have_in_common_are_computed_once():
     (pack,) = pack_samples([first, other, first], EVERYTHING, CPU)
     assert len(pack.token_ids_T) == (len(ids) - 1) + (len(ids) - 1 - 25)
     assert len(pack.target_N) == 3 * sum(mask)  # each with its own advantage
-    assert [(s.parent, s.position) for s in sorted(pack.stretches, key=lambda s: s.position)] == [
+    assert [(s.parent, s.position) for s in sorted(pack.segments, key=lambda s: s.position)] == [
         (-1, 0),
         (0, 25),
         (0, 25),
@@ -110,17 +110,17 @@ def test_row_tokens_are_the_unique_tokens_of_random_samples():
         (pack,) = pack_samples(samples, EVERYTHING, CPU)
         unique = {s.token_ids_T[:t] for s in samples for t in range(1, len(s.token_ids_T))}
         assert len(pack.token_ids_T) == len(unique)
-        for token, position, (number, stretch) in zip(
+        for token, position, (number, segment) in zip(
             pack.token_ids_T.tolist(), pack.positions_T.tolist(), _owners(pack), strict=True
         ):
-            assert position == stretch.position + number
+            assert position == segment.position + number
             assert token in {s.token_ids_T[position] for s in samples if position < len(s.token_ids_T)}
 
 
 def _owners(pack: Pack) -> list[tuple[int, Segment]]:
     """Of every token of the row its stretch, and its number within."""
-    ordered = sorted(pack.stretches, key=lambda stretch: stretch.start)
-    return [(number, stretch) for stretch in ordered for number in range(stretch.num_queries)]
+    ordered = sorted(pack.segments, key=lambda segment: segment.start)
+    return [(number, segment) for segment in ordered for number in range(segment.num_queries)]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 20, 40, 64, 200])

@@ -18,6 +18,7 @@ from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
+from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import start
@@ -63,7 +64,7 @@ def lines_of(output_dir: Path):
 def test_every_step_is_logged_and_every_version_published(tmp_path):
     state, published = run_fake(fake_config(tmp_path))
     assert published == [0, 1, 2, 3, 4, 5, 6]
-    assert (state.progress.step, state.progress.data_position) == (6, 6)
+    assert state.progress.step == 6
     lines = lines_of(tmp_path)
     assert [step for step, _ in lines] == list(range(6))
     assert [line["version/policy"] for _, line in lines] == list(range(6))
@@ -83,11 +84,22 @@ def test_a_killed_run_resumes_to_the_same_numbers_and_weights(tmp_path, dtype):
     assert all(map(torch.equal, resumed.policy.module.parameters(), expected.policy.module.parameters()))
 
 
+def test_checkpoints_keep_the_orchestrators_state(tmp_path):
+    def receive(step: int) -> Batch:
+        return Batch((), 1.0, orchestrator_state={"tasks": [step]})
+
+    config, state = fake_config(tmp_path), tiny_state()
+    with Monitor([]) as monitor:
+        train(state, config, receive, lambda version: None, monitor)
+    kept = read_progress(tmp_path)
+    assert kept and kept.orchestrator_state == {"tasks": [5]}
+
+
 def test_a_step_without_samples_is_logged_and_changes_no_weight(tmp_path):
     config, state = fake_config(tmp_path), tiny_state()
     before = [parameter.detach().clone() for parameter in state.policy.module.parameters()]
     with Monitor([JsonlSink(tmp_path / "metrics.jsonl", 0)]) as monitor:
-        train(state, config, lambda step: Batch((), 1.0, step, {"reward/mean": 0.5}), lambda version: None, monitor)
+        train(state, config, lambda step: Batch((), 1.0, {"reward/mean": 0.5}), lambda version: None, monitor)
     assert [line["reward/mean"] for _, line in lines_of(tmp_path)] == [0.5] * 6
     assert all(map(torch.equal, before, state.policy.module.parameters()))
 

@@ -29,7 +29,7 @@ def files_limited_to(num_bytes: int) -> Iterator[None]:
 
 def run(state, output_dir, num_steps, ckpt):
     for _ in range(num_steps):
-        state.advance(state.progress.step + 1, seconds=0.5)
+        state.advance(seconds=0.5)
         save_if_due(state, output_dir, num_steps, ckpt)
 
 
@@ -68,7 +68,7 @@ def test_saved_weights_are_a_model_that_plain_transformers_loads(tmp_path):
 def test_a_full_disk_stops_the_run_with_advice_and_keeps_the_last_save(tmp_path, limit):
     state = tiny_state()
     run(state, tmp_path, 1, CkptConfig())
-    state.advance(2, seconds=0.5)
+    state.advance(seconds=0.5)
     with files_limited_to(limit), pytest.raises(UserError, match=r"step_2.*--resume"):
         save_if_due(state, tmp_path, 2, CkptConfig())
     for kind in ("weights", "checkpoints"):

@@ -47,7 +47,7 @@ class TakesGradients:
 
 
 def batch_of(samples: list[Sample], temperature: float = 1.0) -> Batch:
-    return Batch(tuple(samples), temperature, data_position=0)
+    return Batch(tuple(samples), temperature)
 
 
 def gradient_of(samples: list[Sample], loss: LossConfig, micro_batch_tokens: int):

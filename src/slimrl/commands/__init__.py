@@ -1,1 +1,1 @@
-"""One file for each command; commands do not know one another."""
+"""The commands, one file for each. No command imports another."""

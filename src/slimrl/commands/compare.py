@@ -8,7 +8,7 @@ from slimrl.monitor.console import RunConsole
 
 
 def run_compare(first: Path, second: Path) -> int:
-    """The `compare` command: two saved evaluations, task by task."""
+    """Run the `compare` command: show how the first evaluation differs from the second, in each way of decoding."""
     console = RunConsole()
     for mode, pairs in compare_saved(first, second):
         console.note(mode, style="bold")

@@ -22,13 +22,13 @@ from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdow
 from slimrl.eval.report import as_markdown, failures_table, for_terminal, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
-from slimrl.launch.parts import episode_limits, make_context, open_policy, tasksets_of
+from slimrl.launch.parts import episode_limits, load_tasksets, make_context, open_policy
 from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
 
-MODEL = "eval"  # the slug of the model that the command is about
-SCRIPTED = "scripted"  # how baselines that are no models choose their tokens
+MODEL = "eval"  # the slug of the evaluated model's files
+SCRIPTED = "scripted"  # the mode of baselines that are scripts and sample nothing
 NUM_EXAMPLES = 5  # conversations of each kind of failure in failures.md
 
 
@@ -45,7 +45,7 @@ class Results:
         return self.config.model.name
 
     def in_mode(self, mode: str) -> dict[str, Evaluation]:
-        """Everybody's evaluation in a mode, or the only one of a script."""
+        """The evaluation of every model in a mode, and of every script, which has one evaluation only."""
         return {
             name: modes[mode] if mode in modes else modes[SCRIPTED]
             for name, modes in self.evaluations.items()
@@ -56,7 +56,7 @@ class Results:
         return failures_by_kind(self.tasks, evaluation.rollouts)
 
     def pairs(self, mode: str) -> dict[str, list[Pair]]:
-        """The model against each of the others with whom it has a finished task in common."""
+        """The model compared with each of the others, where both finished a task in common."""
         found = {name: self._episodes(evaluation) for name, evaluation in self.in_mode(mode).items()}
         mine = found.pop(self.model)
         return {name: compare(mine, other) for name, other in found.items() if finished_by_both(mine, other)}
@@ -66,9 +66,9 @@ class Results:
 
 
 def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
-    """The `eval` command. Everything it finds lies in `output_dir`: `report.md`, `results.json`, `failures.md`."""
+    """Run the `eval` command. It writes `report.md`, `results.json`, `failures.md` and all rollouts to `output_dir`."""
     config, console, began = resolved.config, RunConsole(), time.monotonic()
-    tasksets = tasksets_of(config.env)
+    tasksets = load_tasksets(config.env)
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)
     _check_baselines(config, tasks[0])
     samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]
@@ -96,7 +96,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
 
 
 def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
-    """Raises UserError now, and not after the model has played for an hour."""
+    """Raise UserError for wrong baselines now, and not after the model has played for an hour."""
     names = [config.model.name, *config.baselines]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UserError(
@@ -114,14 +114,14 @@ def _check_baselines(config: EvalRunConfig, asked: HeldOutTask) -> None:
 
 
 def slug_of(name: str) -> str:
-    """What the files of a baseline are called."""
+    """The start of the names of a baseline's files."""
     return f"vs_{re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('-')}"
 
 
 def _eval_policy(
     config: EvalRunConfig, name: str, model: Callable[[], RolloutContext], console: RunConsole
 ) -> Callable[[], EvalPolicy]:
-    """Whoever goes by the name, made when called."""
+    """A function that makes the policy of that name: the model, another model, or a script."""
 
     def make() -> EvalPolicy:
         if script := script_of(name):
@@ -138,7 +138,7 @@ def _player(config: EvalRunConfig, name: str, console: RunConsole) -> RolloutCon
 
 
 def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
-    """On the terminal, and in report.md; the failures' conversations only in failures.md."""
+    """Show the tables and write them to report.md. The conversations of failures go to failures.md alone."""
     report, failures = [f"# {results.model}", ""], ["# Failures", ""]
     for mode in results.evaluations[results.model]:
         found = results.in_mode(mode)

@@ -1,4 +1,4 @@
-"""The `inference` command: the server in this process, until a signal ends it."""
+"""The `inference` command: an HTTP server in this process, which runs until a signal stops it."""
 
 import os
 import signal
@@ -14,16 +14,17 @@ from slimrl.errors import UserError
 from slimrl.inference.server.app import make_app
 from slimrl.inference.server.http import HttpServer, listen
 from slimrl.inference.server.service import Service
+from slimrl.models.device import dtype_name
 
-# A thread that computes in Python keeps the interpreter's lock this long at most. The engine asks for it after each of
-# its hundreds of operations a step; with Python's default of 5 ms a busy event loop would make it wait each time.
+# The longest time that a thread keeps the interpreter's lock while others wait. The engine asks for the lock after
+# each of its hundreds of operations per step. With Python's default of 5 ms, a busy event loop would let it wait often.
 SWITCH_INTERVAL_S = 0.0005
 POLL_S = 0.2
 
 
 class InferenceServer:
-    """A service and the HTTP server in front of it. Usable as a context manager; then the model is loaded inside, or
-    `stopped` is set: whoever sets it need not wait for a long load."""
+    """A service and the HTTP server in front of it, as a context manager. Inside the `with` block the model is loaded,
+    unless `stopped` was set while it was loading, which may take long."""
 
     def __init__(self, config: ServeConfig, stopped: threading.Event | None = None) -> None:
         listening = listen(config.host, config.port)
@@ -52,23 +53,22 @@ class InferenceServer:
         self.http.stop()
 
     def check_alive(self) -> None:
-        """Raises UserError if the HTTP server has ended."""
+        """Raise UserError if the HTTP server has ended."""
         if not self.http.wait(0):
             raise UserError("The HTTP server ended by itself; what stands above says why.")
 
     def describe(self) -> str:
-        """One line: what is served where."""
+        """A line that says what is served, and where."""
         config, policy = self.service.config, self.service.model.policy
-        dtype = str(policy.dtype).removeprefix("torch.")
         key = "" if config.api_key else ", no API key"
         return (
             f"{self.service.name} at {self.address}/v1: {config.max_slots} slots of {config.context_len} tokens, "
-            f"{policy.device}, {dtype}{key}"
+            f"{policy.device}, {dtype_name(policy.dtype)}{key}"
         )
 
 
 def run_inference(resolved: Resolved[ServeConfig]) -> int:
-    """The `inference` command: serves until SIGTERM or Ctrl-C."""
+    """Run the `inference` command: serve until SIGTERM or Ctrl-C."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with _signals() as stopped, InferenceServer(resolved.config, stopped) as server:
         if not stopped.is_set():
@@ -77,7 +77,7 @@ def run_inference(resolved: Resolved[ServeConfig]) -> int:
             server.check_alive()
         print("stopping: no new requests are taken", flush=True)
     if not server.service.thread.loaded.done():
-        # The thread that loads is in PyTorch's code. Python's own way to end would tear it down there, which aborts.
+        # The loading thread is inside PyTorch. A normal exit of Python would end it there, and the process would abort.
         sys.stdout.flush()
         os._exit(0)
     return 0
@@ -85,7 +85,7 @@ def run_inference(resolved: Resolved[ServeConfig]) -> int:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """An event that the first SIGTERM or SIGINT sets; a second one interrupts at once."""
+    """An event that the first SIGTERM or SIGINT sets. A second signal raises KeyboardInterrupt at once."""
     stopped = threading.Event()
 
     def stop(number: int, frame: object) -> None:

@@ -1,4 +1,4 @@
-"""The command `judge`: how far judges agree with labelled answers, and such answers to begin with."""
+"""The `judge` command: it measures how far judges agree with labelled answers, and makes examples of such answers."""
 
 import argparse
 import json
@@ -58,7 +58,7 @@ training are not used here, and these are not kept.
 
 
 def run_judge(argv: Sequence[str]) -> int:
-    """The `judge` command. argparse itself answers --help and mistakes, by SystemExit."""
+    """Run the `judge` command. For --help and mistakes, argparse raises SystemExit."""
     arguments = _parser().parse_args(argv)
     if arguments.command == "calibrate" and bool(arguments.base_url) != bool(arguments.model):
         raise UserError("a language model needs both --base-url and --model; without either, words are compared.")
@@ -157,7 +157,7 @@ def _summary(calibrations: Sequence[Calibration], live: bool) -> RenderableType:
 
 
 def _by_kind(calibrations: Sequence[Calibration], live: bool) -> RenderableType:
-    """Right verdicts of each kind of answer, judge beside judge; nothing where no kinds are known."""
+    """A table of the right verdicts of each kind of answer, with a column for each judge; "" without kinds."""
     kinds = [one.by_kind for one in calibrations]
     if not kinds[0]:
         return ""
@@ -190,10 +190,10 @@ def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> N
         if mistakes and num:
             console.note(f"{calibration.judge}: {name}, {min(num, len(mistakes))} of {len(mistakes)}", style="bold")
         for one in mistakes[:num]:
-            console.note(textwrap.indent(_told(one), "  "))
+            console.note(textwrap.indent(_describe(one), "  "))
 
 
-def _told(one: Judged) -> str:
+def _describe(one: Judged) -> str:
     labelled = one.labelled
     because = f"  [{one.failure:.160}]" if one.failure else ""
     return (

@@ -1,8 +1,8 @@
-"""The `play` command: a person in the place of the policy, on any environment, in the terminal.
+"""The `play` command: a person plays any environment in the terminal, in place of the policy.
 
-Loads no model and no PyTorch of its own, so that a game begins at once; whoever seats a model at the other side hands
-over `seat`. It is no agent loop: nothing is sampled here, and nothing kept. What an environment does wrong ends the
-episode as it does in training, with the reason.
+It loads no model and no PyTorch, so that a game begins at once; for a model as the opponent, the caller passes `seat`
+(`launch/opponent.py`). This is not the agent loop: nothing is sampled and nothing is kept. An environment that fails
+ends the episode with the reason, as in training.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from slimrl.environments.scripts import demonstrate
 from slimrl.errors import RolloutError, UserError
 from slimrl.models.chat.excerpt import shorten
 from slimrl.monitor.terminal import HELP, QUIT, Terminal
-from slimrl.rollout.answers import answered, closed, opened
-from slimrl.rollout.failures import bounded
+from slimrl.rollout.answers import close_episode, start_episode, step_episode
+from slimrl.rollout.failures import run_with_timeout
 from slimrl.types import Message, Rollout, Task, Turn
 
 T = TypeVar("T")
 EXPERT, AGAIN = "/expert", "/again"
-CHARACTERS = 4  # of a token, about: an excerpt is measured in tokens, and there may be no tokenizer here
+CHARACTERS = 4  # about one token: an excerpt is measured in tokens, and there may be no tokenizer here
 HELP_TEXT = f"""\
 Type what the policy would write, with its tags. An empty line ends your reply, and so does Ctrl-D.
   {AGAIN}   show what you are to answer once more
@@ -38,13 +38,13 @@ A reply that is to begin with a slash begins with two."""
 
 
 class Seating(Protocol):
-    """Makes the environments of a person who plays against somebody seated elsewhere."""
+    """A function that makes a person's environments, in which a model plays the other sides."""
 
     def __call__(self, taskset: Taskset, config: PlayConfig) -> Callable[[Task], Environment]: ...
 
 
 def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, terminal: Terminal | None = None) -> int:
-    """The `play` command: one task after the other, until the person has had enough."""
+    """Run the `play` command: one task after the other, until the person stops."""
     config, terminal = resolved.config, terminal or Terminal((AGAIN, EXPERT))
     taskset = load_taskset(config.id, config.args)
     terminal.note(f"making the tasks of {config.id} ...")
@@ -59,9 +59,9 @@ def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, termin
     _welcome(taskset, config, len(tasks), terminal)
     with asyncio.Runner() as runner:
         for place, task in enumerate(tasks):
-            # An id may be the answer, so it is not told before the end.
+            # An id may give the answer away, so it is shown at the end only.
             terminal.note(f"\nTask {found.index(task)} of {config.split}", "bold")
-            # Once a loop runs, Ctrl-C is its own affair. It runs while the environment answers, never while one types.
+            # asyncio handles Ctrl-C while its loop runs. That is while the environment answers, not while one types.
             game = _Game(taskset, task, terminal, runner, config.episode_timeout_s)
             if not game.play(make):
                 break
@@ -71,7 +71,8 @@ def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, termin
 
 
 def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
-    """The tasks as the seed has them, `config.task` first. Raises UserError if there are none, or not that one."""
+    """The tasks in the order that the seed gives, but `config.task` first. Raises UserError if there is no task, or not
+    that one."""
     if not tasks:
         raise UserError(
             f"environment `{config.id}` has no tasks in split = {config.split}. Try another `--split`: train, "
@@ -102,7 +103,7 @@ def _welcome(taskset: Taskset, config: PlayConfig, num_tasks: int, terminal: Ter
 
 @dataclass
 class _Game:
-    """One episode that a person plays."""
+    """An episode that a person plays."""
 
     taskset: Taskset
     task: Task
@@ -111,22 +112,23 @@ class _Game:
     timeout_s: float
 
     def play(self, make: Callable[[Task], Environment]) -> bool:
-        """Whether it was played, or failed; not if the person left. Ctrl-C passes through, and closes it too."""
+        """Play the episode. Returns False if the person left it, and True if it ended or failed. Ctrl-C closes the
+        environment, too."""
         try:
-            environment = self._wait(_made(make, self.task))
+            environment = self._wait(_make(make, self.task))
             try:
                 return self._converse(environment)
             finally:
-                self._wait(closed(environment))
+                self._wait(close_episode(environment))
         except RolloutError as error:
             self.terminal.note(f"The episode failed; training would drop it ({error.reason}): {error.detail}", "red")
             return True
 
     def _converse(self, environment: Environment) -> bool:
-        messages = self._show(self._wait(opened(environment)))
+        messages = self._show(self._wait(start_episode(environment)))
         reward = 0.0
         while (reply := self._reply(messages)) is not None:
-            turn = self._wait(answered(environment, reply))
+            turn = self._wait(step_episode(environment, reply))
             reward += turn.reward
             messages = self._show(turn.messages)
             if turn.done:
@@ -137,7 +139,7 @@ class _Game:
         return False
 
     def _reply(self, messages: Sequence[Message]) -> str | None:
-        """What the person says to the environment; None if nothing any more."""
+        """The person's reply; None if the person leaves."""
         act: dict[str, Callable[[], object]] = {
             EXPERT: self._show_expert,
             AGAIN: lambda: self._show(messages),
@@ -177,17 +179,17 @@ class _Game:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Let the environment work; whatever it does wrong is a RolloutError, as in training."""
-        return self.runner.run(bounded(work, "environment", self.timeout_s))
+        """The result of a call into the environment. A failure raises RolloutError, as in training."""
+        return self.runner.run(run_with_timeout(work, "environment", self.timeout_s))
 
 
-async def _made(make: Callable[[Task], Environment], task: Task) -> Environment:
+async def _make(make: Callable[[Task], Environment], task: Task) -> Environment:
     return make(task)
 
 
 def as_read(message: Message) -> str:
-    """A message as the policy reads it, but for the marks of its chat template: with the tools that it may call, and an
-    excerpt about as long as it may be."""
+    """A message as the policy reads it, without the chat template's own tokens: with the tools that may be called, and
+    with an excerpt cut to about its length in tokens."""
     text = message["content"]
     if "excerpt" in message:
         begin, end, limit = message["excerpt"]["begin"], message["excerpt"]["end"], message["excerpt"]["max_tokens"]

@@ -1,7 +1,7 @@
-"""The `probe` command: what distillation could gain, before any training.
+"""The `probe` command: it measures what distillation could gain, without training anything.
 
-Three measurements with the file that `rl` reads: the policy's held-out reward, that of the teacher, who reads more, on
-the same tasks, and how far the two are apart on a batch of the policy's own rollouts. Trains nothing.
+It reads the same file as `rl`, and measures three things: the policy's held-out reward, the reward of the teacher,
+which reads more, on the same tasks, and the distance between the two on a batch of the policy's own rollouts.
 """
 
 import json
@@ -19,9 +19,9 @@ from slimrl.eval.evaluate import Evaluation, make_eval_policy, mode_of
 from slimrl.eval.report import Cells, as_markdown, for_terminal
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
-from slimrl.launch.parts import make_context, rl_parts
+from slimrl.launch.parts import Parts, make_context, make_rl_parts
 from slimrl.launch.run_dir import open_evaluation_dir
-from slimrl.launch.stages import Parts, make_orchestrator, make_room, reference_module
+from slimrl.launch.stages import make_orchestrator, make_room, reference_module
 from slimrl.launch.teacher import ModuleTeacher, make_distillation, teacher_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.distill import Teacher
@@ -36,7 +36,7 @@ STUDENT, TEACHER = "student", "teacher"
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """The held-out rewards in one way of decoding, and the teacher's less the student's, task by task."""
+    """The held-out rewards in one way of decoding, and the mean of their difference task by task, teacher - student."""
 
     student: Estimate
     teacher: Estimate
@@ -45,7 +45,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What was found. `distance` are the `distill/` metrics of `num_rollouts` rollouts of the student."""
+    """The results. `distance` holds the `distill/` metrics of `num_rollouts` rollouts of the student."""
 
     gaps: dict[str, Gap]
     distance: Metrics
@@ -53,10 +53,10 @@ class Probe:
 
 
 def run_probe(resolved: Resolved[ProbeConfig]) -> int:
-    """The `probe` command. What it finds lies in `output_dir/probe`: `probe.json`, `probe.md`, every rollout."""
+    """Run the `probe` command. It writes `probe.json`, `probe.md` and all rollouts to `output_dir/probe`."""
     config, console, began = resolved.config, RunConsole(), time.monotonic()
     with open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, False, console.note) as output_dir:
-        parts = rl_parts(config, output_dir, console)
+        parts = make_rl_parts(config, output_dir, console)
         probe = measure(parts)
         table = as_cells(probe)
         console.show(for_terminal(table, console.is_live))
@@ -68,10 +68,10 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
 
 
 def measure(parts: Parts) -> Probe:
-    """Everything that the command finds. The policy is as it was afterwards."""
-    orchestrator = make_orchestrator(parts)
-    orchestrator.distillation = distillation = make_distillation(parts, cache(lambda: reference_module(parts)))
+    """The results of all measurements. They leave the policy as it was."""
+    distillation = make_distillation(parts, cache(lambda: reference_module(parts)))
     assert distillation is not None, "the command has a teacher (check_probe)"
+    orchestrator = make_orchestrator(parts, distillation)
     student = _evaluations(parts.held_out, STUDENT)
     distance = orchestrator.collect(0).metrics
     make_room(parts)
@@ -84,7 +84,7 @@ def measure(parts: Parts) -> Probe:
 
 
 def as_cells(probe: Probe) -> Cells:
-    """The table of the command."""
+    """The results as a table."""
     rows: list[tuple[str, ...]] = [("", "student", "teacher", "gap")]
     for mode, gap in probe.gaps.items():
         rows.append((f"reward, {mode}", *map(_estimate, (gap.student, gap.teacher, gap.gap))))
@@ -96,7 +96,8 @@ def as_cells(probe: Probe) -> Cells:
 
 
 def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
-    """As the student's, but played by the teacher on what it reads, in the student's format."""
+    """The held-out evaluation of the teacher, on the student's tasks with the teacher's context, in the student's chat
+    format."""
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
     plan = HeldOutPlan(teacher_tasksets(parts) or parts.tasksets, "test", config.eval.num_examples, samplings)
@@ -121,7 +122,7 @@ def _evaluations(held_out: HeldOut, name: str) -> dict[str, Evaluation]:
 
 
 def _gap(student: Evaluation, teacher: Evaluation) -> Gap:
-    """Over the tasks that both finished. Raises UserError if there are none."""
+    """The gap over the tasks that both finished. Raises UserError if there are none."""
     both = [
         (theirs.reward, ours.reward)
         for ours, theirs in zip(student.rollouts, teacher.rollouts, strict=True)  # of the same tasks, in their order

@@ -7,19 +7,12 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.launch.parts import note_config_warnings, open_sinks, rl_parts
+from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.parts import Parts, make_rl_parts, open_sinks
 from slimrl.launch.run_dir import open_training_dir
-from slimrl.launch.stages import (
-    Parts,
-    WarmUp,
-    make_orchestrator,
-    prepare_warm_up,
-    reference_module,
-    report,
-    train_rl,
-    warm_up,
-)
+from slimrl.launch.stages import make_orchestrator, reference_module, report, train_rl
 from slimrl.launch.teacher import make_distillation
+from slimrl.launch.warm_up import WarmUp, prepare_warm_up, warm_up
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor, Sink
@@ -31,7 +24,10 @@ from slimrl.types import Metrics
 
 
 def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int:
-    """The `rl` command: held-out before, warm-up if asked for, RL, held-out after, plots and the closing table."""
+    """Run the `rl` command: evaluate, warm up if the settings ask for it, train, evaluate again, plot and report.
+
+    Everything that can be refused is made first, so that a mistake in the settings shows before anything slow begins.
+    """
     began = time.monotonic()
     config, console = resolved.config, RunConsole()
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
@@ -39,20 +35,25 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
         sinks = open_sinks(resolved, output_dir, config.wandb, console, first)
         with Monitor(sinks) as monitor:
-            parts = rl_parts(config, output_dir, console)
-            orchestrator = make_orchestrator(parts)
-            reference = cache(lambda: reference_module(parts))
-            orchestrator.distillation = make_distillation(parts, reference)
+            # Make and check everything, which loads the model, too.
+            parts = make_rl_parts(config, output_dir, console)
+            reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence
+            orchestrator = make_orchestrator(parts, make_distillation(parts, reference))
             warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
+
             note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
             if config.warmup.max_steps:
                 note_config_warnings(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
             if config.resume:
                 console.note(f"resuming at step {first} of {config.max_steps}")
+
+            # Evaluate, warm up, evaluate. RL starts from the weights that are there afterwards.
             stages, before = _stages_before_rl(parts, warmup)
             aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, reference)
             state = start(parts.policy, config.trainer.optim, output_dir, config.resume, aux_losses)
-            state.spend(time.monotonic() - began)  # on evaluations and the warm-up: a resumed run counts these, too
+            state.spend(time.monotonic() - began)  # so that a resumed run also counts the time before the first step
+
+            # Train, and evaluate again. The console shows steps from here on, and not those of the warm-up.
             for sink in (console.steps(config.max_steps, first), *more_sinks):
                 monitor.add(sink)
             train_rl(parts, orchestrator, state, monitor, before)
@@ -64,8 +65,8 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
 
 
 def _stages_before_rl(parts: Parts, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
-    """Held-out evaluation of the base model, the warm-up if it is still to do, and what it led to; or what is on record
-    of them."""
+    """Evaluate the base model, do the warm-up, and evaluate its result. A resumed run reads from disk what an earlier
+    process measured. Returns the stages for the closing table, and the metrics from right before RL."""
     stages: list[Stage] = []
     if parts.config.warmup.max_steps:
         stages.append((parts.held_out.recall("base") or parts.held_out.measure("base", "base model"))[0])

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
+from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.demonstrations import load_demonstrations
-from slimrl.launch.parts import note_config_warnings, open_policy, open_sinks, settle_model
+from slimrl.launch.parts import open_policy, open_sinks, restore_measured
 from slimrl.launch.run_dir import open_training_dir
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
@@ -15,10 +16,10 @@ from slimrl.trainer.state import start, weights_directory
 
 
 def run_sft(resolved: Resolved[SFTConfig]) -> int:
-    """The `sft` command."""
+    """Run the `sft` command: train on conversations, plot, and say where the weights are."""
     config, console = resolved.config, RunConsole()
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
-        policy = open_policy(settle_model(config.model, output_dir, config.resume), console)
+        policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
         note_config_warnings(config.model, "optim.lr", config.optim.lr, console)
         conversations = load_demonstrations(config, policy.chat, console)
         state = start(policy, config.optim, output_dir, config.resume)

@@ -1,4 +1,4 @@
-"""The `trainer` command: the trainer alone, on made-up batches."""
+"""The `trainer` command: the RL trainer alone, on random batches, to measure its speed and memory."""
 
 import io
 import os
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import TrainerOnlyConfig
-from slimrl.launch.parts import note_config_warnings, open_policy, open_sinks, settle_model
-from slimrl.launch.ranks import agreed, by_the_first, joined
+from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.parts import open_policy, open_sinks, restore_measured
+from slimrl.launch.ranks import agree_on_dtype, join_ranks, run_on_first
 from slimrl.launch.run_dir import open_training_dir
 from slimrl.models.load import load_policy
 from slimrl.monitor.console import RunConsole
@@ -21,17 +22,17 @@ from slimrl.trainer.state import start, weights_directory
 
 
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
-    """The `trainer` command: the RL trainer alone, on made-up batches; under torchrun, processes share each of them."""
-    with joined(os.environ) as ranks:
+    """Run the `trainer` command. Under torchrun, several processes share the work of each batch."""
+    with join_ranks(os.environ) as ranks:
         return _train_alone(resolved, ranks, RunConsole() if ranks.leads else RunConsole(io.StringIO()))
 
 
 def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, console: RunConsole) -> int:
     config, output_dir = resolved.config, Path(resolved.config.output_dir)
-    opened = open_training_dir(resolved, output_dir, config.resume, console.note)
-    with ExitStack() as held:
-        by_the_first(ranks, lambda: held.enter_context(opened))
-        model = agreed(settle_model(config.model, output_dir, config.resume), ranks)
+    directory = open_training_dir(resolved, output_dir, config.resume, console.note)
+    with ExitStack() as held:  # one process alone may open the directory, and all others wait for it
+        run_on_first(ranks, lambda: held.enter_context(directory))
+        model = agree_on_dtype(restore_measured(config.model, output_dir, config.resume), ranks)
         policy = open_policy(model, console)
         note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
         aux_losses = build_aux_losses(config.trainer.loss.resolve(), policy.module, lambda: load_policy(model).module)

@@ -21,8 +21,8 @@ from slimrl.eval.evaluate import EvalPolicy
 from slimrl.inference.client import Completion, FinishReason
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_episode
-from slimrl.rollout.failures import bounded
-from slimrl.types import Message, Rollout, SamplingParams, Task
+from slimrl.rollout.failures import run_with_timeout
+from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task
 
 # A conversation on a task. The number is a seed.
 Script = Callable[[Taskset, Task, int], list[Message]]
@@ -55,10 +55,11 @@ def scripted(script: Script, context: RolloutContext) -> EvalPolicy:
 
     async def play(spec: EpisodeSpec) -> Rollout:
         try:
-            conversation = await bounded(_told(script, spec), "script", context.limits.timeout_s)
+            conversation = await run_with_timeout(_told(script, spec), "script", context.limits.timeout_s)
         except RolloutError as error:
             task_id, reason, detail = spec.task.id, error.reason, error.detail
-            return Rollout(task_id, (), (), (), (), math.nan, failure=reason, failure_detail=detail)
+            failed = StopReason.FAILED
+            return Rollout(task_id, (), (), (), (), math.nan, failure=reason, failure_detail=detail, stop_reason=failed)
         client = ReplayClient(turns_of(context.chat, conversation), context.chat.end_of_turn)
         return await run_episode(spec, replace(context, client=client))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slimrl.environments.base import SUCCESS, FailureKinds
 from slimrl.eval.evaluate import HeldOutTask
-from slimrl.types import Rollout
+from slimrl.types import Rollout, StopReason
 
 MAX_CHARS = 6000  # of a message: more of it helps nobody who reads
 
@@ -35,9 +35,10 @@ def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
         return ""
     if told:
         return told
-    if rollout.metrics.get("unfinished"):
-        return "ran out of context" if rollout.metrics["context_full"] else "ran out of turns"
-    return "wrong"
+    return {
+        StopReason.CONTEXT_FULL: "ran out of context",
+        StopReason.MAX_TURNS: "ran out of turns",
+    }.get(rollout.stop_reason, "wrong")
 
 
 def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) -> tuple[FailureKind, ...]:

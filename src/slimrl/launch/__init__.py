@@ -1,1 +1,1 @@
-"""Puts the two halves together: the only code that knows both the orchestrator and the trainer."""
+"""The parts and stages of commands. With the commands, this is the only code that knows orchestrator and trainer."""

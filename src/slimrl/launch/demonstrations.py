@@ -1,4 +1,4 @@
-"""Turns demonstrations, by a scripted expert or from a file, into samples for supervised training."""
+"""Samples for supervised training, from the demonstrations of scripted experts or from conversations in a file."""
 
 from collections.abc import Sequence
 
@@ -17,20 +17,20 @@ from slimrl.types import Message, Sample, Task
 
 
 def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
-    """The samples of each step and of validation, as the config's `data` section says."""
+    """The training and validation samples that the config's `data` section asks for."""
     if isinstance(config.data, ExpertDataConfig):
         return from_experts(config, [load_taskset(config.data.env.id, config.data.env.args)], chat)
     return _from_data(config, config.data, chat, console)
 
 
 def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatFormat) -> Conversations:
-    """Demonstrations by the tasksets' own experts, the tasksets in turn; validation on the first held-out tasks.
+    """Demonstrations by the tasksets' experts. The tasksets take turns, and validation is on the first held-out tasks.
 
     Raises UserError if a taskset has no expert, or if a demonstration is longer than `seq_len`.
     """
     curriculum = order_of_demonstrations(tasksets, config.seed)
 
-    def demonstrated(taskset: Taskset, task: Task) -> Sample:
+    def sample_of(taskset: Taskset, task: Task) -> Sample:
         sample = _sample(demonstrate(taskset, task), chat)
         if len(sample.token_ids_T) > config.seq_len:
             raise UserError(
@@ -40,25 +40,27 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
 
     def of_step(step: int) -> list[Sample]:
         draws = [curriculum.draw(step * config.batch_size + n) for n in range(config.batch_size)]
-        return [demonstrated(draw.taskset, draw.task) for draw in draws]
+        return [sample_of(draw.taskset, draw.task) for draw in draws]
 
-    each = -(-config.val_num_examples // len(tasksets))
-    validation = [demonstrated(taskset, task) for taskset in tasksets for task in tasks_of(taskset, "test")[:each]]
+    each = -(-config.val_num_examples // len(tasksets))  # rounded up
+    validation = [sample_of(taskset, task) for taskset in tasksets for task in tasks_of(taskset, "test")[:each]]
     if not validation:
         raise UserError("the environments have no held-out tasks to validate on; check their `args`.")
     return Conversations(of_step, validation)
 
 
 def order_of_demonstrations(tasksets: Sequence[Taskset], seed: int) -> Curriculum:
-    """Which tasks experts show, one after the other, over all steps."""
+    """The order of the tasks that experts demonstrate, over all steps."""
     return Curriculum(tasksets, f"sft/{seed}")
 
 
 def _from_data(
     config: SFTConfig, data: FileDataConfig | HubDataConfig, chat: ChatFormat, console: RunConsole
 ) -> Conversations:
-    """What is too long is found before the first step. Tokens are not kept but made again for each step: a large
-    data set would not fit into memory as tokens of Python."""
+    """Conversations of a file or data set. Those that are too long are left out before the first step.
+
+    Tokens are computed for each step anew, because a large data set would not fit into memory as Python integers.
+    """
     splits = load_conversations(data, console.note)
 
     def sample_of(conversation: Conversation) -> Sample:
@@ -88,7 +90,7 @@ def _from_data(
 
 
 def _sample(conversation: list[Message], chat: ChatFormat) -> Sample:
-    """A conversation whose assistant turns are to be learnt: advantage 1 on them."""
+    """The sample of a conversation, in which the assistant's turns are trained with advantage 1."""
     token_ids, mask = chat.encode_conversation(conversation)
     num = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (0.0,) * num, (1.0,) * num, version=0)

@@ -30,8 +30,8 @@ DIRECTORY = "held_out"
 
 @dataclass(frozen=True, slots=True)
 class HeldOutPlan:
-    """What to evaluate on and how: one way of decoding for each entry of `samplings`. With `keep`, episodes that an
-    earlier process finished count and are not played again."""
+    """The tasks of an evaluation and the ways of decoding, one for each entry of `samplings`. With `keep`, episodes
+    that an earlier process finished are used and not played again."""
 
     tasksets: Sequence[Taskset]
     split: Split
@@ -41,8 +41,8 @@ class HeldOutPlan:
 
 
 class HeldOut:
-    """Evaluates a contestant as it stands, which is made when there is something to play. Results go to
-    `output_dir/held_out/<stage>.json`, every rollout beside it."""
+    """Evaluates a policy in its present state. `eval_policy` makes the policy, and is called only when there are
+    episodes left to play. Results go to `output_dir/held_out/<stage>.json`, and every rollout beside them."""
 
     def __init__(
         self, plan: HeldOutPlan, eval_policy: Callable[[], EvalPolicy], output_dir: Path, console: RunConsole
@@ -59,11 +59,11 @@ class HeldOut:
         return self._plan.samplings
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
-        """Evaluate now. `slug` names the files, `name` the stage in the closing table."""
+        """Evaluate now, and write the result down. `slug` names the files, `name` the stage in the closing table."""
         return self.record(slug, name, [self.play(slug, name, sampling) for sampling in self._plan.samplings])
 
     def record(self, slug: str, name: str, evaluations: Sequence[Evaluation]) -> tuple[Stage, Metrics]:
-        """Write down what came of it."""
+        """Write a stage's evaluations to its file. Returns the stage and the `held_out/` metrics."""
         held_out = {evaluation.mode: evaluation.reward for evaluation in evaluations}
         metrics = evaluation_metrics(evaluations)
         content = {
@@ -75,11 +75,12 @@ class HeldOut:
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
-        """Every task once. `mode` is that of the temperature if it is not given. Episodes of other tasks that an
-        earlier process played stay in the file, and do not count."""
+        """Play every task once. `mode` names the way of decoding, by default after the temperature. Episodes of other
+        tasks that an earlier process played stay in the file, and do not count."""
         mode = mode or mode_of(sampling.temperature)
         path = self._directory / f"{slug}_{mode}.jsonl"
         past = past_episodes(path) if self._plan.keep else {}
+        # Models load only where something is missing: a finished evaluation is read from its file.
         missing = [asked for asked in self.tasks if asked.place not in past]
         if others := len(past) - len(self.tasks) + len(missing):
             self._console.note(f"{others} of {len(past)} episodes in {path} are of tasks that are not asked: left out")
@@ -98,6 +99,7 @@ class HeldOut:
 
                 played = play_tasks(missing, eval_policy, sampling, on_done)
                 rollouts |= {asked.place: rollout for asked, rollout in zip(missing, played, strict=True)}
+                # First the asked tasks in their order, then the others: equal evaluations write equal files.
                 file.finish({asked.place: rollouts[asked.place] for asked in self.tasks} | rollouts)
         evaluation = evaluation_of(mode, [rollouts[asked.place] for asked in self.tasks])
         for reason, count in evaluation.failures.items():
@@ -105,7 +107,7 @@ class HeldOut:
         return evaluation
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """What an earlier process of this run measured, if it did."""
+        """The stage and metrics that an earlier process of this run measured; None if none did."""
         if not self._path(slug).exists():
             return None
         content = json.loads(self._path(slug).read_text())

@@ -1,9 +1,11 @@
-"""Every command in one process: on a laptop, and on one GPU. The only code that knows both halves.
+"""The parts of a run, made from its settings: tasksets, policy, engine, held-out evaluation, sinks.
 
-The engine samples from the trainer's own module, so the two take turns and publishing weights costs nothing.
+All of them live in one process. The engine samples from the trainer's own module, so the two take turns, and publishing
+weights costs nothing.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,23 +21,34 @@ from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
-from slimrl.launch.run_dir import METRICS
-from slimrl.launch.stages import (
-    Parts,
-    warmup_directory,
-)
+from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.models.chat.template import ChatFormat
+from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
-from slimrl.models.lora import config_warnings
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Sink, WandbSink
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 
 
-def rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
-    tasksets = tasksets_of(config.orchestrator.env)
-    policy = open_policy(settle_model(config.model, output_dir, config.resume), console)
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts that the stages of `rl` and `probe` share."""
+
+    config: RLConfig
+    output_dir: Path
+    policy: Policy
+    engine: Engine
+    context: RolloutContext
+    tasksets: Sequence[Taskset]
+    held_out: HeldOut
+    console: RunConsole
+
+
+def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
+    """The parts of an RL run, with the model loaded. Raises UserError for settings that do not fit it."""
+    tasksets = load_tasksets(config.orchestrator.env)
+    policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
     limits = episode_limits(config.orchestrator, config.seq_len)
     engine, context = make_context(policy.module, policy.chat, config.inference, limits)
     samplings = [
@@ -46,18 +59,19 @@ def rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)
 
 
-def tasksets_of(envs: Sequence[EnvConfig]) -> list[Taskset]:
+def load_tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
+    """The tasksets of the environments, in their order."""
     return [load_taskset(env.id, env.args) for env in envs]
 
 
 def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
-    """When an episode ends: after so many turns, tokens, or seconds of waiting."""
+    """The limits of an episode, by the settings."""
     return EpisodeLimits(config.max_turns, seq_len, config.episode_timeout_s)
 
 
-def settle_model(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
-    """A resumed run keeps what was measured at its start, the dtype and the number of threads: else its numbers would
-    not be the same to the last bit."""
+def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
+    """The model's settings with the dtype and the number of threads that a resumed run measured when it first started.
+    With others, its numbers would not be the same to the last bit."""
     progress = (read_progress(output_dir) or read_progress(warmup_directory(output_dir))) if resume else None
     if progress is None:
         return config
@@ -66,24 +80,20 @@ def settle_model(config: ModelConfig, output_dir: Path, resume: bool) -> ModelCo
 
 
 def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
+    """The loaded model, after a note to the console of what it is and where it runs."""
     policy = load_policy(config)
-    dtype = str(policy.dtype).removeprefix("torch.")
     measured = ", ".join(f"{name} {gflops:.0f}" for name, gflops in policy.gflops.items())
     console.note(
-        f"{policy.source} on {policy.device}, {torch.get_num_threads()} threads, {dtype}"
+        f"{policy.source} on {policy.device}, {torch.get_num_threads()} threads, {dtype_name(policy.dtype)}"
         + (f" (measured GFLOP/s: {measured})" if measured else "")
     )
     return policy
 
 
-def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
-    for doubt in config_warnings(model.lora, key, lr):
-        console.note(doubt, "yellow")
-
-
 def make_context(
     module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits
 ) -> tuple[Engine, RolloutContext]:
+    """An engine on the module, and the context of episodes that sample from it."""
     engine = Engine(module, chat.stop_ids, config.max_slots, limits.seq_len, config.lookup_tokens, config.quantization)
     return engine, RolloutContext(LocalClient(engine, chat.text), chat, limits, config.max_slots)
 
@@ -95,6 +105,7 @@ def open_sinks(
     console: RunConsole,
     first: int,
 ) -> list[Sink]:
+    """The sinks of a run's metrics: its file, from step `first` on, and Weights & Biases if that is enabled."""
     sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first)]
     if wandb.enabled:
         init = {"project": wandb.project, "entity": wandb.entity, "name": wandb.name}

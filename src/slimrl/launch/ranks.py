@@ -1,8 +1,8 @@
-"""Processes that `torchrun` started together: which of them this is, and what they must agree on before they begin.
+"""Processes that `torchrun` started together: how they find one another, and what they agree on before they begin.
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
-They are on one machine and compute on its CPU.
+All of them are on one machine and compute on its CPU.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +18,10 @@ from slimrl.trainer.parallel import ALONE, Ranks
 
 
 @contextmanager
-def joined(environment: Mapping[str, str]) -> Iterator[Ranks]:
-    """This process among those that share its work, by the variables that torchrun sets; alone without them."""
+def join_ranks(environment: Mapping[str, str]) -> Iterator[Ranks]:
+    """Join the processes that share this one's work, by the variables that torchrun sets. Without these variables the
+    process is alone."""
+    # WORLD_SIZE alone is not enough: schedulers set it, too, for processes that have nothing to do with one another.
     num = int(environment.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environment else 1
     if num == 1:
         yield ALONE
@@ -31,23 +33,24 @@ def joined(environment: Mapping[str, str]) -> Iterator[Ranks]:
         distributed.destroy_process_group()
 
 
-def by_the_first(ranks: Ranks, action: Callable[[], object]) -> None:
-    """Have one process do what is done once, while the others wait. Raises UserError in all of them if it did there."""
+def run_on_first(ranks: Ranks, action: Callable[[], object]) -> None:
+    """Run an action in the first process, while the others wait. If it raises UserError there, all processes raise."""
     try:
         if ranks.leads:
             action()
     except UserError:
-        ranks.sums([1.0])
+        ranks.sums([1.0])  # the others wait for this sum, which tells them of the failure
         raise
     (failed,) = ranks.sums([0.0])
     if failed:
         raise UserError("the first of the processes could not begin, and says why.")
 
 
-def agreed(model: ModelConfig, ranks: Ranks) -> ModelConfig:
-    """The settings with one number format for all processes: each would measure for itself, and not find the same.
+def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
+    """The model's settings with one dtype for all processes. With `auto` each would measure for itself, and they might
+    choose differently, so the first process's choice counts.
 
-    Raises UserError where the model would not be on the CPU.
+    Raises UserError if the model would not be on the CPU.
     """
     if ranks.num == 1:
         return model

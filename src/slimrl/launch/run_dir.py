@@ -1,6 +1,6 @@
-"""The directory of a run: may we write to it, does it hold a run already, and does that run's config still hold?
+"""The directory of a run: checks that it can be written, and that it does not hold another run or other settings.
 
-Whoever has opened one has it alone until the `with` ends or its process dies.
+A process that has opened a directory holds a lock on it until the `with` block ends or the process dies.
 """
 
 import os
@@ -20,25 +20,30 @@ from slimrl.io.files import explain_write_errors
 from slimrl.trainer.checkpoint import remove_leftovers
 
 METRICS = "metrics.jsonl"
-TRAINING = (METRICS, "checkpoints", "warmup")  # what a training run leaves, once it has begun
+TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
 EVALUATION = "held_out"
 LOCK = ".lock"
 MAY_DIFFER = ("resume", "output_dir")
-# What an evaluation may be resumed with: these decide which episodes there are, and not what happens in one.
+# Settings that may change when an evaluation is resumed: they decide which episodes there are, not what happens in one.
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
+
+
+def warmup_directory(output_dir: Path) -> Path:
+    """The directory of the files of a run's warm-up."""
+    return output_dir / "warmup"
 
 
 @contextmanager
 def open_training_dir(
     resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
 ) -> Iterator[Path]:
-    """Create the directory, or take up the run in it.
+    """Create the directory of a training run, or open it again with `resume`. Settings that differ from those of the
+    run so far are noted.
 
-    Raises UserError when it cannot be written, when another process is at work in it, or when it holds a run and
-    `resume` is not set: nothing is ever overwritten by accident. Settings that differ from the ones the run was started
-    with are pointed out.
+    Raises UserError if it cannot be written, if another process uses it, or if it holds a run and `resume` is not set:
+    nothing is ever overwritten by accident.
     """
-    with _alone(output_dir):
+    with _lock(output_dir):
         if resume:
             for change in _changes(resolved.config, output_dir / FILE_NAME, MAY_DIFFER):
                 note(f"resuming with another setting: {change}")
@@ -56,12 +61,13 @@ def open_training_dir(
 def open_evaluation_dir(
     resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
 ) -> Iterator[Path]:
-    """Create the directory, or take up the evaluation in it; without `resume` that is replaced, which is pointed out.
+    """Create the directory of an evaluation, or open it again with `resume`. Without `resume`, an earlier evaluation is
+    replaced, and a note says so.
 
-    Raises UserError when it cannot be written, when another process is at work in it, if it holds a training run, or if
-    an evaluation is to go on with settings that its episodes so far were not played with.
+    Raises UserError if it cannot be written, if another process uses it, if it holds a training run, or if the earlier
+    episodes of a resumed evaluation were played with other settings.
     """
-    with _alone(output_dir):
+    with _lock(output_dir):
         if _holds(output_dir, TRAINING):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
         goes_on = resume and _holds(output_dir, (EVALUATION,))
@@ -80,9 +86,9 @@ def open_evaluation_dir(
 
 
 @contextmanager
-def _alone(output_dir: Path) -> Iterator[None]:
-    """The directory, made if need be, with no other process at work in it. The operating system drops the lock when its
-    holder dies, so a killed run can be resumed."""
+def _lock(output_dir: Path) -> Iterator[None]:
+    """Create and lock the directory. The operating system releases the lock when its holder dies, so a killed run can
+    be resumed."""
     _make_writable(output_dir)
     lock = FileLock(output_dir / LOCK)
     with explain_write_errors(output_dir / LOCK):
@@ -100,7 +106,8 @@ def _alone(output_dir: Path) -> Iterator[None]:
 
 
 def _holds(output_dir: Path, names: Collection[str]) -> bool:
-    """Whether anything was written under one of the names: what was refused at its start leaves empty files."""
+    """Whether there is a file with content under one of the names. A run that was refused at its start leaves empty
+    files, which do not count."""
     found = chain.from_iterable([output_dir / name, *(output_dir / name).rglob("*")] for name in names)
     return any(path.is_file() and path.stat().st_size for path in found)
 
@@ -115,10 +122,11 @@ def _make_writable(output_dir: Path) -> None:
 
 
 def _changes(config: CommandConfig, kept: Path, may_differ: Collection[str]) -> Iterator[str]:
-    """`key: old -> new` for every setting that the config kept in the run's directory has differently."""
+    """The differences between the settings and those kept in the run's directory, each as `key: old -> new`."""
     if not kept.exists():
         return
     # What the file calls by an old name it calls so since the run began; it is written anew right after this.
+    # Reading the kept file through the schema adds defaults of settings that it was written without.
     before = dict(_flat(load(type(config), ["@", str(kept)], {}, note=lambda text: None).config.model_dump()))
     now = dict(_flat(config.model_dump()))
     for key in sorted(before.keys() | now.keys()):
@@ -127,6 +135,7 @@ def _changes(config: CommandConfig, kept: Path, may_differ: Collection[str]) -> 
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The settings as pairs of a dotted key, such as `trainer.optim.lr`, and a value."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

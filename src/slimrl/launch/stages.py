@@ -1,152 +1,82 @@
-"""The `rl` command's stages in one process: evaluate, warm up, train, evaluate, report. Each can be taken up again."""
+"""The stages of the `rl` command after the warm-up: train, evaluate, report. A resumed run can enter each again."""
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
 
-from slimrl.config.data import ExpertDataConfig
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EvalSamplingConfig
-from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
-from slimrl.environments.base import Offloading, Taskset
-from slimrl.inference.engine import Engine
+from slimrl.config.run import EvalRunConfig
+from slimrl.environments.base import Offloading
 from slimrl.io.files import replace_file
-from slimrl.launch.demonstrations import from_experts
-from slimrl.launch.held_out import HeldOut
-from slimrl.launch.run_dir import METRICS
-from slimrl.models.load import Policy, load_policy
-from slimrl.monitor.console import RunConsole
+from slimrl.launch.parts import Parts
+from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.models.device import dtype_name
+from slimrl.models.load import load_policy
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
-from slimrl.monitor.sinks import JsonlSink, Monitor, Sink, read_metrics
+from slimrl.monitor.sinks import Monitor, read_metrics
 from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
+from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.sft.train import Conversations
-from slimrl.trainer.sft.train import train as train_sft
-from slimrl.trainer.state import TrainState, start, weights_directory
+from slimrl.trainer.state import TrainState, weights_directory
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the stages work with."""
-
-    config: RLConfig
-    output_dir: Path
-    policy: Policy
-    engine: Engine
-    context: RolloutContext
-    tasksets: Sequence[Taskset]
-    held_out: HeldOut
-    console: RunConsole
-
-
-@dataclass(frozen=True, slots=True)
-class WarmUp:
-    """The supervised stage before RL: its settings, and the demonstrations to learn from."""
-
-    config: SFTConfig
-    conversations: Conversations
-
-
-def warmup_directory(output_dir: Path) -> Path:
-    """Where the warm-up of a run keeps its files."""
-    return output_dir / "warmup"
-
-
-def prepare_warm_up(parts: Parts) -> WarmUp:
-    """Raises UserError at once, before anything slow, if an environment has no expert."""
-    config = parts.config
-    sft = SFTConfig(
-        max_steps=config.warmup.max_steps,
-        seq_len=config.seq_len,
-        batch_size=config.warmup.batch_size,
-        micro_batch_tokens=config.trainer.micro_batch_tokens,
-        val_interval_steps=0,
-        output_dir=str(warmup_directory(parts.output_dir)),
-        seed=config.seed,
-        resume=config.resume,
-        data=ExpertDataConfig(env=config.orchestrator.env[0]),
-        optim=config.warmup.optim,
-        schedule=config.warmup.schedule,
-        ckpt=config.ckpt,
-    )
-    return WarmUp(sft, from_experts(sft, parts.tasksets, parts.context.chat))
-
-
-def warm_up(parts: Parts, warmup: WarmUp) -> None:
-    """Supervised training on the environments' demonstrations; a finished one is only loaded."""
-    sft, directory = warmup.config, Path(warmup.config.output_dir)
-    state = start(parts.policy, sft.optim, directory, sft.resume)
-    first = state.progress.step
-    if first < sft.max_steps:
-        make_room(parts)
-        parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each")
-        sinks: list[Sink] = [
-            JsonlSink(directory / METRICS, first),
-            parts.console.steps(sft.max_steps, first, "sft/loss"),
-        ]
-        with Monitor(sinks) as monitor:
-            train_sft(state, sft, warmup.conversations, monitor)
-    state.optimizer.release()
-    parts.engine.publish(0)
-
-
 def reference_module(parts: Parts) -> nn.Module:
-    """A second copy of the weights that RL begins with."""
-    dtype = str(parts.policy.dtype).removeprefix("torch.")
-    changes = {"name": starting_name(parts), "dtype": dtype, "lora": LoraConfig()}
+    """A second copy of the weights that RL starts from."""
+    # Without an adapter of its own, because it is not trained.
+    changes = {"name": initial_weights(parts), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
     return load_policy(parts.config.model.model_copy(update=changes)).module
 
 
-def starting_name(parts: Parts) -> str:
-    """Which weights RL begins with: those that the warm-up leaves, or the base model's."""
+def initial_weights(parts: Parts) -> str:
+    """The name or path of the weights that RL starts from: those of the warm-up, or the base model's without one."""
     warmup_steps = parts.config.warmup.max_steps
-    warmed = weights_directory(warmup_directory(parts.output_dir), warmup_steps)
-    return str(warmed) if warmup_steps else parts.config.model.name
+    if not warmup_steps:
+        return parts.config.model.name
+    return str(weights_directory(warmup_directory(parts.output_dir), warmup_steps))
 
 
 def make_room(parts: Parts) -> None:
-    """Have everything that samples and judges let go of its memory: the trainer takes its turn."""
+    """Free the memory of everything that samples or judges, because the trainer runs next."""
     parts.engine.offload()
     for taskset in parts.tasksets:
         if isinstance(taskset, Offloading):
             taskset.offload()
 
 
-def make_orchestrator(parts: Parts) -> Orchestrator:
-    """Collects the batches of the run, and writes every rollout to `output_dir/rollouts`."""
+def make_orchestrator(parts: Parts, distillation: Distillation | None) -> Orchestrator:
+    """The orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
 
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
         write_rollouts(rollout_file(parts.output_dir, step), records)
 
     config = parts.config
     loss = config.trainer.loss.resolve(config.has_teacher)
-    return Orchestrator(parts.tasksets, parts.context, config.orchestrator, loss, config.seed, record)
+    return Orchestrator(parts.tasksets, parts.context, config.orchestrator, loss, config.seed, record, distillation)
 
 
 def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monitor: Monitor, before: Metrics) -> None:
-    """The RL stage. `before` are the held-out metrics of its starting point, logged with its first step."""
-    orchestrator.position = state.progress.data_position
-    orchestrator.role_means = dict(state.progress.role_means)
+    """Train by RL to the last step. `before` are the held-out metrics from before training, logged with step 0."""
+    orchestrator.restore(state.progress.orchestrator_state)
 
     def receive(step: int) -> Batch:
         held_out = before if step == 0 else _evaluate_if_due(parts, step)
+        # The counter runs on over steps and evaluations, so the step's own number is a difference.
         prefilled = parts.engine.counters.prefilled
         batch = orchestrator.collect(step)
         make_room(parts)
-        batch.metrics.update(held_out)
-        batch.metrics["perf/prefill_tokens"] = float(parts.engine.counters.prefilled - prefilled)
+        prefill: Metrics = {"perf/prefill_tokens": float(parts.engine.counters.prefilled - prefilled)}
         if not batch.samples:
             parts.console.note(f"step {step}: no group carries a signal, so there is nothing to learn from", "yellow")
-        return batch
+        return replace(batch, metrics=batch.metrics | held_out | prefill)
 
     train(state, parts.config, receive, parts.engine.publish, monitor)
 
@@ -161,7 +91,7 @@ def _evaluate_if_due(parts: Parts, step: int) -> Metrics:
 
 
 def report(parts: Parts, stages: Sequence[Stage], duration_s: float) -> None:
-    """The closing table, shown and written to summary.json, and the file that evaluates the weights again."""
+    """Show the closing table, write it to summary.json, and write the config that evaluates the weights again."""
     lines = [metrics for _, metrics in read_metrics(parts.output_dir / METRICS)]
     weights = weights_directory(parts.output_dir, parts.config.max_steps)
     summary = RunSummary(
@@ -178,9 +108,10 @@ def report(parts: Parts, stages: Sequence[Stage], duration_s: float) -> None:
 
 
 def _write_eval_file(parts: Parts, weights: Path) -> Path:
-    """A config for the `eval` command that repeats the final evaluation, to the last digit on the same machine."""
+    """Write a config with which `eval` repeats the final evaluation, to the last digit on the same machine. Returns its
+    path."""
     config, episodes = parts.config, parts.config.orchestrator
-    dtype = str(parts.policy.dtype).removeprefix("torch.")
+    dtype = dtype_name(parts.policy.dtype)
     again = EvalRunConfig(
         model=config.model.model_copy(update={"name": str(weights), "dtype": dtype, "lora": LoraConfig()}),
         env=episodes.env,

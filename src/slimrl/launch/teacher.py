@@ -1,7 +1,7 @@
-"""The teacher of a run, made from `[teacher]`: the policy's own weights, others in this process, or a server.
+"""The teacher of a run, made from `[teacher]`: the policy's own weights, other weights in this process, or a server.
 
-In this process a teacher is one forward over the packed rollouts, as in training; what they have in common, such as the
-teacher's context, is computed once.
+A teacher in this process scores packed rollouts in one forward, as training does, so tokens that the rollouts share,
+such as the teacher's context, are computed once.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,9 @@ from slimrl.config.teacher import (
 from slimrl.environments.base import Taskset
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
-from slimrl.launch.stages import Parts, make_room, starting_name
+from slimrl.launch.parts import Parts
+from slimrl.launch.stages import initial_weights, make_room
+from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
 from slimrl.orchestrator.distill import Distillation, Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
@@ -34,19 +36,19 @@ Load = Callable[[], nn.Module]
 
 
 class ModuleTeacher:
-    """Weights of this process. `load` gives them when they are first needed: those that RL begins with may not be there
-    before. `make_room` has the sampler let go of the memory."""
+    """A teacher whose weights are in this process. `load` gives the module when it is first needed, because the weights
+    that RL starts from may not exist before. `make_room` frees the sampler's memory."""
 
     def __init__(self, load: Load, micro_batch_tokens: int, make_room: Callable[[], None]) -> None:
         self._load, self._micro_batch_tokens, self._make_room = load, micro_batch_tokens, make_room
 
     def module(self) -> nn.Module:
-        """The weights, with the memory that they and a forward need."""
+        """The teacher's module, after freeing the memory that it needs."""
         self._make_room()
         return self._load()
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """See `distill.Teacher`."""
+        """The log-probabilities; see `distill.Teacher`."""
         module = self.module()
         device = next(module.parameters()).device
         scores_BN: list[list[float]] = [[] for _ in samples]
@@ -59,9 +61,10 @@ class ModuleTeacher:
 
 
 def make_distillation(parts: Parts, reference: Load) -> Distillation | None:
-    """The teacher and what it reads; None without one. `reference` gives the weights that RL begins with.
+    """The distillation that `[teacher]` asks for; None without a teacher. `reference` loads the weights that RL starts
+    from.
 
-    Raises UserError at once, before anything slow, for what cannot be loaded or does not fit the policy.
+    Raises UserError at once, before anything slow, for a teacher that cannot be loaded or does not fit the policy.
     """
     teacher = parts.config.teacher
     if isinstance(teacher, NoTeacherConfig):
@@ -73,14 +76,15 @@ def make_distillation(parts: Parts, reference: Load) -> Distillation | None:
             "policy plays against itself. Leave `teacher.env_args` away, or let it play one role."
         )
     made = _teacher(parts, reference)
-    parts.console.note(f"teacher: {described(teacher)}, {'with more context' if tasksets else 'with the same context'}")
-    # A server is asked to sample a token after what it scores, and wants room for it.
+    reads = "with more context" if tasksets else "with the same context"
+    parts.console.note(f"teacher: {describe_teacher(teacher)}, {reads}")
+    # A server samples one token after those that it scores, and needs room for it.
     longest = teacher.seq_len - (1 if isinstance(teacher, ServerTeacherConfig) else 0)
     return Distillation(made, tasksets, parts.context, longest)
 
 
-def described(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerTeacherConfig) -> str:
-    """Who that is, in a few words."""
+def describe_teacher(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerTeacherConfig) -> str:
+    """A short description of the teacher, for the console."""
     match teacher:
         case ServerTeacherConfig():
             return f"{teacher.model} at {teacher.base_url}"
@@ -90,7 +94,7 @@ def described(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerTeacherC
 
 
 def teacher_tasksets(parts: Parts) -> Sequence[Taskset]:
-    """The student's with `teacher.env_args`; none if there are no such."""
+    """The student's tasksets with `teacher.env_args` added to their arguments; empty without such arguments."""
     config = parts.config
     if not isinstance(config.teacher, TeacherConfig) or not config.teacher.env_args:
         return ()
@@ -98,13 +102,13 @@ def teacher_tasksets(parts: Parts) -> Sequence[Taskset]:
 
 
 def load_teacher(parts: Parts) -> Policy:
-    """The weights of a teacher of type `model`. Raises UserError if they do not know the policy's tokens."""
+    """The model of a teacher of type `model`. Raises UserError if its vocabulary is not the policy's."""
     config, teacher = parts.config, parts.config.teacher
     assert isinstance(teacher, ModelTeacherConfig)
     changes = {
-        "name": teacher.name or starting_name(parts),
+        "name": teacher.name or initial_weights(parts),
         "device": teacher_device(parts),
-        "dtype": str(parts.policy.dtype).removeprefix("torch."),
+        "dtype": dtype_name(parts.policy.dtype),
         "lora": LoraConfig(),
     }
     policy = load_policy(config.model.model_copy(update=changes))
@@ -117,7 +121,7 @@ def load_teacher(parts: Parts) -> Policy:
 
 
 def teacher_device(parts: Parts) -> str:
-    """Where a teacher of type `model` lives. Raises UserError for a GPU that is not there."""
+    """The device of a teacher of type `model`. Raises UserError for a GPU that does not exist."""
     config, teacher = parts.config, parts.config.teacher
     assert isinstance(teacher, ModelTeacherConfig)
     ids, num = config.teacher_gpu_ids, torch.cuda.device_count()
@@ -136,29 +140,31 @@ def _teacher(parts: Parts, reference: Load) -> Teacher:
     match parts.config.teacher:
         case ServerTeacherConfig() as config:
             server = ServerTeacher(config)
-            server.check_vocabulary(_words(parts))
+            server.check_vocabulary(_plain_tokens(parts))
             return server
         case ModelTeacherConfig():
-            load = _frozen(parts, reference)
+            load = _model_loader(parts, reference)
         case _:
-            load = partial(_module, parts)
+            load = partial(_policy_module, parts)
     return ModuleTeacher(load, parts.config.trainer.micro_batch_tokens, partial(make_room, parts))
 
 
-def _words(parts: Parts) -> dict[int, str]:
-    """Some of the policy's tokens that everybody writes alike: plain letters, from all over the vocabulary."""
+def _plain_tokens(parts: Parts) -> dict[int, str]:
+    """Tokens of the policy and their texts, from all over the vocabulary. Only plain letters are taken, because all
+    tokenizers write them alike."""
     num, text = len(parts.policy.tokenizer), parts.context.chat.full_text
+    # Every n-th token, about 512 in all: enough to tell vocabularies apart, and one short request.
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}
     return {token: word for token, word in texts.items() if word.strip(" ").isascii() and word.strip(" ").isalpha()}
 
 
-def _module(parts: Parts) -> nn.Module:
+def _policy_module(parts: Parts) -> nn.Module:
     return parts.policy.module
 
 
-def _frozen(parts: Parts, reference: Load) -> Load:
-    """Another model is loaded now; the weights that RL begins with when they are there, and once where a KL divergence
-    from them needs them too."""
+def _model_loader(parts: Parts, reference: Load) -> Load:
+    """A function that gives the weights of a teacher of type `model`. A named model is loaded now. The weights that RL
+    starts from are loaded later, when they exist, and shared with the KL divergence if they are on the same device."""
     teacher, device = parts.config.teacher, teacher_device(parts)
     assert isinstance(teacher, ModelTeacherConfig)
     if teacher.name:

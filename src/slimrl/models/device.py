@@ -48,6 +48,11 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a number format as the settings have it, such as `bfloat16`."""
+    return str(dtype).removeprefix("torch.")
+
+
 def set_threads(num_threads: Literal["auto"] | int) -> None:
     """Set the number of CPU threads; `auto` keeps PyTorch's default, one for each physical core."""
     if num_threads != "auto":

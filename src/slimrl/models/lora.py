@@ -25,13 +25,6 @@ NAME = "default"  # PEFT's name of the only adapter that a module has
 MERGED = "merged_weight"
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 
-# The usual ranges of the learning rate and of alpha / rank; `config_warnings` mentions values outside of them. LoRA
-# takes 10 times the learning rate of full fine-tuning, which is some 3e-6 to 3e-4.
-LEARNING_RATES = (3e-5, 3e-3)
-FACTORS = (1 / 32, 64.0)
-LARGEST_RANK = 128
-OF_MLP = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
-
 
 @dataclass(frozen=True, slots=True)
 class Linear:
@@ -145,34 +138,6 @@ def save_adapter(module: nn.Module, directory: Path) -> None:
 def is_adapted(module: nn.Module) -> bool:
     """Whether a module has an adapter."""
     return next(_lora_layers(module), None) is not None
-
-
-def config_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
-    """Sentences about unusual settings; `key` is the config key of the learning rate."""
-    if config.rank == 0:
-        return []
-    found, factor = [], config.alpha / config.rank
-    if not LEARNING_RATES[0] <= lr <= LEARNING_RATES[1]:
-        found.append(
-            f"{key} = {lr:g} is unusual for LoRA: about 10 times the rate of full fine-tuning is best, "
-            f"{LEARNING_RATES[0]:g} to {LEARNING_RATES[1]:g} as a rule"
-        )
-    if not FACTORS[0] <= factor <= FACTORS[1]:
-        found.append(
-            f"model.lora.alpha / model.lora.rank = {factor:g} is unusual, and the best learning rate moves with it; "
-            "alpha 32 goes with every rank"
-        )
-    if config.rank > LARGEST_RANK:
-        found.append(
-            f"model.lora.rank = {config.rank} is unusual: RL learns as much with 8 to 32, and far more of them cost "
-            "what training all weights costs"
-        )
-    if config.targets != ["all-linear"] and not any(name.endswith(OF_MLP) for name in config.targets):
-        found.append(
-            f"model.lora.targets = {config.targets} leaves the MLP as it is, and attention alone learns worse: "
-            '["all-linear"] takes both'
-        )
-    return found
 
 
 def _import_peft() -> Any:

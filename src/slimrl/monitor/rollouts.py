@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.io.files import LineFile, read_lines, without_nan
-from slimrl.types import Rollout
+from slimrl.types import Rollout, StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
         "advantages": without_nan(record.advantages),
         "failure": rollout.failure,
         "failure_detail": rollout.failure_detail,
+        "stop_reason": rollout.stop_reason,
         "metrics": without_nan(rollout.metrics),
         "text": record.text,
         "messages": rollout.messages,
@@ -79,8 +80,20 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         failure=line["failure"],
         failure_detail=line["failure_detail"],
         role=line.get("role", ""),
+        stop_reason=_stop_reason(line),
     )
     return RolloutRecord(rollout, _floats(line["advantages"]), line["text"])
+
+
+def _stop_reason(line: dict[str, Any]) -> StopReason:
+    """The line's reason; files written before there was one have it in the metrics."""
+    if "stop_reason" in line:
+        return StopReason(line["stop_reason"])
+    if line["failure"]:
+        return StopReason.FAILED
+    if not line["metrics"].get("unfinished"):
+        return StopReason.DONE
+    return StopReason.CONTEXT_FULL if line["metrics"].get("context_full") else StopReason.MAX_TURNS
 
 
 def _float(value: float | None) -> float:

@@ -1,1 +1,1 @@
-"""From tasks to samples: collects groups of rollouts and gives credit. Never imports trainer."""
+"""The orchestrator, from tasks to samples: groups of rollouts and their advantages. It never imports trainer."""

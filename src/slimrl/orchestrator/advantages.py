@@ -1,8 +1,11 @@
-"""How a group's rewards become advantages. Pure functions of lists; formulas and sources in each docstring.
+"""Advantages from the rewards of a group: pure functions of lists, each with its formula and its paper.
+
+Two choices make an algorithm. The estimator (`grpo`, `rloo`, ...) turns rewards into advantages by comparing them with
+one another. The credit says which rewards are compared: those of whole episodes, of turns with the same number, or of
+turns that faced the same state.
 
 Index suffixes: _G the rollouts of one group, that is of one task; _K the turns of a rollout. R = reward, l = number of
-sampled tokens. An estimator turns values that are compared with each other into advantages; the credit says what is
-compared with what.
+sampled tokens.
 """
 
 import statistics
@@ -13,7 +16,7 @@ from itertools import groupby
 from slimrl.config.loss import ResolvedLoss
 from slimrl.types import Rollout
 
-# As in TRL: the sample standard deviation, with this added so that nearly equal rewards do not explode.
+# Added to the sample standard deviation, as in TRL, so that nearly equal rewards do not give huge advantages.
 STD_EPS = 1e-4
 
 
@@ -47,8 +50,8 @@ def opo(rewards_G: Sequence[float], lengths_G: Sequence[int]) -> list[float]:
 
 
 def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss: ResolvedLoss) -> list[float]:
-    """The advantages of values that are compared, by the estimator that the loss names. Equal ones give exactly 0,
-    except with the constant baseline of `reinforce`, which does not compare rollouts."""
+    """The advantages of rewards that are compared, by the estimator that the loss names. Equal rewards give exactly 0,
+    except with `reinforce`, whose constant baseline compares no rollouts."""
     if loss.advantage == "reinforce":
         return reinforce(rewards_G, loss.baseline)
     if max(rewards_G) == min(rewards_G):
@@ -61,37 +64,48 @@ def group_advantages(rewards_G: Sequence[float], lengths_G: Sequence[int], loss:
 def turn_advantages(rollouts_G: Sequence[Rollout], loss: ResolvedLoss) -> list[list[float]]:
     """The advantage of every turn of every rollout, (G, K), by the credit that the loss names.
 
-    episode: the episode's, on all of its turns. turn: what a turn and those after it earned, compared with the group's
-    other rollouts at the same turn. state: the episode's, plus `state_weight` times that of the turn among all turns of
-    the group that faced the same messages (GiGPO, 2505.10978). gae: no advantages yet, but what each turn earned.
+    episode: the advantage of the episode, for all of its turns.
+    turn: the return from that turn on, compared with the group's other rollouts at the same turn.
+    state: the advantage of the episode, plus `state_weight` times that of the turn's return among all turns of the
+    group that faced the same messages (GiGPO, 2505.10978).
+
+    With a value head (`gae`) all are 0, because the trainer works them out from the rewards.
     """
     if loss.has_critic:
-        return [list(rollout.turn_rewards) for rollout in rollouts_G]
+        return [[0.0] * len(rollout.turn_rewards) for rollout in rollouts_G]
     if loss.credit == "turn":
-        return _compared(rollouts_G, [list(range(len(r.turn_rewards))) for r in rollouts_G], loss)
+        return _compare_turns(rollouts_G, [list(range(len(r.turn_rewards))) for r in rollouts_G], loss)
     rewards_G, lengths_G = [r.reward for r in rollouts_G], [r.num_sampled for r in rollouts_G]
     episode_G = group_advantages(rewards_G, lengths_G, loss)
     episode_GK = [[value] * len(r.turn_rewards) for value, r in zip(episode_G, rollouts_G, strict=True)]
     if loss.credit == "episode":
         return episode_GK
-    state_GK = _compared(rollouts_G, [states(r) for r in rollouts_G], loss)
+    state_GK = _compare_turns(rollouts_G, [states(r) for r in rollouts_G], loss)
     return [
         [a + loss.state_weight * b for a, b in zip(*pair, strict=True)]
         for pair in zip(episode_GK, state_GK, strict=True)
     ]
 
 
-def on_tokens(rollout: Rollout, advantages_K: Sequence[float], loss: ResolvedLoss) -> tuple[float, ...]:
-    """The turns' advantages on their tokens, 0 elsewhere; for a critic what a turn earned, on its last token."""
+def token_advantages(rollout: Rollout, advantages_K: Sequence[float]) -> tuple[float, ...]:
+    """The advantages (T,) of tokens: every sampled token has its turn's, all others have 0."""
     advantages_T = [0.0] * len(rollout.token_ids_T)
     for turn, advantage in zip(rollout.turns, advantages_K, strict=True):
-        for t in turn[-1:] if loss.has_critic else turn:
+        for t in turn:
             advantages_T[t] = advantage
     return tuple(advantages_T)
 
 
+def token_rewards(rollout: Rollout) -> tuple[float, ...]:
+    """The rewards (T,) of tokens, for a value head: what a turn earned is the reward of its last token."""
+    rewards_T = [0.0] * len(rollout.token_ids_T)
+    for turn, reward in zip(rollout.turns, rollout.turn_rewards, strict=True):
+        rewards_T[turn[-1]] = reward
+    return tuple(rewards_T)
+
+
 def returns(rewards_K: Sequence[float], gamma: float) -> list[float]:
-    """What each turn and those after it earned: sum over k' >= k of gamma^(k' - k) r_k'."""
+    """The discounted return of each turn: sum over k' >= k of gamma^(k' - k) r_k'."""
     values, later = list[float](), 0.0
     for reward in reversed(rewards_K):
         later = reward + gamma * later
@@ -100,17 +114,21 @@ def returns(rewards_K: Sequence[float], gamma: float) -> list[float]:
 
 
 def states(rollout: Rollout) -> list[Hashable]:
-    """What the policy faced at each turn: the messages since the assistant spoke, which in an opening is an example.
-    Equal ones are the same state."""
+    """The state that the policy faced at each turn: the messages since its last reply. States are compared by equality.
+
+    For the turns "A" and "B" of the rollout in `types.py`: [(("user", "q"),), (("user", "wrong"),)].
+    """
     runs = groupby(rollout.messages, key=lambda message: message["role"] == "assistant")
     faced = [tuple((message["role"], message["content"]) for message in run) for spoke, run in runs if not spoke]
+    # An opening may contain an example conversation, whose assistant messages are no turns: take the last states.
     return list(faced[max(0, len(faced) - len(rollout.turn_rewards)) :])
 
 
-def _compared(
+def _compare_turns(
     rollouts_G: Sequence[Rollout], keys_GK: Sequence[Sequence[Hashable]], loss: ResolvedLoss
 ) -> list[list[float]]:
-    """The advantages of the turns' returns, compared among those with the same key."""
+    """The advantages (G, K) of the turns' returns, each compared with those of all turns with the same key."""
+    # For each key: (rollout, turn, return, number of tokens) of the turns that are compared with one another.
     turns: dict[Hashable, list[tuple[int, int, float, int]]] = defaultdict(list)
     for g, (rollout, keys_K) in enumerate(zip(rollouts_G, keys_GK, strict=True)):
         returns_K = returns(rollout.turn_rewards, loss.gamma)

@@ -1,6 +1,6 @@
-"""In which order tasks are drawn: every taskset in a fresh random order each epoch, the tasksets in turn.
+"""The order of the training tasks: the tasksets take turns, and each is shuffled anew every epoch.
 
-The whole order is a function of the seed, so a position in it is all that a checkpoint needs to keep.
+The order is a function of the seed alone, so a checkpoint needs to keep nothing but a position in it.
 """
 
 import random
@@ -14,7 +14,7 @@ from slimrl.types import Task
 
 
 class Shuffle:
-    """An endless sequence of indices below `length`: every epoch has each once, in an order of its own."""
+    """An endless sequence of indices below `length`: every epoch contains each index once, in a new order."""
 
     def __init__(self, length: int, seed: str) -> None:
         self._length = length
@@ -24,7 +24,7 @@ class Shuffle:
     def at(self, position: int) -> int:
         """The index at a 0-based position."""
         epoch, place = divmod(position, self._length)
-        if epoch != self._epoch:
+        if epoch != self._epoch:  # shuffled once an epoch, and not at every call
             order = random.Random(f"{self._seed}/{epoch}").sample(range(self._length), self._length)
             self._epoch, self._order = epoch, order
         return self._order[place]
@@ -32,7 +32,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One task drawn, at its position in the order; `env` is the number of its taskset."""
+    """One task and its position in the order; `env` is the number of its taskset."""
 
     position: int
     env: int
@@ -41,7 +41,7 @@ class Draw:
 
 
 class Curriculum:
-    """Draws training tasks, for ever. `seed` is any text; different texts give unrelated orders."""
+    """An endless sequence of training tasks. `seed` is any text, and different texts give unrelated orders."""
 
     def __init__(self, tasksets: Sequence[Taskset], seed: str) -> None:
         self._tasksets = [(taskset, tasks_of(taskset, "train")) for taskset in tasksets]
@@ -52,6 +52,7 @@ class Curriculum:
 
     def draw(self, position: int) -> Draw:
         """The task at a 0-based position of the order."""
+        # Positions go round the tasksets, so that each batch has about equally many tasks of each.
         round_number, number = divmod(position, len(self._tasksets))
         taskset, tasks = self._tasksets[number]
         return Draw(position, number, taskset, tasks[self._shuffles[number].at(round_number)])

@@ -1,17 +1,18 @@
-"""Distillation on the policy's own rollouts: a teacher that reads more says what it thinks of every sampled token.
+"""Distillation on the policy's own rollouts: a teacher scores every token that the policy, the student, has sampled.
 
-The student S sees x, the teacher T sees x and a context c, and S has sampled the tokens y. At token t
+The student S sees x, the teacher T sees x and perhaps a context c, and S has sampled the tokens y. At token t
 
     A'_t = adv_tau A_t + teacher_tau log p_T(y_t | c, x, y_<t) - student_tau log p_S(y_t | x, y_<t)
 
 takes the place of the advantage, with no gradient through either log-probability. With adv_tau = 0 and the other two
-equal its expectation under S is -KL(S || T) times their value; student_tau alone is an entropy bonus.
+equal, its expectation under S is -KL(S || T) times their value. student_tau alone is an entropy bonus.
 
-What is added to adv_tau A_t is compared with what the other rollouts earned there that said the same up to t
-(`compared`). The expected gradient is the same. Without it nearly every token is pushed down, as a teacher's
-probability of what a student samples is mostly lower than the student's own, and what rises instead is chance.
+From the last two terms a baseline is subtracted: their mean over the other rollouts that agree on all tokens up to t
+(`subtract_baseline`). The expected gradient stays the same. Without a baseline nearly every token is pushed down,
+because the teacher's probability of what a student samples is mostly lower than the student's own, and what rises
+instead is chance.
 
-Knows nothing of how a teacher computes.
+This module knows nothing of how a teacher computes.
 """
 
 import asyncio
@@ -31,23 +32,25 @@ from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 # A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. This is
 # less than float32 can express as a probability.
 LOWEST_LOGPROB = -100.0
-BEGIN = SamplingParams(max_tokens=1)  # of an episode that is only begun
+UNUSED = SamplingParams(max_tokens=1)  # an episode of which only the opening is read samples nothing
 
 Opening = tuple[int, ...] | None
-"""The token ids of a conversation up to the first sampled one; None for what the student itself was given."""
+"""The token ids that a teacher reads before the first sampled one; None where it reads the student's own prompt."""
 
 
 class Teacher(Protocol):
-    """Whoever has an opinion on tokens."""
+    """A model that scores tokens."""
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """log p of every trained token of every sample, in their order. Raises UserError if it cannot."""
+        """The log-probability of every trained token of every sample, in their order. Raises UserError if the teacher
+        cannot compute them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distillation:
-    """A teacher, and how it reads the tasks: one of `tasksets` for each of the student's, with more context in what
-    their episodes begin with (none where it reads what the student does), and at most `seq_len` tokens of a rollout."""
+    """A teacher, and what it reads: the openings of `tasksets`, which give the student's tasks more context, one for
+    each taskset of the student. Without `tasksets` the teacher reads what the student does. It reads rollouts of at
+    most `seq_len` tokens."""
 
     teacher: Teacher
     tasksets: Sequence[Taskset]
@@ -55,15 +58,15 @@ class Distillation:
     seq_len: int
 
     def openings(self, draws: Sequence[Draw]) -> list[Opening | RolloutError]:
-        """What the teacher reads before the first turn, or why it could not."""
+        """The opening that the teacher reads for each draw, or the error that kept its environment from starting."""
         if not self.tasksets:
             return [None] * len(draws)
-        places = asyncio.Semaphore(self.context.num_concurrent)
+        slots = asyncio.Semaphore(self.context.num_concurrent)
 
         async def read(draw: Draw) -> Opening | RolloutError:
-            async with places:
+            async with slots:
                 try:
-                    spec = EpisodeSpec(self.tasksets[draw.env], draw.task, BEGIN)
+                    spec = EpisodeSpec(self.tasksets[draw.env], draw.task, UNUSED)
                     return tuple(await read_opening(spec, self.context))
                 except RolloutError as error:
                     return error
@@ -73,78 +76,94 @@ class Distillation:
 
         return asyncio.run(read_all())
 
-    def readable(self, rollout: Rollout, opening: Opening | RolloutError) -> Rollout:
-        """The rollout, as a failed one if the teacher cannot read it."""
+    def check_readable(self, rollout: Rollout, opening: Opening | RolloutError) -> Rollout:
+        """The rollout, marked as failed if the teacher cannot read it."""
         if rollout.failure:
             return rollout
         if isinstance(opening, RolloutError):
-            return _failed(rollout, opening.reason, f"the teacher's environment: {opening.detail}")
+            return _mark_failed(rollout, opening.reason, f"the teacher's environment: {opening.detail}")
         length = len(with_opening(rollout.token_ids_T, rollout.loss_mask_T, opening)[0])
         if length > self.seq_len:
             reads = f"which reads {self.seq_len} at most: raise teacher.seq_len"
             detail = f"{length} tokens with the context of the teacher, {reads}"
-            return _failed(rollout, "teacher_prompt_too_long", detail)
+            return _mark_failed(rollout, "teacher_prompt_too_long", detail)
         return rollout
 
-    def taught(
+    def apply(
         self, samples: Sequence[Sample], openings: Sequence[Opening], loss: ResolvedLoss, temperature: float
     ) -> tuple[tuple[Sample, ...], Metrics]:
-        """The samples with A' for advantages, and `distill/` metrics. `openings` are the teacher's, one a sample."""
+        """The samples with A' for advantages, and the `distill/` metrics. `openings` has one entry for each sample."""
         if not samples:
             return (), {}
         read = [as_read(sample, opening) for sample, opening in zip(samples, openings, strict=True)]
-        scores_BN = checked_scores(self.teacher.score(read, temperature), samples)
+        scores_BN = check_scores(self.teacher.score(read, temperature), samples)
         teacher_N = [score for scores_N in scores_BN for score in scores_N]
-        student_N = [s for sample in samples for s in _trained(sample.logprobs_T, sample.loss_mask_T)]
+        student_N = [s for sample in samples for s in _select_trained(sample.logprobs_T, sample.loss_mask_T)]
         teacher, student = sum(teacher_N) / len(teacher_N), sum(student_N) / len(student_N)
         metrics: Metrics = {
             "distill/teacher_logprob": teacher,
             "distill/student_logprob": student,
             "distill/reverse_kl": student - teacher,
         }
-        opinions_BN = [opinions(sample, scores_N, loss) for sample, scores_N in zip(samples, scores_BN, strict=True)]
-        pairs = zip(samples, compared(samples, opinions_BN), strict=True)
-        return tuple(distilled(sample, values_N, loss) for sample, values_N in pairs), metrics
+        terms_BN = [teacher_terms(sample, scores_N, loss) for sample, scores_N in zip(samples, scores_BN, strict=True)]
+        pairs = zip(samples, subtract_baseline(samples, terms_BN), strict=True)
+        return tuple(with_advantages(sample, values_N, loss) for sample, values_N in pairs), metrics
 
 
-def opinion(teacher: float, student: float, loss: ResolvedLoss) -> float:
-    """teacher_tau log p_T - student_tau log p_S, of one token: exactly 0 for equal log-probabilities and taus. One
-    whose log-probability the sampler could not tell is not trained on, and 0, so that it spoils no mean."""
+def teacher_term(teacher: float, student: float, loss: ResolvedLoss) -> float:
+    """teacher_tau log p_T - student_tau log p_S of one token: exactly 0 for equal log-probabilities and equal taus.
+
+    It is 0, too, where the sampler could not give a finite log-probability: the trainer masks such a token, and its
+    value must not spoil the mean of the others.
+    """
     return loss.teacher_tau * teacher - loss.student_tau * student if math.isfinite(student) else 0.0
 
 
-def opinions(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss) -> list[float]:
-    """That of every trained token, whose scores by the teacher are `teacher_N`."""
-    student_N = _trained(sample.logprobs_T, sample.loss_mask_T)
-    return [opinion(teacher, student, loss) for teacher, student in zip(teacher_N, student_N, strict=True)]
+def teacher_terms(sample: Sample, teacher_N: Sequence[float], loss: ResolvedLoss) -> list[float]:
+    """The teacher term of every trained token of a sample, given the teacher's log-probabilities of them."""
+    student_N = _select_trained(sample.logprobs_T, sample.loss_mask_T)
+    return [teacher_term(teacher, student, loss) for teacher, student in zip(teacher_N, student_N, strict=True)]
 
 
-def compared(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The value of every trained token less the mean of what the other samples have there, of those that are the same
-    up to there; as it is where there is none. A baseline that does not depend on the token itself leaves the expected
-    gradient as it is (leave-one-out, as in RLOO; 2402.14740)."""
-    states: dict[tuple[object, int], int] = {}
-    places_BN: list[list[int]] = []
+def subtract_baseline(samples: Sequence[Sample], values_BN: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Each trained token's value less a baseline: the mean value of the other samples' tokens at the same place, where
+    the same place means that all tokens before it are equal. Without other samples there, the value itself.
+
+    A baseline that does not depend on the token itself leaves the expected gradient as it is (leave-one-out, as in
+    RLOO, 2402.14740).
+    """
+    # The samples' tokens form a trie. Its nodes are numbered in `nodes`, by their parent's number and the token that
+    # leads to them, so that finding a token's node costs one look-up and not a comparison of whole prefixes. The root
+    # of a trie stands for a prompt: its key is the tuple of all tokens before the first trained one.
+    #
+    # For example, samples that answer the prompt (5, 6) with "7 8" and "7 9" go through these nodes, which stand for
+    # what has been read before a token is sampled:
+    #     0 = (5, 6)   1 = (5, 6, 7)   2 = (5, 6, 7, 8)   3 = (5, 6, 7, 9)
+    # The values at 7 are compared in node 0, and those at 8 and 9 in node 1.
+    nodes: dict[tuple[object, int], int] = {}
+    nodes_BN: list[list[int]] = []
     for sample in samples:
         first = sample.loss_mask_T.index(True)
-        state, places_N = states.setdefault((sample.token_ids_T[:first], 0), len(states)), []
+        node, nodes_N = nodes.setdefault((sample.token_ids_T[:first], 0), len(nodes)), []
         for token, trained in zip(sample.token_ids_T[first:], sample.loss_mask_T[first:], strict=True):
             if trained:
-                places_N.append(state)
-            state = states.setdefault((state, token), len(states))
-        places_BN.append(places_N)
-    sums, counts = [0.0] * len(states), [0] * len(states)
-    pairs_BN = [list(zip(*pair, strict=True)) for pair in zip(places_BN, values_BN, strict=True)]
-    for place, value in chain.from_iterable(pairs_BN):
-        sums[place] += value
-        counts[place] += 1
+                nodes_N.append(node)
+            node = nodes.setdefault((node, token), len(nodes))
+        nodes_BN.append(nodes_N)
+
+    sums, counts = [0.0] * len(nodes), [0] * len(nodes)
+    pairs_BN = [list(zip(*pair, strict=True)) for pair in zip(nodes_BN, values_BN, strict=True)]
+    for node, value in chain.from_iterable(pairs_BN):
+        sums[node] += value
+        counts[node] += 1
+    # A token that is alone in its node has the sum of the others 0, hence the baseline 0.
     return [
-        [value - (sums[place] - value) / max(1, counts[place] - 1) for place, value in pairs_N] for pairs_N in pairs_BN
+        [value - (sums[node] - value) / max(1, counts[node] - 1) for node, value in pairs_N] for pairs_N in pairs_BN
     ]
 
 
-def distilled(sample: Sample, values_N: Sequence[float], loss: ResolvedLoss) -> Sample:
-    """The sample with adv_tau A_t and the value of each trained token for its advantages."""
+def with_advantages(sample: Sample, values_N: Sequence[float], loss: ResolvedLoss) -> Sample:
+    """The sample with adv_tau A_t plus the value of each trained token as its advantages."""
     values, advantages_T = iter(values_N), [0.0] * len(sample.token_ids_T)
     for t, trained in enumerate(sample.loss_mask_T):
         if trained:
@@ -154,15 +173,16 @@ def distilled(sample: Sample, values_N: Sequence[float], loss: ResolvedLoss) -> 
 
 
 def with_entropy_bonus(sample: Sample, loss: ResolvedLoss) -> Sample:
-    """A' without a teacher: what `student_tau` alone adds."""
+    """The sample with A' for advantages where there is no teacher: `student_tau` alone adds to them."""
     nothing = [0.0] * sum(sample.loss_mask_T)
-    return distilled(sample, opinions(sample, nothing, loss), loss) if loss.student_tau else sample
+    return with_advantages(sample, teacher_terms(sample, nothing, loss), loss) if loss.student_tau else sample
 
 
 def with_opening(
     token_ids_T: Sequence[int], loss_mask_T: Sequence[bool], opening: Opening
 ) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    """Tokens and mask with another opening: what stands before the first sampled token is the student's own."""
+    """The tokens and the mask of a rollout with the teacher's opening in place of the student's, which ends before the
+    first sampled token."""
     if opening is None:
         return tuple(token_ids_T), tuple(loss_mask_T)
     first = list(loss_mask_T).index(True)
@@ -170,14 +190,15 @@ def with_opening(
 
 
 def as_read(sample: Sample, opening: Opening) -> Sample:
-    """A sample as the teacher reads it; nobody has logged log-probabilities or advantages of these."""
+    """The sample as the teacher reads it. Its log-probabilities and advantages are unknown, and given as 0."""
     token_ids_T, loss_mask_T = with_opening(sample.token_ids_T, sample.loss_mask_T, opening)
     nothing = (0.0,) * len(token_ids_T)
     return Sample(token_ids_T, loss_mask_T, nothing, nothing, sample.version)
 
 
-def checked_scores(scores_BN: Sequence[Sequence[float]], samples: Sequence[Sample]) -> list[list[float]]:
-    """The scores, made sure to be one log-probability for each trained token, and none below LOWEST_LOGPROB."""
+def check_scores(scores_BN: Sequence[Sequence[float]], samples: Sequence[Sample]) -> list[list[float]]:
+    """The teacher's scores with a floor of LOWEST_LOGPROB. Raises UserError unless each trained token has exactly one
+    log-probability."""
     for scores_N, sample in zip(scores_BN, samples, strict=True):
         if len(scores_N) != sum(sample.loss_mask_T):
             raise UserError(
@@ -192,9 +213,9 @@ def checked_scores(scores_BN: Sequence[Sequence[float]], samples: Sequence[Sampl
     return [[max(score, LOWEST_LOGPROB) for score in scores_N] for scores_N in scores_BN]
 
 
-def _trained(values_T: Sequence[float], loss_mask_T: Sequence[bool]) -> list[float]:
+def _select_trained(values_T: Sequence[float], loss_mask_T: Sequence[bool]) -> list[float]:
     return [value for value, trained in zip(values_T, loss_mask_T, strict=True) if trained]
 
 
-def _failed(rollout: Rollout, reason: str, detail: str) -> Rollout:
+def _mark_failed(rollout: Rollout, reason: str, detail: str) -> Rollout:
     return replace(rollout, reward=math.nan, failure=reason, failure_detail=detail)

@@ -1,7 +1,7 @@
-"""Whoever plays against itself plays several roles, which need not earn alike: rollouts are compared within a role.
+"""Advantages in self-play: the roles of a game may earn unequally, so rollouts are compared within their role.
 
-With the advantage `rae` they are compared with a running mean of what the role earned before (role-conditioned
-advantage estimation, SPIRAL, 2506.24119), which needs no group: it compares single rollouts too.
+The advantage `rae` compares a rollout with a running mean of what its role earned before (role-conditioned advantage
+estimation, SPIRAL, 2506.24119). It needs no group, so it works for a single rollout of each role, too.
 """
 
 from collections.abc import MutableMapping, Sequence
@@ -20,28 +20,31 @@ Means = MutableMapping[str, float]
 def role_advantages(
     rollouts_G: Sequence[Rollout], loss: ResolvedLoss, means: Means, game: str
 ) -> list[tuple[float, ...]]:
-    """`turn_advantages` within each role, in the order of the rollouts, (G, K). `rae` reads and moves the `means`,
-    whose keys are game and role."""
+    """The advantages (G, K) of the rollouts' turns, by `turn_advantages` within each role. `rae` reads and updates the
+    `means`, whose keys are `game/role`."""
     advantages_GK: list[tuple[float, ...]] = [()] * len(rollouts_G)
+    # dict.fromkeys keeps the order of the roles, where that of a set would differ from run to run.
     for role in dict.fromkeys(rollout.role for rollout in rollouts_G):
         places = [place for place, rollout in enumerate(rollouts_G) if rollout.role == role]
         same = [rollouts_G[place] for place in places]
         chosen = loss
+        # A running mean is a constant baseline for the rollouts at hand, so `reinforce` does the rest.
         if loss.advantage == "rae":
-            baseline = moved(means, f"{game}/{role}", [rollout.reward for rollout in same], loss.decay)
+            baseline = update_mean(means, f"{game}/{role}", [rollout.reward for rollout in same], loss.decay)
             chosen = replace(loss, advantage="reinforce", baseline=baseline)
         for place, advantages_K in zip(places, turn_advantages(same, chosen), strict=True):
             advantages_GK[place] = tuple(advantages_K)
     return advantages_GK
 
 
-def moved(means: Means, key: str, rewards: Sequence[float], decay: float) -> float:
-    """Move a mean by rewards, b <- decay b + (1 - decay) R for each, and return what it was before: a baseline that
-    does not depend on the rewards which are compared with it leaves the gradient unbiased. The first rewards have no
-    mean before them, and are compared with their own.
+def update_mean(means: Means, key: str, rewards: Sequence[float], decay: float) -> float:
+    """Update a running mean, b <- decay b + (1 - decay) R for each reward R, and return its value from before.
+
+    The value from before does not depend on the rewards that are compared with it, so the gradient stays unbiased. The
+    first rewards of a role have no mean before them, and are compared with their own.
 
     >>> means = {}
-    >>> moved(means, "seller", [1.0, 0.0], 0.5), moved(means, "seller", [1.0, 1.0], 0.5), means["seller"]
+    >>> update_mean(means, "seller", [1.0, 0.0], 0.5), update_mean(means, "seller", [1.0, 1.0], 0.5), means["seller"]
     (0.5, 0.5, 0.875)
     """
     if key not in means:
@@ -54,7 +57,7 @@ def moved(means: Means, key: str, rewards: Sequence[float], decay: float) -> flo
 
 
 def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss) -> None:
-    """Raises UserError if rollouts do not come out even, or if there would be nothing to compare a rollout with."""
+    """Raise UserError if a group is no whole number of games, or if a role would have one rollout to compare."""
     num_roles = max(1, len(self_play_roles(taskset)))
     if rollouts_per_example % num_roles:
         raise UserError(
@@ -69,6 +72,6 @@ def check_groups(taskset: Taskset, rollouts_per_example: int, loss: ResolvedLoss
         )
 
 
-def num_tables(taskset: Taskset, rollouts_per_example: int) -> int:
-    """How often a task is played for so many rollouts, one for each role."""
+def num_games(taskset: Taskset, rollouts_per_example: int) -> int:
+    """The number of games that give so many rollouts on a task: a game gives one for each role."""
     return rollouts_per_example // max(1, len(self_play_roles(taskset)))

@@ -1,7 +1,8 @@
-"""A teacher behind HTTP: any server whose `/v1/completions` echoes a prompt of token ids with its log-probabilities.
+"""A teacher behind HTTP: a server whose `/v1/completions` echoes a prompt of token ids with its log-probabilities.
 
-vLLM does, and `slimrl inference`. One request a rollout, which samples a token because servers want to and throws it
-away. Tokens go as ids, and where the server tells ids they must be the same: text is never compared, nor tokenised.
+vLLM and `slimrl inference` do that. Each rollout is one request. It samples one token, because servers insist on that,
+and the token is thrown away. Tokens are sent as ids. Where the server reports ids, they must be the ids that were sent:
+text is never compared or tokenised.
 """
 
 import asyncio
@@ -17,12 +18,13 @@ from slimrl.types import Sample, SamplingParams
 
 AGAIN = "The run stops before the update; once the server is well, it continues with `--resume`."
 ID = "token_id:"
-# Said aloud, because vLLM takes what is not said from the model's generation_config.json.
+# These are sent because vLLM takes settings that are missing from the model's generation_config.json.
 WHOLE_DISTRIBUTION = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class ServerTeacher:
-    """Asks about the samples of a step, `num_concurrent` at once; `sample` lets the teacher play, for the probe."""
+    """A `distill.Teacher` that sends up to `num_concurrent` requests at once. With `sample` the teacher also plays
+    episodes, for the probe."""
 
     def __init__(self, config: ServerTeacherConfig) -> None:
         self._config, self._httpx = config, import_httpx("a teacher behind HTTP")
@@ -31,30 +33,31 @@ class ServerTeacher:
 
     @property
     def num_concurrent(self) -> int:
-        """Requests at once."""
+        """The number of requests at once."""
         return self._config.num_concurrent
 
     def score(self, samples: Sequence[Sample], temperature: float) -> list[list[float]]:
-        """See `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
+        """The log-probabilities; see `distill.Teacher`. The temperature is 1 (see `check_teacher`)."""
         return asyncio.run(self._score_all(samples))
 
     async def _score_all(self, samples: Sequence[Sample]) -> list[list[float]]:
-        places = asyncio.Semaphore(self._config.num_concurrent)
+        slots = asyncio.Semaphore(self._config.num_concurrent)
         async with self._client() as client:
 
             async def score(sample: Sample) -> list[float]:
-                async with places:
+                async with slots:
                     return await self._score(client, sample)
 
             return list(await asyncio.gather(*map(score, samples)))
 
     def check_vocabulary(self, texts: Mapping[int, str]) -> None:
-        """Raises UserError if the server calls tokens by other names than these: it would score other words. One that
-        tells ids alone cannot be checked."""
+        """Raise UserError if the server's texts of these token ids are other texts: it would score other words. A
+        server that reports ids alone cannot be checked."""
         names = asyncio.run(self._names(list(texts)))
-        told = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
-        other = [f"{name!r} for {text!r}" for name, text in told if _word(name) != _word(text)]
-        if len(other) > len(told) / 2:
+        named = [(name, text) for name, text in zip(names, texts.values(), strict=True) if not name.startswith(ID)]
+        other = [f"{name!r} for {text!r}" for name, text in named if _word(name) != _word(text)]
+        # A few may differ between equal vocabularies, as servers have their own ways to show a token.
+        if len(other) > len(named) / 2:
             raise UserError(
                 f"the teacher at {self._url} has another vocabulary than the policy ({', '.join(other[:3])}): it would "
                 "score other words than were sampled. Take a model of the same family."
@@ -67,7 +70,7 @@ class ServerTeacher:
         return list(map(str, json.loads(data)["choices"][0]["logprobs"]["tokens"][: len(token_ids)]))
 
     def _client(self) -> Any:
-        """A new one each time: a connection belongs to the event loop that it was opened in."""
+        """A new HTTP client: a connection belongs to the event loop that it was opened in, so none is kept."""
         return http_client(self._httpx, "teacher", self._config.base_url, self._key, self._config.num_concurrent)
 
     async def _score(self, client: Any, sample: Sample) -> list[float]:
@@ -88,7 +91,7 @@ class ServerTeacher:
         }
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """See `inference.client.Client`: what the teacher itself says. Its log-probabilities are nobody's business."""
+        """A reply of the teacher itself; see `inference.client.Client`. Its log-probabilities are unused, and 0."""
         body = {
             "model": self._config.model,
             "prompt": prompt,
@@ -116,7 +119,7 @@ class ServerTeacher:
         return Completion(token_ids, (0.0,) * len(token_ids), (0,) * len(token_ids), finish)
 
     async def _ask(self, client: Any, body: dict[str, Any], length: int) -> bytes:
-        """The body of a good reply; a server that is away or busy is asked again until the time is over."""
+        """The body of a successful response. A server that is away or busy is asked again until the time is over."""
         trouble, tries = "it is still at it", 0
         try:
             async with asyncio.timeout(self._config.timeout_s):
@@ -125,8 +128,9 @@ class ServerTeacher:
                     if status == 200:
                         return data
                     trouble = f"status {status}: {data[:300].decode('utf-8', 'replace')}" if status else data.decode()
+                    # Other errors, such as a wrong key, would be the same at every try.
                     if status and status not in BUSY | PASSING:
-                        raise UserError(self._refused(trouble, status, length))
+                        raise UserError(self._refusal(trouble, status, length))
                     tries += 1
                     await asyncio.sleep(backoff_s(tries, 1.0))
         except TimeoutError as error:
@@ -136,14 +140,14 @@ class ServerTeacher:
             ) from error
 
     async def _post(self, client: Any, body: dict[str, Any]) -> tuple[int, bytes]:
-        """Status and body; status 0 and the reason where there was no reply."""
+        """The status and the body of the response; 0 and the reason where there was none."""
         try:
             response = await client.post(self._url, json=body)
         except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
             return 0, f"{type(error).__name__}: {error}".encode()
         return response.status_code, redact_key(response.content, self._key)
 
-    def _refused(self, trouble: str, status: int, length: int) -> str:
+    def _refusal(self, trouble: str, status: int, length: int) -> str:
         hint = {
             401: f"Set the variable {self._config.api_key_variable}.",
             403: f"Set the variable {self._config.api_key_variable}.",
@@ -152,10 +156,12 @@ class ServerTeacher:
         return f"the teacher at {self._url} refuses a rollout of {length} tokens: {trouble}. {hint} {AGAIN}"
 
     def _logprobs(self, data: bytes, token_ids: Sequence[int]) -> list[float]:
-        """Those of the prompt's tokens; the first has none, and counts as 0. Raises UserError for any other shape."""
+        """The log-probabilities of the prompt's tokens. The first token has none, and 0 is given for it. Raises
+        UserError for a response of any other shape."""
         try:
             found = json.loads(data)["choices"][0]["logprobs"]
             names, logprobs = found["tokens"], found["token_logprobs"]
+            # The last entries are those of the token that the server has sampled.
             of_prompt = [0.0, *(float(value) for value in logprobs[1 : len(token_ids)])]
             ids = [int(name.removeprefix(ID)) for name in names[: len(token_ids)] if name.startswith(ID)]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -177,5 +183,5 @@ class ServerTeacher:
 
 
 def _word(name: str) -> str:
-    """A token's name without the space before it, in any of the ways to write one."""
+    """A token's text without the space before it, in any of the ways that tokenizers write a space."""
     return name.lstrip(" \u0120\u2581")

@@ -1,1 +1,1 @@
-"""The agent loop, and what keeps it safe from the environments that it plays."""
+"""The agent loop, self-play, and the protection of a run against failing environments."""

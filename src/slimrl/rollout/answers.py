@@ -1,6 +1,6 @@
-"""What an environment answers, made sure to be it: environments are other people's code, which mypy may not have seen.
+"""Calls into an environment, with checks of what it returns: environments are other people's code, often without types.
 
-Whatever is wrong is a RolloutError, which costs the episode and says what to mend.
+A wrong answer raises RolloutError, which fails the episode alone and says what to correct.
 """
 
 import math
@@ -12,13 +12,13 @@ from slimrl.errors import RolloutError
 from slimrl.types import Message, Turn
 
 
-async def opened(environment: Environment) -> list[Message]:
-    """The opening messages."""
+async def start_episode(environment: Environment) -> list[Message]:
+    """The messages that open the episode."""
     return _messages(await environment.start())
 
 
-async def answered(environment: Environment, reply: str) -> Turn:
-    """The environment's turn, with a finite reward and numbers for metrics."""
+async def step_episode(environment: Environment, reply: str) -> Turn:
+    """The environment's turn after the policy's reply, with a finite reward and metrics that are floats."""
     turn: object = await environment.step(reply)
     if not isinstance(turn, Turn):
         raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
@@ -29,8 +29,8 @@ async def answered(environment: Environment, reply: str) -> Turn:
     return Turn(bool(turn.done), _messages(turn.messages), reward, metrics)
 
 
-async def closed(environment: Environment) -> None:
-    """Gives back what the environment holds, if it holds anything."""
+async def close_episode(environment: Environment) -> None:
+    """Release what the environment holds, if it holds anything."""
     if isinstance(environment, Closing):
         await environment.close()
 

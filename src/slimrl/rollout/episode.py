@@ -1,7 +1,15 @@
-"""The agent loop, the only one: policy turn, environment turn, on token ids, until the episode ends.
+"""The agent loop, the only one in slimrl: policy turn, environment turn, on token ids, until the episode ends.
 
 What the policy sampled is kept as it was sampled; what the environment says is tokenised once and appended with mask 0.
-Nothing is ever tokenised again. A bad episode is data, not a crash: its `Rollout` says what failed.
+Nothing is tokenised a second time. An episode of two turns, with the calls that this module makes:
+
+    environment.start()   "q"               chat.opening       5 6 7      mask 0 0 0
+    client.sample         "A <end>"                            8 9        mask 1 1
+    environment.step("A") "wrong"           chat.continuation  5 10 7     mask 0 0 0
+    client.sample         "B <end>"                            11 9       mask 1 1
+    environment.step("B") done, reward 1
+
+An episode that fails does not raise an exception: its `Rollout` says what went wrong, and the run goes on.
 """
 
 import asyncio
@@ -14,16 +22,17 @@ from slimrl.environments.base import Environment, Taskset
 from slimrl.errors import RolloutError
 from slimrl.inference.client import Client, Completion
 from slimrl.models.chat.template import ChatFormat
-from slimrl.rollout.answers import answered, closed, opened
-from slimrl.rollout.failures import boundary, bounded
-from slimrl.types import Message, Metrics, Rollout, SamplingParams, Task, Turn
+from slimrl.rollout.answers import close_episode, start_episode, step_episode
+from slimrl.rollout.failures import convert_errors, run_with_timeout
+from slimrl.types import Message, Metrics, Rollout, SamplingParams, StopReason, Task, Turn
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeLimits:
-    """What ends an episode from outside: turns, tokens of the whole conversation, and seconds in the environment.
+    """The limits of an episode: turns of the policy, tokens of the conversation, seconds of the environment.
 
-    `timeout_s` bounds each call into the environment, the start and every step; an episode may take several times it.
+    `timeout_s` limits each call into the environment by itself: the start and every step. A whole episode may take
+    several times as long.
     """
 
     max_turns: int
@@ -33,10 +42,10 @@ class EpisodeLimits:
 
 @dataclass(frozen=True, slots=True)
 class RolloutContext:
-    """Everything that is the same for all episodes of a run.
+    """What all episodes of a run share: where tokens come from, the chat format, and the limits.
 
-    At most `num_concurrent` are played at once: as many as the engine has slots, so that an episode finds its slot
-    again after the environment's turn.
+    At most `num_concurrent` episodes run at once. That is the number of the engine's slots, so that an episode finds
+    its KV cache again after the environment's turn.
     """
 
     client: Client
@@ -47,8 +56,7 @@ class RolloutContext:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """One episode to play: a task of a taskset, and how to sample it; `role` is whom the policy plays, if it plays
-    against itself."""
+    """One episode to play: the task, and how to sample. `role` names the side that the policy plays in self-play."""
 
     taskset: Taskset
     task: Task
@@ -58,7 +66,7 @@ class EpisodeSpec:
 
 @dataclass(slots=True)
 class _Transcript:
-    """A rollout in the making; the lists are as in `types.Rollout`."""
+    """An episode so far, as lists that grow token by token; see `types.Rollout`."""
 
     token_ids: list[int] = field(default_factory=list)
     mask: list[bool] = field(default_factory=list)
@@ -67,35 +75,45 @@ class _Transcript:
     messages: list[Message] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     turns: int = 0
-    truncated: bool = False
-    unfinished: bool = False
-    context_full: bool = False
+    has_cut_reply: bool = False
+    stop_reason: StopReason = StopReason.DONE
 
-    def read(self, token_ids: Sequence[int], messages: Sequence[Message]) -> None:
-        """Append what the policy is given to read."""
+    def add_prompt(self, token_ids: Sequence[int], messages: Sequence[Message]) -> None:
+        """Append tokens that the policy only reads."""
         self.token_ids += token_ids
         self.mask += [False] * len(token_ids)
         self.logprobs += [0.0] * len(token_ids)
         self.versions += [-1] * len(token_ids)
         self.messages += messages
 
-    def wrote(self, completion: Completion, text: str) -> None:
-        """Append what the policy sampled."""
+    def add_reply(self, completion: Completion, text: str) -> None:
+        """Append tokens that the policy sampled."""
         self.token_ids += completion.token_ids
         self.mask += [True] * len(completion.token_ids)
         self.logprobs += completion.logprobs
         self.versions += completion.versions
         self.messages.append({"role": "assistant", "content": text})
         self.turns += 1
-        self.truncated = self.truncated or completion.finish_reason == "length"
+        self.has_cut_reply = self.has_cut_reply or completion.finish_reason == "length"
+
+    def metrics(self) -> Metrics:
+        """What the loop itself reports of an episode, beside the environment's metrics."""
+        is_full = self.stop_reason is StopReason.CONTEXT_FULL
+        return {
+            "turns": float(self.turns),
+            "truncated": float(self.has_cut_reply or is_full),
+            "unfinished": float(is_full or self.stop_reason is StopReason.MAX_TURNS),
+            "context_full": float(is_full),
+        }
 
 
 async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
-    """Play one episode to its end. Never raises for what the environment or the policy does: see `Rollout.failure`.
+    """Play one episode to its end. What the environment or the policy does wrong raises no error here: the rollout's
+    `failure` says what it was.
 
-    Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context before the environment
-    says `done` keeps what its turns earned, gets nothing for its end, and the metric `unfinished` (and `context_full`,
-    where that was why); it ends with the policy's last token, as nobody reads on.
+    Turn n samples with seed `sampling.seed + n`. An episode that runs out of turns or context keeps what its turns
+    earned so far, and its last token is the policy's: the environment's last messages are dropped, as nobody reads
+    them.
     """
     transcript = _Transcript()
     try:
@@ -106,7 +124,8 @@ async def run_episode(spec: EpisodeSpec, context: RolloutContext) -> Rollout:
 
 
 async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
-    """What the policy would read first: the episode is begun and given up. Raises RolloutError if it does not begin."""
+    """The token ids that the policy would read first, from an episode that is started and closed again. Raises
+    RolloutError if the environment cannot start."""
     async with _environment(spec, context) as environment:
         return context.chat.opening(await _opening(environment, context))
 
@@ -118,61 +137,74 @@ async def _play(spec: EpisodeSpec, context: RolloutContext, transcript: _Transcr
 
 @asynccontextmanager
 async def _environment(spec: EpisodeSpec, context: RolloutContext) -> AsyncIterator[Environment]:
-    """A fresh environment on the attempt's task, closed however its use ends."""
+    """A fresh environment for the spec's task, which is closed however its use ends."""
     timeout_s = context.limits.timeout_s
-    environment = await bounded(_make(spec), "environment", timeout_s)
+    environment = await run_with_timeout(_make(spec), "environment", timeout_s)
     try:
         yield environment
     finally:
-        await bounded(closed(environment), "environment", timeout_s)
-
-
-async def _opening(environment: Environment, context: RolloutContext) -> list[Message]:
-    return _fitted(await bounded(opened(environment), "environment", context.limits.timeout_s), context.chat)
-
-
-async def _converse(
-    environment: Environment, sampling: SamplingParams, context: RolloutContext, transcript: _Transcript
-) -> Turn:
-    limits, chat = context.limits, context.chat
-    opening = await _opening(environment, context)
-    transcript.read(chat.opening(opening), opening)
-    if len(transcript.token_ids) >= limits.seq_len:
-        raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
-    while True:
-        max_tokens = min(sampling.max_tokens, limits.seq_len - len(transcript.token_ids))
-        params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
-        completion = await context.client.sample(list(transcript.token_ids), params)
-        reply = chat.text(list(completion.token_ids))
-        transcript.wrote(completion, reply)
-        turn = await bounded(answered(environment, reply), "environment", limits.timeout_s)
-        transcript.rewards.append(turn.reward)
-        if turn.done:
-            return turn
-        messages = _fitted(turn.messages, chat)
-        if not messages:
-            raise RolloutError("environment_error", "step() gave nothing to read, and the turn is not the last")
-        if any(message["role"] == "assistant" for message in messages):
-            raise RolloutError("environment_error", "step() gave a message of the assistant, who speaks for itself")
-        token_ids = chat.continuation(messages, transcript.token_ids[-1])
-        transcript.context_full = len(transcript.token_ids) + len(token_ids) >= limits.seq_len
-        if transcript.context_full or transcript.turns == limits.max_turns:
-            transcript.truncated = transcript.truncated or transcript.context_full
-            transcript.unfinished = True
-            return turn
-        transcript.read(token_ids, messages)
+        await run_with_timeout(close_episode(environment), "environment", timeout_s)
 
 
 async def _make(spec: EpisodeSpec) -> Environment:
     return spec.taskset.environment(spec.task)
 
 
-def _fitted(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
-    with boundary("environment"):  # which may have marked an excerpt that there is not
+async def _opening(environment: Environment, context: RolloutContext) -> list[Message]:
+    messages = await run_with_timeout(start_episode(environment), "environment", context.limits.timeout_s)
+    return _fit_excerpts(messages, context.chat)
+
+
+async def _converse(
+    environment: Environment, sampling: SamplingParams, context: RolloutContext, transcript: _Transcript
+) -> Turn:
+    """Alternate policy and environment turns. The transcript fills up on the way, so that it is there if a turn fails.
+
+    Returns the environment's last turn.
+    """
+    limits, chat = context.limits, context.chat
+    opening = await _opening(environment, context)
+    transcript.add_prompt(chat.opening(opening), opening)
+    if len(transcript.token_ids) >= limits.seq_len:
+        raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
+    while True:
+        # The policy's turn. Each one has a seed of its own: with equal seeds, equal contexts would get equal replies.
+        max_tokens = min(sampling.max_tokens, limits.seq_len - len(transcript.token_ids))
+        params = replace(sampling, max_tokens=max_tokens, seed=sampling.seed + transcript.turns)
+        completion = await context.client.sample(list(transcript.token_ids), params)
+        reply = chat.text(list(completion.token_ids))
+        transcript.add_reply(completion, reply)
+
+        # The environment's turn.
+        turn = await run_with_timeout(step_episode(environment, reply), "environment", limits.timeout_s)
+        transcript.rewards.append(turn.reward)
+        if turn.done:
+            return turn
+        messages = _fit_excerpts(turn.messages, chat)
+        if not messages:
+            raise RolloutError("environment_error", "step() gave no messages to read, though the episode is not done")
+        if any(message["role"] == "assistant" for message in messages):
+            raise RolloutError("environment_error", "step() gave an assistant message; only the policy writes these")
+
+        # Only the new messages become tokens; the last sampled token tells whether the reply still lacks its end.
+        token_ids = chat.continuation(messages, transcript.token_ids[-1])
+        if len(transcript.token_ids) + len(token_ids) >= limits.seq_len:
+            transcript.stop_reason = StopReason.CONTEXT_FULL
+            return turn
+        if transcript.turns == limits.max_turns:
+            transcript.stop_reason = StopReason.MAX_TURNS
+            return turn
+        transcript.add_prompt(token_ids, messages)
+
+
+def _fit_excerpts(messages: Sequence[Message], chat: ChatFormat) -> list[Message]:
+    """The messages with each excerpt cut to the tokens that it may take."""
+    with convert_errors("environment"):  # the environment may have marked characters that the message lacks
         return chat.cut_excerpts(messages)
 
 
 def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: RolloutError | None) -> Rollout:
+    """The rollout of a transcript, given the environment's last turn, or the error that ended the episode."""
     return Rollout(
         task_id=spec.task.id,
         token_ids_T=tuple(transcript.token_ids),
@@ -182,21 +214,16 @@ def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: Roll
         reward=math.nan if error else sum(transcript.rewards),
         turn_rewards=tuple(transcript.rewards),
         messages=tuple(transcript.messages),
-        metrics={
-            **turn.metrics,
-            "turns": float(transcript.turns),
-            "truncated": float(transcript.truncated),
-            "unfinished": float(transcript.unfinished),
-            "context_full": float(transcript.context_full),
-        },
+        metrics={**turn.metrics, **transcript.metrics()},
         failure=error.reason if error else "",
         failure_detail=error.detail if error else "",
         role=spec.role,
+        stop_reason=StopReason.FAILED if error else transcript.stop_reason,
     )
 
 
 def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
-    """The mean of each metric of the rollouts, over those that report it, in the order of the names."""
+    """The mean of each metric over the rollouts that report it, in the order of the names."""
     values: dict[str, list[float]] = {}
     for rollout in rollouts:
         for name, value in rollout.metrics.items():
@@ -204,22 +231,26 @@ def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
     return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
 
 
-async def run_groups(tables: Sequence[Sequence[EpisodeSpec]], context: RolloutContext) -> list[list[Rollout]]:
-    """Play all attempts, started in order; the rollouts come in that order too. Those of a table may wait for one
-    another (see `rollout/self_play.py`) and start together; a table of one is an ordinary episode."""
-    places = asyncio.Semaphore(max(context.num_concurrent, *map(len, tables), 1))
-    sitting_down = asyncio.Lock()  # of two tables that sit down at once each might wait for the other's last place
+async def run_groups(groups: Sequence[Sequence[EpisodeSpec]], context: RolloutContext) -> list[list[Rollout]]:
+    """Play all episodes and return their rollouts in the same order.
+
+    The episodes of a group start together, because in self-play they wait for one another (`rollout/self_play.py`). An
+    ordinary episode is a group of one.
+    """
+    slots = asyncio.Semaphore(max(context.num_concurrent, *map(len, groups), 1))
+    # One group takes its slots at a time. Two at once could each hold some and wait for the other's last one for ever.
+    starting = asyncio.Lock()
 
     async def play(spec: EpisodeSpec) -> Rollout:
         try:
             return await run_episode(spec, context)
         finally:
-            places.release()
+            slots.release()
 
-    async def play_all(specs: Sequence[EpisodeSpec]) -> list[Rollout]:
-        async with sitting_down:
+    async def play_group(specs: Sequence[EpisodeSpec]) -> list[Rollout]:
+        async with starting:
             for _ in specs:
-                await places.acquire()
+                await slots.acquire()
         return await asyncio.gather(*map(play, specs))
 
-    return await asyncio.gather(*map(play_all, tables))
+    return await asyncio.gather(*map(play_group, groups))

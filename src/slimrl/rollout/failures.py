@@ -1,8 +1,9 @@
-"""The one place where another's failure becomes data: an exception, a time-out or a hang turns into a `RolloutError`.
+"""Turns the failures of environment code into data: an exception, a time-out or a hang becomes a `RolloutError`.
 
-`bounded` also interrupts environment code that never gives control back (an endless loop without `await`): while that
-code runs in the main thread, an interval timer is armed around each stretch of it. Code that catches everything is
-interrupted once more behind its `except`, or else a bare `except:` in a loop would hold up the run for ever.
+`run_with_timeout` also interrupts code that never returns control to the event loop, such as an endless loop without an
+`await`. While environment code runs in the main thread, an interval timer is armed, and its signal raises an exception
+in that code. A bare `except:` in a loop would catch that exception and hold up the run for ever, so code that catches
+it is interrupted once more behind its `except`.
 """
 
 import asyncio
@@ -21,12 +22,13 @@ T = TypeVar("T")
 
 
 class _Hang(BaseException):
-    """Environment code held the thread for too long. No `Exception`, so that its own handlers let it pass."""
+    """The interruption of code that held the thread for too long. It is no `Exception`, so that `except Exception` in
+    that code does not catch it."""
 
 
 @contextmanager
-def boundary(source: str) -> Iterator[None]:
-    """Attribute whatever fails inside to `source`, as `drop/<source>_error`."""
+def convert_errors(source: str) -> Iterator[None]:
+    """Convert every exception raised inside to a RolloutError that is counted as `drop/<source>_error`."""
     try:
         yield
     except (RolloutError, UserError):
@@ -35,14 +37,14 @@ def boundary(source: str) -> Iterator[None]:
         raise RolloutError(f"{source}_error", f"{type(error).__name__}: {error}") from error
 
 
-async def bounded(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:
-    """Await environment code for at most `timeout_s` seconds; raises RolloutError if it fails or takes longer.
+async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:
+    """Await environment code for at most `timeout_s` seconds. Raises RolloutError if it fails or takes longer.
 
-    Code that catches its cancellation, to tidy up or by mistake, gets as long again.
+    Code that catches its cancellation, to clean up or by mistake, gets the same time once more.
     """
     try:
         async with asyncio.timeout(None) as last, asyncio.timeout(timeout_s) as first:
-            with boundary(source):
+            with convert_errors(source):
                 return await _interruptible(work, timeout_s, first, last)
     except (TimeoutError, _Hang) as error:
         raise RolloutError("timeout", f"the {source} took longer than episode_timeout_s = {timeout_s:g} s") from error
@@ -50,16 +52,17 @@ async def bounded(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        raise RolloutError(f"{source}_error", "a task inside it was cancelled") from error  # nobody cancelled us
+        # Our own task was not cancelled, so the environment has cancelled one of its tasks.
+        raise RolloutError(f"{source}_error", "a task inside it was cancelled") from error
 
 
 @types.coroutine
 def _interruptible(
     work: Coroutine[Any, Any, T], limit_s: float, first: asyncio.Timeout, last: asyncio.Timeout
 ) -> Generator[Any, Any, T]:
-    """Drive a coroutine as `await` would, with the timer armed whenever its own code runs.
+    """Drive a coroutine as `await` would, with the timer armed while its own code runs.
 
-    When the `first` timeout has cancelled it, the `last` one is set; when that expires too, the coroutine is ended.
+    When the `first` timeout has cancelled the coroutine, the `last` one starts. When that expires too, `_Hang` ends it.
     """
     resume: Callable[[], Any] = partial(work.send, None)
     while True:
@@ -69,7 +72,7 @@ def _interruptible(
             return result.value  # type: ignore[no-any-return]
         try:
             resume = partial(work.send, (yield waiting_for))
-        except BaseException as error:  # cancellation and time-outs belong to the coroutine, as with `await`
+        except BaseException as error:  # as with `await`, cancellation and time-outs are raised in the coroutine
             if last.expired():
                 with suppress(Exception, _Hang):
                     _run(partial(work.throw, _Hang()), limit_s, hung=True)
@@ -80,11 +83,11 @@ def _interruptible(
 
 
 def _run(resume: Callable[[], T], limit_s: float, hung: bool = False) -> T:
-    """Call it and, whenever another `limit_s` seconds have passed, raise `_Hang` in its code, twice if it catches it.
+    """Call `resume`, and raise `_Hang` in the code that runs whenever another `limit_s` seconds have passed.
 
-    The second is raised on the first line that runs when the first has been dealt with: behind the `except` (most
-    likely a bare one) that caught it, while `finally` and `with` may tidy up. `hung`: `resume` itself raises the first.
-    Signals reach the main thread only; elsewhere this is a plain call.
+    Code that catches a `_Hang` gets a second one on the first line behind the `except` that caught it (most likely a
+    bare one). `finally` and `with` blocks may still clean up. With `hung`, `resume` itself raises the first `_Hang`.
+    Signals reach the main thread only; in other threads this is a plain call.
     """
     if threading.current_thread() is not threading.main_thread():
         return resume()
@@ -92,15 +95,18 @@ def _run(resume: Callable[[], T], limit_s: float, hung: bool = False) -> T:
 
     def trace(_frame: types.FrameType, event: str, _arg: object) -> Any:
         if running and event == "line" and not isinstance(sys.exception(), _Hang):
-            raise _Hang  # and Python stops tracing
+            raise _Hang  # an exception in a trace function also ends the tracing
         return trace
 
     def interrupt(_signum: int, frame: types.FrameType | None) -> None:
         if not running:
             return
+        # A bare `except:` would catch the exception raised below. Python calls a trace function before each line, which
+        # lets us raise it again on the next line. `settrace` alone covers functions that are called from now on, so
+        # every frame between here and `_run`, which is running already, gets the trace function by hand.
         while frame and frame.f_code is not _run.__code__:
             frame.f_trace, frame = trace, frame.f_back
-        sys.settrace(trace)  # for what is called from now on; what was running already has been told one by one
+        sys.settrace(trace)
         raise _Hang
 
     handler, tracer = signal.signal(signal.SIGALRM, interrupt), sys.gettrace()
@@ -110,7 +116,7 @@ def _run(resume: Callable[[], T], limit_s: float, hung: bool = False) -> T:
             sys.settrace(trace)
         return resume()
     finally:
-        running = False  # before anything is called, as Python runs signal handlers at calls
+        running = False  # first of all: Python runs signal handlers at calls, and the next lines make some
         sys.settrace(tracer)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)

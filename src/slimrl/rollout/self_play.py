@@ -1,8 +1,8 @@
-"""Self-play: episodes of one game that wait for one another, so that the ordinary agent loop plays all sides of it.
+"""Self-play: the policy plays all roles of a game at once, one episode for each role.
 
-Each role is an episode with a rollout of its own. A game's episodes share an `turn_taking.py`: what one does is
-what another has been waiting for inside its `start` or `step`, and whoever leaves before the end spoils the game for
-those who wait, as `drop/partner_left`. Knows nothing of any game.
+The episodes of a game share a state and wait for one another inside their `start` and `step`
+(`environments/turn_taking.py`), so the ordinary agent loop plays each of them. An episode that ends before the game
+fails those that still wait for it, as `drop/partner_left`. This module knows nothing of any game.
 """
 
 from collections.abc import Sequence
@@ -13,23 +13,25 @@ from slimrl.errors import RolloutError
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.types import Split, Task
 
-SEED_STRIDE = 1 << 16  # turns add to a seed: those of two roles must not meet
+# Turn n adds n to an episode's seed. The roles' seeds are so far apart that two roles never sample with the same one.
+SEED_STRIDE = 1 << 16
 
 
 def self_play_roles(taskset: Taskset) -> Sequence[str]:
-    """The names of the roles that the policy plays in one game; none where a task is played by one alone."""
+    """The names of the roles that the policy plays in one game; empty for tasks without self-play."""
     return taskset.roles if isinstance(taskset, SelfPlay) else ()
 
 
 def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
-    """One attempt for each role, to be played together by `run_groups`; itself, where a task is played by one alone."""
+    """The episodes of one game, one for each role, to be played together by `run_groups`. Without self-play that is
+    the given episode alone."""
     taskset = spec.taskset
     if not isinstance(taskset, SelfPlay) or not self_play_roles(taskset):
         return [spec]
-    sampling, shared = spec.sampling, _Shared(taskset, len(taskset.roles))
+    sampling, game = spec.sampling, _Game(taskset, len(taskset.roles))
     return [
         EpisodeSpec(
-            _Seat(taskset, shared, place),
+            _RoleTaskset(taskset, game, place),
             spec.task,
             replace(sampling, seed=sampling.seed + place * SEED_STRIDE),
             role,
@@ -39,8 +41,9 @@ def self_play_specs(spec: EpisodeSpec) -> list[EpisodeSpec]:
 
 
 @dataclass
-class _Shared:
-    """The episodes of one table, made when the first of them begins: what fails then is that episode's failure."""
+class _Game:
+    """The environments of one game. They are made when its first episode starts, so that an error in making them is
+    that episode's failure."""
 
     taskset: SelfPlay
     num_roles: int
@@ -58,15 +61,15 @@ class _Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
-    """The taskset as one role sees it."""
+class _RoleTaskset:
+    """A taskset that gives one role's environment of a shared game."""
 
     taskset: Taskset
-    shared: _Shared
+    game: _Game
     place: int
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return self.taskset.tasks(split)
 
     def environment(self, task: Task) -> Environment:
-        return self.shared.episode(task, self.place)
+        return self.game.episode(task, self.place)

@@ -1,8 +1,8 @@
-"""Attention within a packed row: the plan that keeps its sequences apart (see `models/forward/attention.py`).
+"""Attention within a packed row: a plan that keeps its sequences apart (see `models/forward/attention.py`).
 
-On a CPU with AMX or AVX512-BF16 a kernel goes through the row as it lies. Without them, PyTorch's does so part by part
-where sequences are long (`trainer/attention_parts.py`). Elsewhere stretches of similar size are gathered into padded
-batches; that is cheap to do again and large to keep, so the backward pass does it again.
+There are three ways. On a CPU with AMX or AVX512-BF16 our own kernel reads the row as it is. On other CPUs, PyTorch's
+kernel computes long sequences part by part (`trainer/attention_parts.py`). Everywhere else, segments of similar size
+are gathered into padded batches. These are cheap to make and large to keep, so the backward pass makes them again.
 """
 
 import functools
@@ -20,23 +20,24 @@ from slimrl.models.native import ops
 from slimrl.trainer.attention_parts import Part, attend_by_parts, parts_of
 from slimrl.trainer.packing import Pack, Segment
 
-# A bucket of stretches is padded to its longest; a new bucket starts where padding would exceed this share of work.
+# A bucket of segments is padded to its longest one. A new bucket starts where the padded area would be more than this
+# multiple of the area without padding.
 MAX_PADDING = 1.5
-# With fewer keys a query, padded batches are faster on a CPU than a call for each part: with 53 they take 0.8 of the
-# time, with 459 1.3 times as long, with 954 1.7 times (one core, AVX2).
+# With fewer keys per query than this, padded batches are faster on a CPU than one call per part: with 53 keys they take
+# 0.8 of the time, with 459 1.3 times as long, with 954 1.7 times (one core, AVX2).
 MANY_KEYS = 128
-# Up to this many queries a sequence, a CPU computes attention and its gradient faster in float32: PyTorch's bfloat16
-# kernel spends most of the backward pass on rearranging small blocks (29 sequences of 63: 36 against 17 ms).
+# Up to this many queries per sequence, a CPU computes attention and its gradient faster in float32, because PyTorch's
+# bfloat16 kernel spends most of the backward pass on rearranging small blocks (29 sequences of 63: 36 against 17 ms).
 SHORT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class _Bucket:
-    """Stretches of similar size as a padded batch of S sequences.
+    """Segments of similar size as a padded batch of S sequences.
 
-    `query_index` (S, Lq) and `key_index` (S, Lk) are places in the row; `query_order` and `key_order` the same tokens'
-    places in their own sequence; `real_key` marks keys that are not padding. The padded output's entries `gather`,
-    flat, are those of the row's tokens `scatter`.
+    `query_index` (S, Lq) and `key_index` (S, Lk) are positions in the row; `query_order` and `key_order` are the same
+    tokens' positions in their sequence, from which the causal mask is made. `real_key` marks keys that are not padding.
+    In the flat padded output, the entries `gather` belong to the row's tokens `scatter`.
     """
 
     query_index: Tensor
@@ -58,6 +59,7 @@ class PackedPlan:
     def attend(self, inputs: LayerInputs) -> Tensor:
         if ops.blocks_fit(inputs.query):
             return self._by_kernel(inputs)
+        # The parts have no way to hide keys that a sliding window has left behind.
         sees_all = not inputs.window or inputs.window >= self._longest
         if inputs.query.device.type == "cpu" and sees_all and self._sees_many:
             heads = inputs.query[0], inputs.key[0], inputs.value[0]
@@ -66,19 +68,21 @@ class PackedPlan:
 
     def _by_kernel(self, inputs: LayerInputs) -> Tensor:
         query, key, value = (x[0].transpose(0, 1).contiguous() for x in (inputs.query, inputs.key, inputs.value))
-        stretches = ops.Segments(self._rows, inputs.scale, inputs.window)
-        attended: Tensor = _Attention.apply(query, key, value, stretches)
+        segments = ops.Segments(self._rows, inputs.scale, inputs.window)
+        attended: Tensor = _Attention.apply(query, key, value, segments)
         return attended[None]
+
+    # Every layer of the model calls the same plan, and needs one of these forms: each is made once, when first needed.
 
     @functools.cached_property
     def _rows(self) -> Tensor:
-        """The stretches as the kernel reads them."""
-        rows = [(s.start, s.num_queries, s.parent, s.position) for s in self._pack.stretches]
+        """The segments in the form that the kernel reads: (start, length, parent, position) each."""
+        rows = [(s.start, s.num_queries, s.parent, s.position) for s in self._pack.segments]
         return torch.tensor(rows, dtype=torch.int32)
 
     @functools.cached_property
     def _parts(self) -> list[Part]:
-        return parts_of(self._pack.stretches)
+        return parts_of(self._pack.segments)
 
     @functools.cached_property
     def _buckets(self) -> "_Buckets":
@@ -86,35 +90,38 @@ class PackedPlan:
 
 
 class _Attention(torch.autograd.Function):
-    """`ops.attend_packed` with its gradient."""
+    """The kernel `ops.attend_packed` as a differentiable function."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, stretches: ops.Segments) -> Tensor:
-        out, logsumexp = ops.attend_packed(query, key, value, stretches)
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, segments: ops.Segments) -> Tensor:
+        out, logsumexp = ops.attend_packed(query, key, value, segments)
         ctx.save_for_backward(query, key, value, out, logsumexp)
-        ctx.stretches = stretches
+        ctx.segments = segments
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, out, logsumexp = ctx.saved_tensors
-        return *ops.attend_packed_backward(inputs, out, logsumexp, grad.contiguous(), ctx.stretches), None
+        return *ops.attend_packed_backward(inputs, out, logsumexp, grad.contiguous(), ctx.segments), None
 
 
 class _Buckets:
-    """The plan in padded batches."""
+    """Attention in padded batches of segments."""
 
     def __init__(self, pack: Pack) -> None:
         device = pack.token_ids_T.device
         self._num_tokens = len(pack.token_ids_T)
-        self._buckets = [_make_bucket(similar, pack.stretches, device) for similar in _similar(pack.stretches)]
+        self._buckets = [_make_bucket(similar, pack.segments, device) for similar in _group_by_size(pack.segments)]
+        # The buckets' outputs, one behind the other, are in this order of the row's tokens. Its inverse permutation
+        # brings them back into the order of the row.
         order = torch.cat([bucket.scatter for bucket in self._buckets])
         self._restore_T = torch.empty_like(order)
         self._restore_T[order] = torch.arange(self._num_tokens, device=device)
         self._masks: dict[tuple[int, int], Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
+        # The checkpoint keeps query, key and value as they are in the row, and gathers them again in the backward pass.
         heads = inputs.query, inputs.key, inputs.value
         attended: Tensor = checkpoint(self._attend, inputs, *heads, use_reentrant=False, preserve_rng_state=False)
         return attended
@@ -135,55 +142,61 @@ class _Buckets:
         if (number, window) not in self._masks:
             bucket = self._buckets[number]
             mask = visible(bucket.query_order[:, :, None], bucket.key_order[:, None], window) & bucket.real_key[:, None]
-            mask[:, :, 0] |= ~mask.any(-1)  # padding queries see something, so that their unused softmax is finite
+            # A padding query sees no key. It is given one, because the softmax of nothing is nan, and nan times the
+            # zero gradient of its unused output would still be nan.
+            mask[:, :, 0] |= ~mask.any(-1)
             self._masks[number, window] = mask[:, None]
         return self._masks[number, window]
 
 
 def _rows(x_THD: Tensor, index: Tensor) -> Tensor:
-    """Gather (T, H, D) into a padded batch (S, H, L, D)."""
+    """A padded batch (S, H, L, D), gathered from the row (T, H, D)."""
     return x_THD.index_select(0, index.flatten()).view(*index.shape, *x_THD.shape[1:]).transpose(1, 2)
 
 
-def _similar(stretches: Sequence[Segment]) -> list[list[Segment]]:
-    """Split into batches whose padded area is at most `MAX_PADDING` times the real one."""
+def _group_by_size(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """The segments in buckets, in each of which the padded area, queries times keys, is at most `MAX_PADDING` times
+    the area without padding."""
+    # Sorted by size, neighbours need the least padding. Queries are sorted, so the newest segment has the most of them,
+    # but the keys' longest may be any of the bucket's. `area` is that of the newest bucket without padding.
     buckets: list[list[Segment]] = []
     area = 0
-    for stretch in sorted(stretches, key=lambda s: (s.num_queries, s.num_keys)):
-        work = stretch.num_queries * stretch.num_keys
+    for segment in sorted(segments, key=lambda s: (s.num_queries, s.num_keys)):
+        work = segment.num_queries * segment.num_keys
         bucket = buckets[-1] if buckets else []
-        longest_key = max([stretch.num_keys, *(s.num_keys for s in bucket)])
-        if bucket and stretch.num_queries * longest_key * (len(bucket) + 1) <= MAX_PADDING * (area + work):
-            bucket.append(stretch)
+        longest_key = max([segment.num_keys, *(s.num_keys for s in bucket)])
+        if bucket and segment.num_queries * longest_key * (len(bucket) + 1) <= MAX_PADDING * (area + work):
+            bucket.append(segment)
             area += work
         else:
-            buckets.append([stretch])
+            buckets.append([segment])
             area = work
     return buckets
 
 
-def _make_bucket(stretches: Sequence[Segment], row: Sequence[Segment], device: torch.device) -> _Bucket:
-    Lq, Lk = max(s.num_queries for s in stretches), max(s.num_keys for s in stretches)
+def _make_bucket(segments: Sequence[Segment], row: Sequence[Segment], device: torch.device) -> _Bucket:
+    Lq, Lk = max(s.num_queries for s in segments), max(s.num_keys for s in segments)
 
     def tensor(values: Sequence[object]) -> Tensor:
         return torch.tensor(values, device=device)
 
     return _Bucket(
-        query_index=tensor([_padded(range(s.start, s.end), Lq) for s in stretches]),
-        key_index=tensor([_padded(_keys(s, row), Lk) for s in stretches]),
-        query_order=tensor([_padded(range(s.num_keys - s.num_queries, s.num_keys), Lq) for s in stretches]),
-        key_order=tensor([_padded(range(s.num_keys), Lk) for s in stretches]),
-        real_key=tensor([[k < s.num_keys for k in range(Lk)] for s in stretches]),
-        scatter=tensor([t for s in stretches for t in range(s.start, s.end)]),
-        gather=tensor([row * Lq + t for row, s in enumerate(stretches) for t in range(s.num_queries)]),
+        query_index=tensor([_pad(range(s.start, s.end), Lq) for s in segments]),
+        key_index=tensor([_pad(_keys(s, row), Lk) for s in segments]),
+        query_order=tensor([_pad(range(s.num_keys - s.num_queries, s.num_keys), Lq) for s in segments]),
+        key_order=tensor([_pad(range(s.num_keys), Lk) for s in segments]),
+        real_key=tensor([[k < s.num_keys for k in range(Lk)] for s in segments]),
+        scatter=tensor([t for s in segments for t in range(s.start, s.end)]),
+        gather=tensor([row * Lq + t for row, s in enumerate(segments) for t in range(s.num_queries)]),
     )
 
 
-def _keys(stretch: Segment, row: Sequence[Segment]) -> list[int]:
-    """The places of all that the stretch sees, in order."""
-    own = list(range(stretch.start, stretch.end))
-    return own if stretch.parent < 0 else _keys(row[stretch.parent], row) + own
+def _keys(segment: Segment, row: Sequence[Segment]) -> list[int]:
+    """The row positions of all tokens that the segment sees, in their order."""
+    # What a segment continues comes first: the keys are then in the order of the sequence, from its first token on.
+    own = list(range(segment.start, segment.end))
+    return own if segment.parent < 0 else _keys(row[segment.parent], row) + own
 
 
-def _padded(values: Sequence[int], length: int) -> list[int]:
+def _pad(values: Sequence[int], length: int) -> list[int]:
     return [*values, *[0] * (length - len(values))]

@@ -1,9 +1,10 @@
-"""Attention within a packed row on a CPU: each query meets each key that it sees once, and nothing is padded or copied.
+"""Attention within a packed row on a CPU, without padding and without copies.
 
-A stretch attends causally to itself, and all that continue it, which lie behind it in one piece, attend to all of it.
-So what many samples begin with is one large product for all of them. The parts of a query's attention are joined by
-their log-sum-exp, as in Hydragen (2402.05099); the gradient of a part needs only the joint output and log-sum-exp
-(FlashAttention, 2205.14135), so the backward pass computes no part anew.
+A segment attends causally to itself. All segments that continue it attend to all of it, and they lie behind it in one
+piece, so a prefix that many samples share is one large product for all of them. A query's attention is thus computed in
+parts, each with a softmax over its own keys. Their outputs are combined by the log-sum-exp of each part (lse), as in
+Hydragen (2402.05099). The gradient of a part needs only the combined output and lse (FlashAttention, 2205.14135), so
+the backward pass computes no part a second time.
 """
 
 from collections.abc import Sequence
@@ -16,39 +17,44 @@ from torch.autograd.function import once_differentiable
 
 from slimrl.trainer.packing import Segment
 
-# What `scaled_dot_product_attention` calls on a CPU: these also return the log-sum-exp of the scores, which it drops.
+# The kernels behind `scaled_dot_product_attention` on a CPU. That function does not return the lse, and these do.
 _attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _attend_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Queries and keys, by their places in the row: a stretch with itself, or what continues it with all of it."""
+    """The row positions of queries and of the keys that they attend to: those of one segment for both, or all tokens
+    that continue a segment, and the segment."""
 
     queries: slice
     keys: slice
 
     @property
     def is_own(self) -> bool:
+        """Whether a segment attends to itself, which is causal; the other parts are not."""
         return self.queries == self.keys
 
 
-def parts_of(stretches: Sequence[Segment]) -> list[Part]:
-    """First every stretch with itself, then those that are continued with what continues them."""
-    ends = [stretch.end for stretch in stretches]
-    for number in sorted(range(len(stretches)), key=lambda n: -stretches[n].start):
-        if (parent := stretches[number].parent) >= 0:
+def parts_of(segments: Sequence[Segment]) -> list[Part]:
+    """The parts of a row: first each segment with itself, then, for each segment that is continued, the tokens that
+    continue it."""
+    # ends[n] becomes the end of all that continues segment n. Segments are visited from the last to the first, so that
+    # the children of a segment are done before it passes its own end on to its parent.
+    ends = [segment.end for segment in segments]
+    for number in sorted(range(len(segments)), key=lambda n: -segments[n].start):
+        if (parent := segments[number].parent) >= 0:
             ends[parent] = max(ends[parent], ends[number])
-    own = [Part(slice(s.start, s.end), slice(s.start, s.end)) for s in stretches]
-    continued = [(s, end) for s, end in zip(stretches, ends, strict=True) if end > s.end]
+    own = [Part(slice(s.start, s.end), slice(s.start, s.end)) for s in segments]
+    continued = [(s, end) for s, end in zip(segments, ends, strict=True) if end > s.end]
     return own + [Part(slice(s.end, end), slice(s.start, s.end)) for s, end in continued]
 
 
 def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float) -> Tensor:
     """The attention output (T, H, D) of `query` (H, T, D) with `key` and `value` (K, T, D), K groups of query heads.
 
-    Worked out in float32 at least: PyTorch's bfloat16 kernel spends most of the backward pass on rearranging small
-    blocks.
+    It is computed in float32 or wider, because PyTorch's bfloat16 kernel spends most of the backward pass on
+    rearranging small blocks.
     """
     wide = torch.promote_types(query.dtype, torch.float32)
     attended: Tensor = _ByParts.apply(query.to(wide), key.to(wide), value.to(wide), parts, scale)
@@ -56,17 +62,20 @@ def attend_by_parts(query: Tensor, key: Tensor, value: Tensor, parts: Sequence[P
 
 
 class _ByParts(torch.autograd.Function):
-    """T places of the row, K heads of keys, G query heads for each of them, D numbers a head."""
+    """The attention by parts as a differentiable function. Suffixes: T row positions, K key heads, G query heads for
+    each key head, D numbers per head."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float) -> Tensor:
-        query_KGTD, key_KGTD, value_KGTD = _grouped(query, key, value)
+        query_KGTD, key_KGTD, value_KGTD = _by_key_head(query, key, value)
         K, G, T, D = query_KGTD.shape
         out_KGTD, lse_KGT = query.new_empty(K, G, T, D), query.new_empty(K, G, T)
         for part in parts:
             queries, keys = part.queries, part.keys
             inputs = query_KGTD[:, :, queries], key_KGTD[:, :, keys], value_KGTD[:, :, keys]
             out, lse = _attend(*inputs, 0.0, part.is_own, scale=scale)
+            # Parts with themselves come first, so that every query has an output when another part is added to it. The
+            # new part's share of the softmax is exp(lse) / (exp(lse) + exp(before)) = sigmoid(lse - before).
             if part.is_own:
                 out_KGTD[:, :, queries], lse_KGT[:, :, queries] = out, lse
             else:
@@ -82,22 +91,25 @@ class _ByParts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, out_THD, lse_KGT = ctx.saved_tensors
-        query_KGTD, key_KGTD, value_KGTD = _grouped(query, key, value)
+        query_KGTD, key_KGTD, value_KGTD = _by_key_head(query, key, value)
         out_KGTD, grad_KGTD = (x.transpose(0, 1).view_as(query_KGTD) for x in (out_THD, grad))
         query_grad, key_grad, value_grad = map(torch.zeros_like, (query, key, value))
         query_grad_KGTD = query_grad.view(query_KGTD.shape)
         for part in ctx.parts:
             queries, keys = part.queries, part.keys
             inputs = query_KGTD[:, :, queries], key_KGTD[:, :, keys], value_KGTD[:, :, keys]
-            came_to = out_KGTD[:, :, queries], lse_KGT[:, :, queries]
-            grads = _attend_backward(grad_KGTD[:, :, queries], *inputs, *came_to, 0.0, part.is_own, scale=ctx.scale)
+            # With the combined output and lse the kernel's probabilities are those of the whole softmax, restricted to
+            # this part's keys: the gradients of the parts simply add up.
+            whole = out_KGTD[:, :, queries], lse_KGT[:, :, queries]
+            grads = _attend_backward(grad_KGTD[:, :, queries], *inputs, *whole, 0.0, part.is_own, scale=ctx.scale)
             query_grad_KGTD[:, :, queries] += grads[0]
+            # The G query heads of a key head share it, so its gradient is the sum over them.
             key_grad[:, keys] += grads[1].sum(1)
             value_grad[:, keys] += grads[2].sum(1)
         return query_grad, key_grad, value_grad, None, None
 
 
-def _grouped(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(K, G, T, D) each, without a copy."""
+def _by_key_head(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value as (K, G, T, D) each. They are views: `expand` repeats the keys without a copy."""
     query_KGTD = query.unflatten(0, (len(key), -1))
     return query_KGTD, key[:, None].expand_as(query_KGTD), value[:, None].expand_as(query_KGTD)

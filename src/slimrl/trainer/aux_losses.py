@@ -1,7 +1,8 @@
-"""What may stand beside the policy loss: a KL divergence from a reference, a value head with advantages of its own.
+"""Auxiliary losses beside the policy loss: a KL divergence from a reference, and a value head that makes advantages.
 
-An auxiliary loss is called once for every micro-batch. It gives each token a loss, which is weighed as the policy's is,
-and may change what the policy loss sees. Another one is a class here and a line in `build_aux_losses`.
+An auxiliary loss is called once for every micro-batch. It gives each token a loss, which has the same weight as that of
+the policy, and may change what the policy loss sees. To add another one, write a class here and a line in
+`build_aux_losses`.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,28 +24,30 @@ from slimrl.types import Metrics
 
 @dataclass(frozen=True, slots=True)
 class LossContext:
-    """What a term may look at: the micro-batch, the hidden states (N, D) before its trained tokens, the temperature."""
+    """The input of an auxiliary loss: the micro-batch, the hidden states (N, D) that its trained tokens were predicted
+    from, what each of these tokens earned (N,), and the sampling temperature."""
 
     pack: Pack
     hidden_ND: Tensor
+    reward_N: Tensor
     temperature: float
 
 
 class AuxLoss(Protocol):
-    """`heads` are modules of its own that are trained with the policy, by name."""
+    """A loss that is added to the policy loss. `heads` are its own modules, trained with the policy, by name."""
 
     heads: Mapping[str, Head]
 
     def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
-        """The tokens as the policy loss is to see them, and this term's own loss of each (N,)."""
+        """The tokens as the policy loss will see them, and this loss of each token (N,)."""
 
     def metrics(self, ranks: Ranks) -> Metrics:
-        """Of all processes' micro-batches since the last call."""
+        """The metrics of the micro-batches of all processes since the last call."""
 
 
 @dataclass(slots=True)
 class _Mean:
-    """Of numbers that come in batches."""
+    """The running mean of numbers that come in batches."""
 
     total: float = 0.0
     count: int = 0
@@ -60,7 +63,7 @@ class _Mean:
 
 
 class ReferenceKL:
-    """+ beta KL(policy || reference), with the reference's weights left as they are."""
+    """The loss beta KL(policy || reference). The weights of the reference are not trained."""
 
     heads: Mapping[str, Head] = {}
 
@@ -82,36 +85,40 @@ class ReferenceKL:
 
 @dataclass(slots=True)
 class Critic:
-    """A value head: the tokens' advantages become GAE of what they earned, and its error is a loss."""
+    """The loss of a value head. It replaces the tokens' advantages by those that GAE gives from their rewards and the
+    head's values (1506.02438)."""
 
     head: ValueHead
     loss: ResolvedLoss
     heads: Mapping[str, Head] = field(init=False)
     _error: _Mean = field(default_factory=_Mean)
     _value: _Mean = field(default_factory=_Mean)
-    _spread: _Mean = field(default_factory=_Mean)
+    _square: _Mean = field(default_factory=_Mean)
     _return: _Mean = field(default_factory=_Mean)
 
     def __post_init__(self) -> None:
         self.heads = {"value_head": Head(self.head, self.loss.value_lr)}
 
     def __call__(self, context: LossContext, tokens: TokenBatch) -> tuple[TokenBatch, Tensor]:
+        # The hidden states carry a gradient, so the value loss trains the model, too, and not the head alone.
         value_N = self.head(context.hidden_ND)
         gamma, gae_lambda = self.loss.gamma, self.loss.gae_lambda
-        advantage_N, return_N = gae(tokens.advantage_N, value_N, tokens.sequence_N, gamma, gae_lambda)
+        advantage_N, return_N = gae(context.reward_N, value_N, tokens.sequence_N, gamma, gae_lambda)
         loss_N = value_loss(value_N, return_N)
+        # Means and squares, and not variances, because these can be summed over micro-batches and processes.
         for mean, values_N in (
             (self._error, loss_N),
             (self._value, value_N),
             (self._return, return_N),
-            (self._spread, return_N.square()),
+            (self._square, return_N.square()),
         ):
             mean.add(values_N)
         return replace(tokens, advantage_N=advantage_N), self.loss.value_coef * loss_N
 
     def metrics(self, ranks: Ranks) -> Metrics:
         error, returned = self._error.take(ranks), self._return.take(ranks)
-        variance = self._spread.take(ranks) - returned**2
+        # The share of the returns' variance that the values explain; the 2, because `value_loss` has half the square.
+        variance = self._square.take(ranks) - returned**2
         explained = 1 - 2 * error / variance if variance > 1e-12 else 0.0
         return {"loss/value": error, "loss/value_mean": self._value.take(ranks), "loss/value_explained": explained}
 
@@ -119,7 +126,7 @@ class Critic:
 def build_aux_losses(
     loss: ResolvedLoss, module: nn.Module, load_reference: Callable[[], nn.Module]
 ) -> tuple[AuxLoss, ...]:
-    """The terms that the loss names, for a policy."""
+    """The auxiliary losses that the loss settings ask for. `load_reference` is called only if one of them needs it."""
     aux_losses: list[AuxLoss] = []
     if loss.kl_beta:
         aux_losses.append(ReferenceKL(load_reference(), loss.kl_beta))

@@ -1,7 +1,8 @@
-"""Checkpoints that a killed run continues from exactly: weights, optimizer, position in the data, every RNG.
+"""Checkpoints, from which a killed run continues exactly: weights, optimizer, orchestrator, random generators.
 
-A checkpoint is a directory `output_dir/checkpoints/step_N` that appears whole or not at all: it is written beside,
-synced to disk, and renamed. `step` counts finished training steps, so a run resumed from step_N begins with step N.
+A checkpoint is a directory `output_dir/checkpoints/step_N` that appears whole or not at all: it is written under
+another name, synced to disk, and renamed. `step` counts finished training steps, so a run resumed from step_N begins
+with step N.
 """
 
 import json
@@ -20,9 +21,10 @@ import torch
 from safetensors import SafetensorError
 
 from slimrl.errors import UserError
+from slimrl.models.device import dtype_name
 from slimrl.trainer.optim import MasterAdamW
 
-# What reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
+# The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
 DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, UnpicklingError)
 
 
@@ -30,20 +32,19 @@ DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, 
 class Progress:
     """Where a run stands, and the choices measured at its start that a resumed run must not measure again.
 
-    `step` training steps are done, `data_position` tasks are drawn, `seconds` were spent so far. `role_means` are those
-    of `transport/base.py`'s `Batch`.
+    `step` training steps are done, and the run has taken `seconds`. `orchestrator_state` is that of the last batch
+    (`transport/base.py`), kept for the orchestrator and never read here.
     """
 
     step: int
-    data_position: int
     dtype: str
     num_threads: int
     seconds: float
-    role_means: Mapping[str, float] = field(default_factory=dict)
+    orchestrator_state: Mapping[str, Any] = field(default_factory=dict)
 
 
 def step_directories(parent: Path) -> list[Path]:
-    """The finished `step_N` directories in a directory, oldest first."""
+    """The finished `step_N` directories in `parent`, oldest first."""
     found = [path for path in parent.glob("step_*") if path.name.removeprefix("step_").isdigit()]
     return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
 
@@ -55,19 +56,25 @@ def prune(directories: list[Path], keep: int) -> None:
 
 
 def read_progress(output_dir: Path) -> Progress | None:
-    """What the newest checkpoint says of the run, without loading its tensors; None if there is no checkpoint."""
+    """The progress that the newest checkpoint holds, read without its tensors; None if there is no checkpoint."""
     found = step_directories(output_dir / "checkpoints")
     if not found:
         return None
     try:
-        return Progress(**json.loads((found[-1] / "progress.json").read_text()))
+        return _progress_of(json.loads((found[-1] / "progress.json").read_text()))
     except DAMAGED as error:
         raise UserError(_unreadable(found[-1], error)) from error
 
 
+def _progress_of(content: dict[str, Any]) -> Progress:
+    """The progress in a `progress.json`. Older files have the orchestrator's state beside the trainer's own keys."""
+    own = {name: content.pop(name) for name in ("step", "dtype", "num_threads", "seconds")}
+    return Progress(**own, **(content if "orchestrator_state" in content else {"orchestrator_state": content}))
+
+
 @contextmanager
-def saving(directory: Path) -> Iterator[None]:
-    """Turn a failed write into a UserError: torch reports one as RuntimeError, safetensors as an error of its own."""
+def report_write_errors(directory: Path) -> Iterator[None]:
+    """Convert a failed write inside to a UserError. torch raises RuntimeError for one, safetensors its own error."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -78,17 +85,19 @@ def saving(directory: Path) -> Iterator[None]:
 
 
 def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress, keep: int) -> Path:
-    """Write `checkpoints/step_N` and delete all but the newest `keep`.
+    """Write `checkpoints/step_N`, and delete all but the newest `keep`. Returns the new directory.
 
-    Raises UserError when the disk will not take it; the checkpoints that were there before stay.
+    Raises UserError when it cannot be written; earlier checkpoints stay.
     """
     directory = _directory(output_dir, progress.step)
     partial = directory.with_name(f".partial_{directory.name}")
-    with saving(directory):
+    with report_write_errors(directory):
         try:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
             with (partial / "state.pt").open("wb") as file:
+                # A rename does not wait for the data. Without fsync, a power cut could leave the final name on half a
+                # file.
                 torch.save({"optimizer": optimizer.state_dict(), "rng": rng_state()}, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -106,19 +115,19 @@ def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress
 
 
 def fresh_progress(dtype: torch.dtype) -> Progress:
-    """Where a run stands before its first step."""
-    name = str(dtype).removeprefix("torch.")
-    return Progress(step=0, data_position=0, dtype=name, num_threads=torch.get_num_threads(), seconds=0.0)
+    """The progress of a run before its first step."""
+    return Progress(step=0, dtype=dtype_name(dtype), num_threads=torch.get_num_threads(), seconds=0.0)
 
 
 def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None:
-    """Put the newest checkpoint into the optimizer, its module and the process's RNGs, and say where it stands; None if
-    there is no checkpoint. Raises UserError if it cannot be read."""
+    """Load the newest checkpoint into the optimizer, its module and the process's random generators. Returns its
+    progress, or None if there is no checkpoint. Raises UserError if it cannot be read."""
     progress = read_progress(output_dir)
     if progress is None:
         return None
     directory = _directory(output_dir, progress.step)
     try:
+        # `weights_only` loads tensors and plain data: a checkpoint from elsewhere can run no code.
         state: dict[str, Any] = torch.load(directory / "state.pt", map_location="cpu", weights_only=True)
         optimizer.load_state_dict(state["optimizer"])
         set_rng_state(state["rng"])
@@ -128,13 +137,15 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
 
 
 def remove_leftovers(output_dir: Path) -> None:
-    """Delete what a killed process left half written."""
+    """Delete checkpoints that a killed process left half written."""
     for partial in (output_dir / "checkpoints").glob(".partial_*"):
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def rng_state() -> dict[str, Any]:
-    """The state of every global generator (ours are all derived from the seed; environments may use these)."""
+    """The state of every global random generator. slimrl's own are derived from the seed; environments may use
+    these."""
+    # numpy's and Python's states become tensors and lists, which `torch.load` accepts with `weights_only`.
     name, keys, position, has_gauss, cached = np.random.get_state()
     version, internal, gauss = random.getstate()
     return {
@@ -146,7 +157,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: Mapping[str, Any]) -> None:
-    """The inverse of `rng_state`."""
+    """Set every global random generator to a state that `rng_state` gave."""
     torch.set_rng_state(state["torch"])
     if state["cuda"]:
         torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,4 +1,4 @@
-"""The value head of `advantage = "gae"`, and what it makes of rewards. Pure functions, and a module of one layer.
+"""The value head of `advantage = "gae"`, generalised advantage estimation, and the value loss.
 
 Index suffix _N: the trained tokens of a micro-batch, laid end to end, as in `losses.py`.
 """
@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 
 class ValueHead(nn.Module):
-    """Expected return (N,) from hidden states (N, D), in float32. It begins at zero.
+    """A linear layer from hidden states (N, D) to the expected return (N,), in float32. Its weights start at zero.
 
-    The hidden state before a sampled token is what the policy knew when it sampled it.
+    The hidden state that a token is predicted from holds what the policy knew when it sampled that token.
     """
 
     def __init__(self, hidden_size: int, device: torch.device) -> None:
@@ -28,11 +28,12 @@ class ValueHead(nn.Module):
 def gae(
     reward_N: Tensor, value_N: Tensor, sequence_N: Tensor, gamma: float, gae_lambda: float
 ) -> tuple[Tensor, Tensor]:
-    """(advantage_N, return_N) of the sampled tokens, each sequence for itself (1506.02438):
+    """The advantages and returns (N,) of the sampled tokens, computed in each sequence by itself (1506.02438):
 
     delta_t = r_t + gamma V_{t+1} - V_t;  A_t = delta_t + gamma lambda A_{t+1};  return_t = A_t + V_t, with V = A = 0
-    behind the last token. What the environment says between two turns takes no time: t counts sampled tokens.
+    behind the last token. t counts sampled tokens only: the environment's tokens between two turns take no time.
     """
+    # A loop over Python floats: A_t depends on A_{t+1}, so the tokens cannot be computed at once.
     rewards, values, sequences = reward_N.tolist(), value_N.tolist(), sequence_N.tolist()
     advantages = [0.0] * len(rewards)
     later_value = later_advantage = 0.0
@@ -48,5 +49,5 @@ def gae(
 
 
 def value_loss(value_N: Tensor, return_N: Tensor) -> Tensor:
-    """(V - return)^2 / 2. Not clipped, as PPO's often is: a batch is used for one update, so V has not moved yet."""
+    """(V - return)^2 / 2. It needs no clip, as PPO's often has: a batch is used for one update, so V has not moved."""
     return 0.5 * (value_N - return_N).square()

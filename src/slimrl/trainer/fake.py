@@ -1,4 +1,4 @@
-"""Made-up batches for the trainer alone: random tokens, random rewards. Measures speed and memory, teaches nothing."""
+"""Random batches for the trainer alone, to measure its speed and memory: random tokens and random advantages."""
 
 import random
 
@@ -6,12 +6,13 @@ from slimrl.config.data import FakeDataConfig
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
-# Far behind every real version, so that the guard, which compares fresh tokens only, leaves made-up ones alone.
+# The guard compares only tokens that were sampled from the current weights. No weights have this version, so it skips
+# these tokens, which were sampled from none.
 STALE = -1
 
 
 class FakeBatches:
-    """`receive` for the training loop. Batch n is a function of the seed and n."""
+    """Random batches; `receive` is for the training loop. Batch n is a function of the seed and n."""
 
     def __init__(self, config: FakeDataConfig, vocab_size: int, seed: int) -> None:
         self._config = config
@@ -26,14 +27,15 @@ class FakeBatches:
             if number % self._config.rollouts_per_example == 0:
                 prompt = self._tokens(rng, self._config.prompt_len)
             samples.append(self._sample(rng, prompt))
-        return Batch(tuple(samples), temperature=1.0, data_position=step + 1)
+        return Batch(tuple(samples), temperature=1.0)
 
     def _sample(self, rng: random.Random, prompt: list[int]) -> Sample:
         length = self._config.completion_len
         return Sample(
             token_ids_T=(*prompt, *self._tokens(rng, length)),
             loss_mask_T=(False,) * len(prompt) + (True,) * length,
-            # Near what a random token has under an untrained model: ratios then stay within a few orders of one.
+            # About the log-probability of a random token under an untrained model, so that importance ratios stay
+            # within a few orders of magnitude of 1.
             logprobs_T=(0.0,) * len(prompt) + (-10.0,) * length,
             advantages_T=(rng.gauss(0.0, 1.0),) * (len(prompt) + length),
             version=STALE,

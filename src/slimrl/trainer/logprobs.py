@@ -1,8 +1,8 @@
-"""Log-probabilities of the trained tokens, without ever holding a (T, V) tensor of floats.
+"""Log-probabilities of the trained tokens, computed without ever holding the logits of all tokens, a (T, V) tensor.
 
-One forward of the packed row; then the LM head runs on trained positions only, a chunk at a time. A chunk keeps one
-number a token for the backward pass and computes its logits again there. Within a chunk the softmax is worked out a few
-rows at a time, so that its float32 numbers stay in the processor's cache.
+After one forward of the packed row, the LM head runs on the trained positions alone, a chunk at a time. For the
+backward pass a chunk keeps one number per token and computes its logits a second time. Within a chunk the softmax is
+computed a few rows at a time, so that its float32 numbers stay in the processor's cache.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,14 @@ from slimrl.trainer.attention import PackedPlan
 from slimrl.trainer.packing import Pack
 
 CHUNK = 512
-# Float32 numbers of one block of rows, 4 MiB: larger blocks leave the cache, smaller ones cost more calls.
+# The float32 numbers in one block of rows, 4 MiB: larger blocks leave the cache, smaller ones cost more calls.
 BLOCK = 1 << 20
 
 
 def target_logprobs(module: nn.Module, pack: Pack, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """(logprob_N, entropy_N, hidden_ND) of the pack's targets under softmax(logits / temperature), float32; `hidden` is
-    what they were predicted from, in the module's dtype.
-
-    The entropy is that of the whole distribution, in nats, and carries no gradient.
+    """The log-probabilities (N,) of the pack's targets under softmax(logits / temperature) and the entropies (N,) of
+    that distribution, in nats and float32; and the hidden states (N, D) they were predicted from, in the module's
+    dtype. The entropies carry no gradient.
     """
     hidden_TD = training_hidden(module, pack.token_ids_T, pack.positions_T, PackedPlan(pack))
     hidden_ND = hidden_TD.index_select(0, pack.source_N)
@@ -56,30 +55,33 @@ class _ChunkLogprobs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_N: Tensor, _grad_entropy_N: Tensor) -> tuple[Tensor | None, None, None, None]:
         hidden_ND, target_N, logsumexp_N = ctx.saved_tensors
+        # Autograd is off in a backward pass. It is needed here for the head alone, from a fresh leaf on.
         with torch.enable_grad():
             hidden_ND = hidden_ND.detach().requires_grad_()
             logits_NV = head_logits(ctx.module, hidden_ND)
-        # The gradient takes the logits' place: nothing needs them any more.
+        # The gradient is written over the logits, which nothing needs any more: a second (N, V) tensor would double the
+        # peak memory. Detaching keeps autograd from seeing that.
         gradient_NV = logits_NV.detach()
         differentiate = ops.logprobs_backward if ops.available(gradient_NV) else _logprobs_backward
         differentiate(gradient_NV, target_N, grad_N / ctx.temperature, ctx.temperature, logsumexp_N)
-        # The head's own parameters get their gradients here, as in a checkpoint.
+        # This call also accumulates the gradients of the head's own parameters, as torch's checkpoint does.
         torch.autograd.backward(logits_NV, gradient_NV)
         return hidden_ND.grad, None, None, None
 
 
 def _logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """`ops.logprobs` for devices without kernels."""
+    """The result of `ops.logprobs` on devices that have no kernel for it."""
     logsumexp_N, logprob_N, entropy_N = (torch.empty(len(target_N), device=logits_NV.device) for _ in range(3))
     for rows in _blocks(logits_NV):
-        scaled = _scaled(logits_NV[rows], temperature)
+        scaled = _scale(logits_NV[rows], temperature)
+        # The maximum is subtracted before `exp`, which then cannot overflow.
         top = scaled.amax(-1)
         scaled.sub_(top[:, None])
-        mass = scaled.exp()
-        total = mass.sum(-1)
+        weight = scaled.exp()
+        total = weight.sum(-1)
         logprob_N[rows] = scaled.gather(-1, target_N[rows, None])[:, 0] - total.log()
-        # A forbidden token's logit is -inf; 0 times that must be 0.
-        entropy_N[rows] = total.log() - torch.linalg.vecdot(mass, scaled.clamp_min_(-1e30)) / total
+        # A forbidden token has logit -inf and weight 0. The clamp makes their product 0, where 0 * inf would be nan.
+        entropy_N[rows] = total.log() - torch.linalg.vecdot(weight, scaled.clamp_min_(-1e30)) / total
         logsumexp_N[rows] = total.log() + top
     return logsumexp_N, logprob_N, entropy_N
 
@@ -87,22 +89,23 @@ def _logprobs(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[
 def _logprobs_backward(
     logits_NV: Tensor, target_N: Tensor, weight_N: Tensor, temperature: float, logsumexp_N: Tensor
 ) -> None:
-    """`ops.logprobs_backward` for devices without kernels."""
+    """Do as `ops.logprobs_backward` does, on devices that have no kernel for it."""
     for rows in _blocks(logits_NV):
         weight_N1 = weight_N[rows, None]
-        gradient = _scaled(logits_NV[rows], temperature)
+        gradient = _scale(logits_NV[rows], temperature)
+        # weight * (onehot - softmax): first minus the softmax, then plus the weight at the target.
         gradient = gradient.sub_(logsumexp_N[rows, None]).exp_().mul_(-weight_N1)
         logits_NV[rows] = gradient.scatter_add_(-1, target_N[rows, None], weight_N1)
 
 
-def _scaled(logits: Tensor, temperature: float) -> Tensor:
-    """The logits over the temperature: float32 numbers of their own, free to be overwritten."""
+def _scale(logits: Tensor, temperature: float) -> Tensor:
+    """The logits divided by the temperature, as a float32 copy that the caller may overwrite."""
     exact = logits.to(torch.float32, copy=True)
     return exact if temperature == 1.0 else exact.div_(temperature)
 
 
 def _blocks(logits_NV: Tensor) -> Iterator[slice]:
-    """Slices of a few rows each."""
+    """Slices that cover all rows, of a few rows each on a CPU."""
     N, V = logits_NV.shape
     size = max(1, BLOCK // V) if logits_NV.device.type == "cpu" else N
     return (slice(start, start + size) for start in range(0, N, size))

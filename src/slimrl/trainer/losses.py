@@ -1,10 +1,11 @@
-"""Policy losses, the other terms, and what divides their sum. Pure functions of tensors; no model, no device.
+"""Policy losses, the KL divergence from a reference, and token weights: pure functions of tensors, on any device.
 
-Notation, per trained token: `new` = log-probability under the weights being trained, `old` = under the sampler when the
-token was drawn, rho = exp(new - old), A = advantage (no gradient), sg = stop gradient. Index suffix _N: the trained
-tokens of a micro-batch, laid end to end; `sequence_N` says which rollout each belongs to. Every loss returns (L_N,
-capped_N): the loss of each token, to be multiplied by its weight from `token_weights` and summed, and whether a cap or
-clip decided it.
+Notation, per trained token: `new` = log-probability under the weights being trained, `old` = log-probability under the
+sampler when the token was drawn, rho = exp(new - old), A = advantage (without a gradient), sg = stop gradient.
+
+Index suffix _N: the trained tokens of a micro-batch, laid end to end; `sequence_N` is the number of each token's
+rollout. Every policy loss returns (L_N, clipped_N): the loss of each token, which the caller multiplies by its weight
+from `token_weights` and sums, and whether a clip or cap decided that loss.
 
 Differences of log-probabilities are clamped before `exp`: e^20 is far beyond every cap, and no product overflows.
 """
@@ -18,12 +19,12 @@ from torch import Tensor
 from slimrl.config.loss import Aggregation, ResolvedLoss
 
 MAX_LOG_RATIO = 20.0
-LOWEST_LOGPROB = -1e4  # of a reference that forbids a token
+LOWEST_LOGPROB = -1e4  # stands for -inf, the log-probability of a token that a reference forbids
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """What a loss is a function of; all tensors (N,), `new_N` alone carries a gradient."""
+    """The arguments of a policy loss: tensors (N,), of which `new_N` alone carries a gradient."""
 
     new_N: Tensor
     old_N: Tensor
@@ -37,14 +38,14 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {}
 
 
 def policy_loss(function: PolicyLoss) -> PolicyLoss:
-    """Make a policy loss known by its name, under which `config/loss.py` lists the numbers that it uses."""
+    """Register a policy loss under its function name; `config/loss.py` lists its hyperparameters under that name."""
     POLICY_LOSSES[function.__name__] = function
     return function
 
 
 def log_ratio(new_N: Tensor, old_N: Tensor) -> Tensor:
-    """log rho, clamped to +-20. A clamped token has no gradient: its ratio is beyond every cap, and where nothing caps
-    it (`clip` with A < 0 and no `dual_clip`) e^20 would leave nothing of the other tokens."""
+    """log rho (N,), clamped to +-20. A clamped token has no gradient. Its ratio is beyond every cap, and where there is
+    no cap (`clip` with A < 0 and without `dual_clip`) its gradient, scaled by e^20, would drown that of all others."""
     return (new_N - old_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
@@ -59,20 +60,22 @@ def aipo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
 @policy_loss
 def clip(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     """L = -min(rho A, clip(rho, 1 - eps_low, 1 + eps_high) A) (PPO, 1707.06347; GRPO, 2402.03300)."""
-    return _clipped(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, loss)
+    return _clip_ratio(log_ratio(tokens.new_N, tokens.old_N).exp(), tokens.advantage_N, loss)
 
 
 @policy_loss
 def gspo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
-    """As `clip`, with the ratio of the whole sequence, s = exp(mean(new - old)): each token's ratio is
-    sg(s) exp(new - sg(new)), so that all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
+    """The loss of `clip` with the ratio of the whole sequence, s = exp(mean(new - old)). Each token's ratio is
+    sg(s) exp(new - sg(new)), so all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
     num_sequences = int(tokens.sequence_N.max()) + 1 if tokens.sequence_N.numel() else 0
-    difference_N = (tokens.new_N - tokens.old_N).detach().double()  # tens of thousands are added one after the other
+    # In float64, because index_add sums a sequence one token after the other, and there may be tens of thousands.
+    difference_N = (tokens.new_N - tokens.old_N).detach().double()
     sums = difference_N.new_zeros(num_sequences).index_add(0, tokens.sequence_N, difference_N)
     counts = tokens.sequence_N.bincount(minlength=num_sequences).clamp_min(1)
     mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).to(tokens.new_N.dtype)[tokens.sequence_N]
+    # The second factor is exactly 1: it is there for its gradient.
     rho_N = mean_N.exp() * (tokens.new_N - tokens.new_N.detach()).exp()
-    return _clipped(rho_N, tokens.advantage_N, loss)
+    return _clip_ratio(rho_N, tokens.advantage_N, loss)
 
 
 @policy_loss
@@ -86,19 +89,20 @@ def cispo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
 
 @policy_loss
 def reinforce(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
-    """L = -A new (Williams 1992). It knows nothing of stale data, unless `max_weight` = c gives it the truncated
-    importance weight sg(min(rho, c)) (Ionides 2008)."""
+    """L = -A new (Williams 1992). With `max_weight` = c it is multiplied by the truncated importance weight
+    sg(min(rho, c)), which corrects for stale data (Ionides 2008)."""
     if not loss.max_weight:
         return -tokens.advantage_N * tokens.new_N, torch.zeros_like(tokens.new_N, dtype=torch.bool)
     rho_N = log_ratio(tokens.new_N, tokens.old_N).detach().exp()
     return -rho_N.clamp_max(loss.max_weight) * tokens.advantage_N * tokens.new_N, rho_N > loss.max_weight
 
 
-def _clipped(rho_N: Tensor, advantage_N: Tensor, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
+def _clip_ratio(rho_N: Tensor, advantage_N: Tensor, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
+    """-min(rho A, clip(rho) A), and whether the clipped ratio was taken."""
     plain_N = rho_N * advantage_N
     clipped_N = rho_N.clamp(1 - loss.eps_low, 1 + loss.eps_high) * advantage_N
     objective_N = torch.minimum(plain_N, clipped_N)
-    if loss.dual_clip:  # max(objective, c A) where A < 0 (1912.09729): the loss of a bad token is bounded too
+    if loss.dual_clip:  # max(objective, c A) where A < 0 (1912.09729) bounds the loss of tokens with A < 0, too
         bounded_N = torch.maximum(objective_N, loss.dual_clip * advantage_N)
         objective_N = torch.where(advantage_N < 0, bounded_N, objective_N)
     return -objective_N, objective_N != plain_N
@@ -106,16 +110,20 @@ def _clipped(rho_N: Tensor, advantage_N: Tensor, loss: ResolvedLoss) -> tuple[Te
 
 def kl_to_reference(new_N: Tensor, reference_N: Tensor) -> Tensor:
     """exp(ref - new) - (ref - new) - 1, the k3 estimate of KL(new || ref) at tokens drawn from `new` (2402.03300;
-    Schulman, "Approximating KL Divergence", 2020). Never negative. A token that the reference thinks e^20 times more
-    probable has no gradient; one that it forbids has that of any that it finds improbable, 1."""
+    Schulman, "Approximating KL Divergence", 2020). It is never negative.
+
+    A token that the reference finds e^20 times more probable has no gradient. A token that it forbids has gradient 1,
+    as every token has that it finds very improbable.
+    """
     difference_N = (reference_N.clamp_min(LOWEST_LOGPROB) - new_N).clamp_max(MAX_LOG_RATIO)
-    return difference_N.expm1() - difference_N
+    return difference_N.expm1() - difference_N  # expm1, because exp(x) - 1 loses all digits for small x
 
 
 def token_weights(lengths_B: list[int], aggregation: Aggregation, max_tokens: int) -> list[float]:
-    """The weight of each token of rollout b, from the trained lengths of the whole batch.
+    """The weight of each token of rollout b, from the numbers of trained tokens of all rollouts.
 
-    The whole batch: all ranks, all micro-batches. So splitting a batch never changes its gradient.
+    The lengths are those of the whole batch, over all ranks and micro-batches, so splitting a batch never changes its
+    gradient.
 
     token: 1 / all trained tokens (DAPO, 2503.14476); sequence: 1 / (own length x rollouts) (GRPO, 2402.03300);
     constant: 1 / (rollouts x max_tokens) (Dr. GRPO, 2503.20783).

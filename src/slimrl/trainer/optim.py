@@ -1,13 +1,13 @@
 """AdamW on float32 master weights, for a module that computes in bfloat16 or float32.
 
-A bfloat16 weight near 1 moves in steps of 1/128, so small updates would vanish: the optimizer keeps float32 masters
-and writes them back to the module after each step. Rounded to nearest, all weights would still stay where they were for
-many steps, because those of a bfloat16 checkpoint begin exactly on a step; each is rounded at a threshold of its own
-(dithering), so that the share of the weights that have moved is right from the first update on.
+A bfloat16 weight near 1 moves in steps of 1/128, so small updates would be lost. The optimizer therefore keeps float32
+masters and rounds them into the module after each step. Rounding to nearest would leave all weights in place for many
+steps, because the weights of a bfloat16 checkpoint start exactly on a multiple of the step. So each weight is rounded
+at a random threshold of its own (dithering): from the first update on, the right share of the weights moves.
 
-Memory, for each weight: the module's own number, the 16 bits that it lacks to its master, two float32 moments, and the
-gradient in the dtype it was made in, or in float32 as soon as a second micro-batch adds to it. A step goes through all
-of that once, in pieces that stay in the processor's cache.
+The memory for each weight is the module's own number, the 16 bits that its master has beyond it, two float32 moments,
+and the gradient: in the dtype it was computed in, or in float32 once a second micro-batch has added to it. A step reads
+all of that once, in pieces that stay in the processor's cache.
 """
 
 import math
@@ -25,12 +25,12 @@ from slimrl.models.native import ops
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
 
-# Numbers worked on at a time: 1 MiB in float32 on a CPU; elsewhere calls are dearer and there is no such cache.
+# The numbers updated at a time: 1 MiB of float32 on a CPU. On a GPU calls cost more and there is no such cache.
 PIECE, DEVICE_PIECE = 1 << 18, 1 << 24
 
 
 def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
-    """The learning rate of 0-based `step` as a multiple of the peak: a linear warm-up, then the chosen shape."""
+    """The learning rate of the 0-based `step` as a multiple of the peak: a linear warm-up, then the chosen shape."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
     if config.type == "constant":
@@ -42,15 +42,15 @@ def schedule_factor(step: int, max_steps: int, config: ScheduleConfig) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A module that is trained beside the policy, with a learning rate of its own."""
+    """A module that is trained together with the policy, at its own learning rate."""
 
     module: nn.Module
     lr: float
 
 
 class MasterAdamW:
-    """The module's parameters as float32 masters with their AdamW state, and those of `heads`, by name. Call `step`
-    after the backward passes; the update is that of the gradients' sum over `ranks`."""
+    """AdamW over the trainable parameters of a module and of `heads`, with float32 masters. Call `step` after the
+    backward passes of all micro-batches; gradients are summed over them and over `ranks`."""
 
     def __init__(
         self, module: nn.Module, config: OptimConfig, heads: Mapping[str, Head] | None = None, ranks: Ranks = ALONE
@@ -58,7 +58,8 @@ class MasterAdamW:
         trained = {name: (p, 1.0) for name, p in module.named_parameters() if p.requires_grad}
         for name, head in (heads or {}).items():
             trained |= {f"{name}.{part}": (p, head.lr / config.lr) for part, p in head.module.named_parameters()}
-        generator = torch.Generator().manual_seed(0)  # the same thresholds in every run, so that runs repeat exactly
+        # The thresholds are the same in every run, so that runs repeat exactly. All pieces share them, to save memory.
+        generator = torch.Generator().manual_seed(0)
         device = next(module.parameters()).device
         size = PIECE if device.type == "cpu" else DEVICE_PIECE
         threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device)
@@ -70,8 +71,10 @@ class MasterAdamW:
 
     @torch.no_grad()
     def step(self, lr_factor: float) -> Metrics:
-        """Clip, update masters and module, clear gradients. Returns the `optim/...` metrics: the gradient's norm is
-        that before clipping, and when it is not finite the update is skipped."""
+        """Clip the gradient, update masters and module, and clear gradients. Returns the `optim/...` metrics.
+
+        The logged norm is that before clipping. If it is not finite, the update is skipped.
+        """
         lr, config = self._config.lr * lr_factor, self._config
         self._sum_over_ranks()
         gradients = [trained.gradient for trained in self._trained.values() if trained.gradient is not None]
@@ -80,40 +83,42 @@ class MasterAdamW:
         skipped = not math.isfinite(norm)
         if not skipped:
             self._updates += 1
+            # The clip is applied piece by piece within the update: scaling all gradients first would be one more pass.
             clip = min(1.0, config.max_grad_norm / (norm + 1e-6))
             for trained in self._trained.values():
                 trained.update(config, lr, clip, self._updates)
-            refresh_merged(self._module)
+            refresh_merged(self._module)  # matrices that were merged with an adapter are made from the new weights
         self.discard()
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def _sum_over_ranks(self) -> None:
-        """Replace each gradient by its sum over all processes. One that had no part of the batch has no gradients."""
+        """Replace each gradient by its sum over all processes. A process without packs has no gradients, and adds 0."""
         if self._ranks.num == 1:
             return
+        # All processes must take part in the same sums, so they first agree on which parameters have a gradient.
         found = self._ranks.sums([float(trained.gradient is not None) for trained in self._trained.values()])
         for trained, count in zip(self._trained.values(), found, strict=True):
             if count:
                 self._ranks.add(trained.float_gradient())
 
     def discard(self) -> None:
-        """Forget the gradients of backward passes since the last step."""
+        """Drop the gradients of the backward passes since the last step."""
         for trained in self._trained.values():
             trained.gradient = None
 
-    def release(self) -> None:
-        """Let go of the module, so that another optimizer can take it."""
+    def detach(self) -> None:
+        """Remove the hooks on the module's parameters, so that another optimizer can train them."""
         for trained in self._trained.values():
             trained.hook.remove()
         self.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """Masters and moments by name: all that a resumed run needs. Good until the next step, which changes it."""
+        """The masters and moments by name, all that a resumed run needs. The next step changes these tensors."""
         states = {name: trained.state() for name, trained in self._trained.items()}
         return {"updates": self._updates, "parameters": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over masters and moments; weight decay, betas and eps stay those of this optimizer's config.
+        """Load masters and moments. Weight decay, betas and eps stay those of this optimizer's config.
 
         Raises KeyError, ValueError or RuntimeError if the state is of another model.
         """
@@ -126,11 +131,11 @@ class MasterAdamW:
 
 
 class _Trained:
-    """One parameter: its master, AdamW's moments of its gradient, and the gradient of the step at hand.
+    """One parameter: its master, AdamW's moments of its gradient, and the gradient of the current step.
 
-    The master of a bfloat16 weight is kept as the 16 bits below it, `low`. With the threshold added, the upper half of
-    the master's 32 bits is the weight and the lower half is `low`; so nothing is stored twice, and nobody else may
-    write to the weight.
+    A bfloat16 number is the upper half of a float32 number's bits. So the master of a bfloat16 weight needs only 16
+    bits beside the weight itself, `low`: master bits + threshold = (weight bits, low bits). Nothing is stored twice,
+    and no other code may write to the weight.
     """
 
     def __init__(self, parameter: nn.Parameter, threshold: Tensor, lr_ratio: float) -> None:
@@ -148,11 +153,14 @@ class _Trained:
         self.hook = parameter.register_post_accumulate_grad_hook(self._collect)
 
     def update(self, config: OptimConfig, lr: float, clip: float, t: int) -> None:
-        """The t-th AdamW update (1711.05101), with the gradient times `clip`; decay for matrices alone."""
+        """Make the t-th AdamW update (1711.05101) with the gradient times `clip`. Only matrices decay."""
         if self.gradient is None:
             return
         lr *= self._lr_ratio
+        # Vectors, that is biases and norms, are not decayed, as is usual.
         decay = config.weight_decay if len(self._shape) >= 2 else 0.0
+        # The kernel reads and writes each number once. PyTorch's AdamW needs float32 copies of master and gradient. It
+        # gets them a piece at a time, so that they stay in the processor's cache.
         if ops.available(self._weight):
             left = 1 - config.beta1**t, 1 - config.beta2**t
             settings = ops.AdamWSettings(lr, config.beta1, config.beta2, config.eps, decay, clip, *left)
@@ -167,7 +175,7 @@ class _Trained:
                 [self._mean[piece]],
                 [self._square[piece]],
                 [],
-                [torch.tensor(t - 1.0, device=self._weight.device)],  # counts itself up to t
+                [torch.tensor(t - 1.0, device=self._weight.device)],  # `adamw` adds 1 before it uses the count
                 lr=lr,
                 beta1=config.beta1,
                 beta2=config.beta2,
@@ -180,7 +188,7 @@ class _Trained:
             self._write(piece, master)
 
     def float_gradient(self) -> Tensor:
-        """The gradient in float32, zeros where there is none, to be changed in place."""
+        """The gradient in float32, which the caller may change in place; zeros if there is none."""
         if self.gradient is None:
             self.gradient = torch.zeros_like(self._weight, dtype=torch.float32)
         self.gradient = self.gradient.float()
@@ -194,7 +202,7 @@ class _Trained:
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take over what `state` gave, and write it to the module."""
+        """Load what `state` gave, and round the master into the module."""
         for name, tensor in state.items():
             if tensor.shape != self._shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
@@ -205,14 +213,20 @@ class _Trained:
             self._write(piece, master[piece])
 
     def _collect(self, parameter: Tensor) -> None:
-        """Take the parameter's fresh gradient out of it and add it to those of earlier micro-batches, in float32."""
+        """Move the new gradient out of the parameter, and add it to those of earlier micro-batches, in float32.
+
+        As a hook this runs right after a parameter's gradient is computed, so that the gradients of one micro-batch
+        never exist twice.
+        """
         assert parameter.grad is not None
+        # With `grad` empty, autograd stores the next micro-batch's gradient as it is. To a gradient that is there it
+        # would add in the parameter's dtype, and round.
         fresh, parameter.grad = parameter.grad.contiguous().view(-1), None
         if self.gradient is None:
             self.gradient = fresh
             return
         self.gradient = self.gradient.float()
-        for piece in self._pieces():  # because PyTorch first makes a float32 copy of what it adds
+        for piece in self._pieces():  # in pieces, because `add_` first makes a float32 copy of what it adds
             self.gradient[piece].add_(fresh[piece])
 
     def _pieces(self) -> Iterator[slice]:
@@ -220,17 +234,21 @@ class _Trained:
         return (slice(start, start + size) for start in range(0, len(self._weight), size))
 
     def _read(self, piece: slice) -> Tensor:
-        """The master's numbers, float32: a view of the weight, or made from its two halves."""
+        """The master's float32 numbers: a view of a float32 weight, or made from the two halves of its bits."""
         weight = self._weight[piece]
         if self._low is None:
             return weight
+        # The lower half comes first in memory (little-endian), so that two int16 are read as the right int32.
         halves = torch.stack((self._low[piece], weight.view(torch.int16)), -1)
         return halves.view(torch.int32).view(-1).sub_(self._threshold[: len(weight)]).view(torch.float32)
 
     def _write(self, piece: slice, master: Tensor) -> None:
-        """Set master and weight. The weight is the master rounded at the threshold instead of at the half: the 16 bits
-        that bfloat16 lacks, as a number in [0, 65536), plus the threshold; from 65536 on it is the next number away
-        from zero. What bfloat16 can represent stays as it is."""
+        """Set master and weight. The weight is the master, rounded at the threshold and not at the half.
+
+        The master's lower 16 bits are a number in [0, 65536). Adding a threshold from the same range carries into the
+        upper bits with the right probability, which makes them the next bfloat16 number away from zero. A master that
+        bfloat16 can represent has lower bits 0, so that nothing carries, and its weight is exact.
+        """
         weight = self._weight[piece]
         if self._low is None:
             weight.copy_(master)

@@ -1,12 +1,16 @@
-"""Lays samples end to end in one row of tokens, without padding, and computes what they have in common once.
+"""Packing: samples laid end to end in one row of tokens, without padding, in which a shared prefix stands once.
 
-Samples that begin with the same tokens share them, however many turns these are: the instructions of an environment,
-the prompt of a group, the calls and results that several of its rollouts began with. So the row is a tree of stretches,
-and its length is the number of unique tokens. A shared token may be trained, by each sample with its own advantage.
+Samples that begin with the same tokens share them, however many turns these span: the instructions of an environment,
+the prompt of a group, the calls and results that several of its rollouts began with. So the row is a tree of segments,
+and its length is the number of unique tokens. A shared token may be trained by several samples, each with its own
+advantage. The samples "1 2 3 4" and "1 2 5" become the row 1 2 3, as last tokens are only predicted:
 
-A `Pack` is the input of one forward. The model's matrices see the flat row (T,); only attention needs to know that it
-is made of many sequences, and `PackedPlan` (`trainer/attention.py`) tells it: each stretch of queries attends to the
-stretches that it continues, and causally to itself. The gradient equals that of padded, separate sequences.
+    Segment(start=0, end=2, parent=-1, position=0)     1 2    shared
+    Segment(start=2, end=3, parent=0, position=2)      3      the rest of the first sample
+
+A `Pack` is the input of one forward. The model's matrices see the flat row (T,). Only attention needs to know that the
+row consists of sequences: a segment's queries attend to all segments that it continues, and causally to itself
+(`trainer/attention.py`). The gradient equals that of separate, padded sequences.
 """
 
 from collections.abc import Sequence
@@ -20,8 +24,8 @@ from slimrl.types import Sample
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The tokens `start..end` of the row. They continue the stretch with the number `parent` (-1: none), and so all
-    that it continues; `position` is that of the first."""
+    """The tokens from `start` up to `end` of the row, which continue the segment with the number `parent` (-1: none).
+    `position` is the first token's position in its sequence."""
 
     start: int
     end: int
@@ -30,68 +34,74 @@ class Segment:
 
     @property
     def num_queries(self) -> int:
+        """The number of the segment's own tokens."""
         return self.end - self.start
 
     @property
     def num_keys(self) -> int:
+        """The number of tokens that the last one attends to: those of all segments before, and the segment's own."""
         return self.position + self.num_queries
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """One forward's worth of samples. _T row positions, _N trained tokens in the order of the samples.
+    """The samples of one forward. _T: positions in the row; _N: trained tokens in the order of the samples.
 
-    `source_N` is the row position whose hidden state predicts trained token n, `sample_N` the index of its sample in
-    the batch. A position that G samples share may predict G tokens.
+    `source_N` is the row position whose hidden state predicts trained token n, `target_N` that token, and `sample_N`
+    the index of its sample in the batch. A position that G samples share may predict G tokens.
     """
 
     token_ids_T: Tensor
     positions_T: Tensor
-    stretches: tuple[Segment, ...]
+    segments: tuple[Segment, ...]
     source_N: Tensor
     target_N: Tensor
     sample_N: Tensor
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence."""
-        return max(stretch.num_keys for stretch in self.stretches)
+        """The number of tokens of the longest sequence."""
+        return max(segment.num_keys for segment in self.segments)
 
     @property
     def mean_keys(self) -> float:
-        """What a token attends to on average, as if it saw its own stretch to the end."""
-        pairs = sum(stretch.num_queries * stretch.num_keys for stretch in self.stretches)
+        """The mean number of keys per query, counting a segment's own keys as if each of its queries saw them all."""
+        pairs = sum(segment.num_queries * segment.num_keys for segment in self.segments)
         return pairs / len(self.token_ids_T)
 
 
 class _Row:
-    """A pack in the making. `latest` are the tokens of the sample added last, `places` where they are in the row, and
-    `path` the stretches that they go through."""
+    """A pack under construction.
+
+    Samples are added in sorted order, so a new one shares most with the one before it: only that one is remembered.
+    `latest` are its tokens, `places` their positions in the row, and `path` the numbers of the segments they are in,
+    from the root on.
+    """
 
     def __init__(self) -> None:
         self.token_ids, self.positions = list[int](), list[int]()
-        self.stretches: list[Segment] = []
+        self.segments: list[Segment] = []
         self.source, self.target, self.sample = list[int](), list[int](), list[int]()
         self.latest: tuple[int, ...] = ()
         self.places, self.path = list[int](), list[int]()
 
     def num_shared(self, token_ids: Sequence[int]) -> int:
-        """How many of the tokens are those with which the latest sample began."""
+        """The length of the longest common prefix with the latest sample."""
         pairs = zip(token_ids, self.latest, strict=False)
         different = (t for t, (ours, theirs) in enumerate(pairs) if ours != theirs)
         return next(different, min(len(token_ids), len(self.latest)))
 
     def add(self, sample: Sample, index: int) -> None:
-        """Append what the latest sample does not have. The last token feeds nothing: it is only predicted."""
-        fed = sample.token_ids_T[:-1]
+        """Append the tokens that the latest sample does not share."""
+        fed = sample.token_ids_T[:-1]  # the last token is predicted, and predicts nothing
         shared = self.num_shared(fed)
         self._cut(shared)
         if shared < len(fed):
             start, parent = len(self.token_ids), self.path[-1] if self.path else -1
             self.token_ids.extend(fed[shared:])
             self.positions.extend(range(shared, len(fed)))
-            self.path.append(len(self.stretches))
-            self.stretches.append(Segment(start, len(self.token_ids), parent, shared))
+            self.path.append(len(self.segments))
+            self.segments.append(Segment(start, len(self.token_ids), parent, shared))
             self.places.extend(range(start, len(self.token_ids)))
         self.latest = fed
         for t, trained in enumerate(sample.loss_mask_T):
@@ -104,33 +114,36 @@ class _Row:
         return Pack(
             token_ids_T=torch.tensor(self.token_ids, device=device),
             positions_T=torch.tensor(self.positions, device=device),
-            stretches=tuple(self.stretches),
+            segments=tuple(self.segments),
             source_N=torch.tensor(self.source, device=device),
             target_N=torch.tensor(self.target, device=device),
             sample_N=torch.tensor(self.sample, device=device),
         )
 
     def _cut(self, length: int) -> None:
-        """Let the path end after `length` tokens; a stretch that goes on from there becomes two."""
+        """Shorten the path to `length` tokens. A segment that reaches beyond them is split in two there."""
         del self.places[length:]
-        while self.path and self.stretches[self.path[-1]].position >= length:
+        while self.path and self.segments[self.path[-1]].position >= length:
             self.path.pop()
         if not self.path:
             return
         number = self.path[-1]
-        cut = self.stretches[number]
+        cut = self.segments[number]
         middle = cut.start + length - cut.position
         if middle < cut.end:
-            rest = len(self.stretches)
-            self.stretches = [replace(s, parent=rest) if s.parent == number else s for s in self.stretches]
-            self.stretches[number] = replace(cut, end=middle)
-            self.stretches.append(Segment(middle, cut.end, number, length))
+            # The first half keeps the segment's number, so the segments that continued the whole one now belong to the
+            # second half, which gets a new number.
+            rest = len(self.segments)
+            self.segments = [replace(s, parent=rest) if s.parent == number else s for s in self.segments]
+            self.segments[number] = replace(cut, end=middle)
+            self.segments.append(Segment(middle, cut.end, number, length))
 
 
 def pack_samples(samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-    """All samples in packs of at most `max_tokens` row tokens (a single longer sample gets a pack of its own).
+    """All samples in packs of at most `max_tokens` row tokens; a longer sample gets a pack of its own.
 
-    In the order of their tokens, so that those with the most in common are neighbours; nothing is shared by packs.
+    Samples are sorted by their tokens, so that those with the longest common prefixes are neighbours. Packs share
+    nothing with each other.
     """
     packs: list[Pack] = []
     row = _Row()

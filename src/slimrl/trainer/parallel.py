@@ -1,8 +1,8 @@
-"""Processes with equal weights that share the work of a step: which packs each of them computes, and their sums.
+"""Data parallelism: processes with equal weights divide the packs of a batch and sum their results.
 
-Every process is given the whole batch and lays it out in the same way. A token is weighed by the whole batch
-(`losses.token_weights`), so the batch's gradient is the plain sum of what the processes computed, and all of them make
-the same update. Knows nothing of losses, and nothing of how processes are started (`launch/ranks.py`).
+Every process is given the whole batch and packs it in the same way. Token weights are computed from the whole batch
+(`losses.token_weights`), so its gradient is the plain sum of the processes' gradients, and all of them make the same
+update. This module knows nothing of losses, nor of how processes are started (`launch/ranks.py`).
 """
 
 import math
@@ -20,19 +20,21 @@ from slimrl.types import Sample
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """This process is number `rank` of the `num` in PyTorch's default process group. Alone, it exchanges nothing."""
+    """The place of this process, `rank`, among the `num` processes of PyTorch's default process group. A process that
+    is alone exchanges nothing."""
 
     rank: int = 0
     num: int = 1
 
     @property
     def leads(self) -> bool:
-        """Whether it is this process that logs and saves."""
+        """Whether this process is the one that logs and saves."""
         return self.rank == 0
 
     def packs(self, samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-        """This process's part of the batch; may be empty. Packs are smaller than `max_tokens` where there would
-        otherwise be fewer of them than processes."""
+        """The packs that this process computes, perhaps none. Packs are made smaller than `max_tokens` where there
+        would otherwise be fewer packs than processes."""
+        # All processes compute the same packs and the same division, so they need not talk about it.
         packs = pack_samples(samples, max_tokens, device)
         if len(packs) < self.num:
             num_tokens = sum(len(pack.token_ids_T) for pack in packs)
@@ -41,23 +43,25 @@ class Ranks:
         return [packs[index] for index in mine]
 
     def add(self, tensor: Tensor) -> None:
-        """Make it the sum of all processes' tensors, to the same bits everywhere."""
+        """Replace the tensor by the sum of all processes' tensors, with the same bits in all of them."""
         self._exchange(tensor, distributed.ReduceOp.SUM)
 
     def sums(self, values: Sequence[float]) -> list[float]:
-        """Each number's sum over the processes."""
+        """The sum of each number over the processes."""
+        # In float64, so that counts stay exact and a sum hardly depends on the number of processes.
         totals = torch.tensor(values, dtype=torch.float64)
         self.add(totals)
         return [float(total) for total in totals]
 
     def maxima(self, values: Sequence[float]) -> list[float]:
-        """Each number's maximum over the processes."""
+        """The maximum of each number over the processes."""
         highest = torch.tensor(values, dtype=torch.float64)
         self._exchange(highest, distributed.ReduceOp.MAX)
         return [float(value) for value in highest]
 
     def _exchange(self, tensor: Tensor, operation: Any) -> None:
-        """Raises UserError if another process has ended, such as the first for want of room on the disk."""
+        """Reduce the tensor over the processes. Raises UserError if another process has ended, for example the first
+        because its disk is full."""
         if self.num == 1:
             return
         try:
@@ -70,7 +74,8 @@ ALONE = Ranks()
 
 
 def divide(sizes: Sequence[int], num: int) -> list[list[int]]:
-    """The indices of `sizes` in `num` parts of about equal sums: the largest first, each to the part with least."""
+    """A division of the indices of `sizes` into `num` parts of about equal sums. It is greedy: each index, in order of
+    falling size, goes to the part with the smallest sum."""
     parts: list[list[int]] = [[] for _ in range(num)]
     loads = [0] * num
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):

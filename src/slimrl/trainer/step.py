@@ -1,8 +1,9 @@
-"""One optimizer step on a batch of samples: pack, forward, loss, backward, update; and the guard.
+"""One optimizer step on a batch of samples: pack, forward, loss, backward, guard, update.
 
-The guard: the trainer recomputes the log-probability of every token that the sampler drew from the same weights. If the
-two disagree beyond rounding, the gradient is not that of the distribution sampled from, and the run stops there. So it
-does when tokens have no finite log-probability: these are masked, so a policy of NaNs would seem to agree.
+The guard compares the trainer's log-probability of every token with the one that the sampler logged for the same
+weights. If they differ by more than rounding, the gradient is not that of the distribution sampled from, and the run
+stops before the update. It also stops when too many tokens have no finite log-probability: these are masked, so a
+policy of NaNs would seem to agree.
 """
 
 from collections.abc import Sequence
@@ -22,13 +23,13 @@ from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 
-# A single odd token, such as one that a mask on the vocabulary forbids, may be left out even of a batch of a few dozen.
-# Weights or activations that are not finite spoil whole sequences: all tokens, or all after the first that meets them.
+# A single token may be left out even of a batch of a few dozen, for example one that a mask on the vocabulary forbids.
+# Weights or activations that are not finite, however, spoil whole sequences: all tokens, or all after the first one.
 MAX_NONFINITE_SHARE = 0.05
 
 
 class StepRefusedError(UserError):
-    """The batch must not become an update. `metrics` are what was found, for the log."""
+    """The refusal to update the weights with a batch. `metrics` says what was found, for the log."""
 
     def __init__(self, text: str, metrics: Metrics) -> None:
         super().__init__(text)
@@ -37,10 +38,11 @@ class StepRefusedError(UserError):
 
 @dataclass(frozen=True, slots=True)
 class _SampleTensors:
-    """Per trained token of the whole batch, in sample order; `offset_B` is where sample b begins."""
+    """Numbers of each trained token of the whole batch, sample after sample; `offset_B` is where sample b begins."""
 
     old: Tensor
     advantage: Tensor
+    reward: Tensor
     weight: Tensor
     offset_B: Tensor
 
@@ -61,7 +63,7 @@ class _Totals:
     row_tokens: float = 0.0
 
     def over(self, ranks: Ranks) -> "_Totals":
-        """Those of all processes together, so that they log, refuse and update alike."""
+        """The totals over all processes. With equal totals the processes log, refuse and update alike."""
         mine = asdict(self)
         highest = {name: mine.pop(name) for name in ("gap_max", "ratio_max")}
         sums = zip(mine, ranks.sums([*mine.values()]), strict=True)
@@ -70,7 +72,7 @@ class _Totals:
 
 
 class TrainStep:
-    """Applies batches to one module, alone or with others of `ranks` that are given the same batches."""
+    """Updates a module with batches. Several `ranks`, each given the same batches, share the work."""
 
     def __init__(
         self,
@@ -91,14 +93,15 @@ class TrainStep:
         self._device = next(module.parameters()).device
 
     def __call__(self, batch: Batch, lr_factor: float, version: int) -> Metrics:
-        """Update the weights with the batch and return what happened; `version` is that of the weights before.
+        """Update the weights with the batch. Returns the metrics of the step; `version` is that of the weights before.
 
-        Raises StepRefusedError, before the update, when the batch's log-probabilities are not to be trusted.
+        Raises StepRefusedError, before the update, when the batch's log-probabilities cannot be trusted.
         """
         if not batch.samples:
             return {}
         tensors = self._tensors(batch.samples)
         totals = _Totals()
+        # The losses of the packs are weighed by the whole batch, so their gradients add up to the batch's gradient.
         for pack in self._ranks.packs(batch.samples, self._config.micro_batch_tokens, self._device):
             self._backward(pack, tensors, batch.temperature, totals)
         metrics = _metrics(totals.over(self._ranks), batch.samples)
@@ -106,9 +109,11 @@ class TrainStep:
             metrics |= aux_loss.metrics(self._ranks)
         try:
             check_finite(metrics)
+            # Only tokens from the current weights must agree: stale ones have other log-probabilities by right.
             if all(sample.version == version for sample in batch.samples):
                 check_agreement(metrics, self._config.guard)
         except StepRefusedError:
+            # The backward passes are done by now, and their gradients must not go into a later step.
             self._optimizer.discard()
             raise
         return metrics | self._optimizer.step(lr_factor)
@@ -116,29 +121,38 @@ class TrainStep:
     def _tensors(self, samples: Sequence[Sample]) -> _SampleTensors:
         lengths = [sum(sample.loss_mask_T) for sample in samples]
         weights = token_weights(lengths, self._loss.aggregation, self._seq_len)
-        trained = [[t for t, mask in enumerate(sample.loss_mask_T) if mask] for sample in samples]
-        old = [sample.logprobs_T[t] for sample, ts in zip(samples, trained, strict=True) for t in ts]
-        advantage = [sample.advantages_T[t] for sample, ts in zip(samples, trained, strict=True) for t in ts]
-        weight = [w for w, length in zip(weights, lengths, strict=True) for _ in range(length)]
         offsets = [sum(lengths[:b]) for b in range(len(samples))]
-        return _SampleTensors(*(torch.tensor(x, device=self._device) for x in (old, advantage, weight, offsets)))
+        # Samples have one number for each token, and `_SampleTensors` one for each trained token.
+        trained = [[t for t, mask in enumerate(sample.loss_mask_T) if mask] for sample in samples]
+        pairs = list(zip(samples, trained, strict=True))
+        old = [sample.logprobs_T[t] for sample, ts in pairs for t in ts]
+        advantage = [sample.advantages_T[t] for sample, ts in pairs for t in ts]
+        reward = [sample.rewards_T[t] if sample.rewards_T else 0.0 for sample, ts in pairs for t in ts]
+        weight = [w for w, length in zip(weights, lengths, strict=True) for _ in range(length)]
+        values = old, advantage, reward, weight, offsets
+        return _SampleTensors(*(torch.tensor(x, device=self._device) for x in values))
 
     def _backward(self, pack: Pack, tensors: _SampleTensors, temperature: float, totals: _Totals) -> None:
-        """Accumulate the gradient of one pack. A token whose log-probability is not finite is masked and counted."""
+        """Accumulate the gradient and the totals of one pack. A token without a finite log-probability is masked and
+        counted."""
         new_N, entropy_N, hidden_ND = target_logprobs(self._module, pack, temperature)
         index_N = _token_index(pack, tensors.offset_B)
         old_N = tensors.old[index_N]
         finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
+        # Both become 0 before the loss, and the loss is selected again below: a product of nan with 0 would be nan.
         new_N, old_N = torch.where(finite_N, new_N, 0.0), torch.where(finite_N, old_N, 0.0)
         tokens = TokenBatch(new_N, old_N, tensors.advantage[index_N], _sequence_numbers(pack))
-        beside = torch.zeros_like(old_N)
+        auxiliary_N = torch.zeros_like(old_N)
         for aux_loss in self._aux_losses:
-            tokens, term_N = aux_loss(LossContext(pack, hidden_ND, temperature), tokens)
-            beside = beside + term_N
+            context = LossContext(pack, hidden_ND, tensors.reward[index_N], temperature)
+            tokens, term_N = aux_loss(context, tokens)
+            auxiliary_N = auxiliary_N + term_N
+        # After the auxiliary losses, because a value head changes the advantages that the policy loss reads.
         policy_N, clipped_N = POLICY_LOSSES[self._loss.policy](tokens, self._loss)
-        loss_N = policy_N + beside
+        loss_N = policy_N + auxiliary_N
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()
+        # From here on only metrics. The guard reads its numbers from them.
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
             # In float64, because near 0 the terms of rho - log rho - 1 cancel.
@@ -156,8 +170,9 @@ class TrainStep:
 
 
 def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
-    """Where each of the pack's tokens stands in the batch's per-token tensors."""
-    # A sample's tokens stand together and in order, so a token's place is its distance from the sample's first one.
+    """The index of each of the pack's tokens in the batch's per-token tensors."""
+    # In a pack a sample's tokens stand together and in order, so a token's index is the sample's offset plus its
+    # distance from the sample's first token. cummax carries the position of that first token along to the others.
     first = torch.cat([pack.sample_N.new_ones(1, dtype=torch.bool), pack.sample_N[1:] != pack.sample_N[:-1]])
     position_N = torch.arange(len(first), device=first.device)
     start_N = torch.where(first, position_N, 0).cummax(0).values
@@ -165,7 +180,7 @@ def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
 
 
 def _sequence_numbers(pack: Pack) -> Tensor:
-    """The pack's samples numbered from 0, one number a token."""
+    """The number of each token's sample, (N,), with the pack's samples numbered from 0."""
     numbers: Tensor = torch.unique(pack.sample_N, return_inverse=True)[1]
     return numbers
 

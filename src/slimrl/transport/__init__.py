@@ -1,1 +1,1 @@
-"""How samples and weights travel between the two halves."""
+"""The types in which samples and weights travel between the orchestrator and the trainer."""

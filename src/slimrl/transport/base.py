@@ -1,34 +1,33 @@
-"""What the trainer receives and what it hands back: the two halves of slimrl meet in these types and nowhere else.
+"""The types in which the orchestrator and the trainer meet; they share nothing else.
 
-In one process both are plain calls: `Receive` collects the batch there and then, and publishing is a version number,
-because the engine samples from the trainer's own module.
+In one process both directions are plain calls. `Receive` collects the batch when it is called, and publishing is a
+version number, because the engine samples from the trainer's own module.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from slimrl.types import Metrics, Sample
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One training step's samples.
+    """The samples of one training step, and the temperature that they were sampled at.
 
-    `temperature` is the one they were sampled at. `data_position` is how many tasks have been drawn once this batch was
-    made, `role_means` what the rewards of each role then are on average (`orchestrator/roles.py`): the trainer keeps
-    both in its checkpoints, and a resumed run goes on from there. May be empty, when no group carried a signal; the
-    step then leaves the weights alone.
+    `orchestrator_state` is where the orchestrator stands after this batch, as JSON. The trainer keeps it in its
+    checkpoints and gives it back when a run is resumed; it never looks inside. A batch without samples, made when no
+    group carried a signal, leaves the weights alone.
     """
 
     samples: tuple[Sample, ...]
     temperature: float
-    data_position: int
     metrics: Metrics = field(default_factory=dict)
-    role_means: Mapping[str, float] = field(default_factory=dict)
+    orchestrator_state: Mapping[str, Any] = field(default_factory=dict)
 
 
 Receive = Callable[[int], Batch]
-"""The batch for a training step, given the step's number; blocks until it is there."""
+"""The batch of a training step, given the step's number. The call blocks until the batch is there."""
 
 Publish = Callable[[int], None]
-"""Make the module's weights the sampler's, under this version number."""
+"""A call that makes the module's weights the sampler's, under this version number."""

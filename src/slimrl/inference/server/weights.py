@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from slimrl.errors import UserError
 from slimrl.models.adapter import read_tensors
+from slimrl.models.device import dtype_name
 
 INDEX = "model.safetensors.index.json"
 
@@ -82,7 +83,7 @@ def _check_same_kind(directory: Path, name: str, tensor: Tensor, own: Tensor | N
             f"{name} in {directory} has the shape {list(tensor.shape)}, but the served model's has {list(own.shape)}."
         )
     if tensor.dtype != own.dtype:
-        theirs, ours = (str(dtype).removeprefix("torch.") for dtype in (tensor.dtype, own.dtype))
+        theirs, ours = dtype_name(tensor.dtype), dtype_name(own.dtype)
         raise UserError(
             f"{name} in {directory} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
             f"the server with --model.dtype {theirs}."

@@ -24,8 +24,8 @@ from slimrl.integrations.slime.rows import (
 )
 from slimrl.integrations.slime.tokenizer import without_end
 from slimrl.io.loop_thread import LoopThread
-from slimrl.rollout.answers import answered, closed, opened
-from slimrl.rollout.failures import bounded
+from slimrl.rollout.answers import close_episode, start_episode, step_episode
+from slimrl.rollout.failures import run_with_timeout
 from slimrl.types import Message, Task
 
 Observation = dict[str, Any]
@@ -67,7 +67,7 @@ class MatchingEnv:
         except ValueError as error:
             raise UserError(f"slime: that {GAME} is no game: {error}.") from error
         self._note(0.0, {})
-        messages = self._thread.wait(bounded(opened(self._episode), "environment", self._timeout_s))
+        messages = self._thread.wait(run_with_timeout(start_episode(self._episode), "environment", self._timeout_s))
         return observed(messages), {"game_id": task.id}
 
     def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
@@ -78,7 +78,9 @@ class MatchingEnv:
             raise UserError("slime: there is no game in progress: call `reset` first.")
         reply = without_end(text, self._hf_checkpoint) if self._hf_checkpoint else text
         try:
-            turn = self._thread.wait(bounded(answered(self._episode, reply), "environment", self._timeout_s))
+            turn = self._thread.wait(
+                run_with_timeout(step_episode(self._episode, reply), "environment", self._timeout_s)
+            )
         except RolloutError as error:  # SLIME's rollout catches nothing: one failure would end all of its run
             self._leave()
             return observed([]), True, {"reward": 0.0, "failure": self._failed(error)}
@@ -116,7 +118,7 @@ class MatchingEnv:
             return
         episode: Environment = self._episode
         self._episode = None
-        self._thread.wait(closed(episode))
+        self._thread.wait(close_episode(episode))
 
 
 def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:

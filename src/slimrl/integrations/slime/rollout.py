@@ -30,10 +30,10 @@ from slimrl.integrations.slime.rows import (
 )
 from slimrl.integrations.slime.tokenizer import tokenizer_of
 from slimrl.models.chat.template import ChatFormat
-from slimrl.rollout.answers import closed, opened
+from slimrl.rollout.answers import close_episode, start_episode
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, run_episode
-from slimrl.rollout.failures import bounded
-from slimrl.types import Message, Rollout, SamplingParams, Split, Task, Turn
+from slimrl.rollout.failures import run_with_timeout
+from slimrl.types import Message, Rollout, SamplingParams, Split, StopReason, Task, Turn
 
 NEVER = 10**6  # the policy's turns are bounded by the game's own rules
 logger = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ class MatchingRollouts:
         except ValueError as error:
             raise UserError(f"slime: the {GAME} of sample {task.id} is no game: {error}.") from error
         try:
-            opening = await bounded(opened(environment), "environment", self.timeout_s)
+            opening = await run_with_timeout(start_episode(environment), "environment", self.timeout_s)
             num_prompt = len(self.chat.opening(opening))
             if 0 < self.max_context_len <= num_prompt:
                 raise UserError(
@@ -240,7 +240,7 @@ class _Begun:
         return await self.episode.step(reply)
 
     async def close(self) -> None:
-        await closed(self.episode)
+        await close_episode(self.episode)
 
 
 def reset(sample: Sample) -> None:
@@ -285,7 +285,7 @@ def fill(sample: Sample, rollout: Rollout, num_prompt: int, chat: ChatFormat) ->
 def status_of(sample: Sample, rollout: Rollout) -> Any:
     if rollout.failure:
         return sample.Status.ABORTED if rollout.failure == ABORTED else sample.Status.FAILED
-    return sample.Status.TRUNCATED if rollout.metrics["unfinished"] else sample.Status.COMPLETED
+    return sample.Status.COMPLETED if rollout.stop_reason is StopReason.DONE else sample.Status.TRUNCATED
 
 
 def not_played(sample: Sample, failure: str, evaluation: bool, token: int = 0) -> Sample:

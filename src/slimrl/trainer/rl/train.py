@@ -1,15 +1,14 @@
-"""The reinforcement-learning loop: receive, step, publish, log, save.
+"""The reinforcement-learning loop: receive a batch, step, publish the weights, log, save.
 
-It knows nothing of environments, sampling or text: batches come from `receive` and weights leave through `publish`
-(see `transport/base.py`), whether those are calls in this process or sockets. What a loss is stands in
-`trainer/losses.py`, what a step does in `trainer/step.py`.
+The loop knows nothing of environments, sampling or text. Batches come from `receive` and weights leave through
+`publish` (`transport/base.py`), whether these are calls in this process or sockets. The loss is in `trainer/losses.py`,
+the step in `trainer/step.py`.
 """
 
 import time
 from pathlib import Path
 
 from slimrl.config.run import RLConfig, TrainerOnlyConfig
-from slimrl.models.allocator import HeapTrimmer
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.state import TrainState, peak_memory_gb, save_if_due
@@ -20,12 +19,14 @@ from slimrl.transport.base import Publish, Receive
 def train(
     state: TrainState, config: RLConfig | TrainerOnlyConfig, receive: Receive, publish: Publish, monitor: Monitor
 ) -> None:
-    """Train from where `state` stands to `max_steps`. Step n is made from weight version n and logged as n."""
+    """Train from the state's step to `max_steps`. Step n changes weight version n into n + 1, and is logged as n.
+
+    Raises StepRefusedError, after logging, when sampler and trainer disagree about a batch.
+    """
     train_step = TrainStep(
         state.policy.module, state.optimizer, config.trainer, config.seq_len, state.aux_losses, state.ranks
     )
     publish(state.progress.step)
-    heap_trimmer = HeapTrimmer()
 
     for step in range(state.progress.step, config.max_steps):
         began = time.perf_counter()
@@ -45,6 +46,5 @@ def train(
         metrics["perf/tokens_trained_per_s"] = metrics.get("loss/tokens", 0.0) / (ended - received)
         metrics["memory/peak_gb"] = peak_memory_gb(state.policy.device)
         monitor.log(step, batch.metrics | metrics)
-        state.advance(batch.data_position, ended - began, batch.role_means)
+        state.advance(ended - began, batch.orchestrator_state)
         save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
-        heap_trimmer.trim()

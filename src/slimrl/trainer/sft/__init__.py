@@ -1,1 +1,1 @@
-"""The supervised loop."""
+"""The supervised training loop and its data."""

@@ -1,7 +1,7 @@
-"""Conversations from a JSONL or parquet file or a Hub data set: rows with `messages`, in training and validation.
+"""Conversations to train on and to validate on, from a JSONL or parquet file or a Hub data set with `messages`.
 
-A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is such a row, so a run's own episodes can be trained on;
-one that failed or was cut off is passed over. Whoever wants the good ones alone leaves the others out of the file.
+A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is such a row, so a run's own episodes can be trained on.
+Rollouts that failed or were cut off are skipped. To train on good rollouts alone, remove the others from the file.
 """
 
 import hashlib
@@ -18,13 +18,14 @@ from slimrl.types import Message
 
 KEYS = tuple(Message.__annotations__)
 ROLES = ("system", "user", "assistant", "tool")
-# What OpenAI's format keeps beside the text. Files of columns have the keys everywhere, mostly with nothing in them.
+# Keys of OpenAI's format for calls, which stand beside the text. Columnar files have these keys in every row, mostly
+# empty.
 CALLS = ("tool_calls", "function_call", "functions")
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages that end with the assistant's, and where they stand: a file and a line."""
+    """Messages, the last of which is the assistant's; `where` names the file and the line they were read from."""
 
     messages: list[Message]
     where: str
@@ -33,14 +34,15 @@ class Conversation:
 def load_conversations(
     config: FileDataConfig | HubDataConfig, note: Callable[[str], None]
 ) -> tuple[list[Conversation], list[Conversation]]:
-    """(training, validation) conversations. Raises UserError naming the first bad row and where it stands."""
+    """The conversations for training and those for validation. Raises UserError naming the first bad row."""
     if isinstance(config, FileDataConfig):
         part, apart = config.path, config.val_path
     else:
         part, apart = config.split, config.val_split
-    name, conversations = _loaded(config, part, note)
+    name, conversations = _load(config, part, note)
     if apart:
-        return conversations, _loaded(config, apart, note)[1]
+        return conversations, _load(config, apart, note)[1]
+    # By a hash of the conversation, so that a row stays on its side when others are added to the file.
     held_out = [_fraction(conversation.messages) < config.val_fraction for conversation in conversations]
     train = [c for c, out in zip(conversations, held_out, strict=True) if not out]
     validation = [c for c, out in zip(conversations, held_out, strict=True) if out]
@@ -52,10 +54,10 @@ def load_conversations(
     return train, validation
 
 
-def _loaded(
+def _load(
     config: FileDataConfig | HubDataConfig, part: str, note: Callable[[str], None]
 ) -> tuple[str, list[Conversation]]:
-    """The name and the conversations of a file, or of a split of a data set."""
+    """The name of a file or of a data set's split, and its conversations."""
     if isinstance(config, FileDataConfig):
         return part, _from_rows(file_rows(Path(part), "`data.path` and `data.val_path`"), part, note)
     check = "`data.name`, `data.subset`, `data.split` and `data.val_split`"
@@ -66,7 +68,7 @@ def _loaded(
 def _from_rows(rows: Iterable[tuple[Any, str]], source: str, note: Callable[[str], None]) -> list[Conversation]:
     conversations, passed_over = list[Conversation](), 0
     for row, where in rows:
-        if _broke_off(row):
+        if _is_broken(row):
             passed_over += 1
         else:
             conversations.append(Conversation(_messages(row, where), where))
@@ -77,9 +79,9 @@ def _from_rows(rows: Iterable[tuple[Any, str]], source: str, note: Callable[[str
     return conversations
 
 
-def _broke_off(row: Any) -> bool:
-    """Whether it is a recorded rollout that failed, or that `max_tokens` or `seq_len` cut: to learn from it would be to
-    learn to stop there."""
+def _is_broken(row: Any) -> bool:
+    """Whether a row is a recorded rollout that failed, or that `max_tokens` or `seq_len` cut off. A model trained on it
+    would learn to stop there."""
     if not isinstance(row, dict):
         return False
     metrics = row.get("metrics")
@@ -110,7 +112,7 @@ def _messages(row: Any, where: str) -> list[Message]:
             f"{where}: a conversation to learn from begins with a system or user message and ends with an assistant "
             f"message; this one has the roles: {', '.join(roles) or 'none'}."
         )
-    # Files of columns have every key in every message: an empty one says nothing.
+    # Columnar files have every key in every message, so empty ones are dropped.
     return [cast(Message, {key: m[key] for key in KEYS if m.get(key) is not None}) for m in messages]
 
 

@@ -1,7 +1,7 @@
 """The supervised loop: raise the probability of the assistant's tokens in given conversations.
 
 The loss is the mean negative log-likelihood over the assistant tokens of the batch. Conversations come as `Sample`s
-whose mask marks those tokens, so packing, log-probabilities and the optimizer are those of RL.
+whose mask marks those tokens, so packing, log-probabilities and the optimizer are shared with RL.
 """
 
 import time
@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from slimrl.config.run import SFTConfig
-from slimrl.models.allocator import HeapTrimmer
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.optim import schedule_factor
@@ -23,7 +22,7 @@ from slimrl.types import Metrics, Sample
 
 @dataclass(frozen=True, slots=True)
 class Conversations:
-    """What to learn from: the samples of a training step, and those to validate on."""
+    """The training data: a function from a step's number to its samples, and the samples to validate on."""
 
     of_step: Callable[[int], Sequence[Sample]]
     validation: Sequence[Sample]
@@ -34,7 +33,6 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
 
     A validation loss logged as n is of the weights after n steps, that is before the training step n.
     """
-    heap_trimmer = HeapTrimmer()
     for step in range(state.progress.step, config.max_steps):
         metrics: Metrics = {}
         if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
@@ -47,27 +45,27 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
 
         metrics |= {"time/step_s": seconds, "perf/tokens_trained_per_s": metrics["sft/tokens"] / seconds}
         monitor.log(step, metrics)
-        state.advance(step + 1, seconds)
+        state.advance(seconds)
         save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
-        heap_trimmer.trim()
     monitor.log(config.max_steps, {"sft/val_loss": validate(state, config, conversations.validation)})
 
 
 def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> Metrics:
-    """Accumulate the gradient of the mean loss over all assistant tokens; returns that loss and their number."""
+    """Accumulate the gradient of the mean loss over all assistant tokens. Returns the loss and the tokens' number as
+    metrics."""
     num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
     total = 0.0
     for pack in pack_samples(samples, config.micro_batch_tokens, state.policy.device):
         logprob_N, *_ = target_logprobs(state.policy.module, pack, temperature=1.0)
         loss = -logprob_N.sum()
-        (loss / num_tokens).backward()
+        (loss / num_tokens).backward()  # divided by the whole batch, so that packing does not change the gradient
         total += loss.item()
     return {"sft/loss": total / num_tokens, "sft/tokens": float(num_tokens)}
 
 
 @torch.inference_mode()
 def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> float:
-    """Mean negative log-likelihood of the assistant tokens, in nats a token, without a gradient."""
+    """The mean negative log-likelihood of the assistant tokens, in nats per token, without a gradient."""
     packs = pack_samples(samples, config.micro_batch_tokens, state.policy.device)
     total = sum(-target_logprobs(state.policy.module, pack, temperature=1.0)[0].sum().item() for pack in packs)
     return total / sum(len(pack.target_N) for pack in packs)

@@ -1,0 +1,45 @@
+"""Advice on settings that are allowed, but unusual enough to be a mistake. It is printed and stops nothing."""
+
+from slimrl.config.model import LoraConfig, ModelConfig
+from slimrl.monitor.console import RunConsole
+
+# The ranges of learning rates and of alpha / rank that draw no warning. Usual learning rates are 10 times those of full
+# fine-tuning, which are about 3e-6 to 3e-4.
+LEARNING_RATES = (3e-5, 3e-3)
+FACTORS = (1 / 32, 64.0)
+LARGEST_RANK = 128
+OF_MLP = ("gate_proj", "up_proj", "down_proj", "gate_up_proj")
+
+
+def note_config_warnings(model: ModelConfig, key: str, lr: float, console: RunConsole) -> None:
+    """Print a note for each unusual setting of a model's adapter; `key` is the config key of the learning rate."""
+    for warning in lora_warnings(model.lora, key, lr):
+        console.note(warning, "yellow")
+
+
+def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
+    """Sentences on what is unusual about the settings; `key` is the config key of the learning rate `lr`."""
+    if config.rank == 0:
+        return []
+    found, factor = [], config.alpha / config.rank
+    if not LEARNING_RATES[0] <= lr <= LEARNING_RATES[1]:
+        found.append(
+            f"{key} = {lr:g} is unusual for LoRA: about 10 times the rate of full fine-tuning is best, "
+            f"{LEARNING_RATES[0]:g} to {LEARNING_RATES[1]:g} as a rule"
+        )
+    if not FACTORS[0] <= factor <= FACTORS[1]:
+        found.append(
+            f"model.lora.alpha / model.lora.rank = {factor:g} is unusual, and the best learning rate moves with it; "
+            "alpha 32 goes with every rank"
+        )
+    if config.rank > LARGEST_RANK:
+        found.append(
+            f"model.lora.rank = {config.rank} is unusual: RL learns as much with 8 to 32, and far more of them cost "
+            "what training all weights costs"
+        )
+    if config.targets != ["all-linear"] and not any(name.endswith(OF_MLP) for name in config.targets):
+        found.append(
+            f"model.lora.targets = {config.targets} leaves the MLP as it is, and attention alone learns worse: "
+            '["all-linear"] takes both'
+        )
+    return found

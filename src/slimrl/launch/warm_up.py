@@ -1,0 +1,61 @@
+"""The supervised stage before RL, on demonstrations by the environments' scripted experts."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from slimrl.config.data import ExpertDataConfig
+from slimrl.config.run import SFTConfig
+from slimrl.launch.demonstrations import from_experts
+from slimrl.launch.parts import Parts
+from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.stages import make_room
+from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
+from slimrl.trainer.sft.train import Conversations
+from slimrl.trainer.sft.train import train as train_sft
+from slimrl.trainer.state import start
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """The settings of the stage, and the demonstrations to learn from."""
+
+    config: SFTConfig
+    conversations: Conversations
+
+
+def prepare_warm_up(parts: Parts) -> WarmUp:
+    """The warm-up of a run. Raises UserError at once, before anything slow, if an environment has no expert."""
+    config = parts.config
+    sft = SFTConfig(
+        max_steps=config.warmup.max_steps,
+        seq_len=config.seq_len,
+        batch_size=config.warmup.batch_size,
+        micro_batch_tokens=config.trainer.micro_batch_tokens,
+        val_interval_steps=0,
+        output_dir=str(warmup_directory(parts.output_dir)),
+        seed=config.seed,
+        resume=config.resume,
+        data=ExpertDataConfig(env=config.orchestrator.env[0]),
+        optim=config.warmup.optim,
+        schedule=config.warmup.schedule,
+        ckpt=config.ckpt,
+    )
+    return WarmUp(sft, from_experts(sft, parts.tasksets, parts.context.chat))
+
+
+def warm_up(parts: Parts, warmup: WarmUp) -> None:
+    """Train on the demonstrations; a warm-up that has finished before is only loaded."""
+    sft, directory = warmup.config, Path(warmup.config.output_dir)
+    state = start(parts.policy, sft.optim, directory, sft.resume)
+    first = state.progress.step
+    if first < sft.max_steps:
+        make_room(parts)
+        parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each")
+        sinks: list[Sink] = [
+            JsonlSink(directory / METRICS, first),
+            parts.console.steps(sft.max_steps, first, "sft/loss"),
+        ]
+        with Monitor(sinks) as monitor:
+            train_sft(state, sft, warmup.conversations, monitor)
+    state.optimizer.detach()  # RL makes an optimizer of its own on the same parameters
+    parts.engine.publish(0)
