@@ -1,4 +1,4 @@
-"""The engine against its oracle: transformers' own forward over the whole text, one token at a time, no cache."""
+"""The engine equals its oracle: transformers' own forward over the whole text, without a cache."""
 
 import asyncio
 import random
@@ -94,7 +94,7 @@ def test_sequences_begun_with_other_weights_share_nothing(monkeypatch):
 
 
 def lengths_shared(monkeypatch):
-    """Fills with the lengths of what is read once for all sequences."""
+    """A list that fills with the lengths of shared prefixes."""
     shared = []
 
     def counted(query, prefix, *rest):

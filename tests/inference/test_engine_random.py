@@ -1,4 +1,4 @@
-"""Random cases of the engine against its oracle, and what a request may ask for besides tokens."""
+"""Random cases of the engine equal its oracle; requests may ask for more than tokens."""
 
 import random
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ def never(sampled: list[int]) -> bool:
 
 @dataclass
 class Case:
-    """Everything random in one scenario. Prompts overlap: each is new, an old one, or an old sequence continued."""
+    """One random scenario. Prompts overlap: each is new, an old one, or an old sequence continued."""
 
     family: str
     seed: int
@@ -255,12 +255,12 @@ def test_reserving_memory_leaves_no_trace() -> None:
 def wide_engine(
     family: str = "llama", num_slots: int = 1, lookup_tokens: int = 0, quantization: Quantization = "none"
 ) -> Engine:
-    """In bfloat16, with heads for which attention has a kernel."""
+    """An engine in bfloat16, with heads for which attention has a kernel."""
     return Engine(wide_policy(family), frozenset([2]), num_slots, 640, lookup_tokens, quantization)
 
 
 def wide_prompts() -> list[list[int]]:
-    """Of lengths around those of blocks and chunks of the cache; some begin alike, and some repeat themselves."""
+    """Prompts with lengths around the cache's blocks and chunks; some begin alike, and some repeat themselves."""
     rng = random.Random(0)
     lengths = [1, 2, 31, 32, 33, 64, 100, 500, 511, 520]
     prompts = [[rng.randrange(3, 320) for _ in range(length)] for length in lengths]

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 
 class Repeated:
-    """Records by keeping the function; counts what is recorded and repeated."""
+    """A recorder that keeps the function, and counts recordings and replays."""
 
     def __init__(self) -> None:
         self.recorded = self.replayed = 0
@@ -43,7 +43,7 @@ class Repeated:
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Repeated]:
-    """Every engine decodes by graphs."""
+    """A recorder that every engine decodes with."""
     repeated = Repeated()
 
     def graphs(forward: Forward, cache: SlotCache, device: torch.device) -> DecodeGraphs:

@@ -1,4 +1,4 @@
-"""Guessing ahead changes how many forwards are needed, and nothing else."""
+"""Guessing ahead changes the number of forwards, and nothing else."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Sampling: the drawn distribution, its truncations, and the log-probabilities reported for it."""
+"""Sampling draws from the right distribution, truncated or not, and reports its log-probabilities."""
 
 import math
 

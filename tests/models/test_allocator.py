@@ -1,5 +1,4 @@
-"""Freed memory stays with the process, seen by the pages that the operating system has to hand out anew, but not all of
-it and for ever."""
+"""Freed memory stays with the process, as page faults show, until the heap is trimmed."""
 
 import os
 import platform

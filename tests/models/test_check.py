@@ -1,4 +1,4 @@
-"""An architecture is accepted only if its sequences keep to themselves in one row."""
+"""An architecture is accepted only if sequences in one row do not affect each other."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_decoders_that_mix_tokens_only_in_attention_are_accepted(family: str, dt
 
 
 class Shifted(nn.Module):
-    """A layer that sees a little of the token before, as recurrent layers and short convolutions do."""
+    """A layer that mixes in the token before, as recurrent layers and short convolutions do."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

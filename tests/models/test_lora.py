@@ -1,4 +1,4 @@
-"""Adapted policies: what is trained, that the fast forwards agree with PEFT's, and that files are PEFT's own."""
+"""LoRA policies train the pairs alone, their fast forwards agree with PEFT's, and PEFT reads their files."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def adapted_policy(directory: Path, dtype: str = "float32", **settings: Any) -> 
 
 
 def move(module: nn.Module, size: float = 0.3) -> nn.Module:
-    """What training does: pairs that add something."""
+    """Change the pairs as training does, so that they add something."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in module.parameters():

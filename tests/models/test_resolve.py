@@ -1,4 +1,4 @@
-"""From a name to a complete local directory, or to a message that says what is wrong and what to do."""
+"""A name resolves to a complete local directory, or to a message that says what is wrong and what to do."""
 
 import importlib.util
 import shutil
@@ -149,14 +149,14 @@ def test_only_needed_files_are_downloaded_and_pickles_only_without_safetensors(
 
 
 class Gated(GatedRepoError):
-    """As the Hub's client raises it, without the response that its constructor wants."""
+    """The Hub client's error, without the response that its constructor needs."""
 
     def __init__(self) -> None:
         Exception.__init__(self, "403")
 
 
 class NotFound(RepositoryNotFoundError):
-    """As `Gated`."""
+    """The Hub client's error, as `Gated`."""
 
     def __init__(self) -> None:
         Exception.__init__(self, "404")

@@ -1,4 +1,4 @@
-"""The tiny models that all tests stand on are what they claim to be."""
+"""The tiny models that tests use are what they claim to be."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""One server for all tests of a session on a random model, one on a model that has learnt a few replies by heart."""
+"""One server of a random model for all tests of a session, and one of a model that has learnt a few replies."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.inference.clients.serving import Reference, Server, served
 
 @pytest.fixture(scope="session")
 def server(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A random model: its replies mean nothing, and every one of its tokens is a draw."""
+    """A server of a random model; its replies have no meaning."""
     log = tmp_path_factory.mktemp("server") / "log"
     with served(tiny_dir, log, max_slots=8, context_len=512, max_queue=64) as running:
         yield running
@@ -31,7 +31,7 @@ def parrot_dir(own_cache: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def parrot(parrot_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Knows when to call a tool, and ends its turns."""
+    """A server of the model that calls tools and ends its turns."""
     log = tmp_path_factory.mktemp("server") / "log"
     with served(parrot_dir, log, max_slots=8, context_len=1024, max_queue=64) as running:
         yield running

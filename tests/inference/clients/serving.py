@@ -1,4 +1,4 @@
-"""The real server, as the command starts it, in a process of its own; and what its answers are compared with."""
+"""Starts the real server in a process of its own, as the command does, and computes reference answers."""
 
 import os
 import socket
@@ -24,7 +24,7 @@ STOP_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answers. `model` is the name it serves under; `/v1` is where OpenAI's routes begin."""
+    """A running server. `model` is the served name; OpenAI's routes begin with `/v1`."""
 
     url: str
     model: str
@@ -84,7 +84,7 @@ def metric(server: Server, name: str) -> float:
 
 
 def wait_for(server: Server, name: str, value: float, timeout_s: float = 20.0) -> None:
-    """Until a metric has a value; fails if it never gets there."""
+    """Wait until a metric has a value; fail after a while."""
     give_up = time.monotonic() + timeout_s
     while (found := metric(server, name)) != value:
         assert time.monotonic() < give_up, f"{name} is still {found}, not {value}"
@@ -92,7 +92,7 @@ def wait_for(server: Server, name: str, value: float, timeout_s: float = 20.0) -
 
 
 class Reference:
-    """The same weights in this process: the engine, and the plain forward of transformers."""
+    """The same weights in this process, for the engine and for the plain forward of transformers."""
 
     def __init__(self, directory: Path, num_slots: int = 4, capacity: int = 512) -> None:
         self.policy: Policy = load_policy(ModelConfig(name=str(directory), device="cpu", dtype="float32"))
@@ -112,7 +112,7 @@ class Reference:
 
     @torch.inference_mode()
     def score(self, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:
-        """Log-probability of each token of the completion, by transformers."""
+        """The log-probability of each token of the completion, by transformers."""
         ids = torch.tensor([[*prompt, *completion]])
         logprobs_TV = self.policy.module(input_ids=ids).logits[0].float().log_softmax(-1)
         rows = range(len(prompt) - 1, len(prompt) + len(completion) - 1)

@@ -1,4 +1,4 @@
-"""Clients that mean harm, or know no better: whatever they send, the server answers in words and serves the next."""
+"""The server answers hostile and mistaken clients with an error, and goes on to serve others."""
 
 import concurrent.futures
 import contextlib
@@ -30,7 +30,7 @@ def post(server: Server, path: str, body: Any) -> httpx.Response:
 
 
 def refused(response: httpx.Response, status: int = 400) -> str:
-    """The message of an error in OpenAI's shape."""
+    """The message of an error in OpenAI's format."""
     assert response.status_code == status, response.text
     error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"} and error["message"]
@@ -39,7 +39,7 @@ def refused(response: httpx.Response, status: int = 400) -> str:
 
 @pytest.fixture(autouse=True)
 def still_serves(server: Server, reference: Reference) -> Any:
-    """After every test: nothing runs or waits, and a greedy answer is as ever."""
+    """Check after every test that nothing runs or waits, and that a greedy answer is the same as before."""
     yield
     wait_for(server, "num_requests_running", 0)
     wait_for(server, "num_requests_waiting", 0)

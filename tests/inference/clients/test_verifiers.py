@@ -21,7 +21,7 @@ def no_progress_bars(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class GuessingEnv(vf.MultiTurnEnv):
-    """Says that every guess is wrong, until the third."""
+    """An environment that calls every guess wrong until the third."""
 
     async def env_response(self, messages: vf.Messages, state: vf.State, **kwargs: Any) -> vf.Messages:
         return [vf.UserMessage(content=WRONG)]
@@ -33,7 +33,7 @@ async def add(a: int, b: int) -> int:
 
 
 async def says(completion: vf.Messages, answer: str) -> float:
-    """1 if the last message is the answer."""
+    """The reward: 1 if the last message is the answer."""
     return float(completion[-1].content == answer)
 
 
@@ -42,7 +42,7 @@ def dataset(question: str, answer: str) -> Dataset:
 
 
 def evaluate(environment: vf.Environment, server: Server, client: str, **sampling: Any) -> list[dict[str, Any]]:
-    """Two rollouts of every example, with their trajectories."""
+    """The results of two rollouts of every example, with their trajectories."""
     results = environment.evaluate_sync(
         client=ClientConfig(client_type=client, api_base_url=server.v1, max_retries=0),
         model=server.model,
@@ -55,7 +55,7 @@ def evaluate(environment: vf.Environment, server: Server, client: str, **samplin
 
 
 def assert_as_sampled(reference: Reference, trajectory: list[dict[str, Any]]) -> None:
-    """Every turn has the tokens that were sampled, with the log-probabilities that they had."""
+    """Assert that every turn has the sampled tokens with their log-probabilities."""
     for step in trajectory:
         tokens = step["tokens"]
         assert tokens["prompt_mask"] == [0] * len(tokens["prompt_ids"])
@@ -123,7 +123,7 @@ def test_tools(parrot: Server, parrot_reference: Reference, client: str) -> None
 
 
 def assert_grows(trajectory: list[dict[str, Any]]) -> None:
-    """Each prompt goes on from the tokens of the turn before: nothing that was sampled is tokenised again."""
+    """Assert that each prompt continues the tokens of the turn before, so that nothing is tokenized again."""
     for before, after in pairwise(trajectory):
         sofar = before["tokens"]["prompt_ids"] + before["tokens"]["completion_ids"]
         assert after["tokens"]["prompt_ids"][: len(sofar)] == sofar

@@ -1,4 +1,4 @@
-"""Bodies are refused cheaply: at the first bad item of a list, not after a finding for each."""
+"""Bodies are refused cheaply, at the first bad item of a list."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`, of messages and of tokens."""
+"""`/v1/chat/completions` answers messages and token ids."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`/v1/completions` and the routes on token ids, against the engine itself."""
+"""`/v1/completions` and the routes on token ids answer as the engine itself does."""
 
 import json
 import random
@@ -20,7 +20,7 @@ PROMPT = list(range(10, 30))
 
 
 class Direct:
-    """The engine without a server."""
+    """The engine without a server, for reference."""
 
     def __init__(self, model: Path) -> None:
         self.policy = load_policy(ModelConfig(name=str(model), device="cpu", dtype="float32", num_threads=1))

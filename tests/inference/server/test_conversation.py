@@ -1,4 +1,4 @@
-"""Conversations as prompts: by the model's template where it knows tools, as text where it does not."""
+"""Conversations become prompts by the model's template; tools become text if it does not support them."""
 
 import pytest
 

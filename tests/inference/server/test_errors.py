@@ -1,4 +1,4 @@
-"""What a client may get wrong, and what it is told: OpenAI's shape, the right status, never a 500."""
+"""Clients' mistakes are answered in OpenAI's format, with the right status, never with a 500."""
 
 import json
 from pathlib import Path

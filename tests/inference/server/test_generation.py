@@ -1,4 +1,4 @@
-"""What is told of choices, when, and how often; and what is counted at their end."""
+"""Choices are reported completely and once, and counted at their end."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ PROMPT = list(range(60, 90))
 
 
 class Hasty(Job):
-    """Is done when asked for the second time, like a job that the engine finishes in between."""
+    """A job that is done when asked for the second time, as if the engine had finished it in between."""
 
     asked = 0
 
@@ -32,7 +32,7 @@ class Hasty(Job):
 
 
 def one_token(job: Job) -> Job:
-    """As the engine's thread leaves a job after its only token."""
+    """The job in the state in which the engine's thread leaves it after its only token."""
     request = Request(job.prompt, job.params, job.finished, job.options)
     request.tokens.append(70)
     request.logprobs.append(-1.0)

@@ -1,4 +1,4 @@
-"""A server that lives: clients that go away, a full queue, pauses, new weights under load, a failing engine."""
+"""A server survives clients that disconnect, a full queue, pauses, new weights under load, and a failing engine."""
 
 import asyncio
 import contextlib
@@ -300,7 +300,7 @@ sys.exit(main())
 
 
 def status_of(http: httpx.Client, url: str) -> int:
-    """0 where nobody listens."""
+    """The status of an answer; 0 if nothing listens."""
     try:
         return http.get(url).status_code
     except httpx.TransportError:

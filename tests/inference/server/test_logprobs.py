@@ -1,4 +1,4 @@
-"""Where tokens begin in the text that is told with their log-probabilities."""
+"""Text offsets say where tokens begin in the text."""
 
 import httpx
 import pytest

@@ -1,4 +1,4 @@
-"""Text that grows token by token is the text of all tokens, and shows nothing that it would take back."""
+"""Text that grows token by token ends as the text of all tokens, and shows nothing that it takes back later."""
 
 import itertools
 import random
@@ -43,7 +43,7 @@ def either(request: pytest.FixtureRequest, vocabulary: Vocabulary, falling_back:
 
 
 def grow(vocabulary: Vocabulary, token_ids: list[int], text: GrowingText, step: int = 1) -> list[str]:
-    """What is visible after each step, the last when closed."""
+    """The visible text after each step, and after closing."""
     seen = []
     for end in range(step, len(token_ids) + step, step):
         text.grow(token_ids[:end])

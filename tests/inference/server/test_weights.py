@@ -1,4 +1,4 @@
-"""New weights are those of the served model, to the last tensor, or they are refused."""
+"""New weights must match the served model in every tensor, or they are refused."""
 
 from pathlib import Path
 

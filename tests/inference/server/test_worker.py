@@ -1,4 +1,4 @@
-"""The engine's thread without a server: what its jobs learn when something goes wrong, and what counts as open."""
+"""The engine's thread without a server: jobs learn of every failure, and open jobs are counted right."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ CAPACITY = 64
 
 
 class Hopeless(Engine):
-    """Fails, and cannot be brought back."""
+    """An engine that fails and cannot be recovered."""
 
     def step(self, max_prefill: int = 0) -> list[object]:  # type: ignore[override]
         raise ZeroDivisionError("a bug")
@@ -27,7 +27,7 @@ class Hopeless(Engine):
 
 
 class Panic(BaseException):
-    """As a tokenizer written in Rust raises it: no Exception."""
+    """A tokenizer's panic in Rust, which is no Exception."""
 
 
 def play(scenario: Callable[[EngineThread], Awaitable[None]], kind: type[Engine] = Engine) -> None:

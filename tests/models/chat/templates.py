@@ -1,4 +1,4 @@
-"""Chat templates in the manner of the well-known model families, and tokenizers that know their special tokens."""
+"""Chat templates like those of the well-known model families, and tokenizers with their special tokens."""
 
 from transformers import PreTrainedTokenizerFast
 

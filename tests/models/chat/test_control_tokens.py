@@ -1,4 +1,4 @@
-"""What messages say cannot end a turn, nor begin one: control tokens come from the template and from the policy."""
+"""Messages cannot end or begin a turn: control tokens only come from the template and the policy."""
 
 import random
 

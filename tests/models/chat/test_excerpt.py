@@ -1,4 +1,4 @@
-"""Texts cut to so many tokens; here a word is one."""
+"""Texts are cut to a number of tokens; here a word is a token."""
 
 import pytest
 

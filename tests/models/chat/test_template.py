@@ -1,4 +1,4 @@
-"""Conversations in pieces: what was sampled stays as it is, and the whole says what the chat template says."""
+"""Conversations in pieces: sampled tokens are kept, and the whole text is the chat template's."""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tool calls in text that grows: every way to cut it up gives the same text and calls."""
+"""Tool calls in growing text: the text and calls do not depend on how it is cut."""
 
 import json
 

@@ -52,7 +52,7 @@ def test_it_equals_the_module(architecture):
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3"])
 def test_in_bfloat16_it_is_as_near_to_float32_as_the_module(architecture):
-    """Over a dozen sequences: of a single one, chance makes either the nearer by a sixth."""
+    """The error over a dozen sequences; with one, chance makes either forward better by a sixth."""
     module = policy(architecture).to(torch.bfloat16)
     ours, plain = (
         torch.stack([logits(way(module), seed) for seed in range(12)]).float() for way in (fused, ModuleForward)

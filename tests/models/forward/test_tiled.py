@@ -1,4 +1,4 @@
-"""The forward in one call computes what the module computes, and sees its changes."""
+"""The tiled forward computes what the module computes, and follows its changes."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def tiles() -> None:
 
 
 def last_hidden(forward: Forward) -> list[Tensor]:
-    """Of prompts, of single tokens, and of both together."""
+    """The hidden states of prompts, of single tokens, and of both together."""
     cache, found = SlotCache(3, 96), []
     for spans in FORWARDS:
         positions = [position for _, start, end in spans for position in range(start, end)]

@@ -14,7 +14,7 @@ from tests.tiny import with_random_norms
 
 
 def computed(forward, module: nn.Module, seed: int = 1) -> tuple[Tensor, dict[str, Tensor]]:
-    """Hidden states of one sequence, and every parameter's gradient of a random function of them."""
+    """The hidden states of one sequence, and the gradients of a random function of them."""
     generator = torch.Generator().manual_seed(seed)
     token_ids = torch.randint(300, (23,), generator=generator)
     plan: AttentionPlan = Causal()
@@ -65,7 +65,7 @@ def test_frozen_parameters_get_no_gradient():
 
 
 class Adapted(nn.Linear):
-    """What an adapter library puts in a linear layer's place."""
+    """A layer of an adapter library in the place of a linear layer."""
 
 
 def biased() -> nn.Module:

@@ -1,4 +1,4 @@
-"""Fixtures that skip what this machine cannot run. Not marks: those would compile before the tests have a cache."""
+"""Fixtures that skip tests which this machine cannot run. Marks would compile before the tests have a cache."""
 
 import pytest
 

@@ -34,7 +34,7 @@ def repeated(threshold: Tensor, length: int) -> Tensor:
 
 
 def values_of(master: Master) -> Tensor:
-    """The masters' numbers, from the two halves of their bits."""
+    """The float32 masters, joined from the two halves of their bits."""
     if master.low is None:
         return master.weight
     upper, lower = master.weight.view(torch.int16).int() << 16, master.low.int() & 0xFFFF
@@ -42,7 +42,7 @@ def values_of(master: Master) -> Tensor:
 
 
 def gradient(length: int, step: int, dtype: torch.dtype) -> Tensor:
-    """Of sizes from 1e-3 to 1e3, and now and then 0."""
+    """A random gradient with magnitudes from 1e-3 to 1e3, and a few zeros."""
     values = random(length, seed=100 + step, dtype=FLOAT) * random(length, seed=200, dtype=FLOAT).mul(2).exp()
     return torch.where(random(length, seed=300 + step, dtype=FLOAT) > 1.5, 0.0, values).to(dtype)
 

@@ -1,4 +1,4 @@
-"""Attention to the cache in tiles, against PyTorch's in float32."""
+"""Tiled attention to the cache equals PyTorch's in float32."""
 
 import random as random_module
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Step = list[tuple[int, int, int]]  # spans: sequence, first position, end
 
 @dataclass
 class Case:
-    """Sequences whose queries, keys and values are known in advance, fed to a cache in whatever pieces."""
+    """Sequences with given queries, keys and values, which are fed to a cache in pieces."""
 
     lengths: list[int]
     heads: tuple[int, int] = (4, 2)
@@ -60,7 +60,7 @@ class Case:
         return found
 
     def check(self, found: list[Tensor]) -> None:
-        """Masses are rounded to bfloat16 before the values are mixed, and so is what comes of it."""
+        """The tolerance covers probabilities that are rounded to bfloat16, and the rounded result."""
         share = self.heads[0] // self.heads[1]
         for out, *inputs in zip(found, self.queries, self.keys, self.values, strict=True):
             query, key, value = (x.float().transpose(0, 1) for x in inputs)
@@ -76,7 +76,7 @@ class Case:
 
 
 def random_steps(lengths: list[int], rng: random_module.Random) -> list[Step]:
-    """Everything once: prefills, chunks and single tokens of several sequences in one step, in any order."""
+    """Steps that feed everything once: prefills, chunks and single tokens of several sequences, in any order."""
     done, steps = [0] * len(lengths), []
     while any(a < b for a, b in zip(done, lengths, strict=True)):
         step = []

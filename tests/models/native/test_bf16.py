@@ -1,4 +1,4 @@
-"""Rounding and exponentials, seen through the kernels that use them most plainly."""
+"""Rounding and exponentials are right, as seen through the kernels that use them most directly."""
 
 import math
 
@@ -18,13 +18,13 @@ def every_bfloat16() -> Tensor:
 
 
 def rounded_sums(a: Tensor, b: Tensor) -> Tensor:
-    """bfloat16 of a - b and of a + b, both exact in float32: a head of two numbers, turned."""
+    """The rotation of a head of two numbers: a - b and a + b, exact in float32, rounded to bfloat16."""
     heads, one = torch.stack((a, torch.ones_like(a)), -1)[:, None], torch.ones_like(a)[:, None]
     return ops.rotate(heads, one, b[:, None])[:, 0, 0]
 
 
 def exponentials(x: Tensor) -> Tensor:
-    """e^x: minus the gradient of logits with a log-sum-exp of 0, but for that of the target, which is the last."""
+    """The exponentials of x: minus the gradient of logits with a log-sum-exp of 0, but for the target, the last."""
     logits = torch.cat((x, torch.zeros(1)))[None].clone()
     ops.logprobs_backward(logits, torch.tensor([len(x)]), -torch.ones(1), 1.0, torch.zeros(1))
     return logits[0, :-1]

@@ -1,4 +1,4 @@
-"""Compiling the kernels: once, beside others who do the same, and what happens where it cannot be done."""
+"""The kernels are compiled once, also by several processes at the same time, and a failure is a warning."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ SMALL = 'extern "C" int answer() { return 42; }\n'
 
 @pytest.fixture
 def no_library() -> Iterator[None]:
-    """As in a fresh process, before and after."""
+    """Forget the loaded library before and after, as in a fresh process."""
     build.library.cache_clear()
     yield
     build.library.cache_clear()
@@ -25,7 +25,7 @@ def no_library() -> Iterator[None]:
 
 @pytest.fixture
 def small_source(kernels: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Something that compiles at once, in the kernels' place."""
+    """A small source in the place of the kernels, which compiles fast."""
     directory = tmp_path / "sources"
     directory.mkdir()
     (directory / "small.cpp").write_text(SMALL)

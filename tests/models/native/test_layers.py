@@ -1,4 +1,4 @@
-"""What lies between the products, against float64 and its autograd."""
+"""The operations between products equal those in float64, and their gradients autograd's."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ EPS = 1e-5
 
 
 def assert_near(ours: Tensor, exact: Tensor, dtype: torch.dtype, roundings: int = 1) -> None:
-    """As near as so many roundings to the dtype allow. Float32 sums are off by more than one of its steps."""
+    """Assert that the results differ by no more than this number of roundings to the dtype."""
     assert ours.shape == exact.shape
     rtol = HALF_STEP * roundings if dtype == torch.bfloat16 else 2e-6
     torch.testing.assert_close(ours.double(), exact.double(), rtol=rtol, atol=2e-6 * float(exact.abs().max()))

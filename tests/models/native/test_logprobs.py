@@ -1,4 +1,4 @@
-"""Log-probabilities and their gradient, against autograd in float64."""
+"""Log-probabilities and their gradient equal those of autograd in float64."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ DTYPES = [torch.float32, torch.bfloat16]
 
 
 def exact(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-sum-exp, log-probabilities and entropy, in float64."""
+    """The log-sum-exp, log-probabilities and entropy in float64."""
     scaled_NV = logits_NV.double() / temperature
     logprobs_NV = scaled_NV.log_softmax(-1)
     entropy_N = -torch.where(logprobs_NV > -INF, logprobs_NV.exp() * logprobs_NV, 0.0).sum(-1)
@@ -20,7 +20,7 @@ def exact(logits_NV: Tensor, target_N: Tensor, temperature: float) -> tuple[Tens
 
 
 def gradient(logits_NV: Tensor, target_N: Tensor, weight_N: Tensor, temperature: float) -> Tensor:
-    """What training makes of logits. `weight_N` is the loss's gradient by the log-probability, over the temperature."""
+    """The gradient of logits. `weight_N` is the loss's gradient by the log-probability, over the temperature."""
     logsumexp_N, _, _ = ops.logprobs(logits_NV, target_N, temperature)
     result = logits_NV.clone()
     ops.logprobs_backward(result, target_N, weight_N, temperature, logsumexp_N)

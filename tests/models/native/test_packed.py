@@ -1,4 +1,4 @@
-"""Attention within a packed row and its gradient in tiles, against autograd through dense attention."""
+"""Tiled attention within a packed row, and its gradient, equal autograd through dense attention."""
 
 import random as random_module
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Rows = list[tuple[int, int, int]]  # segments: first token, how many, number of 
 
 @dataclass
 class Packed:
-    """Everything that one packed row's attention gives, forth and back."""
+    """The results of one packed row's attention, forward and backward."""
 
     out: Tensor
     logsumexp: Tensor
@@ -28,19 +28,19 @@ class Packed:
 
 
 def in_a_row(lengths: list[tuple[int, int]]) -> Rows:
-    """(length, parent) of segments that follow each other."""
+    """The rows of segments, given by (length, parent), that follow each other."""
     firsts = torch.tensor([0, *(length for length, _ in lengths)]).cumsum(0).tolist()
     return [(first, length, parent) for (length, parent), first in zip(lengths, firsts, strict=False)]
 
 
 def ancestry(rows: Rows, number: int) -> list[int]:
-    """The stretch, and before it all that it continues, from the first."""
+    """A segment and its ancestors, the root first."""
     parent = rows[number][2]
     return [number] if parent < 0 else [*ancestry(rows, parent), number]
 
 
 def random_rows(seed: int) -> Rows:
-    """Trees: prompts, continued by several segments or one or none, and these again; lengths around the sizes of tiles
+    """Random trees of prompts and continuations, with zero to several children; lengths around the sizes of tiles
     and blocks, 1 and 0 among them."""
     rng = random_module.Random(seed)
     lengths: list[tuple[int, int]] = []

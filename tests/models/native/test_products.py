@@ -1,4 +1,4 @@
-"""Products in tiles: right, and for every row the same bits, whatever it is computed with."""
+"""Tiled products are right, and a row's bits do not depend on the rows computed with it."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ SHAPES = ((32, 16), (32, 32), (96, 80), (288, 112))  # inputs, outputs
 
 
 def assert_rounded(ours: Tensor, exact: Tensor) -> None:
-    """Within half a step of bfloat16, and what float32 sums are off by."""
+    """Assert that the results differ by half a step of bfloat16 and by float32's summation error at most."""
     torch.testing.assert_close(ours.double(), exact, rtol=HALF_STEP, atol=2e-5)
 
 
@@ -137,7 +137,7 @@ def test_weights_of_other_shapes_and_dtypes_are_not_packable():
 
 
 def step_of(weight: Tensor) -> Tensor:
-    """A 127th of every output's largest weight."""
+    """The quantization step of each output: its largest weight over 127."""
     return weight.double().abs().amax(1, keepdim=True) / 127
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("kernels")
 
 
 def sampled_and_trained(family: str) -> tuple[list[list[int]], list[float], dict[str, Tensor]]:
-    """Tokens, log-probabilities and the weights after three updates that make samples likelier."""
+    """The sampled tokens, their log-probabilities, and the weights after three updates that make them likelier."""
     module = policy_module(family)
     engine = Engine(module, frozenset(), 3, 64)
     requests = [

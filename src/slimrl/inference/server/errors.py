@@ -78,23 +78,23 @@ def install_handlers(app: FastAPI) -> None:
             error_body(error.status_code, error.detail, param, code), error.status_code, error.headers or None
         )
 
-    def invalid(request: Request, error: Exception) -> JSONResponse:
+    def answer_invalid_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
         message, param = explain(error.errors())
         return JSONResponse(error_body(400, message, param), 400)
 
-    def mistaken(request: Request, error: Exception) -> JSONResponse:
+    def answer_user_error(request: Request, error: Exception) -> JSONResponse:
         return JSONResponse(error_body(400, str(error)), 400)
 
-    def bug(request: Request, error: Exception) -> JSONResponse:
+    def answer_bug(request: Request, error: Exception) -> JSONResponse:
         LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return JSONResponse(error_body(500, "Internal error of the server; its log has the details."), 500)
 
     # The most specific handler wins; the last one catches bugs.
     app.add_exception_handler(HTTPException, answer_http_error)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(UserError, mistaken)
-    app.add_exception_handler(Exception, bug)
+    app.add_exception_handler(RequestValidationError, answer_invalid_body)
+    app.add_exception_handler(UserError, answer_user_error)
+    app.add_exception_handler(Exception, answer_bug)
 
 
 def explain(errors: Sequence[Any]) -> tuple[str, str]:
