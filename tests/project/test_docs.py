@@ -54,8 +54,8 @@ def linked_files(document: Path) -> list[Path]:
     return [document.parent / target for target in targets if ":" not in target]
 
 
-# The pages of settings, and READMEs, exist on the site alone.
-SITE_ONLY = re.compile(r"docs/(settings/\w+|examples/\w+|benchmarks|changelog|contributing)\.md")
+# The pages of settings exist on the site alone.
+SITE_ONLY = re.compile(r"docs/settings/\w+\.md")
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
