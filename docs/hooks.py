@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
 from slimrl.config.play import PlayConfig
-from slimrl.config.reading.schema import Spec, below, expected, known_keys, spec_of, spec_of_field
+from slimrl.config.reading.schema import Spec, below, describe, keys_below, spec_of, spec_of_field
 from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.config.serve import ServeConfig
 
@@ -136,7 +136,7 @@ def settings_page(command: type[CommandConfig]) -> str:
 
 def section(spec: Spec, path: tuple[str, ...], title: str, note: str = "") -> Iterator[str]:
     """Yield the lines of one section, then those of the sections inside it."""
-    fields = {key: field for key in known_keys(spec) if (field := below(spec, key))}
+    fields = {key: field for key in keys_below(spec) if (field := below(spec, key))}
     inner = {key: field for key, field in fields.items() if item_of(field).sections}
     yield from [f"## {title}", ""]
     if path:
@@ -146,7 +146,7 @@ def section(spec: Spec, path: tuple[str, ...], title: str, note: str = "") -> It
         yield from ["| setting | meaning |", "|---|---|"]
         for key, field in plain.items():
             name = ".".join((*path, key))
-            yield f"| `{name}` | {cell(expected(field))}, {default(field)}.<br>{cell(meaning(field))} |"
+            yield f"| `{name}` | {cell(describe(field))}, {default(field)}.<br>{cell(meaning(field))} |"
         yield ""
     for key, field in inner.items():
         yield from variants(field, (*path, key))
@@ -156,12 +156,12 @@ def variants(field: Spec, path: tuple[str, ...]) -> Iterator[str]:
     """Yield the lines of a section: of each kind of it if there are several, of an element if it is a list."""
     name = ".".join(path)
     if field.is_list:
-        yield from section(item_of(field), (*path, "0"), f"`[[{name}]]`", f"A {expected(field)}. {meaning(field)}")
+        yield from section(item_of(field), (*path, "0"), f"`[[{name}]]`", f"A {describe(field)}. {meaning(field)}")
     elif len(field.sections) == 1:
         yield from section(field, path, f"`[{name}]`")
     else:
         for kind in field.sections:
-            chosen = expected(spec_of_field(kind.model_fields["type"]))
+            chosen = describe(spec_of_field(kind.model_fields["type"]))
             yield from section(spec_of(kind), path, f"`[{name}]` with `type = {chosen}`")
 
 
