@@ -9,12 +9,24 @@ print(result.held_out["after RL"]["greedy"], result.weights)
 from typing import TYPE_CHECKING, Any
 
 from slimrl.errors import UserError
-from slimrl.types import Message, Task, Turn
+from slimrl.types import Environment, Message, Task, Taskset, Turn
 
 if TYPE_CHECKING:
     from slimrl.api import EvaluationResult, TrainingResult, evaluate, rl, sft
 
-__all__ = ["EvaluationResult", "Message", "Task", "TrainingResult", "Turn", "UserError", "evaluate", "rl", "sft"]
+__all__ = [
+    "Environment",
+    "EvaluationResult",
+    "Message",
+    "Task",
+    "Taskset",
+    "TrainingResult",
+    "Turn",
+    "UserError",
+    "evaluate",
+    "rl",
+    "sft",
+]
 
 RUNS = ("EvaluationResult", "TrainingResult", "evaluate", "rl", "sft")
 

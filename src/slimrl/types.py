@@ -1,4 +1,4 @@
-"""The data types that every part of slimrl shares. They use the standard library only, and only check themselves.
+"""The data types that every part of slimrl shares, and what an environment is. Standard library only.
 
 Index suffixes, here and everywhere: _T token, _B sequence, _G rollout in a group, _K turn of a rollout, _N trained
 token, _V vocabulary, _D model dimension, _H heads.
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 Split = Literal["train", "validation", "test"]
 Metrics = dict[str, float]
@@ -64,6 +64,39 @@ class Turn:
     messages: Sequence[Message] = ()
     reward: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Environment(Protocol):
+    """One episode, in chat messages: it is played once and never shared.
+
+    Two turns of an episode that asks again after a wrong answer:
+
+        await episode.start()      [{"role": "user", "content": "What is 2 + 2?"}]
+        await episode.step("5")    Turn(done=False, messages=[{"role": "user", "content": "No. Try again."}])
+        await episode.step("4")    Turn(done=True, reward=1.0)
+    """
+
+    async def start(self) -> list[Message]:
+        """The opening messages, which end with one that the policy is to answer."""
+
+    async def step(self, reply: str) -> Turn:
+        """The environment's answer to the policy's reply."""
+
+
+class Taskset(Protocol):
+    """The tasks of an environment. Its constructor takes the `args` of the config section as keywords.
+
+    What a taskset and an episode may have besides is in `environments/base.py`.
+    """
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split: the same ones in the same order at every call.
+
+        No task is in two splits. A taskset without a `validation` split returns no tasks for it.
+        """
+
+    def environment(self, task: Task) -> Environment:
+        """A fresh episode on the task."""
 
 
 @dataclass(frozen=True, slots=True)

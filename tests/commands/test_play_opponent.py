@@ -64,7 +64,7 @@ class Side:
 
     async def step(self, reply: str) -> Turn:
         self.course.said.append((self.place, reply))
-        self.table.moved()
+        self.table.notify()
         await self._mine()
         if len(self.course.said) >= 4:
             return Turn(done=True, reward=float(sum(place for place, _ in self.course.said)))
@@ -77,7 +77,7 @@ class Side:
         return self.course.said[-1][1] if self.course.said else ""
 
     async def _mine(self) -> None:
-        await self.table.until(lambda: len(self.course.said) >= 4 or len(self.course.said) % 2 == self.place)
+        await self.table.wait_until(lambda: len(self.course.said) >= 4 or len(self.course.said) % 2 == self.place)
 
 
 def against(replies: Sequence[str], seq_len: int = 400) -> Seating:

@@ -44,7 +44,7 @@ class Counter:
     fault: str = ""
 
     async def start(self) -> list[Message]:
-        await self.game.table.until(lambda: self.game.is_next(self.place))
+        await self.game.table.wait_until(lambda: self.game.is_next(self.place))
         if self.fault == "start raises":
             raise KeyError("missing")
         return [user(f"{self.role}: {''.join(self.game.said)}")]
@@ -55,8 +55,8 @@ class Counter:
         if self.fault == "step raises":
             raise ZeroDivisionError
         self.game.said.append(reply)
-        self.game.table.moved()
-        await self.game.table.until(lambda: self.game.is_next(self.place))
+        self.game.table.notify()
+        await self.game.table.wait_until(lambda: self.game.is_next(self.place))
         if self.game.is_over:
             return Turn(done=True, reward=1.0 + self.place)
         return Turn(done=False, messages=[user(f"{self.role}: {''.join(self.game.said)}")])

@@ -1,57 +1,45 @@
-"""What an environment is, and how one is found by its `id`.
+"""What a taskset and an episode may have besides what every one has: scripts, kinds of failure, self-play, clean-up.
 
-A `Taskset` knows the tasks of both splits and makes one single-use `Environment` per episode. The environment speaks in
-chat messages and knows nothing of tokens, models or training; see `environments/reverse_text.py` for a whole one.
+`Taskset` and `Environment` themselves are in `types.py`. An option is found by its method's name: a taskset inherits
+from nothing. See `environments/reverse_text.py` for a whole one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from slimrl.io.text import is_writable
-from slimrl.types import Message, Rollout, Split, Task, Turn
+from slimrl.types import Environment, Message, Rollout, Split, Task, Taskset, Turn
+
+__all__ = [
+    "SUCCESS",
+    "Closing",
+    "Environment",
+    "FailureKinds",
+    "Message",
+    "Offloading",
+    "Script",
+    "Scripted",
+    "SelfPlay",
+    "Split",
+    "Task",
+    "Taskset",
+    "Turn",
+    "is_message",
+]
 
 SUCCESS = 1.0 - 1e-9
-"""An episode of this reward earned all there is: a sum of turns' rewards may be rounded."""
-
+"""An episode with at least this reward earned everything: a sum of turn rewards may be rounded."""
 
 Script = Callable[[Task, int], Sequence[Message]]
-"""Plays a task with a seed: a whole conversation, in which the script speaks as the assistant."""
-
-
-class Environment(Protocol):
-    """One episode. Used once, never shared."""
-
-    async def start(self) -> list[Message]:
-        """The opening messages, ending with one the policy is to answer."""
-
-    async def step(self, reply: str) -> Turn:
-        """React to the policy's reply."""
-
-
-@runtime_checkable
-class Closing(Protocol):
-    """An environment that holds something, such as a process, which must be given back however the episode ends."""
-
-    async def close(self) -> None:
-        """Called once, when the episode is over: done, out of turns, failed or cancelled."""
-
-
-class Taskset(Protocol):
-    """The tasks of an environment. Constructed with the `args` of its config section as keywords."""
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """The tasks of a split, the same ones in the same order every time; the splits share none. One without a
-        `validation` split returns none for it."""
-
-    def environment(self, task: Task) -> Environment:
-        """A fresh episode on the task."""
+"""A script maps a task and a seed to a whole conversation, whose assistant turns it wrote."""
 
 
 @runtime_checkable
 class Scripted(Protocol):
-    """A taskset that scripts of its own can play.
+    """A taskset whose tasks can be played by scripts, without a model.
 
-    Supervised warm-up learns from the script `expert`, evaluation compares a policy with `expert`, `random` and others.
+    Two names have a meaning: `expert` is right, and the supervised warm-up learns from it; `random` acts at random, and
+    evaluation takes it as the lower bound. Evaluation plays any other as `script:NAME`.
     """
 
     @property
@@ -61,35 +49,45 @@ class Scripted(Protocol):
 
 @runtime_checkable
 class FailureKinds(Protocol):
-    """A taskset that can also tell in what way an episode failed; evaluation counts that."""
+    """A taskset that can tell in what way an episode failed; evaluation counts the kinds."""
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """A kind of failure, in a few words that name no detail, of a finished episode that did not earn everything.
-        Empty if there is nothing more to say than evaluation does; None if it is no failure."""
+        """The kind of failure of a finished episode that did not earn everything, in a few words without details.
+
+        It is empty where evaluation's own words suffice (out of turns, wrong), and None where nothing failed.
+        """
 
 
 @runtime_checkable
 class SelfPlay(Protocol):
-    """A taskset whose tasks the policy can play against itself, in all roles at once; see `rollout/self_play.py`."""
+    """A taskset whose tasks the policy plays against itself, in all roles at once; see `rollout/self_play.py`."""
 
     @property
     def roles(self) -> Sequence[str]:
-        """Their names; none if its tasks are played by one alone, as `environment` gives them."""
+        """The names of the roles; empty if the policy plays alone, in the episode that `environment` gives."""
 
     def self_play(self, task: Task) -> Sequence[Environment]:
-        """Fresh episodes on the task, one for each role in that order, that wait for one another."""
+        """Fresh episodes on the task, one for each role in the order of `roles`, that wait for one another."""
 
 
 @runtime_checkable
 class Offloading(Protocol):
-    """A taskset that holds memory of a device which the policy may need for training, such as a judge's."""
+    """A taskset that holds memory of a device that the policy may need for training, as a judge's model does."""
 
     def offload(self) -> None:
-        """Give it back until the next episode. Called between steps, when no episode is being played."""
+        """Frees the memory until the next episode. It is called between steps, when no episode is being played."""
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """An episode that holds something, such as a process, that must be given back however the episode ends."""
+
+    async def close(self) -> None:
+        """Gives it back. It is called once when the episode is over: done, out of turns, failed or cancelled."""
 
 
 def is_message(value: object) -> bool:
-    """Whether it is a role and a text, as templates need. Half of a surrogate pair is no text to a tokenizer."""
+    """Whether a value is a role and a text, as chat templates need. No tokenizer takes half of a surrogate pair."""
     fields = value if isinstance(value, dict) else {}
     texts = fields.get("role"), fields.get("content")
     return all(isinstance(text, str) and is_writable(text) for text in texts)

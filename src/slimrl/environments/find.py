@@ -50,7 +50,7 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     if missing:
         raise UserError(
             f"environment `{env_id}`: {type(taskset).__name__} lacks {' and '.join(f'`{m}()`' for m in missing)}; see "
-            "`Taskset` in slimrl/environments/base.py for what it must have."
+            "`Taskset` in slimrl/types.py for what it must have."
         )
     return cast(Taskset, taskset)
 

@@ -145,7 +145,7 @@ class ChatConnection:
         hint = f"; it was cut off at `max_tokens` = {self._server.max_tokens}" if reason == "length" else ""
         raise TryAgain(self._failure(f"gave a completion without text: {text!r:.200}{hint}"), counts=True)
 
-    async def sleep(self) -> None:
+    async def offload(self) -> None:
         """Asks the server to free its memory. Raises UserError if it refuses; an unreachable server is ignored, because
         the next request will report it."""
         if self._server.sleeps and self._awake:

@@ -142,7 +142,7 @@ class LLMJudge:
 
     def offload(self) -> None:
         """With `sleeps`, has the server free its memory until the next question. Raises UserError if it cannot."""
-        self._thread.wait(self._asker.connection.sleep())
+        self._thread.wait(self._asker.connection.offload())
 
     def close(self) -> None:
         """Gives up open questions and connections."""

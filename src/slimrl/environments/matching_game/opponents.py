@@ -103,8 +103,8 @@ class Itself:
 
     async def answer(self) -> None:
         """Raises RolloutError if the other one has left before the end."""
-        self._turns.moved()
-        await self._turns.until(lambda: self._game.is_over or self._game.turn != self._player)
+        self._turns.notify()
+        await self._turns.wait_until(lambda: self._game.is_over or self._game.turn != self._player)
 
     def leave(self) -> None:
         self._turns.leave(self._role)
