@@ -65,6 +65,7 @@ def test_saved_evaluations_are_compared(finished: Path, capsys: pytest.CaptureFi
     assert run(["compare", str(finished)]) == 2
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_comes_to_the_same(finished: Path, tiny_dir: Path, tmp_path: Path):
     flags = eval_flags(tiny_dir, tmp_path / "out", "--baselines", '["random", "expert"]')
     process = subprocess.Popen(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.inference.clients.serving import Server, metric, served
 
+pytestmark = pytest.mark.slow  # a server of its own and a thousand requests
 EXAMPLES = 15
 
 
@@ -20,7 +21,7 @@ def small_server(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         yield running
 
 
-@pytest.mark.parametrize("mode", ["positive", pytest.param("negative", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("mode", ["positive", "negative"])
 def test_no_request_breaks_the_server_or_its_promises(small_server: Server, tmp_path: Path, mode: str) -> None:
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
