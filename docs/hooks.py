@@ -25,7 +25,12 @@ OUTSIDE = {
         for path in ROOT.glob("examples/*/README.md")
     },
 }
-WIDE = ("index.md", "concepts.md", "structure.md")  # their pictures take the room of the table of contents
+WIDE = (
+    "index.md",
+    "concepts.md",
+    "structure.md",
+    "comparison.md",
+)  # pictures and tables take the room of the table of contents
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^\s*(```|~~~)")
 
