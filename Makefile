@@ -1,11 +1,11 @@
 # `make check` is what continuous integration runs (.ci/run), less the installation of uv.
-.PHONY: check format lint types floors tests fix
+.PHONY: check format lint types floors tests site fix
 
 # The group has the tools and what the tests need; `uv run rl` installs neither.
 RUN = uv run --group dev
 KERNELS = $(wildcard src/slimrl/models/native/*.cpp src/slimrl/models/native/*.h src/slimrl/models/native/*.inc)
 
-check: format lint types floors tests
+check: format lint types floors tests site
 
 format:
 	$(RUN) ruff format --check .
@@ -24,6 +24,10 @@ floors:
 tests:
 	$(RUN) pytest
 	$(RUN) pytest -m slow
+
+# The documentation, strictly, and that no page asks another host for anything.
+site:
+	$(RUN) --group docs pytest -n0 tests/project/test_site.py
 
 # Mends what can be mended without thinking.
 fix:

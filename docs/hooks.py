@@ -25,9 +25,14 @@ OUTSIDE = {
         for path in ROOT.glob("examples/*/README.md")
     },
 }
-WIDE = ("index.md", "concepts.md", "structure.md")  # their pictures take the room of the table of contents
+WIDE = (
+    "index.md",
+    "concepts.md",
+    "structure.md",
+    "comparison.md",
+)  # pictures and tables take the room of the table of contents
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
-FENCE = re.compile(r"^\s*(```|~~~)")
+FENCED = re.compile(r"(^[ \t]*```.*?^[ \t]*```[ \t]*$)", re.MULTILINE | re.DOTALL)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -72,8 +77,6 @@ def rewrite_links(markdown: str, source: str, uri: str, pages: set[str]) -> str:
             return str(text)
         return f"{mark}[{text}]({posixpath.relpath(page, posixpath.dirname(uri) or '.')}{hash_mark}{anchor})"
 
-    lines, in_code = [], False
-    for line in markdown.splitlines():
-        in_code ^= bool(FENCE.match(line))
-        lines.append(line if in_code else LINK.sub(link, line))
-    return "\n".join(lines) + "\n"
+    # Text and fenced code in turn; a link may be broken over two lines.
+    parts = FENCED.split(markdown)
+    return "".join(part if number % 2 else LINK.sub(link, part) for number, part in enumerate(parts))

@@ -1,10 +1,15 @@
-"""The documentation names files, packages and floors; they must be the real ones."""
+"""The documentation names files, packages, floors, settings and metrics; they must be the real ones."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from slimrl.config.play import PlayConfig
+from slimrl.config.reading.schema import leaves, spec_of, spell
+from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
+from slimrl.config.serve import ServeConfig
+from slimrl.monitor.metrics import METRICS
 from tests.project.test_floors import FLOORS
 
 ROOT = Path(__file__).parents[2]
@@ -63,3 +68,30 @@ def test_every_link_leads_to_a_file(document: Path) -> None:
     lost = [path for path in linked_files(document) if not path.exists()]
     names = [path.relative_to(ROOT).as_posix() for path in lost]
     assert [name for name in names if not SITE_ONLY.fullmatch(name)] == []
+
+
+# What was measured is told with the names of its day; `args` are an environment's own.
+PRESENT = [path for path in PAGES if not {"log", "benchmarks"} & set(path.parts[len(ROOT.parts) :])]
+COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, ServeConfig)
+SETTINGS = {
+    spell(path[:depth]) for c in COMMANDS for path, _ in leaves(spec_of(c)) for depth in range(1, len(path) + 1)
+}
+SECTIONS = {name.partition(".")[0] for name in SETTINGS} - {"args"}
+
+
+@pytest.mark.parametrize("document", PRESENT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_setting_that_is_named_exists(document: Path) -> None:
+    named = set(re.findall(r"(?:--|`)([a-z_]+(?:\.[a-z_0-9]+)+)", document.read_text(encoding="utf-8")))
+    settings = [
+        name for name in named if name.partition(".")[0] in SECTIONS and not re.search(r"\.(py|toml|md)$", name)
+    ]
+    assert [name for name in settings if name not in SETTINGS and ".args" not in name] == []
+
+
+@pytest.mark.parametrize("document", PRESENT, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_metric_that_is_named_exists(document: Path) -> None:
+    known = {metric.name for metric in METRICS}
+    open_groups = {name.partition("/")[0] for name in known if "<" in name}
+    closed = {name.partition("/")[0] for name in known} - open_groups
+    named = re.findall(r"`([a-z_]+/[a-z_]+)`", document.read_text(encoding="utf-8"))
+    assert [name for name in named if name.partition("/")[0] in closed and name not in known] == []

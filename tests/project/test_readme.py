@@ -32,3 +32,10 @@ def test_the_two_commands_are_there_and_continuous_integration_runs_the_second()
     assert "pip install uv && uv run --group test pytest" in README
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     assert "pip install uv" in lines and "check uv run --group test pytest" in lines
+
+
+def test_nothing_on_the_first_screen_is_longer_than_three_lines() -> None:
+    first_screen = README[: README.index("## What you see")]
+    paragraphs = [part for part in first_screen.split("\n\n") if not part.startswith("|")]
+    assert [part for part in paragraphs if len(part.strip().splitlines()) > 3] == []
+    assert "**What was not run**" in first_screen

@@ -91,8 +91,9 @@ def test_links_between_files_become_links_between_pages(monkeypatch: pytest.Monk
         "[file](eval.toml)": "file",
         "[site](https://a.b)": "[site](https://a.b)",
         "[which](../../docs/algorithms/README.md)": "[which](../algorithms/README.md)",
+        "[over two\nlines](../../docs/lora.md)": "[over two\nlines](../lora.md)",
     }
     for text, expected in cases.items():
-        assert rewrite(text, "examples/wordle/README.md", "examples/wordle.md", pages) == f"{expected}\n"
+        assert rewrite(text, "examples/wordle/README.md", "examples/wordle.md", pages) == expected
     code = "```\n[a](b.md)\n```\n"
     assert rewrite(code, "docs/lora.md", "lora.md", pages) == code
