@@ -45,10 +45,10 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     >>> matches("Ada was born in Rome", ["Rome"], "Where was Ada born?"), matches("Rome, Bari", ["Rome"])
     (True, False)
     """
-    words, asked = normalised(answer), _families(normalised(question))
+    words, asked = normalise(answer), _families(normalise(question))
     light = [_is_light(word, asked) for word in words]
     for reference in references:
-        whole = normalised(reference)
+        whole = normalise(reference)
         # "44" is "44 years" where it was asked how many years.
         core = [word for word in whole if not _is_light(word, asked)]
         if any(_says(words, light, wanted, min_f1) for wanted in (whole, core)):
@@ -56,7 +56,7 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     return False
 
 
-def normalised(text: str) -> list[str]:
+def normalise(text: str) -> list[str]:
     """The words in lower case, without accents, articles, punctuation and the separators of thousands; numbers up to
     twenty in digits."""
     plain = unicodedata.normalize("NFKD", SEPARATOR_IN_NUMBER.sub("", text.casefold().translate(SAME)))
