@@ -185,7 +185,7 @@ def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> N
     sorts = (
         ("false yes", calibration.wrong(False)),
         ("false no", calibration.wrong(True)),
-        ("no verdict", calibration.failed),
+        ("no verdict", calibration.failures),
     )
     for name, mistakes in sorts:
         if mistakes and num:
@@ -212,7 +212,7 @@ def _plain(one: Calibration) -> dict[str, Any]:
         "seconds": one.seconds,
         "false_yes": [judged.labelled.row for judged in one.wrong(False)],
         "false_no": [judged.labelled.row for judged in one.wrong(True)],
-        "no_verdict": [{**judged.labelled.row, "failure": judged.failure} for judged in one.failed],
+        "no_verdict": [{**judged.labelled.row, "failure": judged.failure} for judged in one.failures],
     }
 
 

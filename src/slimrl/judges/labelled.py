@@ -1,4 +1,4 @@
-"""Answers that are labelled right or wrong, read from a file: a judge is compared with them. Knows nothing of judges."""
+"""Answers that are labelled right or wrong, read from a file, to compare a judge with. Knows nothing of judges."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
