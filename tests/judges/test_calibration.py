@@ -1,4 +1,4 @@
-"""Counts and kappa against numbers worked out by hand, and answers whose labels are what they should be."""
+"""Counts and kappa against numbers worked out by hand, and files of labelled answers."""
 
 import asyncio
 import json
@@ -9,9 +9,8 @@ import pytest
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.judges.calibration import Calibration, Confusion, calibrate
-from slimrl.judges.judge import MatchJudge, Verdict
-from slimrl.judges.labelled import RIGHT, WRONG, Labelled, kind_of, labelled_answers, read_labelled
-from slimrl.retrieval.encyclopedia import Encyclopedia
+from slimrl.judges.judge import Verdict
+from slimrl.judges.labelled import Labelled, read_labelled
 
 
 class Parrot:
@@ -57,40 +56,21 @@ def test_where_nothing_is_left_to_chance_there_is_no_kappa(confusion: Confusion)
 def test_a_failure_is_no_verdict():
     result = calibrated(("yes", True), ("yes", False), ("no", True), ("no", False), ("?", True), ("?", False))
     assert result.confusion == Confusion(1, 1, 1, 1, failed=2) and result.confusion.agreement.num == 4
-    assert [one.failure for one in result.failed] == ["judge_timeout: too slow"] * 2
+    assert [one.failure for one in result.failures] == ["judge_timeout: too slow"] * 2
     assert [one.labelled.response for one in result.wrong(False)] == ["yes"]
     assert [one.labelled.response for one in result.wrong(True)] == ["no"]
     assert result.by_kind["kind ?"] == Confusion(0, 0, 0, 0, failed=2)
 
 
-def test_made_up_answers_are_the_same_every_time_and_half_of_them_right():
-    answers = list(labelled_answers(76))
-    assert answers == list(labelled_answers(76)) and answers[:10] == list(labelled_answers(10))
-    assert [one.label for one in answers] == [True, False] * 38
-    assert {one.kind for one in answers} == {*RIGHT, *WRONG}
-    assert answers != list(labelled_answers(76, seed=1))
-
-
-def test_every_question_of_the_encyclopedia_has_a_sentence_for_its_answer():
-    questions = Encyclopedia(1000, 0).questions()
-    assert len({kind_of(next(questions).question)[0] for _ in range(1000)}) >= 15
-
-
-def test_comparing_words_rewards_no_made_up_wrong_answer():
-    """Whoever reads the pages could otherwise learn to answer like that."""
-    result = calibrate("match", MatchJudge(), list(labelled_answers(1000)), 8, lambda: None)
-    assert result.wrong(False) == []
-    assert result.confusion.agreement.mean > 0.9
-
-
 def test_a_file_is_read_as_it_is_written_and_with_other_names(tmp_path: Path):
     path = tmp_path / "answers.jsonl"
-    rows = [one.row for one in labelled_answers(4)]
+    answers = [Labelled("When?", "in 1874", ("1874",), True, "bare"), Labelled("Where?", "Rome", ("Bari", "B."), False)]
+    rows = [one.row for one in answers]
     rows.append({"question": "When?", "response": "", "answer": "1874", "aliases": ["in 1874"], "label": False})
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     read = read_labelled(path)
-    assert read[:4] == list(labelled_answers(4))
-    assert read[4] == Labelled("When?", "", ("1874", "in 1874"), False)
+    assert read[:2] == answers
+    assert read[2] == Labelled("When?", "", ("1874", "in 1874"), False)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slimrl.judges.word_match import f1, matches, normalised
+from slimrl.judges.word_match import f1, matches, normalise
 
 
 @pytest.mark.parametrize(
@@ -109,4 +109,4 @@ def test_f1_counts_each_word_as_often_as_it_occurs(words: str, wanted: str, scor
 
 
 def test_words_are_compared_without_articles_accents_and_separators():
-    assert normalised("The U.S. economy, 1,000,000 km, twelve") == ["u.s", "economy", "1000000", "km", "12"]
+    assert normalise("The U.S. economy, 1,000,000 km, twelve") == ["u.s", "economy", "1000000", "km", "12"]

@@ -3,7 +3,7 @@
 import pytest
 
 from slimrl.tools.base import Frame, ToolError, purpose, schema_of
-from slimrl.tools.formats import made, parsed_call
+from slimrl.tools.formats import make_call, parse_call
 
 
 def search_pages(query: str) -> str:
@@ -33,7 +33,7 @@ TOOLS = {"search_pages": search_pages, "join": join}
     ],
 )
 def test_a_call_is_made_with_its_arguments(text: str, result: str):
-    called, said = made(TOOLS, *parsed_call(text), str)
+    called, said = make_call(TOOLS, *parse_call(text), str)
     assert said == result and not called.error
     assert called.tool in TOOLS and "".join(called.arguments) in result.replace("ab", "a")
 
@@ -66,7 +66,7 @@ def test_a_call_is_made_with_its_arguments(text: str, result: str):
 )
 def test_what_is_wrong_is_said_to_the_policy(text: str, said: str):
     try:
-        called, answer = made(TOOLS, *parsed_call(text), str)
+        called, answer = make_call(TOOLS, *parse_call(text), str)
         assert answer == f"Error: {called.error}"
     except ToolError as error:
         answer = str(error)
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_said_to_the_policy(text: str, said: str):
 
 
 def test_arguments_are_plain_values():
-    assert parsed_call("f('a', -1, k=[1, 'b'])") == ("f", ["a", -1], {"k": [1, "b"]})
+    assert parse_call("f('a', -1, k=[1, 'b'])") == ("f", ["a", -1], {"k": [1, "b"]})
 
 
 def test_a_tool_describes_itself():

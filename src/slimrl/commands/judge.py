@@ -13,11 +13,12 @@ from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
+from slimrl.environments.wiki_search.judge_examples import make_labelled_answers
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file, without_nan
 from slimrl.judges.calibration import Calibration, Confusion, Judged, calibrate
 from slimrl.judges.judge import LLMJudge, MatchJudge
-from slimrl.judges.labelled import Labelled, labelled_answers, read_labelled
+from slimrl.judges.labelled import Labelled, read_labelled
 from slimrl.judges.server import JudgeServer
 from slimrl.judges.word_match import MIN_F1
 from slimrl.monitor.console import RunConsole
@@ -110,7 +111,7 @@ def _positive(text: str) -> int:
 
 
 def _write_examples(path: Path, num: int, seed: int) -> int:
-    rows = [json.dumps(one.row, ensure_ascii=False) for one in labelled_answers(num, seed)]
+    rows = [json.dumps(one.row, ensure_ascii=False) for one in make_labelled_answers(num, seed)]
     replace_file(path, [("\n".join(rows) + "\n").encode()], "file")
     RunConsole().note(f"{len(rows)} labelled answers in {path}; now: uv run slimrl judge calibrate {path}")
     return 0
@@ -184,7 +185,7 @@ def _show_mistakes(calibration: Calibration, num: int, console: RunConsole) -> N
     sorts = (
         ("false yes", calibration.wrong(False)),
         ("false no", calibration.wrong(True)),
-        ("no verdict", calibration.failed),
+        ("no verdict", calibration.failures),
     )
     for name, mistakes in sorts:
         if mistakes and num:
@@ -211,7 +212,7 @@ def _plain(one: Calibration) -> dict[str, Any]:
         "seconds": one.seconds,
         "false_yes": [judged.labelled.row for judged in one.wrong(False)],
         "false_no": [judged.labelled.row for judged in one.wrong(True)],
-        "no_verdict": [{**judged.labelled.row, "failure": judged.failure} for judged in one.failed],
+        "no_verdict": [{**judged.labelled.row, "failure": judged.failure} for judged in one.failures],
     }
 
 

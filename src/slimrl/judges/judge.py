@@ -1,8 +1,8 @@
-"""Whether an answer is right: by comparing words, or asked of a language model behind any OpenAI-compatible server.
+"""Judges of answers: one compares words, another asks a language model behind any OpenAI-compatible server.
 
-A model's verdict is yes or no and nothing else. Whatever keeps it from one (a dead, slow or busy server, a reply that
-is neither) is a failure of the rollout, with a reason, and never a reward of 0; where there is nothing but failures the
-run stops. Verdicts are kept on disk, so that nothing is asked twice. `docs/judge.md` tells how well judges judge.
+A model's verdict is yes or no and nothing else. Where there is none (the server is dead, slow or busy, or its reply is
+neither), the rollout fails, with a reason, and never earns a reward of 0; many failures in a row stop the run. Verdicts
+are kept on disk, so that nothing is asked twice. `docs/judge.md` has how well judges judge.
 """
 
 import asyncio
@@ -48,37 +48,41 @@ Is the response correct, given the question and the correct answer, and coherent
 
 
 def verdict_of(reply: str) -> bool | None:
-    """True for yes, False for no, None for anything else. Thoughts before the last `</think>` do not count.
+    """The verdict of a reply: True for yes, False for no, None for anything else. Thoughts before the last `</think>`
+    do not count.
 
     >>> verdict_of("**Yes.**"), verdict_of("no"), verdict_of("yes/no"), verdict_of("eyes")
     (True, False, None, None)
     """
     said = without_thoughts(reply).strip()
     found = VERDICT.fullmatch(said)
-    if found is None or any(map(unicodedata.combining, said)):  # an accent of its own makes another letter
+    if found is None or any(map(unicodedata.combining, said)):  # a combining accent makes another letter
         return None
     return found[1].lower() == "yes"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a response is right, and the judge's metrics, for the episode's."""
+    """Whether a response is right, and the judge's metrics, which join those of the episode."""
 
     correct: bool
     metrics: Metrics = field(default_factory=dict)
 
 
 class Judge(Protocol):
+    """Decides whether a response answers a question rightly."""
+
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """Whether the response is right. Raises RolloutError where there is no telling."""
+        """The verdict on a response, where each of `references` is a right answer. Raises RolloutError where there is
+        no verdict."""
 
     def offload(self) -> None:
-        """Let go of a shared device until the next question."""
+        """Frees memory of a device that the policy shares, until the next response is to be judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class MatchJudge:
-    """By `judges/word_match.py`."""
+    """A judge that compares words, as `judges/word_match.py` does; `min_f1` is how alike they must be."""
 
     min_f1: float = MIN_F1
 
@@ -90,12 +94,15 @@ class MatchJudge:
         return Verdict(matches(without_thoughts(response), references, question, self.min_f1))
 
     def offload(self) -> None:
-        """It holds nothing."""
+        """Does nothing: no memory of a device is held."""
 
 
 def judge_of(settings: Mapping[str, Any]) -> Judge:
-    """The judge that a config's `judge` describes: with a `base_url` a server, by the fields of `JudgeServer`, which
-    must answer now; otherwise the one that compares words, by those of `MatchJudge`."""
+    """The judge that a config's `judge` describes. Raises UserError for settings that cannot work.
+
+    With a `base_url` and a `model` it is a server, with the fields of `JudgeServer`, which must answer now; without
+    them the judge compares words, with the fields of `MatchJudge`.
+    """
     if not {"base_url", "model"} & set(settings):
         return read_settings(MatchJudge, settings, "judge")
     if missing := [name for name in ("base_url", "model") if name not in settings]:
@@ -110,54 +117,56 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
 
 
 class LLMJudge:
-    """Asks the server, greedily, what is not in the cache.
+    """A judge that asks a server, greedily, for the verdicts that are not in the cache.
 
-    Everything happens in the event loop of a thread of its own. Of equal questions that come together, one is asked.
+    Everything happens in the event loop of a thread of its own. Equal requests at the same time are made once.
     """
 
     def __init__(self, server: JudgeServer, cache: Path) -> None:
         self._server = server
-        self._asker = RetryingChat(server)
+        self._chat = RetryingChat(server)
         self._cache = VerdictCache(cache)
         self._thread = LoopThread("judge")
-        self._thread.keep(self._asker.connection.close)
+        self._thread.keep(self._chat.connection.close)
+        # A lock for each request under way, by its key; it goes with the last request that holds it.
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
-        """Raises RolloutError where there is no verdict, UserError after too many of those. An empty response is wrong
-        without asking. Metrics: whether the verdict was in the cache, and the seconds it took if not."""
+        """The server's verdict; an empty response is wrong without asking. Its metrics are whether it was in the cache,
+        and if not, the seconds that it took. Raises RolloutError where there is no verdict, UserError after too many of
+        these."""
         response = without_thoughts(response).strip()
         if not response:
             return Verdict(False)
         if len(response) > MAX_RESPONSE_CHARS:
             response = f"{response[:MAX_RESPONSE_CHARS]} [...]"
-        response = TAG.sub("[", response)  # nothing is taken out: what stands around it might be a tag then
+        response = TAG.sub("[", response)  # not deleted: the text around a deleted tag may join to a tag
         prompt = PROMPT.format(question=question, references="\n".join(references), response=response)
         prompt = prompt.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be sent
         return await self._thread.run(self._judge(self._body(prompt)))
 
     def check(self) -> None:
         """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""
-        self._thread.wait(self._asker.check({**self._body("Reply with one word: yes"), **GREEDY}))
+        self._thread.wait(self._chat.check({**self._body("Reply with one word: yes"), **GREEDY}))
 
     def offload(self) -> None:
-        """With `sleeps`, has the server free its memory until the next question. Raises UserError if it cannot."""
-        self._thread.wait(self._asker.connection.offload())
+        """With `sleeps`, has the server free its memory until the next request. Raises UserError if it cannot."""
+        self._thread.wait(self._chat.connection.offload())
 
     def close(self) -> None:
-        """Gives up open questions and connections."""
+        """Gives up open requests, and closes the connections and the cache."""
         self._thread.close()
         self._cache.close()
 
     async def _judge(self, body: dict[str, Any]) -> Verdict:
         began, key = time.perf_counter(), self._key(body)
-        async with self._asker.deadline() as deadline, self._asking.setdefault(key, asyncio.Lock()):
+        async with self._chat.deadline() as deadline, self._asking.setdefault(key, asyncio.Lock()):
             found = self._cache.get(key)
             if found is not None:
                 return Verdict(found, {"judge_cached": 1.0})
-            # The first reply is greedy; the same again would not help, so later ones are drawn.
-            correct = await self._asker.ask(
-                lambda tries: body | ({"temperature": 0.7, "seed": tries} if tries else GREEDY), _read, deadline
+            # A second greedy reply would be the same as the first, so later ones are sampled.
+            correct = await self._chat.ask(
+                lambda tries: body | ({"temperature": 0.7, "seed": tries} if tries else GREEDY), _read_verdict, deadline
             )
             self._cache.put(key, correct)
         return Verdict(correct, {"judge_cached": 0.0, "judge_s": time.perf_counter() - began})
@@ -166,12 +175,13 @@ class LLMJudge:
         return self._server.body([{"role": "user", "content": prompt}])
 
     def _key(self, body: Mapping[str, Any]) -> str:
-        """A digest of all that a verdict depends on. Under the same name another server may have another model."""
+        """A digest of everything that a verdict depends on: the request, and the server, as another server may serve
+        another model under the same name."""
         asked = [self._server.base_url.rstrip("/"), {**body, **GREEDY}]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
-def _read(reply: Reply) -> bool:
+def _read_verdict(reply: Reply) -> bool:
     verdict = verdict_of(reply.text)
     if verdict is None:
         neither = RolloutError("judge_verdict", f"neither yes nor no, but {reply.text!r:.200}")

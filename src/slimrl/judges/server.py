@@ -1,4 +1,4 @@
-"""Where a judge is, and how it is asked. Knows nothing of verdicts: `judges/judge.py` does."""
+"""The settings of a language model that judges. Knows nothing of verdicts: `judges/judge.py` does."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,8 +8,10 @@ from slimrl.io.chat_client import ChatServer
 
 @dataclass(frozen=True, slots=True)
 class JudgeServer(ChatServer):
-    """Its fields, those of `ChatServer`, are the settings of an environment's `judge`. `timeout_s` is for a verdict,
-    and `max_tokens` leaves room for models that think first."""
+    """The server of a judge. Its fields, those of `ChatServer`, are the settings of an environment's `judge`.
+
+    `timeout_s` is the limit for a verdict with all its tries, and `max_tokens` leaves room for models that think first.
+    """
 
     who: ClassVar[str] = "judge"
     gives: ClassVar[str] = "verdict"

@@ -1,4 +1,4 @@
-"""Verdicts of judges, kept on disk by a key. Knows nothing of how one comes about."""
+"""A cache of verdicts on disk, by key. Knows nothing of how a verdict comes about."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,13 +9,16 @@ from slimrl.errors import UserError
 
 
 class VerdictCache:
-    """One SQLite file that several processes may share; `:memory:` is one that nobody else sees. Everything raises
-    UserError if the file cannot be used."""
+    """A cache in one SQLite file, which several processes may share; the path `:memory:` is private to the object.
+
+    Every method raises UserError if the file cannot be used.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         with self._usable():
             path.parent.mkdir(parents=True, exist_ok=True)
+            # Each statement commits by itself. A judge opens and closes the file in one thread and uses it in another.
             self._database = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute(
@@ -23,15 +26,18 @@ class VerdictCache:
             )
 
     def get(self, key: str) -> bool | None:
+        """The verdict of a key, or None where there is none."""
         with self._usable():
             row = self._database.execute("SELECT yes FROM verdict WHERE key = ?", (key,)).fetchone()
         return None if row is None else bool(row[0])
 
     def put(self, key: str, verdict: bool) -> None:
+        """Keeps a verdict, in place of an earlier one of the key."""
         with self._usable():
             self._database.execute("INSERT OR REPLACE INTO verdict VALUES (?, ?)", (key, int(verdict)))
 
     def close(self) -> None:
+        """Closes the file."""
         self._database.close()
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Whether a short answer says what a reference says, by comparing words: the judge that needs no model.
+"""Compares the words of a short answer with those of a reference: the judge that needs no model.
 
-It knows words, not meanings, and errs on the side of no: what a policy could win by (naming several candidates, taking
-back what it says) is refused, and so are some right answers. `docs/judge.md` says how often.
+It knows words, not meanings, and errs on the side of no: it refuses what a policy could exploit (naming several
+candidates, taking back what it says), and so some right answers too. `docs/judge.md` says how often.
 """
 
 import re
@@ -12,17 +12,18 @@ from collections.abc import Sequence
 ARTICLES = frozenset({"a", "an", "the"})
 SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[,\u2009\u202f ](?=\d{3}(?!\d))")
 SAME = str.maketrans("\u2019\u2212", "'-")
-WORD = re.compile(r"(?:(?<!\S)-(?=\d))?[^\W_]+(?:[.']\w+)*")  # with the sign of a number, which no range has
+# A minus belongs to a number only behind a space: in a range such as 10-20 it is no sign.
+WORD = re.compile(r"(?:(?<!\S)-(?=\d))?[^\W_]+(?:[.']\w+)*")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 NUMBER_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty"
 )
 NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS.split())}
-# Words that turn an answer round, or into several. Two texts that say the same have the same of them.
+# Words that negate an answer, or make several of it. Two texts that say the same have the same of these.
 TURN_WORDS = "and but either instead maybe neither never no none nor not or perhaps rather than unlike"
 TURNS = frozenset(TURN_WORDS.split())
-# Words that say nothing by themselves: an answer may have them beside the reference's.
+# Words without a content of their own: an answer may have them beside the reference's.
 FILLER_WORDS = (
     "about according actually all also am answer answers approximately are around as at be been believe by called "
     "circa correct did do does exactly final for found from had has have he her his i in is it its known m name named "
@@ -31,42 +32,44 @@ FILLER_WORDS = (
 )
 FILLERS = frozenset(FILLER_WORDS.split())
 MAX_BESIDE = 12  # words beside the reference's that an answer may have, as in "It was founded in 1874"
-MIN_STEM, STEM = 3, 4  # letters that words of a family share; a shorter word is only itself, or has an end of its verb
+# Words of a family share their first four letters; a word of three counts with the endings of a verb, as in `die`.
+MIN_STEM, STEM = 3, 4
 MIN_F1 = 0.8
 
 
 def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
-    """Whether the answer says one of the references: the same words, a phrase around them whose other words are fillers
-    or the question's, or nearly the same words in any order (`f1` of `min_f1` or more, and beside them nothing of
-    weight). In all three, its numbers, and the words that turn an answer round, must be the reference's.
+    """Whether the answer says one of the references.
+
+    It does if it has the same words, or has them as a phrase beside which all words are fillers or the question's, or
+    has nearly the same words in any order (`f1` of `min_f1` or more, and every other word light). In all three cases
+    its numbers and its negations must be those of the reference.
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
     >>> matches("Ada was born in Rome", ["Rome"], "Where was Ada born?"), matches("Rome, Bari", ["Rome"])
     (True, False)
     """
-    words, asked = normalised(answer), _families(normalised(question))
+    words, asked = normalise(answer), _families(normalise(question))
     light = [_is_light(word, asked) for word in words]
     for reference in references:
-        whole = normalised(reference)
-        # "44" is "44 years" where it was asked how many years.
+        whole = normalise(reference)
+        # Without the question's own words: "44" is as right as "44 years" where it was asked how many years.
         core = [word for word in whole if not _is_light(word, asked)]
         if any(_says(words, light, wanted, min_f1) for wanted in (whole, core)):
             return True
     return False
 
 
-def normalised(text: str) -> list[str]:
-    """The words in lower case, without accents, articles, punctuation and the separators of thousands; numbers up to
-    twenty in digits."""
+def normalise(text: str) -> list[str]:
+    """The words of a text in lower case, without accents, articles, punctuation and separators of thousands. Numbers up
+    to twenty are in digits."""
     plain = unicodedata.normalize("NFKD", SEPARATOR_IN_NUMBER.sub("", text.casefold().translate(SAME)))
     words = WORD.findall("".join(character for character in plain if not unicodedata.combining(character)))
     return [NUMBERS.get(word, word) for word in words if word not in ARTICLES]
 
 
 def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
-    """The harmonic mean of the shares of words that are wanted and of wanted words that are there, each word as often
-    as it occurs (SQuAD's measure, Rajpurkar et al. 2016).
+    """The F1 score of two bags of words, the harmonic mean of precision and recall (SQuAD, Rajpurkar et al. 2016).
 
     >>> f1(["george", "handel"], ["george", "frideric", "handel"])
     0.8
@@ -82,8 +85,7 @@ def _says(words: list[str], light: list[bool], wanted: list[str], min_f1: float)
 
 
 def _is_light(word: str, asked: re.Pattern[str]) -> bool:
-    """Whether a word says nothing by itself, or nothing that the question has not said. A number always says
-    something."""
+    """Whether a word adds nothing: a filler, or of the family of a word of the question. A number is never light."""
     return not NUMBER.fullmatch(word) and (word in FILLERS or asked.match(word) is not None)
 
 
@@ -92,7 +94,7 @@ def _decisive(words: Sequence[str]) -> Counter[str]:
 
 
 def _is_phrase(words: list[str], light: list[bool], wanted: list[str]) -> bool:
-    """Whether the wanted words stand in the answer, one after the other, with nothing of weight beside them."""
+    """Whether the wanted words stand in the answer one after the other, and all words beside them are light."""
     size = len(wanted)
     if len(words) > size + MAX_BESIDE:
         return False
@@ -101,14 +103,15 @@ def _is_phrase(words: list[str], light: list[bool], wanted: list[str]) -> bool:
 
 
 def _is_nearly(words: list[str], light: list[bool], wanted: list[str], min_f1: float) -> bool:
-    """Whether enough words are the same. Another name beside a short reference would leave enough."""
+    """Whether enough words are the same, and all others light: beside a short reference, the F1 score alone would
+    allow another name."""
     beside = (word for word, is_light in zip(words, light, strict=True) if not is_light)
     return f1(words, wanted) >= min_f1 and all(word in wanted for word in beside)
 
 
 def _families(question: Sequence[str]) -> re.Pattern[str]:
-    """The question's words and their families: "founded" allows "founder" and "die" allows "died", but "was" does not
-    allow "Washington"."""
+    """A pattern for the question's words and their families: "founded" allows "founder" and "die" allows "died", but
+    "was" does not allow "Washington"."""
     long = {re.escape(word[:STEM]) for word in question if len(word) >= STEM}
     short = {f"{re.escape(word)}(?:s|d|ed)?$" for word in question if MIN_STEM <= len(word) < STEM}
-    return re.compile("|".join(sorted(long | short)) or "(?!)")
+    return re.compile("|".join(sorted(long | short)) or "(?!)")  # which matches nothing

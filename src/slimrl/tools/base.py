@@ -20,7 +20,7 @@ class ToolError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class CallAttempt:
     """One attempt of the policy at a call. `arguments` are its texts, in the order of the tool's parameters; `tool` is
     empty where no tool was named; `error` is what was wrong, empty if nothing.
 

@@ -20,8 +20,8 @@ from slimrl.io.settings import read_settings
 from slimrl.sandbox.base import Execution, Limits, Sandbox
 from slimrl.sandbox.client import HttpSandbox
 from slimrl.sandbox.local import BubblewrapSandbox
-from slimrl.tools.base import Called, Frame, Tool, purpose, usage
-from slimrl.tools.formats import END, Reaction, quoted
+from slimrl.tools.base import CallAttempt, Frame, Tool, purpose, usage
+from slimrl.tools.formats import END, Reaction, quote
 from slimrl.types import Message
 
 CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
@@ -109,14 +109,14 @@ class CodeFormat:
     def opening(self, task: str, question: str) -> list[Message]:
         lines = [
             f"{task} Look it up with Python, one program in <code> tags at a time: you read what it prints. It has",
-            *(_described(tool) for tool in self._tools.values()),
+            *(_description(tool) for tool in self._tools.values()),
             "For example:",
-            self.written(next(iter(self._tools)), "words"),
+            self.write_call(next(iter(self._tools)), "words"),
             END,
         ]
         return [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": question}]
 
-    def begins(self, reply: str) -> int:
+    def call_start(self, reply: str) -> int:
         program = CODE.search(reply)
         return program.start() if program else len(reply)
 
@@ -124,17 +124,17 @@ class CodeFormat:
         program = CODE.search(reply)
         if program is None:
             error = "there was neither a program in <code> tags nor an answer in <answer> tags."
-            return Reaction([self._frame.message(f"Error: {error}")], (Called("", error=error),))
+            return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
         if self._sandbox is None:
             self._sandbox = await self._shared.enter()
         execution = await self._sandbox.run(program_of(program[1]), self._session_id, self._wall_s)
-        calls = [Called(call.tool, (call.argument,), call.error) for call in execution.calls]
+        calls = [CallAttempt(call.tool, (call.argument,), call.error) for call in execution.calls]
         if execution.error and not any(call.error for call in calls):
-            calls.append(Called("", error=execution.error))  # its own mistake; a failed call counts once
-        return Reaction([self._frame.message(printed(execution), error_of(execution))], tuple(calls))
+            calls.append(CallAttempt("", error=execution.error))  # its own mistake; a failed call counts once
+        return Reaction([self._frame.message(output_text(execution), error_of(execution))], tuple(calls))
 
-    def written(self, tool: str, argument: str) -> str:
-        return f"<code>\nprint({tool}({quoted(argument)}))\n</code>"
+    def write_call(self, tool: str, argument: str) -> str:
+        return f"<code>\nprint({tool}({quote(argument)}))\n</code>"
 
     async def close(self) -> None:
         if self._sandbox is not None:
@@ -152,7 +152,7 @@ def program_of(text: str) -> str:
     return dedent(fenced[1] if fenced else text).strip() + "\n"
 
 
-def printed(execution: Execution) -> str:
+def output_text(execution: Execution) -> str:
     """What a program printed, and where it printed nothing, that."""
     text = "\n".join(part.rstrip("\n") for part in (execution.stdout, execution.stderr) if part.strip())
     if execution.truncated:
@@ -170,6 +170,6 @@ def error_of(execution: Execution) -> str:
     return f"{between}Error: {shown}"
 
 
-def _described(tool: Tool) -> str:
+def _description(tool: Tool) -> str:
     rest = " ".join((inspect.getdoc(tool) or "").splitlines()[1:]).strip()
     return f"{usage(tool)} {purpose(tool)} {rest}".strip()

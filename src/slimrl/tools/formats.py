@@ -13,7 +13,7 @@ from inspect import signature
 from typing import Any, Protocol
 
 from slimrl.models.chat.tool_calls import CLOSE, OPEN, ToolCall, ToolReader
-from slimrl.tools.base import Called, Frame, Tool, ToolError, arguments_of, purpose, schema_of, usage
+from slimrl.tools.base import CallAttempt, Frame, Tool, ToolError, arguments_of, purpose, schema_of, usage
 from slimrl.types import Message
 
 END = "When you know it, end with <answer>the answer</answer>."
@@ -25,7 +25,7 @@ class Reaction:
     """What the policy gets to read, and what it had tried."""
 
     messages: list[Message]
-    calls: tuple[Called, ...]
+    calls: tuple[CallAttempt, ...]
 
 
 class CallFormat(Protocol):
@@ -34,13 +34,13 @@ class CallFormat(Protocol):
     def opening(self, task: str, question: str) -> list[Message]:
         """The first messages: what to do, how to call tools, and the question."""
 
-    def begins(self, reply: str) -> int:
+    def call_start(self, reply: str) -> int:
         """The place of the first call in a reply, however wrong it may be; the length of the reply if there is none."""
 
     async def react(self, reply: str) -> Reaction:
         """Do what the reply calls for. Mistakes are text in the messages; nothing is raised for them."""
 
-    def written(self, tool: str, argument: str) -> str:
+    def write_call(self, tool: str, argument: str) -> str:
         """A reply that calls a tool, as a policy is to write it."""
 
     async def close(self) -> None: ...
@@ -61,7 +61,7 @@ class TagFormat:
         ]
         return [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": question}]
 
-    def begins(self, reply: str) -> int:
+    def call_start(self, reply: str) -> int:
         call = CALL.search(reply)
         return call.start() if call else len(reply)
 
@@ -69,16 +69,16 @@ class TagFormat:
         call = CALL.search(reply)
         if call is None:
             error = "there was neither a call in <tool> tags nor an answer in <answer> tags."
-            return Reaction([self._frame.message(f"Error: {error}")], (Called("", error=error),))
+            return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
         try:
-            name, positional, keywords = parsed_call(call[1])
+            name, positional, keywords = parse_call(call[1])
         except ToolError as error:
-            return Reaction([self._frame.message(f"Error: {error}")], (Called("", error=str(error)),))
-        called, text = made(self._tools, name, positional, keywords, str)
+            return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=str(error)),))
+        called, text = make_call(self._tools, name, positional, keywords, str)
         return Reaction([self._frame.message(text)], (called,))
 
-    def written(self, tool: str, argument: str) -> str:
-        return f"<tool>{tool}({quoted(argument)})</tool>"
+    def write_call(self, tool: str, argument: str) -> str:
+        return f"<tool>{tool}({quote(argument)})</tool>"
 
     async def close(self) -> None:
         pass
@@ -100,7 +100,7 @@ class NativeFormat:
             {"role": "user", "content": question},
         ]
 
-    def begins(self, reply: str) -> int:
+    def call_start(self, reply: str) -> int:
         place = reply.find(OPEN)
         return place if place >= 0 else len(reply)
 
@@ -112,14 +112,14 @@ class NativeFormat:
         if any(isinstance(part, str) and OPEN in part for part in parts):
             error = f'this is no call. Write each as {OPEN}\n{{"name": "tool", "arguments": {{...}}}}\n{CLOSE}'
             messages.append(self._result.message(f"Error: {error}"))
-            calls.append(Called("", error=error))
+            calls.append(CallAttempt("", error=error))
         elif not calls:
             error = "there was neither a call of a tool nor an answer in <answer> tags."
             messages.append(self._remark.message(f"Error: {error}"))
-            calls.append(Called("", error=error))
+            calls.append(CallAttempt("", error=error))
         return Reaction(messages, tuple(calls))
 
-    def written(self, tool: str, argument: str) -> str:
+    def write_call(self, tool: str, argument: str) -> str:
         (parameter,) = signature(self._tools[tool]).parameters
         call = {"name": tool, "arguments": {parameter: argument}}
         return f"{OPEN}\n{json.dumps(call, ensure_ascii=False)}\n{CLOSE}"
@@ -127,31 +127,31 @@ class NativeFormat:
     async def close(self) -> None:
         pass
 
-    def _call(self, call: ToolCall) -> tuple[Called, str]:
+    def _call(self, call: ToolCall) -> tuple[CallAttempt, str]:
         try:
             arguments = json.loads(call.arguments)
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
             error = f"the arguments of `{call.name:.100}` must be a JSON object, not {call.arguments:.80}"
-            return Called(call.name, error=error), f"Error: {error}"
-        return made(self._tools, call.name, (), arguments, as_json)
+            return CallAttempt(call.name, error=error), f"Error: {error}"
+        return make_call(self._tools, call.name, (), arguments, as_json)
 
 
-def made(
+def make_call(
     tools: Mapping[str, Tool],
     name: str,
     positional: Sequence[Any],
     keywords: Mapping[str, Any],
     spelt: Callable[[Any], str],
-) -> tuple[Called, str]:
+) -> tuple[CallAttempt, str]:
     """Make a call: what was tried, and the text that comes back, be it a result or what was wrong."""
     arguments: tuple[str, ...] = ()
     try:
         arguments = arguments_of(tools, name, positional, keywords)
-        return Called(name, arguments), spelt(tools[name](*arguments))
+        return CallAttempt(name, arguments), spelt(tools[name](*arguments))
     except ToolError as error:
-        return Called(name, arguments, str(error)), f"Error: {error}"
+        return CallAttempt(name, arguments, str(error)), f"Error: {error}"
 
 
 def as_json(result: Any) -> str:
@@ -160,10 +160,10 @@ def as_json(result: Any) -> str:
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
-def parsed_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
+def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     """Name, positional arguments and keywords of a call in Python whose arguments are plain values. Raises ToolError.
 
-    >>> parsed_call('read_section(section_id="ampere:use")')
+    >>> parse_call('read_section(section_id="ampere:use")')
     ('read_section', [], {'section_id': 'ampere:use'})
     """
     try:
@@ -181,10 +181,10 @@ def parsed_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     return call.func.id, positional, {str(name): value for name, value in keywords.items()}
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """The text as a literal of Python, on one line.
 
-    >>> print(quoted('say "x"'))
+    >>> print(quote('say "x"'))
     "say \\"x\\""
     """
     return json.dumps(text, ensure_ascii=False)

@@ -11,7 +11,7 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.rollout.episode import EpisodeSpec, run_episode
 from slimrl.sandbox.base import Execution
-from slimrl.tools.code_format import CodeFormat, SharedSandbox, code_formats, printed, program_of, settings_of
+from slimrl.tools.code_format import CodeFormat, SharedSandbox, code_formats, output_text, program_of, settings_of
 from slimrl.tools.formats import Reaction
 from slimrl.types import SamplingParams, Task
 from tests.environments.wiki_search.conftest import Made
@@ -274,4 +274,4 @@ def test_a_fence_and_an_indentation_around_a_program_are_no_part_of_it(text: str
 
 
 def test_output_that_was_left_out_is_told():
-    assert printed(Execution("a\n", "b\n", "", 0.1, True)) == "a\nb\n[more output was left out]"
+    assert output_text(Execution("a\n", "b\n", "", 0.1, True)) == "a\nb\n[more output was left out]"

@@ -304,8 +304,10 @@ def test_somebody_who_calls_at_random_really_calls(made: Made, way: str):
 def test_a_format_writes_what_it_reads(made: Made, way: str):
     calls: CallFormat = made(format=way)._new_calls()
     for argument in ("plain", 'it\'s "quoted" \\', "two\nlines", "\u05e9 \U0001f98a </x>", "{'a': 1}"):
-        written = calls.written("search_pages", argument)
-        assert calls.begins(written) == 0 and calls.begins(f"so {written}") == 3 and calls.begins("none") == 4
+        written = calls.write_call("search_pages", argument)
+        assert (
+            calls.call_start(written) == 0 and calls.call_start(f"so {written}") == 3 and calls.call_start("none") == 4
+        )
         reaction = asyncio.run(_closed(calls, written))
         assert [(call.tool, call.arguments, call.error) for call in reaction.calls] == [
             ("search_pages", (argument,), "")

@@ -4,26 +4,26 @@ import pytest
 
 from slimrl.environments.wiki_search.metrics import Record, kind_of_failure
 from slimrl.retrieval.pages import Question
-from slimrl.tools.base import Called
+from slimrl.tools.base import CallAttempt
 
 QUESTION = Question("Who?", "Ada", "ada", section="Early life")
 FOUND = {"far": ["bob", "eve"], "near": ["bob", "ada"]}
 
 
-def metrics(*calls: Called, question: Question = QUESTION) -> dict[str, float]:
+def metrics(*calls: CallAttempt, question: Question = QUESTION) -> dict[str, float]:
     return Record(question, FOUND.__getitem__, [], list(calls)).metrics()
 
 
-def search(query: str) -> Called:
-    return Called("search_pages", (query,))
+def search(query: str) -> CallAttempt:
+    return CallAttempt("search_pages", (query,))
 
 
-def section(section_id: str) -> Called:
-    return Called("read_section", (section_id,))
+def section(section_id: str) -> CallAttempt:
+    return CallAttempt("read_section", (section_id,))
 
 
-WRONG = Called("read_section", ("x",), "there is no page `x`")
-NO_CALL = Called("", error="there was no call")
+WRONG = CallAttempt("read_section", ("x",), "there is no page `x`")
+NO_CALL = CallAttempt("", error="there was no call")
 
 
 @pytest.mark.parametrize(
@@ -33,10 +33,10 @@ NO_CALL = Called("", error="there was no call")
         ([search("far")], 0.0, 0.0),
         ([search("far"), search("near")], 0.0, 1.0),
         ([WRONG, search("near"), search("far")], 1.0, 1.0),
-        ([Called("search_pages", ("",), "the query is empty"), search("near")], 1.0, 1.0),
+        ([CallAttempt("search_pages", ("",), "the query is empty"), search("near")], 1.0, 1.0),
     ],
 )
-def test_the_right_page_is_looked_for_in_what_searches_find(calls: list[Called], first: float, ever: float):
+def test_the_right_page_is_looked_for_in_what_searches_find(calls: list[CallAttempt], first: float, ever: float):
     told = metrics(*calls)
     assert (told["right_page_first"], told["right_page"]) == (first, ever)
 
@@ -78,5 +78,5 @@ def test_attempts_are_counted():
         ([WRONG], 0.0, "invalid calls only"),
     ],
 )
-def test_failures_are_of_a_kind(calls: list[Called], unfinished: float, kind: str):
+def test_failures_are_of_a_kind(calls: list[CallAttempt], unfinished: float, kind: str):
     assert kind_of_failure({**metrics(*calls), "unfinished": unfinished}) == kind

@@ -172,7 +172,7 @@ class WikiSearchEpisode:
         record, said = self._record, without_thoughts(reply)
         record.replies.append(reply)
         answer = ANSWER.search(said)
-        if answer is None or self._calls.begins(said) < answer.start():
+        if answer is None or self._calls.call_start(said) < answer.start():
             reaction = await self._calls.react(said)
             record.calls += reaction.calls
             return Turn(done=False, messages=reaction.messages, metrics=record.metrics())

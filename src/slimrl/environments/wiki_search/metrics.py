@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from slimrl.environments.repetition import repeats, repetition
 from slimrl.retrieval.pages import Question
 from slimrl.retrieval.sections import FULL, key_of
-from slimrl.tools.base import Called
+from slimrl.tools.base import CallAttempt
 
 Pages = Callable[[str], Iterable[str]]
 
@@ -19,7 +19,7 @@ class Record:
     question: Question
     found_by: Pages
     replies: list[str] = field(default_factory=list)
-    calls: list[Called] = field(default_factory=list)
+    calls: list[CallAttempt] = field(default_factory=list)
     is_correct: bool = False
 
     def metrics(self) -> dict[str, float]:

@@ -28,7 +28,7 @@ class _Play:
 
     async def call(self, tool: str, argument: str) -> str:
         """What the tool returns, as the policy reads it."""
-        self.say(text := self.calls.written(tool, argument))
+        self.say(text := self.calls.write_call(tool, argument))
         turn = await self.episode.step(text)
         self.messages += turn.messages
         return "\n".join(message["content"] for message in turn.messages)
