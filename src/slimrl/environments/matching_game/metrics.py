@@ -18,7 +18,7 @@ class Record:
     player: int
     num_proposals: int = 0
 
-    def attempted(self, text: str) -> None:
+    def count_attempt(self, text: str) -> None:
         """A reply of the policy's, legal or not."""
         self.num_proposals += PROPOSE.match(text) is not None
 
