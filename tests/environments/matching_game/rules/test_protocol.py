@@ -1,10 +1,13 @@
 """Text to acts and back: tolerant where nothing can be misunderstood, exact in its errors, and nothing hides."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
+from slimrl.environments.matching_game.analysis.runs import count_questions_before_proposal
+from slimrl.environments.matching_game.metrics import Record
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 from slimrl.environments.matching_game.rules.generator import deals, upstream_deal
@@ -20,6 +23,21 @@ def problem(text: str, deal: Deal = DEAL) -> str:
     with pytest.raises(IllegalAct) as found:
         parse_act(text, deal)
     return str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("tag", "is_proposal"), [("[propose]", True), (" \n[ PROPOSE\t]", True), ("[\npropose ]", False)]
+)
+def test_the_game_the_metric_and_the_analysis_agree_on_what_a_proposal_is(tag: str, is_proposal: bool) -> None:
+    text = f"{tag} Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia"
+    game = MatchingGame(DEAL)
+    record = Record(game, 0)
+    record.count_attempt(text)
+    with nullcontext() if is_proposal else pytest.raises(IllegalAct, match="Begin with a tag"):
+        play_text(game, 0, text)
+    metrics = record.metrics()
+    assert metrics["proposals"] == metrics["valid_proposals"] == is_proposal
+    assert (count_questions_before_proposal([text]) is not None) == is_proposal
 
 
 def test_upstream_bug_1_the_optimum_proposed_as_text_scores_1() -> None:

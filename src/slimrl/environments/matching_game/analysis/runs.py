@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from slimrl.environments.matching_game.rules.protocol import split_tag
 from slimrl.environments.matching_game.rules.questions import count_questions
 from slimrl.errors import UserError
 from slimrl.models.chat.thoughts import without_thoughts
@@ -22,8 +23,6 @@ GAME_METRICS = frozenset(
     {"agreed", "distinct_questions", "messages", "own_view", "questions"}
 )  # which no other environment has together
 STEP_FILE = re.compile(r"step_(\d+)\.jsonl")
-MESSAGE = re.compile(r"\s*\[[ \t]*message[ \t]*\]", re.IGNORECASE)
-PROPOSAL = re.compile(r"\s*\[[ \t]*propose[ \t]*\]", re.IGNORECASE)
 SHARE = 5  # a run's beginning is the first fifth of its steps, its end the last
 
 
@@ -140,7 +139,7 @@ def with_proposal(episodes: Sequence[Episode]) -> list[Episode]:
 def count_questions_before_proposal(replies: Sequence[str]) -> int | None:
     """The different questions before the first proposal; None where there is none."""
     replies = [without_thoughts(reply) for reply in replies]
-    first = next((place for place, reply in enumerate(replies) if PROPOSAL.match(reply)), None)
+    first = next((place for place, reply in enumerate(replies) if split_tag(reply)[0] == "propose"), None)
     return None if first is None else count_questions(_message_texts(replies[:first])).distinct
 
 
@@ -242,7 +241,7 @@ def _episode(step: int, rollout: Rollout) -> Episode:
 
 
 def _message_texts(replies: Sequence[str]) -> list[str]:
-    return [reply[tag.end() :] for reply in replies if (tag := MESSAGE.match(reply))]
+    return [text for kind, text in map(split_tag, replies) if kind == "message"]
 
 
 def _no_games(log_dir: Path, num_failed: int, others: Sequence[Rollout]) -> str:

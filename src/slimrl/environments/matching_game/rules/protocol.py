@@ -50,13 +50,23 @@ def play_text(game: MatchingGame, player: int, text: str) -> Act:
     return act
 
 
-def parse_act(text: str, deal: Deal) -> Act:
-    """The act that the text is. Raises IllegalAct, whose text says what is wrong with it."""
+def split_tag(text: str) -> tuple[str, str]:
+    """The kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag the
+    kind is empty. Metrics and analyses call this too, so that all agree on what an attempt is.
+
+    >>> split_tag(" [ Propose ] Proposal:"), split_tag("I say [propose]")
+    (('propose', 'Proposal:'), ('', 'I say [propose]'))
+    """
     text = text.strip()
     tag = _TAG.match(text)
-    if not tag:
+    return (tag[1].lower(), text[tag.end() :].strip()) if tag else ("", text)
+
+
+def parse_act(text: str, deal: Deal) -> Act:
+    """The act that the text is. Raises IllegalAct, whose text says what is wrong with it."""
+    kind, body = split_tag(text)
+    if not kind:
         raise IllegalAct("Begin with a tag: [message], [propose], [accept] or [reject].")
-    kind, body = tag[1].lower(), text[tag.end() :].strip()
     second = _TAG.search(body)
     if second:
         raise IllegalAct(f"One tag in a turn: you wrote [{kind}] and then {second[0]}. Write one of them only.")
