@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 import random
 import re
-import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import Any
 
 from slimrl.environments.base import Environment, Script
 from slimrl.environments.wiki_search.metrics import Record, kind_of_failure
+from slimrl.environments.wiki_search.progress import line_progress
 from slimrl.environments.wiki_search.scripts import solve, wander
 from slimrl.environments.wiki_search.tools import WikiTools
 from slimrl.errors import UserError, nearest
@@ -25,7 +25,6 @@ from slimrl.io.cache import cache_root
 from slimrl.judges.judge import Judge, judge_of
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
-from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.pages import Question, question_of
@@ -81,11 +80,11 @@ class WikiSearch:
         if self.max_tool_tokens < 1:
             raise UserError(f"wiki-search: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
         source = Source(self.corpus, self.num_pages, self.seed)
-        directory, progress = directory_of(source, self.data_dir), RunConsole(sys.stderr).progress
-        self._pages = prepare_corpus(directory, source, progress)
+        directory = directory_of(source, self.data_dir)
+        self._pages = prepare_corpus(directory, source, line_progress)
         with no_progress_bars():
             embedder = SentenceEmbedder(self.embedder)
-        index = prepare_index(directory, self._pages, embedder, progress)
+        index = prepare_index(directory, self._pages, embedder, line_progress)
         self._tools = WikiTools(self._pages, index, self.num_results)
         self._new_calls = self._formats()
         self._judge = judge_of(self.judge)
