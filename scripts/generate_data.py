@@ -16,7 +16,7 @@ from pathlib import Path
 
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game_files import lines
-from slimrl.environments.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
+from slimrl.environments.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors, replace_file
 from slimrl.monitor.console import RunConsole
@@ -55,7 +55,7 @@ def generate(arguments: argparse.Namespace) -> None:
     if is_there and not arguments.force:
         raise UserError(f"{arguments.output} exists. Choose another --output, or add --force to replace it.")
     console = RunConsole()
-    dealt = seeded_deals(arguments.n, arguments.seed)
+    dealt = deals_of_seed(arguments.n, arguments.seed)
     games = islice((deal for deal in dealt if arguments.split in ("all", split_of(deal))), arguments.num_games)
     rows = lines(counted(games, arguments.num_games, console), arguments.max_turns)
     replace_file(arguments.output, rows, "--output")

@@ -18,7 +18,7 @@ from scipy.stats import ks_2samp
 
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, median, write_result
 from slimrl.environments.matching_game.rules.deal import MARGIN, UNKNOWN, Deal
-from slimrl.environments.matching_game.rules.generator import deals, seeded_deals, upstream_deal
+from slimrl.environments.matching_game.rules.generator import deals, deals_of_seed, upstream_deal
 
 SIZE = 8
 # What a game is like, whoever is called what: a number, or one for each player.
@@ -70,9 +70,9 @@ def times(arguments: argparse.Namespace) -> dict[str, float]:
 
 def distributions(arguments: argparse.Namespace) -> dict[str, Any]:
     """Ours beside the published program's, without its seeds that give up and deal a game that breaks the rule."""
-    ours = list(islice(seeded_deals(SIZE, 0), arguments.games))
+    ours = list(islice(deals_of_seed(SIZE, 0), arguments.games))
     seeds = [upstream_deal(seed) for seed in range(arguments.published)]
-    theirs = [deal for deal in seeds if deal.talking_pays]
+    theirs = [deal for deal in seeds if deal.requires_communication]
     result: dict[str, Any] = {}
     for name, statistic in STATISTICS.items():
         first, second = ([value for deal in found for value in statistic(deal)] for found in (ours, theirs))
@@ -81,7 +81,7 @@ def distributions(arguments: argparse.Namespace) -> dict[str, Any]:
             "published": float(np.mean(second)),
             "p": float(ks_2samp(first, second).pvalue),
         }
-    within = sum(deal.talking_pays for deal in ours)
+    within = sum(deal.requires_communication for deal in ours)
     return {"games": len(ours), "within_rule": within, "published": len(theirs), "statistics": result}
 
 

@@ -25,7 +25,7 @@ from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
 from slimrl.environments.find import load_taskset
 from slimrl.environments.matching_game.analysis.compare import analyze
-from slimrl.environments.matching_game.analysis.runs import asked_before
+from slimrl.environments.matching_game.analysis.runs import count_questions_before_proposal
 from slimrl.environments.scripts import demonstrate
 from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
@@ -91,7 +91,9 @@ def by_questions(run: Path) -> dict[str, dict[str, dict[str, float]]]:
     for stage, mode in product(("start", "final"), MODES):
         games: dict[str, list[Rollout]] = {}
         for rollout in finished_episodes(run, stage, mode):
-            asked = asked_before([m["content"] for m in rollout.messages if m["role"] == "assistant"])
+            asked = count_questions_before_proposal(
+                [m["content"] for m in rollout.messages if m["role"] == "assistant"]
+            )
             games.setdefault("none" if asked is None else str(asked), []).append(rollout)
         table[f"{STAGES[stage]}, {mode}"] = {
             asked: {
@@ -112,7 +114,9 @@ def questions_of_demonstrations(run: Path) -> dict[str, Any]:
     taskset, num = load_taskset(env.id, env.args), config.warmup.max_steps * config.warmup.batch_size
     order = order_of_demonstrations([taskset], config.seed)
     games = [demonstrate(taskset, order.draw(place).task) for place in range(num)]
-    asked = [asked_before([m["content"] for m in game if m["role"] == "assistant"]) for game in games]
+    asked = [
+        count_questions_before_proposal([m["content"] for m in game if m["role"] == "assistant"]) for game in games
+    ]
     counts = Counter(number for number in asked if number is not None)
     mean = sum(number * count for number, count in counts.items()) / counts.total()
     return {"games": len(games), "mean": round(mean, 3), "with_so_many": {str(n): counts[n] for n in sorted(counts)}}

@@ -6,7 +6,7 @@ uv run slimrl play benchmarks/learning/matching_mute.py:Mute --args.n 3
 import random
 
 from slimrl.environments.matching_game.environment import MatchingTaskset
-from slimrl.environments.matching_game.opponents import Asked, Scripted
+from slimrl.environments.matching_game.opponents import PartnerOpponent, ScriptedPartner
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game import MatchingGame
 from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
@@ -24,6 +24,6 @@ class MutePartner(ShyPartner):
 class Mute(MatchingTaskset):
     """The same games with the same partner, but for its answers."""
 
-    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> Asked:
+    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> PartnerOpponent:
         rng = random.Random(f"matching-game/{task.id}")
-        return Asked(game, player, Scripted(MutePartner(game.deal, player, rng)))
+        return PartnerOpponent(game, player, ScriptedPartner(MutePartner(game.deal, player, rng)))

@@ -18,7 +18,7 @@ from benchmarks.harness.episodes import MODES, rises
 from benchmarks.harness.seeds import STAGES, Recipe, parser, run_seeds, runs_beside
 from slimrl.environments.find import load_taskset
 from slimrl.environments.scripts import demonstrate
-from slimrl.environments.wordle.rules import marks_of
+from slimrl.environments.wordle.rules import feedback_of
 from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import read_rollouts
 
@@ -85,7 +85,7 @@ def transcript(run: Path, num: int) -> str:
 def _opening(game: str) -> tuple[str, str]:
     """The first guess of a game and its marks, as its task's id has them: `test/GUESS/ANSWER`."""
     _, guess, answer = game.split("/")
-    return guess, marks_of(guess, answer)
+    return guess, feedback_of(guess, answer)
 
 
 def main() -> None:

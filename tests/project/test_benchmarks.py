@@ -16,8 +16,8 @@ from benchmarks.sides import ours_episodes
 from benchmarks.speed import retrieval, scaling, train_step
 from slimrl.environments.find import load_taskset
 from slimrl.environments.matching_game.rules.game import Propose
-from slimrl.environments.matching_game.rules.generator import seeded_deals
-from slimrl.environments.matching_game.rules.protocol import written
+from slimrl.environments.matching_game.rules.generator import deals_of_seed
+from slimrl.environments.matching_game.rules.protocol import format_act
 from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
 from slimrl.launch.demonstrations import order_of_demonstrations
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
@@ -220,7 +220,7 @@ def test_what_rl_adds_to_wordle_is_paired_by_game(tmp_path: Path) -> None:
 
 def test_a_mute_partner_tells_nothing_and_judges_as_ever() -> None:
     num_told = 0
-    for deal in islice(seeded_deals(3, 5), 20):
+    for deal in islice(deals_of_seed(3, 5), 20):
         shy, mute = (kind(deal, 1, Random(0)) for kind in (ShyPartner, matching_mute.MutePartner))
         for reviewer, paper in product(deal.short_reviewers, deal.short_papers):
             asked = f"[message] What is your score for {reviewer} and {paper}?"
@@ -228,7 +228,7 @@ def test_a_mute_partner_tells_nothing_and_judges_as_ever() -> None:
             assert mute.reply(asked) == silent
             num_told += told != silent
         for assignment in permutations(range(3)):
-            proposal = written(Propose(assignment), deal)
+            proposal = format_act(Propose(assignment), deal)
             assert mute.reply(proposal) == shy.reply(proposal)
     assert num_told > 20
 

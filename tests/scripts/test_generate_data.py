@@ -29,7 +29,7 @@ def test_it_writes_games_that_are_read_and_the_same_for_the_same_seed(tmp_path: 
     assert first.read_bytes() == again.read_bytes() != other.read_bytes()
     deals = read_games(first)
     assert [deal.game_id for deal in deals] == [f"v2-n3-seed4-{k}" for k in range(12)]
-    assert all(deal.talking_pays for deal in deals)
+    assert all(deal.requires_communication for deal in deals)
     assert set(json.loads(first.read_text().splitlines()[0])) == {
         "prompt", "game_state", "ground_truth", "optimal_score", "game_id",
     }  # fmt: skip

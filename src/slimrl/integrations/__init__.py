@@ -1,1 +1,1 @@
-"""Plugs slimrl's environments into frameworks of others. Imports none of these: what they hand over is enough."""
+"""Adapters that let other frameworks train on slimrl's environments. No such framework is imported."""

@@ -1,6 +1,6 @@
-"""SGLang's router as a client: token ids go in, token ids with their log-probabilities come out, over plain HTTP.
+"""A client of SGLang's router: token ids go in, token ids with their log-probabilities come out, over plain HTTP.
 
-Knows nothing of games or rewards. No text is sent or read, so nothing is ever tokenised twice.
+The module knows nothing of games or rewards. It sends and reads no text, so nothing is ever tokenised twice.
 """
 
 import asyncio
@@ -20,19 +20,20 @@ except ImportError as error:
     raise UserError(f"SLIME's rollouts need the extra [slime]: `pip install 'httpx>=0.28,<1'` ({error}).") from error
 
 ABORTED = "aborted"
-"""The reason of a rollout that the server was told to give up, as SLIME does when it has enough samples."""
-NO_ROUTER = frozenset({401, 403, 404, 405})  # not about one request: who is there answers all of them so
-NO_WORKER = 404  # or a router that has no worker at the moment: it is asked again
-ROUNDING = 1e-3  # of a log-probability: certainty may come out above 0
-LOWEST = -1e9  # a log-probability
+"""The failure of a rollout whose request the server aborted, as SLIME has it do once it has enough samples."""
+# Statuses that do not depend on the request: something else than a router answers at this address.
+NO_ROUTER = frozenset({401, 403, 404, 405})
+NO_WORKER = 404  # also from a router that has no worker at the moment, so that the request is tried again
+ROUNDING = 1e-3  # how far above 0 rounding may put the log-probability of a certain token
+LOWEST = -1e9  # the lowest log-probability that is believed
 MAX_TOKEN_ID = 2**31 - 1
 FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
-NO_VERSION = 0  # slimrl's numbers of weights; SGLang's are texts, and stand in `RouterClient.weight_versions`
+NO_VERSION = 0  # slimrl numbers weight versions; SGLang names them, in `RouterClient.weight_versions`
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """Where SGLang's router is, and how patient to be with it: it answers late while weights are updated."""
+    """The address of SGLang's router, with its timeout and retries. It answers late while weights are updated."""
 
     address: str
     timeout_s: float = 600.0
@@ -43,24 +44,24 @@ class Router:
     async def client(
         self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str = ""
     ) -> AsyncIterator["RouterClient"]:
-        """A client for one episode, whose requests have these `sampling_params`. Requests of a `session` go to the same
-        server where the router hashes, and find their beginning computed there."""
+        """A client for one episode, which sends these `sampling_params`. With a hashing router, requests of one
+        `session` go to the same server, and find the KV cache of their beginning there."""
         headers = {"X-SMG-Routing-Key": session} if session else {}
-        # A router is a machine next door, without TLS: neither proxies nor certificates, which take long to load.
+        # The router is in the same network, without TLS. Loading proxies and certificates would take long for nothing.
         async with httpx.AsyncClient(timeout=self.timeout_s, trust_env=False, verify=False, headers=headers) as http:
             yield RouterClient(self, http, with_stop(sampling_params, end_of_turn))
 
 
 def with_stop(sampling_params: Mapping[str, Any], end_of_turn: int) -> dict[str, Any]:
-    """The parameters with the chat template's end of turn among the tokens to stop at: that of a base model's
-    generation config may be another."""
+    """The parameters with the chat template's end of turn among the stop tokens. The generation config of a base model
+    may name another."""
     given = sampling_params.get("stop_token_ids") or []
     return {**sampling_params, "stop_token_ids": sorted({*given, end_of_turn})}
 
 
 @dataclass
 class RouterClient:
-    """Samples through the router. `weight_versions` are those that its replies name, one for each."""
+    """A client that samples through the router. `weight_versions` has the version that each reply names."""
 
     router: Router
     http: httpx.AsyncClient
@@ -68,39 +69,39 @@ class RouterClient:
     weight_versions: list[str] = field(default_factory=list)
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        """At most `params.max_tokens` tokens; how they are chosen is SLIME's choice, and in `sampling_params`.
+        """A completion of at most `params.max_tokens` tokens, sampled by SLIME's own `sampling_params`.
 
-        Raises RolloutError if the request was aborted or cannot be answered, UserError if there is no router, or
-        something else in its place.
+        Raises RolloutError if the request was aborted or cannot be answered, and UserError if no router answers.
         """
         body = {
             "input_ids": prompt,
             "sampling_params": {**self.sampling_params, "max_new_tokens": params.max_tokens},
             "return_logprob": True,
         }
-        meta = meta_info(await self._posted(body))
+        meta = meta_info(await self._post(body))
         completion = completion_of(meta, params.max_tokens)
         if "weight_version" in meta:
             self.weight_versions.append(str(meta["weight_version"]))
         return completion
 
-    async def _posted(self, body: Mapping[str, Any]) -> Any:
+    async def _post(self, body: Mapping[str, Any]) -> Any:
+        """The JSON of the reply, after as many tries as the router is granted; each waits twice as long as the last."""
         url = f"{self.router.address}/generate"
         wait_s = self.router.first_wait_s
         for tries in range(1, self.router.max_tries + 1):
-            last, asked_s = tries == self.router.max_tries, 0.0
+            is_last, asked_s = tries == self.router.max_tries, 0.0
             try:
                 response = await self.http.post(url, json=body)
             except httpx.DecodingError as error:
                 raise RolloutError("router_reply", f"what it sent cannot be unpacked: {error}") from error
             except httpx.TransportError as error:
-                if last:
+                if is_last:
                     raise UserError(
                         f"SGLang's router does not answer at {url}: {type(error).__name__}: {error} ({tries} tries). "
                         "Is it the address in --sglang-router-ip and --sglang-router-port, and is it running?"
                     ) from error
             else:
-                if last or not may_pass(response.status_code):
+                if is_last or not may_pass(response.status_code):
                     return read(response)
                 asked_s = min(retry_after_s(response.headers), self.router.timeout_s)
             await asyncio.sleep(max(wait_s, asked_s))
@@ -109,11 +110,12 @@ class RouterClient:
 
 
 def may_pass(status: int) -> bool:
+    """Whether a status may be another at the next try."""
     return status >= 500 or status == NO_WORKER or status in BUSY | PASSING
 
 
 def read(response: httpx.Response) -> Any:
-    """The JSON of a reply. Raises RolloutError for one that is none or says no, UserError for one of `NO_ROUTER`."""
+    """The JSON of a reply. Raises RolloutError for an error or invalid JSON, UserError for a status of `NO_ROUTER`."""
     if response.status_code in NO_ROUTER:
         raise UserError(
             f"what answers at {response.url} takes no requests of ours: HTTP {response.status_code}: "
@@ -129,6 +131,7 @@ def read(response: httpx.Response) -> Any:
 
 
 def meta_info(reply: Any) -> Mapping[str, Any]:
+    """The `meta_info` of a reply. Raises RolloutError if there is none."""
     meta = reply.get("meta_info") if isinstance(reply, dict) else None
     if not isinstance(meta, dict):
         raise RolloutError("router_reply", f"a reply without `meta_info`: {reply!r:.300}")
@@ -136,7 +139,10 @@ def meta_info(reply: Any) -> Mapping[str, Any]:
 
 
 def completion_of(meta: Mapping[str, Any], max_tokens: int) -> Completion:
-    """The tokens of a reply, from `output_token_logprobs`: `[log-probability, token id, ...]` each."""
+    """The completion in a reply, from `output_token_logprobs`: a `[log-probability, token id, ...]` for each token.
+
+    Raises RolloutError if the request was aborted, or the reply is malformed.
+    """
     finish = meta.get("finish_reason")
     kind = finish.get("type") if isinstance(finish, dict) else finish
     if kind == "abort":
@@ -150,7 +156,7 @@ def completion_of(meta: Mapping[str, Any], max_tokens: int) -> Completion:
 
 
 def tokens_of(pairs: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Token ids and log-probabilities. Raises RolloutError if there are none, or they are not numbers."""
+    """The token ids and their log-probabilities. Raises RolloutError if there are none, or they are not numbers."""
     if not isinstance(pairs, list) or not pairs:
         raise RolloutError("router_reply", f"`output_token_logprobs` is {pairs!r:.100}, expected at least one token")
     token_ids: list[int] = []

@@ -8,8 +8,8 @@ from statistics import fmean
 import pytest
 
 from slimrl.environments.alphabet_sort.environment import AlphabetSort
-from slimrl.environments.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, held_out
-from slimrl.environments.alphabet_sort.scoring import MARK, Arrival, judged, true_list, written
+from slimrl.environments.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
+from slimrl.environments.alphabet_sort.scoring import NEW_TAG, Arrival, format_answer, score_answer, true_list
 from slimrl.environments.base import FailureKinds
 from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
@@ -25,7 +25,7 @@ A, B, C, D, E = TRUTH
 
 
 def similarity(lines, truth=TRUTH) -> float:
-    return judged(written(lines), truth).similarity
+    return score_answer(format_answer(lines), truth).similarity
 
 
 def played(task: Task, replies, taskset=TASKSET) -> list[Turn]:
@@ -66,9 +66,9 @@ LONG = next(task for task in TASKS if len(task.data["turns"]) == 3)
         ([A, B, C, D, E, "Finn Moss"], 5 / 6),  # somebody who is not on the list
         ([A, B, "Cora Ball", D, E], 4 / 5),  # a name that is spelt wrongly is another name
         ([A, B, C, "Dora Webb", E], 4 / 5),  # a mark left out
-        ([A + MARK, B, C, D, E], 4 / 5),  # a mark too many
-        ([f"{name.removesuffix(MARK)}{MARK}" for name in TRUTH], 2 / 5),  # all marked: the two new ones are right
-        ([name.removesuffix(MARK) for name in TRUTH], 3 / 5),  # none marked: the three others are
+        ([A + NEW_TAG, B, C, D, E], 4 / 5),  # a mark too many
+        ([f"{name.removesuffix(NEW_TAG)}{NEW_TAG}" for name in TRUTH], 2 / 5),  # all marked: the two new ones are right
+        ([name.removesuffix(NEW_TAG) for name in TRUTH], 3 / 5),  # none marked: the three others are
         ([name.lower() for name in TRUTH], 0.0),
         ([name.replace("(new)", "(NEW)") for name in TRUTH], 3 / 5),
         ([f"{place}. {name}" for place, name in enumerate(TRUTH, 1)], 0.0),
@@ -109,34 +109,34 @@ def test_a_long_answer_is_compared_line_by_line():
 
 
 def test_talk_around_the_tags_and_answers_without_line_breaks_at_the_tags_cost_nothing():
-    assert judged(f"Here it is:\n{written(TRUTH)}\nAnything else?", TRUTH).similarity == 1.0
-    assert judged("<sorted>" + "\n".join(TRUTH) + "</sorted>", TRUTH).similarity == 1.0
-    assert judged(written(TRUTH).replace("\n", "\r\n"), TRUTH).similarity == 1.0
+    assert score_answer(f"Here it is:\n{format_answer(TRUTH)}\nAnything else?", TRUTH).similarity == 1.0
+    assert score_answer("<sorted>" + "\n".join(TRUTH) + "</sorted>", TRUTH).similarity == 1.0
+    assert score_answer(format_answer(TRUTH).replace("\n", "\r\n"), TRUTH).similarity == 1.0
 
 
 @pytest.mark.parametrize("template", ["{}", "<sorted>{}", "{}</sorted>", "</sorted>{}<sorted>", "<SORTED>{}</SORTED>"])
 def test_an_answer_that_is_not_in_tags_earns_nothing(template):
-    score = judged(template.format("\n".join(TRUTH)), TRUTH)
-    assert (score.similarity, score.tagged, score.names, score.marks) == (0.0, False, False, False)
+    score = score_answer(template.format("\n".join(TRUTH)), TRUTH)
+    assert (score.similarity, score.tagged, score.names, score.new_tags) == (0.0, False, False, False)
 
 
 def test_the_first_of_several_answers_counts():
-    right, wrong = written(TRUTH), written(TRUTH[::-1])
-    assert judged(right + wrong, TRUTH).similarity == 1.0
-    assert judged(wrong + right, TRUTH).similarity == judged(wrong, TRUTH).similarity
-    assert judged(written([*TRUTH[::-1], right]), TRUTH).similarity < 0.5  # nor does one inside another
+    right, wrong = format_answer(TRUTH), format_answer(TRUTH[::-1])
+    assert score_answer(right + wrong, TRUTH).similarity == 1.0
+    assert score_answer(wrong + right, TRUTH).similarity == score_answer(wrong, TRUTH).similarity
+    assert score_answer(format_answer([*TRUTH[::-1], right]), TRUTH).similarity < 0.5  # nor does one inside another
 
 
 def test_what_a_model_thinks_is_no_answer():
-    thought = f"<think>perhaps {written(TRUTH[::-1])}?</think>"
-    assert judged(thought + written(TRUTH), TRUTH).similarity == 1.0
-    assert not judged(f"<think>{written(TRUTH)}", TRUTH).tagged
+    thought = f"<think>perhaps {format_answer(TRUTH[::-1])}?</think>"
+    assert score_answer(thought + format_answer(TRUTH), TRUTH).similarity == 1.0
+    assert not score_answer(f"<think>{format_answer(TRUTH)}", TRUTH).tagged
 
 
 def test_a_giant_answer_is_judged_at_once():
     many = ["<sorted>"] * 50_000
-    assert judged("\n".join(many), TRUTH).similarity == 0.0
-    assert judged("\n".join([*many, "</sorted>"]), TRUTH).similarity == 0.0
+    assert score_answer("\n".join(many), TRUTH).similarity == 0.0
+    assert score_answer("\n".join([*many, "</sorted>"]), TRUTH).similarity == 0.0
     assert similarity([*TRUTH, *TRUTH * 20_000]) < 0.001
 
 
@@ -146,7 +146,7 @@ def test_a_giant_answer_is_judged_at_once():
 @pytest.mark.parametrize("lines", [TRUTH * 2, [name for name in TRUTH for _ in "12"], TRUTH + TRUTH[::-1]])
 def test_all_names_twice_earn_far_less_than_once(lines):
     assert similarity(lines) == pytest.approx(5 / 10)
-    assert not judged(written(lines), TRUTH).names
+    assert not score_answer(format_answer(lines), TRUTH).names
 
 
 def test_a_repeated_line_costs_wherever_it_stands():
@@ -196,26 +196,27 @@ def test_a_name_whose_place_is_not_known_is_worth_a_guess(power):
 def test_leaving_a_name_out_is_never_better_than_putting_it_anywhere():
     rng = random.Random(0)
     for _ in range(300):
-        lines = rng.sample([*TRUTH, "Finn Moss", A + MARK], rng.randint(0, 4))
+        lines = rng.sample([*TRUTH, "Finn Moss", A + NEW_TAG], rng.randint(0, 4))
         missing = rng.choice([line for line in TRUTH if line not in lines])
         place = rng.randint(0, len(lines))
         assert similarity([*lines[:place], missing, *lines[place:]]) >= similarity(lines)
 
 
 def test_writing_a_name_with_and_without_its_mark_is_worse_than_either():
-    either = [fmean([similarity([line], [A]), similarity([line], [A + MARK])]) for line in (A, A + MARK)]
-    both = fmean([similarity([A, A + MARK], [A]), similarity([A, A + MARK], [A + MARK])])
+    either = [fmean([similarity([line], [A]), similarity([line], [A + NEW_TAG])]) for line in (A, A + NEW_TAG)]
+    both = fmean([similarity([A, A + NEW_TAG], [A]), similarity([A, A + NEW_TAG], [A + NEW_TAG])])
     assert both < min(either)
 
 
 def test_marks_on_all_lines_or_on_none_earn_less_than_the_right_ones():
     for task in TASKS[:60]:
         arrivals = [Arrival(tuple(turn["names"]), turn["by"]) for turn in task.data["turns"]]
-        bare = [[line.removesuffix(MARK) for line in true_list(arrivals[: k + 1])] for k in range(len(arrivals))]
+        bare = [[line.removesuffix(NEW_TAG) for line in true_list(arrivals[: k + 1])] for k in range(len(arrivals))]
         right, none = (
-            reward(played(task, replies)) for replies in (said(TASKSET.scripts["expert"](task, 0)), map(written, bare))
+            reward(played(task, replies))
+            for replies in (said(TASKSET.scripts["expert"](task, 0)), map(format_answer, bare))
         )
-        every = reward(played(task, [written([line + MARK for line in lines]) for lines in bare]))
+        every = reward(played(task, [format_answer([line + NEW_TAG for line in lines]) for lines in bare]))
         assert every < right == pytest.approx(1.0)
         assert none < right if len(arrivals) > 1 else none == right
 
@@ -225,7 +226,7 @@ def test_copying_what_was_read_is_no_answer():
     for task in [*shown.tasks("train")[:50], *shown.tasks("test")[:50]]:
         opening = asyncio.run(shown.environment(task).start())
         answers = said(opening)
-        assert len(answers) == 9 and all(judged(answer, []).tagged for answer in answers)
+        assert len(answers) == 9 and all(score_answer(answer, []).tagged for answer in answers)
         for copied in ["\n".join(message["content"] for message in opening), "\n".join(answers), *answers]:
             (first, *_) = played(task, [copied], shown)
             assert first.metrics["tagged"] == 1.0 and first.reward == 0.0
@@ -276,7 +277,7 @@ def test_later_requests_begin_with_the_list_so_far_if_that_is_wanted():
         [message["content"] for message in some.scripts["expert"](LONG, 0) if message["role"] == "user"]
         for some in (taskset, TASKSET)
     )
-    answers = [answer.replace(MARK, "").split("\n")[1:-1] for answer in said(TASKSET.scripts["expert"](LONG, 0))]
+    answers = [answer.replace(NEW_TAG, "").split("\n")[1:-1] for answer in said(TASKSET.scripts["expert"](LONG, 0))]
     assert asked[0] == plain[0]
     expected = [
         "\n".join(["The list so far:", *before, text]) for before, text in zip(answers, plain[1:], strict=False)
@@ -295,7 +296,7 @@ def test_examples_stand_before_the_task_and_nowhere_else():
     assert [message["role"] for message in examples] == ["user", "assistant"] * (len(examples) // 2)
     assert sum(message["content"].startswith("Sort") for message in examples) == 3
     words = {word for message in examples for word in message["content"].split()}
-    assert words & {*FIRST_NAMES} and not any(held_out(word) for word in words & {*FIRST_NAMES, *LAST_NAMES})
+    assert words & {*FIRST_NAMES} and not any(is_held_out(word) for word in words & {*FIRST_NAMES, *LAST_NAMES})
     assert question["content"].startswith("Sort these names by ")
     for task in shown.tasks("test")[:20]:
         conversation = shown.scripts["expert"](task, 0)
@@ -366,7 +367,7 @@ def test_names_are_plain_words_and_in_one_list_only():
         name.isascii() and name.isalpha() and name == name.title() for name in names
     )  # code points are the alphabet
     for pool in (FIRST_NAMES, LAST_NAMES):
-        assert 0.1 < fmean(map(held_out, pool)) < 0.3
+        assert 0.1 < fmean(map(is_held_out, pool)) < 0.3
 
 
 def test_tasks_are_the_same_every_time_and_others_with_another_seed():
@@ -442,10 +443,10 @@ def test_failures_are_told_apart():
     lines = right[2].split("\n")[1:-1]
     assert kind(right[2]) == ""
     assert kind("\n".join(lines)) == "no answer in tags"
-    assert kind(written(lines[1:])) == "wrong names"
-    assert kind(written([*lines, lines[0]])) == "wrong names"
-    assert kind(written([line.removesuffix(MARK) for line in lines])) == "wrong marks"
-    assert kind(written(lines[::-1])) == "wrong order"
+    assert kind(format_answer(lines[1:])) == "wrong names"
+    assert kind(format_answer([*lines, lines[0]])) == "wrong names"
+    assert kind(format_answer([line.removesuffix(NEW_TAG) for line in lines])) == "wrong marks"
+    assert kind(format_answer(lines[::-1])) == "wrong order"
     assert TASKSET.failure_kind(rollout(played(LONG, right[:2]), unfinished=1.0)) == ""
 
 
@@ -487,6 +488,6 @@ def test_more_lists_than_there_are_is_told():
 def test_similarities_of_random_answers_are_between_0_and_1():
     rng = random.Random(0)
     for _ in range(300):
-        lines = [rng.choice([*TRUTH, "Finn Moss", "", "(new)", MARK]) for _ in range(rng.randint(0, 12))]
+        lines = [rng.choice([*TRUTH, "Finn Moss", "", "(new)", NEW_TAG]) for _ in range(rng.randint(0, 12))]
         assert 0.0 <= similarity(lines) <= 1.0
         assert (similarity(lines) == 1.0) == ([line for line in lines if line] == TRUTH)

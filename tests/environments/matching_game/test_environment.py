@@ -17,9 +17,9 @@ from slimrl.environments.matching_game.environment import MatchingTaskset
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game import Propose
 from slimrl.environments.matching_game.rules.game_files import lines
-from slimrl.environments.matching_game.rules.generator import seeded_deals, split_of
+from slimrl.environments.matching_game.rules.generator import deals_of_seed, split_of
 from slimrl.environments.matching_game.rules.instructions import LAST_MESSAGE
-from slimrl.environments.matching_game.rules.protocol import MAX_HEARD_CHARS, proposal_lines, written
+from slimrl.environments.matching_game.rules.protocol import MAX_HEARD_CHARS, format_act, proposal_lines
 from slimrl.environments.matching_game.rules.state import deal_of
 from slimrl.environments.scripts import play_script
 from slimrl.errors import RolloutError, UserError
@@ -73,7 +73,7 @@ def again(conversation: list[Message]) -> Policy:
 
 
 def own_view(deal: Deal, messages: list[Message]) -> str:
-    return written(Propose(deal.own_best(0)), deal)
+    return format_act(Propose(deal.own_best(0)), deal)
 
 
 def rollout_of(messages: list[Message], turn: Turn) -> Rollout:
@@ -122,7 +122,7 @@ def test_the_splits_are_the_same_every_time_and_share_no_game(n: int):
 
 
 def test_the_games_are_those_that_are_written_to_files():
-    tables = [deal.table for deal in islice(seeded_deals(3, 7), 200)]
+    tables = [deal.table for deal in islice(deals_of_seed(3, 7), 200)]
     taskset = made(seed=7)
     train, test = (
         [tables.index(deal_in(task).table) for task in taskset.tasks(split)[:8]] for split in ("train", "test")
@@ -235,7 +235,7 @@ def test_the_optimum_earns_everything():
     taskset = made()
     ends = []
     for task in taskset.tasks("train"):
-        _, turn = played(taskset, task, lambda deal, _: written(Propose(deal.best_assignment), deal))
+        _, turn = played(taskset, task, lambda deal, _: format_act(Propose(deal.best_assignment), deal))
         ends.append(turn)
     agreed = [turn for turn in ends if turn.metrics["agreed"]]
     assert len(agreed) > len(ends) / 4
@@ -283,8 +283,11 @@ def test_proposing_at_once_whatever_looks_best_and_then_second_best_earns_less_t
 
     def proposals(deal: Deal, messages: list[Message]) -> str:
         num_made = sum(message["role"] == "assistant" for message in messages)
-        looks = {order: sum(deal.seen(0)[r][p] or 250 for p, r in enumerate(order)) for order in permutations(range(3))}
-        return written(Propose(sorted(looks, key=looks.__getitem__)[-1 - num_made % 6]), deal)
+        looks = {
+            order: sum(deal.visible_table(0)[r][p] or 250 for p, r in enumerate(order))
+            for order in permutations(range(3))
+        }
+        return format_act(Propose(sorted(looks, key=looks.__getitem__)[-1 - num_made % 6]), deal)
 
     asking = fmean(
         played(taskset, task, again(taskset.scripts["expert"](task, 0)))[1].reward for task in taskset.tasks("train")
@@ -348,7 +351,7 @@ def test_giant_messages_win_nothing():
 def test_the_same_proposal_again_and_again_is_not_accepted_at_last():
     taskset = made()
     for task in taskset.tasks("train"):
-        _, turn = played(taskset, task, lambda deal, _: written(Propose(worst(deal)), deal))
+        _, turn = played(taskset, task, lambda deal, _: format_act(Propose(worst(deal)), deal))
         assert turn.reward == 0.0 or turn.metrics["proposals"] == 1.0
 
 
@@ -360,7 +363,7 @@ def test_two_sides_of_one_game_read_each_others_words_and_share_the_reward():
     assert list(taskset.roles) == ["player 1", "player 2"]
     task = taskset.tasks("train")[0]
     deal = deal_in(task)
-    proposal = written(Propose(deal.best_assignment), deal)
+    proposal = format_act(Propose(deal.best_assignment), deal)
 
     async def one_side(episode: Any, *texts: str) -> tuple[list[str], Turn]:
         read = [message["content"] for message in await episode.start()][1:]

@@ -15,19 +15,19 @@ from slimrl.inference.client import Completion
 from slimrl.rollout.episode import EpisodeSpec, run_groups
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import SamplingParams
-from tests.environments.matching_game.rules.players import Talker
+from tests.environments.matching_game.rules.players import TellingPlayer
 from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_context
 
 NUM_GAMES = 6
 
 
 @dataclass
-class Talkers:
+class TellingPlayers:
     """Says what a talker says who reads only what stands in the prompt; `silent` are players who say nothing legal."""
 
     deals: list[Deal]
     silent: tuple[int, ...] = ()
-    players: dict[tuple[int, int], Talker] = field(default_factory=dict)
+    players: dict[tuple[int, int], TellingPlayer] = field(default_factory=dict)
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         await asyncio.sleep(0)
@@ -41,7 +41,7 @@ class Talkers:
         heard = text.rpartition("user\n")[2].removesuffix("\nassistant\n")
         for note in (self.deals[place].table_text(player), MUST_ANSWER, LAST_MESSAGE):
             heard = heard.replace(note, "")
-        talker = self.players.setdefault((place, player), Talker(self.deals[place], player))
+        talker = self.players.setdefault((place, player), TellingPlayer(self.deals[place], player))
         said = "..." if player in self.silent else talker.reply(heard.strip())
         token_ids = (*TOKENIZER.encode(said, add_special_tokens=False)[: params.max_tokens - 1], CHAT.end_of_turn)
         return Completion(token_ids, (LOGPROB,) * len(token_ids), (VERSION,) * len(token_ids), "stop")
@@ -51,7 +51,7 @@ def play(silent: tuple[int, ...] = (), **limits: Any) -> tuple[list[list[Any]], 
     taskset = MatchingTaskset(n=4, partner="self", num_train=NUM_GAMES, max_errors=2)
     tasks = taskset.tasks("train")
     deals = [deal_of(task.data["game_state"], task.id) for task in tasks]
-    player = make_context(Talkers(deals, silent), **({"seq_len": 20_000, "timeout_s": 60.0} | limits))
+    player = make_context(TellingPlayers(deals, silent), **({"seq_len": 20_000, "timeout_s": 60.0} | limits))
     specs = [EpisodeSpec(taskset, task, SamplingParams(max_tokens=1000)) for task in tasks]
     return asyncio.run(run_groups([self_play_specs(spec) for spec in specs], player)), deals
 

@@ -13,8 +13,8 @@ import pytest
 
 from slimrl.environments.base import FailureKinds
 from slimrl.environments.find import load_taskset
-from slimrl.environments.wordle.environment import NUM_OPENINGS, Wordle, guess_in
-from slimrl.environments.wordle.rules import marks_of
+from slimrl.environments.wordle.environment import NUM_OPENINGS, Wordle, find_guess
+from slimrl.environments.wordle.rules import feedback_of
 from slimrl.environments.wordle.words import word_list
 from slimrl.errors import UserError
 from slimrl.types import Rollout, Task, Turn
@@ -238,7 +238,7 @@ OPENED = Wordle(num_answers=100, opened=True)
 def test_of_opened_games_what_the_first_guess_can_be_told_is_held_out() -> None:
     train, test = OPENED.tasks("train"), OPENED.tasks("test")
     pairs = [{(task.data["opening"], task.data["answer"]) for task in tasks} for tasks in (train, test)]
-    told = [{(opening, marks_of(opening, answer)) for opening, answer in split} for split in pairs]
+    told = [{(opening, feedback_of(opening, answer)) for opening, answer in split} for split in pairs]
     assert not told[0] & told[1]
     assert [len(train), len(test)] == [*map(len, pairs)] and not pairs[0] & pairs[1]
     openings = {opening for opening, _ in pairs[0]}
@@ -334,6 +334,6 @@ def test_bad_args_are_told(args: dict, said: str) -> None:
 
 def test_tags_without_end_are_read_in_no_time() -> None:
     began = time.process_time()
-    assert guess_in("<guess>" * 100_000) is None
-    assert guess_in("<guess>" * 100_000 + "</guess>") == "<guess>" * 99_999
+    assert find_guess("<guess>" * 100_000) is None
+    assert find_guess("<guess>" * 100_000 + "</guess>") == "<guess>" * 99_999
     assert time.process_time() - began < 1

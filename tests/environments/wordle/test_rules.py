@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from slimrl.environments.wordle.rules import NUM_TRIES, Game, Known, Try, fits, known_from, marks_of
+from slimrl.environments.wordle.rules import NUM_TRIES, Game, Hints, Try, feedback_of, find_hints, fits
 from slimrl.environments.wordle.solver import Solver, most_telling
 from slimrl.environments.wordle.words import is_held_out, word_list
 from slimrl.errors import UserError
@@ -17,7 +17,7 @@ from slimrl.errors import UserError
 ALLOWED = frozenset(("crane", "slate", "eerie", "where", "geese", "those", "abbey", "pound", "found", "sound", "round"))
 
 
-def marks_by_matching(guess: str, answer: str) -> str:
+def feedback_by_matching(guess: str, answer: str) -> str:
     """The marks by brute force: every way to give letters of the answer to equal letters of the guess, one each, is
     looked at. The one that counts gives the most in place, then the most at all, then to the earliest."""
     ways = []
@@ -44,7 +44,7 @@ def marks_by_matching(guess: str, answer: str) -> str:
     ],
 )
 def test_letters_that_come_twice_are_marked_by_the_official_rules(guess: str, answer: str, marks: str) -> None:
-    assert marks_of(guess, answer) == marks_by_matching(guess, answer) == marks
+    assert feedback_of(guess, answer) == feedback_by_matching(guess, answer) == marks
 
 
 def test_marks_equal_those_of_an_oracle_on_100_000_random_pairs() -> None:
@@ -53,20 +53,20 @@ def test_marks_equal_those_of_an_oracle_on_100_000_random_pairs() -> None:
     dense = ["".join(rng.choices("abcd", k=5)) for _ in range(1000)]  # where letters come twice, and three times
     pairs = [(rng.choice(words), rng.choice(words)) for _ in range(90_000)]
     pairs += [(rng.choice(dense), rng.choice(dense)) for _ in range(10_000)]
-    assert [pair for pair in pairs if marks_of(*pair) != marks_by_matching(*pair)] == []
+    assert [pair for pair in pairs if feedback_of(*pair) != feedback_by_matching(*pair)] == []
 
 
 def test_a_game_is_won_by_the_word_and_lost_after_six_tries() -> None:
     game = Game("pound", ALLOWED)
-    assert [game.play(word).marks for word in ("crane", " R O U N D\n")] == ["XXXGX", "XGGGG"]
-    assert not game.is_over and game.play("Pound").marks == "GGGGG"
+    assert [game.play(word).feedback for word in ("crane", " R O U N D\n")] == ["XXXGX", "XGGGG"]
+    assert not game.is_over and game.play("Pound").feedback == "GGGGG"
     assert game.is_won and game.is_over and game.words == ["crane", "round", "pound"]
     lost = Game("pound", ALLOWED)
     for word in sorted(ALLOWED - {"pound"})[: NUM_TRIES - 1]:
         lost.play(word)
     assert not lost.is_over
     lost.forfeit("nothing was said.")
-    assert lost.is_over and not lost.is_won and len(lost.marked) == 5
+    assert lost.is_over and not lost.is_won and len(lost.tries_with_feedback) == 5
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_cannot_be_played_is_told_and_costs_a_try(text: str, mistake: str) 
     game = Game("pound", ALLOWED)
     game.play("crane")
     told = game.play(text)
-    assert told.mistake.startswith(mistake) and not told.marks
+    assert told.mistake.startswith(mistake) and not told.feedback
     assert len(game.tries) == 2 and game.words == ["crane"] and told.is_repeated == ("before" in mistake)
 
 
@@ -98,16 +98,16 @@ def test_a_mistake_repeated_is_no_repeated_guess() -> None:
 
 
 def tried(answer: str, *words: str) -> list[Try]:
-    return [Try(word, marks_of(word, answer)) for word in words]
+    return [Try(word, feedback_of(word, answer)) for word in words]
 
 
 def test_what_is_known_is_summed_up_over_the_tries() -> None:
-    assert known_from([]) == Known("_____", "", "")
-    assert known_from(tried("where", "eerie")) == Known("____e", "er", "i")
-    assert known_from(tried("where", "eerie", "crane")) == Known("____e", "er", "ican")
-    assert known_from(tried("where", "eerie", "there")) == Known("_here", "", "it")
-    assert known_from(tried("where", "geese")) == Known("__e_e", "", "gs")  # one e is marked X, and is not absent
-    assert known_from([Try("", mistake="nothing"), *tried("where", "where")]) == Known("where", "", "")
+    assert find_hints([]) == Hints("_____", "", "")
+    assert find_hints(tried("where", "eerie")) == Hints("____e", "er", "i")
+    assert find_hints(tried("where", "eerie", "crane")) == Hints("____e", "er", "ican")
+    assert find_hints(tried("where", "eerie", "there")) == Hints("_here", "", "it")
+    assert find_hints(tried("where", "geese")) == Hints("__e_e", "", "gs")  # one e is marked X, and is not absent
+    assert find_hints([Try("", mistake="nothing"), *tried("where", "where")]) == Hints("where", "", "")
 
 
 def test_what_is_known_agrees_with_the_answer_whatever_is_tried() -> None:
@@ -115,7 +115,7 @@ def test_what_is_known_agrees_with_the_answer_whatever_is_tried() -> None:
     words = sorted(word_list().allowed)
     for _ in range(300):
         answer, *tries = rng.choices(words, k=4)
-        known = known_from(tried(answer, *tries))
+        known = find_hints(tried(answer, *tries))
         assert all(there in ("_", letter) for there, letter in zip(known.placed, answer, strict=True))
         rest = [letter for there, letter in zip(known.placed, answer, strict=True) if there == "_"]
         for letter in known.elsewhere:

@@ -1,8 +1,8 @@
 """`alphabet-sort`: keep a list of names in alphabetical order while more of them arrive, over several turns.
 
-Each turn brings names and asks for the whole list so far, by first or by last name, with the new ones marked. A turn
-earns the similarity of its answer to the true list, raised to a power, and an episode the mean of its turns. What the
-policy reads is settled beforehand: no reply changes it. The rules are in `environments/alphabet_sort/scoring.py`.
+Each turn brings names and asks for the whole list so far, by first or by last name, with the new ones tagged. A turn
+earns the similarity of its answer to the true list, raised to a power, and an episode earns the mean of its turns. The
+requests are fixed beforehand: no reply changes them. The rules are in `environments/alphabet_sort/scoring.py`.
 """
 
 import random
@@ -12,8 +12,17 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from slimrl.environments.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, held_out
-from slimrl.environments.alphabet_sort.scoring import KEYS, MARK, Arrival, Score, asked, judged, true_list, written
+from slimrl.environments.alphabet_sort.names import FIRST_NAMES, LAST_NAMES, is_held_out
+from slimrl.environments.alphabet_sort.scoring import (
+    KEYS,
+    NEW_TAG,
+    Arrival,
+    Score,
+    format_answer,
+    request_text,
+    score_answer,
+    true_list,
+)
 from slimrl.environments.base import Script
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Rollout, Split, Task, Turn
@@ -23,15 +32,15 @@ INSTRUCTION = (
     "list, write (new) behind each of them, and behind no other."
 )
 SYSTEM: Message = {"role": "system", "content": INSTRUCTION}
-# The first of these that is not always so, the share of turns it is so in, is what went wrong.
+# Kinds of failure by metric. The first metric that is below 1 names the kind.
 KINDS = {"tagged": "no answer in tags", "names": "wrong names", "marks": "wrong marks", "exact": "wrong order"}
-MIN_AT_FIRST = 2  # names of a first turn: one is sorted already
-DRAWS = 20  # for each list that is wanted: many short lists come up twice
+MIN_AT_FIRST = 2  # names of a first turn: a single one is sorted already
+DRAWS = 20  # tries for each list that is wanted: many short lists come up twice
 
 
 @dataclass
 class AlphabetSort:
-    """Lists of names, seeded and distinct. Its fields are the `args` of its config section.
+    """Lists of names, seeded and distinct. The fields are the `args` of the config section.
 
     An episode has `min_turns` to `max_turns` turns, and each brings `min_names` to `max_names` names, the first one at
     least two. They are sorted by one of `sort_by`, drawn for the episode, or with `key_by_turn` for each turn. No two
@@ -41,9 +50,9 @@ class AlphabetSort:
     With `restate`, each later turn begins with the list so far, sorted as it should have been, for models that cannot
     recall it from earlier turns.
 
-    `num_examples` lists of training, sorted by the expert, stand before every task as earlier turns of the
-    conversation, for models that would not write the tags otherwise: those of most turns first, so that the last ones
-    look as every task begins, and each of `sort_by` in its turn. the scripts leave them out.
+    `num_examples` lists of training, sorted by the expert, precede every task as earlier turns of the conversation, for
+    models that would not write the tags otherwise. Those of most turns come first, so that the last ones look as every
+    task begins, and they take turns with the keys in `sort_by`. The scripts leave them out.
     """
 
     min_turns: int = 1
@@ -78,10 +87,10 @@ class AlphabetSort:
         for name in ("num_examples", "num_train", "num_test"):
             if getattr(self, name) < 0:
                 raise UserError(f"alphabet-sort: `{name}` must be 0 or more, not {getattr(self, name)}.")
-        self._examples = self._solved(random.Random(f"alphabet-sort/{self.seed}/examples"))
+        self._examples = self._make_examples(random.Random(f"alphabet-sort/{self.seed}/examples"))
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """None for `validation`. Raises UserError when there are not that many lists."""
+        """The tasks of a split; `validation` has none. Raises UserError when there are not that many lists."""
         if split == "validation":
             return []
         size = self.num_train if split == "train" else self.num_test
@@ -109,18 +118,21 @@ class AlphabetSort:
         return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: lines)]
 
     def _shuffle(self, task: Task, seed: int) -> list[Message]:
-        """Has all names, and the right ones marked, in any order."""
+        """A player whose answers have all names, and the right ones tagged, in any order."""
         rng = random.Random(f"{seed}/{task.id}")
         return [SYSTEM, *self._turns(_arrivals(task.data), lambda lines: rng.sample(lines, len(lines)))]
 
     def _leave_unsorted(self, task: Task, seed: int) -> list[Message]:
-        """Has all names, and the right ones marked, in the order in which they arrived."""
+        """A player whose answers have all names, and the right ones tagged, in the order in which they arrived."""
         arrivals = _arrivals(task.data)
         order = [name for arrival in arrivals for name in arrival.names]
-        return [SYSTEM, *self._turns(arrivals, partial(sorted, key=lambda line: order.index(line.removesuffix(MARK))))]
+        return [
+            SYSTEM,
+            *self._turns(arrivals, partial(sorted, key=lambda line: order.index(line.removesuffix(NEW_TAG)))),
+        ]
 
     def failure_kind(self, rollout: Rollout) -> str:
-        """Nothing where the turns ran out, or the context: evaluation says so itself."""
+        """The first thing that was wrong in some turn; empty where the turns or the context ran out."""
         if rollout.metrics.get("unfinished", 1.0):
             return ""
         return next((kind for name, kind in KINDS.items() if rollout.metrics[name] < 1.0), "")
@@ -129,8 +141,8 @@ class AlphabetSort:
         if not least <= low <= high:
             raise UserError(f"alphabet-sort: needs {least} <= min_{unit} <= max_{unit}, not {low} and {high}.")
 
-    def _solved(self, rng: random.Random) -> list[Message]:
-        """The examples: as many of each number of turns, and of each key, as far as that goes."""
+    def _make_examples(self, rng: random.Random) -> list[Message]:
+        """The examples as turns of a conversation: as many of each number of turns, and of each key, as possible."""
         lengths, messages = self.max_turns - self.min_turns + 1, list[Message]()
         keys = cycle(self.sort_by)
         for place in range(self.num_examples):
@@ -140,25 +152,26 @@ class AlphabetSort:
         return messages
 
     def _turns(self, arrivals: Sequence[Arrival], answer: Callable[[list[str]], list[str]]) -> list[Message]:
-        """Of a policy that makes its answers of the true lists."""
+        """The turns of a player whose answers are a function of the true lists."""
         messages = list[Message]()
         for turn, request in enumerate(self._requests(arrivals), start=1):
-            messages += [request, {"role": "assistant", "content": written(answer(true_list(arrivals[:turn])))}]
+            messages += [request, {"role": "assistant", "content": format_answer(answer(true_list(arrivals[:turn])))}]
         return messages
 
     def _requests(self, arrivals: Sequence[Arrival]) -> list[Message]:
-        """What the policy reads in each turn."""
+        """The request of each turn."""
         turns = range(1, len(arrivals) + 1)
-        return [{"role": "user", "content": asked(arrivals[:turn], self.restate)} for turn in turns]
+        return [{"role": "user", "content": request_text(arrivals[:turn], self.restate)} for turn in turns]
 
     def _keys(self, choose: Callable[[], str], num_turns: int) -> list[str]:
-        """What each turn is sorted by."""
+        """The key by which each turn is sorted."""
         return [choose() for _ in range(num_turns)] if self.key_by_turn else [choose()] * num_turns
 
     def _draw(self, rng: random.Random, names: tuple[list[str], list[str]], keys: Sequence[str]) -> tuple[Arrival, ...]:
-        """An episode of a turn for each key."""
+        """The arrivals of one episode, one for each key."""
         least = [max(MIN_AT_FIRST, self.min_names)] + [self.min_names] * (len(keys) - 1)
         sizes = [rng.randint(fewest, self.max_names) for fewest in least]
+        # Samples without replacement: no two names share a first or a last name, so that no key has ties.
         firsts, lasts = (rng.sample(pool, sum(sizes)) for pool in names)
         drawn = (f"{first} {last}" for first, last in zip(firsts, lasts, strict=True))
         return tuple(
@@ -167,7 +180,7 @@ class AlphabetSort:
 
 
 class AlphabetSortEpisode:
-    """One list, until the last names have arrived and been sorted."""
+    """An episode on one list, which ends when the last names have arrived and been sorted."""
 
     def __init__(
         self, arrivals: Sequence[Arrival], requests: Sequence[Message], power: float, examples: Sequence[Message]
@@ -182,21 +195,21 @@ class AlphabetSortEpisode:
         return [SYSTEM, *self._examples, self._requests[0]]
 
     async def step(self, reply: str) -> Turn:
-        self._scores.append(judged(reply, true_list(self._arrivals[: len(self._scores) + 1])))
+        self._scores.append(score_answer(reply, true_list(self._arrivals[: len(self._scores) + 1])))
         num_played = len(self._scores)
-        # Its share of the mean over all turns: those that are never played earn nothing.
+        # The turn's share of the mean over all turns. Turns that are never played earn nothing.
         reward = self._scores[-1].similarity ** self._power / len(self._arrivals)
         following = self._requests[num_played : num_played + 1]
         return Turn(not following, following, reward, self._metrics())
 
     def _metrics(self) -> dict[str, float]:
-        """Means over the turns so far; `similarity` is not raised to the power."""
+        """The means over the turns so far. `similarity` is not raised to the power."""
         columns: dict[str, list[float]] = {
             "similarity": [score.similarity for score in self._scores],
             "exact": [score.similarity == 1.0 for score in self._scores],
             "tagged": [score.tagged for score in self._scores],
             "names": [score.names for score in self._scores],
-            "marks": [score.marks for score in self._scores],
+            "marks": [score.new_tags for score in self._scores],
         }
         return {name: sum(values) / len(values) for name, values in columns.items()}
 
@@ -204,7 +217,7 @@ class AlphabetSortEpisode:
 def _names(split: Split) -> tuple[list[str], list[str]]:
     """The first and the last names of a split."""
     firsts, lasts = (
-        [name for name in names if held_out(name) == (split == "test")] for names in (FIRST_NAMES, LAST_NAMES)
+        [name for name in names if is_held_out(name) == (split == "test")] for names in (FIRST_NAMES, LAST_NAMES)
     )
     return firsts, lasts
 

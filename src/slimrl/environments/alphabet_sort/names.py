@@ -1,11 +1,11 @@
 """Common first and last names in plain letters, for lists to be sorted. No name is in both, nor twice in either.
 
-Knows nothing of tasks. `held_out` says which names no training task has.
+The module knows nothing of tasks. `is_held_out` tells which names no training task has.
 """
 
 import hashlib
 
-# One name in five is held out, decided by its hash: whatever lists are made of the rest, they have none of these.
+# The hash of a name decides whether it is held out, so that no list of the others can have it.
 TEST_SHARE = 5
 
 _FIRST = """
@@ -58,6 +58,6 @@ Wilkins Williams Wilson Winters Wolfe Woodward Wright Yamada Yates Young Zamora 
 FIRST_NAMES, LAST_NAMES = tuple(_FIRST.split()), tuple(_LAST.split())
 
 
-def held_out(name: str) -> bool:
-    """Whether it is one for tests alone: a pure function of the name."""
+def is_held_out(name: str) -> bool:
+    """Whether a name is for test lists alone, a pure function of the name."""
     return hashlib.sha256(name.encode()).digest()[0] % TEST_SHARE == 0

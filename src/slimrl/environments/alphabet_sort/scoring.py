@@ -1,6 +1,6 @@
-"""What `alphabet-sort` asks for in each turn, the list that is right there, and how near to it an answer comes.
+"""The requests of `alphabet-sort`, the list that each asks for, and the score of an answer.
 
-Knows nothing of turns' rewards, nor of where the names come from.
+The module knows nothing of rewards or of where the names come from.
 """
 
 from bisect import bisect_left
@@ -11,12 +11,12 @@ from slimrl.models.chat.thoughts import without_thoughts
 
 KEYS = {"first": 0, "last": 1}  # which of a name's two words
 OPEN, CLOSE = "<sorted>", "</sorted>"
-MARK = " (new)"
+NEW_TAG = " (new)"
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What a turn brings: names, and by which of their words the whole list is to be sorted, `first` or `last`."""
+    """The names that arrive in a turn, and the word by which the whole list is to be sorted: `first` or `last`."""
 
     names: tuple[str, ...]
     by: str
@@ -24,76 +24,79 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of one answer: its similarity to the true list, 0 to 1, and what else is right about it.
+    """The score of one answer: its similarity to the true list, from 0 to 1, and what else is right about it.
 
-    `tagged`: it stands in tags. `names`: it has each name of the true list once, and no other. `marks`: it has some of
-    them, and of those it has, exactly the new ones are marked.
+    `tagged`: it stands in tags. `names`: it has each name of the true list once, and no other. `new_tags`: it has some
+    of the names, and of those exactly the new ones are tagged as new.
     """
 
     similarity: float
     tagged: bool
     names: bool
-    marks: bool
+    new_tags: bool
 
 
-def asked(arrivals: Sequence[Arrival], restate: bool) -> str:
-    """What the policy reads when the last of these has arrived; with `restate`, after the list so far, sorted."""
+def request_text(arrivals: Sequence[Arrival], restate: bool) -> str:
+    """The request in the turn of the last arrival. With `restate` the list so far comes first, sorted."""
     *before, latest = arrivals
-    names = [line.removesuffix(MARK) for line in true_list(before)] if before and restate else []
+    names = [line.removesuffix(NEW_TAG) for line in true_list(before)] if before and restate else []
     so_far = ["The list so far:", *names] if names else []
     task = "Add these names to the list, and sort the whole list" if before else "Sort these names"
     return "\n".join([*so_far, f"{task} by {latest.by.upper()} name, in {OPEN} tags:", *latest.names])
 
 
 def true_list(arrivals: Sequence[Arrival]) -> list[str]:
-    """The lines that are right when the last of these has arrived."""
+    """The lines of the right answer in the turn of the last arrival."""
     latest = arrivals[-1]
     new = latest.names if len(arrivals) > 1 else ()
     names = [name for arrival in arrivals for name in arrival.names]
     names.sort(key=lambda name: name.split()[KEYS[latest.by]])
-    return [f"{name}{MARK}" if name in new else name for name in names]
+    return [f"{name}{NEW_TAG}" if name in new else name for name in names]
 
 
-def written(lines: Sequence[str]) -> str:
-    """The lines as an answer."""
+def format_answer(lines: Sequence[str]) -> str:
+    """The answer that has these lines."""
     return "\n".join([OPEN, *lines, CLOSE])
 
 
-def judged(reply: str, truth: Sequence[str]) -> Score:
-    """How near the first answer in tags comes to the true list; what a model thinks before it speaks is not read.
+def score_answer(reply: str, truth: Sequence[str]) -> Score:
+    """The score of the first answer in tags. Thoughts are not read.
 
-    Lines are equal or not: upper and lower case count, and so do numbers and bullets before a name; spaces around a
-    line, more than one between words, and empty lines do not. The similarity is the number of lines that stand in the
-    right order, as many as can be picked, divided by the lines given or those of the true list, whichever are more. So
-    a name whose place is not known is worth a guess: left out, it would leave the divisor as it is. A name that comes
-    again matches nothing: two places for one name would be two guesses.
+    Lines are compared exactly: case, numbers and bullets count. Spaces around a line, repeated spaces and empty lines
+    do not. The similarity is the largest number of lines that stand in the right order, divided by the number of lines
+    given or of the true list, whichever is larger. So a name whose place is unknown is worth a guess, since leaving it
+    out keeps the divisor. A repeated name matches nothing, since two places for one name would be two guesses.
     """
-    said = without_thoughts(reply)
-    begin = said.find(OPEN)
-    end = said.find(CLOSE, begin)
+    visible = without_thoughts(reply)
+    begin = visible.find(OPEN)
+    end = visible.find(CLOSE, begin)
     if begin < 0 or end < 0:
-        return Score(0.0, tagged=False, names=False, marks=False)
-    lines = [line for text in said[begin + len(OPEN) : end].splitlines() if (line := " ".join(text.split()))]
-    given = [line.removesuffix(MARK) for line in lines]
-    expected = {line.removesuffix(MARK): line for line in truth}
+        return Score(0.0, tagged=False, names=False, new_tags=False)
+    lines = [line for text in visible[begin + len(OPEN) : end].splitlines() if (line := " ".join(text.split()))]
+    given = [line.removesuffix(NEW_TAG) for line in lines]
+    expected = {line.removesuffix(NEW_TAG): line for line in truth}
     known = [(name, line) for name, line in zip(given, lines, strict=True) if name in expected]
     return Score(
         _num_in_order(lines, truth) / max(len(lines), len(truth)),
         tagged=True,
         names=sorted(given) == sorted(expected),
-        marks=bool(known) and all(line == expected[name] for name, line in known),
+        new_tags=bool(known) and all(line == expected[name] for name, line in known),
     )
 
 
 def _num_in_order(lines: Sequence[str], truth: Sequence[str]) -> int:
-    """The most lines that can be picked so that all stand in the true list, in this order: the longest increasing run
-    of their places, by patience sorting. Of each name only the first line counts."""
+    """The largest number of lines that stand in the true list in this order. Only the first line of each name counts.
+
+    It is the length of the longest increasing subsequence of their places, by patience sorting in O(n log n).
+    """
     places = {line: place for place, line in enumerate(truth)}
     seen = set[str]()
-    ends = list[int]()  # at n: the first place in the true list at which n + 1 picked lines can end
+    # ends[n] is the first place in the true list at which a subsequence of n + 1 lines can end.
+    ends = list[int]()
     for line in lines:
-        name = line.removesuffix(MARK)
+        name = line.removesuffix(NEW_TAG)
         if line in places and name not in seen:
+            # The line extends the longest subsequence that ends before its place. An earlier end replaces a later one.
             n = bisect_left(ends, places[line])
             ends[n : n + 1] = [places[line]]
         seen.add(name)

@@ -17,13 +17,20 @@ from slimrl.environments.base import Script
 from slimrl.environments.matching_game.episode import MatchingEpisode
 from slimrl.environments.matching_game.llm_partner import llm_partners_of
 from slimrl.environments.matching_game.metrics import kind_of_failure
-from slimrl.environments.matching_game.opponents import Asked, Itself, Other, Partner, Scripted, heard_since
+from slimrl.environments.matching_game.opponents import (
+    Opponent,
+    Partner,
+    PartnerOpponent,
+    ScriptedPartner,
+    SelfOpponent,
+    text_since,
+)
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game import MAX_ERRORS, MatchingGame, usual_turns
 from slimrl.environments.matching_game.rules.game_files import read_games
-from slimrl.environments.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, seeded_deals, split_of
+from slimrl.environments.matching_game.rules.generator import MAX_SIZE, MIN_SIZE, deals_of_seed, split_of
 from slimrl.environments.matching_game.rules.planner import Planner
-from slimrl.environments.matching_game.rules.players import RESERVED, SCRIPTS, RandomTalker
+from slimrl.environments.matching_game.rules.players import RESERVED, SCRIPTS, RandomPlayer
 from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
 from slimrl.environments.matching_game.rules.state import deal_of, game_state
 from slimrl.environments.turn_taking import TurnTaking
@@ -101,7 +108,7 @@ class MatchingTaskset:
         if split == "validation":
             return []
         if split not in self._tasks:
-            self._tasks[split] = self._read(split) if self.games else self._made_up(split)
+            self._tasks[split] = self._read(split) if self.games else self._generate(split)
         return self._tasks[split]
 
     def environment(self, task: Task) -> MatchingEpisode:
@@ -111,7 +118,7 @@ class MatchingTaskset:
     def self_play(self, task: Task) -> Sequence[MatchingEpisode]:
         """Both sides of one game, which play each other."""
         game, turns = self._game(task), TurnTaking()
-        others = [Itself(game, 1 - player, turns, role) for player, role in enumerate(ROLES)]
+        others = [SelfOpponent(game, 1 - player, turns, role) for player, role in enumerate(ROLES)]
         return [self._episode(game, player, other) for player, other in enumerate(others)]
 
     @property
@@ -146,16 +153,16 @@ class MatchingTaskset:
             text = planner.reply(heard)
             return f"<think>{planner.thought}</think>\n{text}" if self.thoughts else text
 
-        return self._played(task, game, reply)
+        return self._play(task, game, reply)
 
     def _propose_at_random(self, task: Task, seed: int) -> list[Message]:
         """By one who proposes an assignment at random."""
         game, rng = self._game(task), random.Random(f"{seed}/{task.id}")
-        return self._played(task, game, RandomTalker(game.deal, self.role - 1, rng).reply)
+        return self._play(task, game, RandomPlayer(game.deal, self.role - 1, rng).reply)
 
     def _play_as(self, name: str, task: Task, seed: int) -> list[Message]:
         game = self._game(task)
-        return self._played(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
+        return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
         return kind_of_failure(rollout.metrics, self.max_errors)
@@ -171,18 +178,18 @@ class MatchingTaskset:
     def _game(self, task: Task) -> MatchingGame:
         return MatchingGame(self._deal(task), self.max_turns, self.max_errors)
 
-    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> Asked:
+    def _partner(self, game: MatchingGame, player: int, task: Task, scripted: bool = False) -> PartnerOpponent:
         partner: Partner
         if self._llm and not scripted:
             partner = self._llm.partner(game.deal, player)
         else:
-            partner = Scripted(ShyPartner(game.deal, player, random.Random(f"matching-game/{task.id}")))
-        return Asked(game, player, partner)
+            partner = ScriptedPartner(ShyPartner(game.deal, player, random.Random(f"matching-game/{task.id}")))
+        return PartnerOpponent(game, player, partner)
 
-    def _episode(self, game: MatchingGame, player: int, other: Other) -> MatchingEpisode:
+    def _episode(self, game: MatchingGame, player: int, other: Opponent) -> MatchingEpisode:
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
-    def _played(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
+    def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
         """A whole conversation with the scripted partner, whoever the partner is in training."""
 
         async def conversation() -> list[Message]:
@@ -190,7 +197,7 @@ class MatchingTaskset:
             episode = self._episode(game, player, self._partner(game, 1 - player, task, scripted=True))
             messages, num_heard = await episode.start(), 0
             while True:
-                heard = heard_since(game, num_heard, 1 - player)
+                heard = text_since(game, num_heard, 1 - player)
                 num_heard = len(game.history)
                 text = reply(heard)
                 messages.append({"role": "assistant", "content": text})
@@ -211,12 +218,12 @@ class MatchingTaskset:
             )
         return found
 
-    def _made_up(self, split: Split) -> list[Task]:
+    def _generate(self, split: Split) -> list[Task]:
         """Games of a split, no two with the same table: those that `scripts/generate_data.py` deals for `n` and `seed`,
         in its order."""
         num = self.num_train if split == "train" else self.num_test
         games: dict[Any, Deal] = {}
-        for deal in islice(seeded_deals(self.n, self.seed), 100 * num):
+        for deal in islice(deals_of_seed(self.n, self.seed), 100 * num):
             if split_of(deal) == split:
                 games.setdefault(deal.table, deal)
             if len(games) == num:

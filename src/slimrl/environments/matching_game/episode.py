@@ -3,10 +3,10 @@ opposite (`opponents.py`), nor of where games come from (`environment.py`).
 """
 
 from slimrl.environments.matching_game.metrics import Record
-from slimrl.environments.matching_game.opponents import Other, heard_since
+from slimrl.environments.matching_game.opponents import Opponent, text_since
 from slimrl.environments.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl.environments.matching_game.rules.instructions import LAST_MESSAGE, MUST_ANSWER, rules
-from slimrl.environments.matching_game.rules.notebook import Notes
+from slimrl.environments.matching_game.rules.notebook import Notebook
 from slimrl.environments.matching_game.rules.protocol import play_text, proposal_lines
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
@@ -18,12 +18,12 @@ GO_ON = "It is still your turn: write [message] or [propose]."
 class MatchingEpisode:
     """One game, as the one of its players who is the policy sees it."""
 
-    def __init__(self, game: MatchingGame, player: int, other: Other, last_turn_rule: bool, notes: bool) -> None:
+    def __init__(self, game: MatchingGame, player: int, other: Opponent, last_turn_rule: bool, notes: bool) -> None:
         """With `last_turn_rule` the player is told at its last message to propose; with `notes`, whenever something has
         been said, which numbers it has."""
         self._game, self._player, self._other = game, player, other
         self._last_turn_rule = last_turn_rule
-        self._notes = Notes(game, player) if notes else None
+        self._notebook = Notebook(game, player) if notes else None
         self._record = Record(game, player)
         self._num_heard = 0
 
@@ -41,7 +41,7 @@ class MatchingEpisode:
 
     async def step(self, reply: str) -> Turn:
         said, error = without_thoughts(reply), ""
-        self._record.attempted(said)
+        self._record.count_attempt(said)
         try:
             play_text(self._game, self._player, said)
         except IllegalAct as illegal:
@@ -60,7 +60,7 @@ class MatchingEpisode:
     def _ending(self, error: str) -> str:
         """How the game ended; for people alone, as a policy reads nothing after its last reply."""
         game, deal = self._game, self._game.deal
-        last = error or heard_since(game, self._num_heard, 1 - self._player)
+        last = error or text_since(game, self._num_heard, 1 - self._player)
         if game.agreed is None:
             result = f"The game is over without an agreement: 0 of {deal.best}."
         else:
@@ -74,10 +74,10 @@ class MatchingEpisode:
 
     def _news(self) -> list[str]:
         """What the other player has done since, and what that asks of this one."""
-        heard = heard_since(self._game, self._num_heard, 1 - self._player)
+        heard = text_since(self._game, self._num_heard, 1 - self._player)
         self._num_heard = len(self._game.history)
         news = [heard] if heard else []
-        if self._notes and (known := self._notes.text()):
+        if self._notebook and (known := self._notebook.text()):
             news.append(known)
         if self._game.proposal is not None:
             news.append(MUST_ANSWER)

@@ -1,30 +1,28 @@
-"""What is remembered of an episode of the matching game, and the metrics made of it."""
+"""The record of an episode of the matching game, and its metrics."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slimrl.environments.matching_game.rules.game import Act, MatchingGame, Propose, Say
+from slimrl.environments.matching_game.rules.protocol import split_tag
 from slimrl.environments.matching_game.rules.questions import count_questions
-
-PROPOSE = re.compile(r"\s*\[\s*propose\s*\]", re.IGNORECASE)
 
 
 @dataclass
 class Record:
-    """The policy is `player` in the game."""
+    """The record of one episode, in which the policy is `player`."""
 
     game: MatchingGame
     player: int
     num_proposals: int = 0
 
-    def attempted(self, text: str) -> None:
-        """A reply of the policy's, legal or not."""
-        self.num_proposals += PROPOSE.match(text) is not None
+    def count_attempt(self, text: str) -> None:
+        """Counts a reply of the policy, legal or not."""
+        self.num_proposals += split_tag(text)[0] == "propose"
 
     def metrics(self) -> dict[str, float]:
-        """Those so far. `own_view` is the score that the policy could have had without a word; a proposal is valid if
-        it was legal; messages and questions are the policy's own."""
+        """The metrics so far. `own_view` is the score that the policy could have had without a word; a proposal is
+        valid if it was legal; messages and questions are the policy's own."""
         game, deal = self.game, self.game.deal
         acts: list[Act] = [act for player, act in game.history if player == self.player]
         said = count_questions(act.text for act in acts if isinstance(act, Say))
@@ -43,7 +41,7 @@ class Record:
 
 
 def kind_of_failure(metrics: Mapping[str, float], max_errors: int) -> str:
-    """In what way an episode was not the best it could be, from its metrics; empty where its end says it all."""
+    """The way in which an episode fell short of the best, from its metrics; empty where it ran out of turns."""
     if metrics["errors"] > max_errors:
         return "too many errors"
     if metrics["unfinished"]:

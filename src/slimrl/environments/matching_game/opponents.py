@@ -6,7 +6,7 @@ from typing import Protocol
 
 from slimrl.environments.matching_game.rules.game import IllegalAct, MatchingGame
 from slimrl.environments.matching_game.rules.players import Player
-from slimrl.environments.matching_game.rules.protocol import as_heard, play_text, written
+from slimrl.environments.matching_game.rules.protocol import format_act, play_text, truncate_message
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
@@ -30,7 +30,7 @@ class Partner(Protocol):
         """What is to be told of it."""
 
 
-class Scripted:
+class ScriptedPartner:
     """A partner that is a program, and makes no mistakes."""
 
     max_tries = 1
@@ -48,7 +48,7 @@ class Scripted:
         return {}
 
 
-class Other(Protocol):
+class Opponent(Protocol):
     """The other side of a game, as an episode deals with it."""
 
     async def answer(self) -> None:
@@ -61,7 +61,7 @@ class Other(Protocol):
         """What is to be told of it."""
 
 
-class Asked:
+class PartnerOpponent:
     """A partner that plays when it is its turn."""
 
     def __init__(self, game: MatchingGame, player: int, partner: Partner) -> None:
@@ -71,7 +71,7 @@ class Asked:
     async def answer(self) -> None:
         """Raises RolloutError where the partner does nothing that is legal: not the policy's fault."""
         while not self._game.is_over and self._game.turn == self._player:
-            heard = heard_since(self._game, self._num_heard, 1 - self._player)
+            heard = text_since(self._game, self._num_heard, 1 - self._player)
             self._num_heard = len(self._game.history)
             await self._act(heard)
 
@@ -94,7 +94,7 @@ class Asked:
         return self._partner.metrics()
 
 
-class Itself:
+class SelfOpponent:
     """The policy itself, in another episode at the same table."""
 
     def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
@@ -113,7 +113,7 @@ class Itself:
         return {}
 
 
-def heard_since(game: MatchingGame, num_heard: int, player: int) -> str:
+def text_since(game: MatchingGame, num_heard: int, player: int) -> str:
     """What a player has done since so many acts, as the other reads it."""
     acts = [act for who, act in game.history[num_heard:] if who == player]
-    return "\n\n".join(written(as_heard(act), game.deal) for act in acts)
+    return "\n\n".join(format_act(truncate_message(act), game.deal) for act in acts)

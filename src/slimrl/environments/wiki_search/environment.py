@@ -1,15 +1,14 @@
 """`wiki-search`: answer a question by searching an encyclopedia with three tools.
 
-Offline the encyclopedia is made up (`retrieval/encyclopedia.py`), so that no answer can be known beforehand. The reward
-is 1 for a right answer in <answer> tags and 0 for everything else. How tools are called is the subject of
-`tools/formats.py` and `tools/code_format.py`.
+By default the encyclopedia is generated (`retrieval/encyclopedia.py`), so that no answer can be known beforehand. The
+reward is 1 for a right answer in <answer> tags and 0 for everything else. `tools/formats.py` and `tools/code_format.py`
+define how tools are called.
 """
 
 import asyncio
 import hashlib
 import random
 import re
-import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -18,6 +17,7 @@ from typing import Any
 
 from slimrl.environments.base import Environment, Script
 from slimrl.environments.wiki_search.metrics import Record, kind_of_failure
+from slimrl.environments.wiki_search.progress import line_progress
 from slimrl.environments.wiki_search.scripts import solve, wander
 from slimrl.environments.wiki_search.tools import WikiTools
 from slimrl.errors import UserError, nearest
@@ -25,7 +25,6 @@ from slimrl.io.cache import cache_root
 from slimrl.judges.judge import Judge, judge_of
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
-from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.pages import Question, question_of
@@ -43,15 +42,16 @@ FORMATS = ("tags", "native", "code")
 
 @dataclass
 class WikiSearch:
-    """Questions on the pages of a corpus, seeded and distinct. Its fields are the `args` of its config section.
+    """Questions on the pages of a corpus, seeded and distinct. The fields are the `args` of the config section.
 
-    `corpus` is `generated`, or what `retrieval/sources.py` reads; then `questions` is too. Of a generated one there are
-    `num_pages` pages and `num_train` and `num_test` questions of `hops` hops. What is built, once, lies in `data_dir`,
-    or in the cache. `judge` is empty, to compare words, or has the fields of `judges/judge.py`'s `JudgeServer`.
+    `corpus` is `generated`, or a source that `retrieval/sources.py` reads, as is `questions` then. A generated corpus
+    has `num_pages` pages, with `num_train` and `num_test` questions of `hops` hops. Corpus and index are built once, in
+    `data_dir` or in the cache. `judge` is empty, to compare words, or has the fields of `judges/judge.py`'s
+    `JudgeServer`.
 
     `format` is how tools are called: `tags`, `native` (as the model's chat template has it), or `code`, for which
-    `sandbox` is empty or has the fields of `tools/code_format.py`'s `SandboxSettings`. Of what a tool returns,
-    or a program prints, the policy reads at most `max_tool_tokens` tokens.
+    `sandbox` is empty or has the fields of `tools/code_format.py`'s `SandboxSettings`. The policy reads at most
+    `max_tool_tokens` tokens of a tool's result or a program's output.
     """
 
     corpus: str = GENERATED
@@ -81,22 +81,22 @@ class WikiSearch:
         if self.max_tool_tokens < 1:
             raise UserError(f"wiki-search: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
         source = Source(self.corpus, self.num_pages, self.seed)
-        directory, progress = directory_of(source, self.data_dir), RunConsole(sys.stderr).progress
-        self._pages = prepare_corpus(directory, source, progress)
+        directory = directory_of(source, self.data_dir)
+        self._pages = prepare_corpus(directory, source, line_progress)
         with no_progress_bars():
             embedder = SentenceEmbedder(self.embedder)
-        index = prepare_index(directory, self._pages, embedder, progress)
+        index = prepare_index(directory, self._pages, embedder, line_progress)
         self._tools = WikiTools(self._pages, index, self.num_results)
         self._new_calls = self._formats()
         self._judge = judge_of(self.judge)
         self._own = list(read_questions(self.questions, "`questions`")) if self.questions else []
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Raises UserError when there are not that many questions."""
+        """The questions of a split. Raises UserError when there are not that many."""
         if self._own:
             mine = [question for question in self._own if split_of(question) == split]
         else:
-            mine = list(self._generated(split))
+            mine = list(self._generate(split))
         return [_task(question, f"{split}/{place}") for place, question in enumerate(mine)]
 
     def environment(self, task: Task) -> "WikiSearchEpisode":
@@ -109,25 +109,30 @@ class WikiSearch:
 
     def _solve(self, task: Task, seed: int) -> list[Message]:
         """An expert that knows which page and section to look for, and goes there with the tools."""
-        return self._played(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
+        return self._play(task, lambda question, episode, calls: solve(question, episode, calls, self._title))
 
     def _wander(self, task: Task, seed: int) -> list[Message]:
+        """A player that calls tools and answers at random."""
         rng = random.Random(f"{seed}/{task.id}")
-        return self._played(task, lambda question, episode, calls: wander(question, episode, calls, rng))
+        return self._play(task, lambda question, episode, calls: wander(question, episode, calls, rng))
 
     def failure_kind(self, rollout: Rollout) -> str:
+        """The way in which the search failed, as `metrics.kind_of_failure` tells it."""
         return kind_of_failure(rollout.metrics)
 
     def offload(self) -> None:
-        """Has a judge that shares the policy's device let go of its memory."""
+        """Frees the device memory of a judge that shares the policy's device."""
         self._judge.offload()
 
     def _episode(self, question: Question, calls: CallFormat) -> "WikiSearchEpisode":
         return WikiSearchEpisode(Record(question, self._tools.page_ids), calls, self._judge)
 
-    def _played(self, task: Task, play: Play) -> list[Message]:
+    def _play(self, task: Task, play: Play) -> list[Message]:
+        """The whole conversation of a script, in an event loop of its own."""
+
         async def conversation() -> list[Message]:
-            question, calls = question_of(task.data, task.id), self._formats()()  # of this event loop alone
+            # A sandbox belongs to the event loop in which it was made, so this loop needs a call format of its own.
+            question, calls = question_of(task.data, task.id), self._formats()()
             try:
                 return await play(question, self._episode(question, calls), calls)
             finally:
@@ -136,7 +141,8 @@ class WikiSearch:
         return asyncio.run(conversation())
 
     def _formats(self) -> Callable[[], CallFormat]:
-        """What makes the calls of each episode."""
+        """A factory of the call format, which is called once for each episode. Raises UserError for a useless
+        `sandbox`."""
         tools, max_tokens = self._tools.by_name, self.max_tool_tokens
         if self.format == "code":
             return code_formats(tools, max_tokens, self.sandbox)
@@ -151,14 +157,15 @@ class WikiSearch:
             raise UserError(f"wiki-search: a question says that its answer is on `{page_id}`, which is no page.")
         return page.title
 
-    def _generated(self, split: Split) -> Iterator[Question]:
-        asked = Encyclopedia(self.num_pages, self.seed).questions(self.hops)
-        mine = (question for question in asked if split_of(question) == split)
+    def _generate(self, split: Split) -> Iterator[Question]:
+        """The questions of a split on the generated encyclopedia."""
+        questions = Encyclopedia(self.num_pages, self.seed).questions(self.hops)
+        mine = (question for question in questions if split_of(question) == split)
         yield from islice(mine, self.num_train if split == "train" else self.num_test)
 
 
 class WikiSearchEpisode:
-    """One question, until it is answered."""
+    """An episode on one question, which ends with an answer."""
 
     def __init__(self, record: Record, calls: CallFormat, judge: Judge) -> None:
         self._record = record
@@ -169,11 +176,12 @@ class WikiSearchEpisode:
         return self._calls.opening(TASK, self._record.question.question)
 
     async def step(self, reply: str) -> Turn:
-        record, said = self._record, without_thoughts(reply)
+        record, visible = self._record, without_thoughts(reply)
         record.replies.append(reply)
-        answer = ANSWER.search(said)
-        if answer is None or self._calls.call_start(said) < answer.start():
-            reaction = await self._calls.react(said)
+        answer = ANSWER.search(visible)
+        # What comes first in the reply counts: an answer after a call may be an example, or was made up too early.
+        if answer is None or self._calls.call_start(visible) < answer.start():
+            reaction = await self._calls.react(visible)
             record.calls += reaction.calls
             return Turn(done=False, messages=reaction.messages, metrics=record.metrics())
         question = record.question
@@ -186,7 +194,7 @@ class WikiSearchEpisode:
 
 
 def split_of(question: Question) -> str:
-    """`train`, `validation` or `test`: as its author says, or by a hash of the question, 80/10/10."""
+    """The split of a question: the one that its author gave, or one by a hash of the question, 80/10/10."""
     if question.split:
         return question.split
     tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10
@@ -198,11 +206,11 @@ def _task(question: Question, task_id: str) -> Task:
 
 
 def directory_of(source: Source, data_dir: str) -> Path:
-    """Where a corpus and its index lie: in `data_dir`, or where it is empty, in the cache."""
+    """The directory of a corpus and its index: `data_dir`, or one in the cache where that is empty."""
     if data_dir:
         return Path(data_dir).expanduser()
     if source.name == GENERATED:
-        # With other code come other pages, and another directory.
+        # `generator` changes with the code that makes the pages: other pages are kept in another directory.
         return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}-{source.generator}"
     path = Path(source.name).expanduser()
     digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]

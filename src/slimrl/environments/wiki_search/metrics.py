@@ -1,4 +1,4 @@
-"""What is remembered of an episode of a search, and the metrics made of it. Knows nothing of how calls are spelt."""
+"""The record of a search episode, and its metrics. The module knows nothing of how calls are written."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,11 @@ Pages = Callable[[str], Iterable[str]]
 
 @dataclass
 class Record:
-    """`found_by` gives the ids of the pages that a query finds: of a program only its calls are known, and not what
-    came back."""
+    """The record of one episode.
+
+    `found_by` maps a query to the ids of the pages that it finds. It is needed because a program's calls are known, but
+    not their results.
+    """
 
     question: Question
     found_by: Pages
@@ -23,10 +26,10 @@ class Record:
     is_correct: bool = False
 
     def metrics(self) -> dict[str, float]:
-        """Those so far. What cannot be told (a question may come without its page or section) is left out."""
+        """The metrics so far. Those of pages and sections are left out where the question does not name its own."""
         searches = [call.arguments[0] for call in self.calls if call.tool == "search_pages" and not call.error]
         invalid = sum(bool(call.error) for call in self.calls)
-        told = {
+        metrics = {
             "correct": float(self.is_correct),
             "tool_calls": float(sum(bool(call.tool) for call in self.calls)),
             "searches": float(len(searches)),
@@ -35,15 +38,17 @@ class Record:
             "repeated_calls": float(repeats([(call.tool, call.arguments) for call in self.calls if call.tool])),
             "repetition": repetition(self.replies),
         }
-        return told | self._page(searches) | self._section()
+        return metrics | self._page(searches) | self._section()
 
     def _page(self, searches: list[str]) -> dict[str, float]:
+        """Whether the first search, and any search, found the page of the answer."""
         if not self.question.page_id:
             return {}
         hits = [self.question.page_id in self.found_by(query) for query in searches]
         return {"right_page_first": float(hits[:1] == [True]), "right_page": float(any(hits))}
 
     def _section(self) -> dict[str, float]:
+        """Whether the section of the answer was read, by itself or within the whole page."""
         if not self.question.page_id or not self.question.section:
             return {}
         page_id, key = self.question.page_id, key_of(self.question.section)
@@ -52,7 +57,7 @@ class Record:
 
 
 def kind_of_failure(metrics: Mapping[str, float]) -> str:
-    """In what way an episode without a right answer failed, from its metrics; empty where its end says it all."""
+    """The way in which an episode without a right answer failed, from its metrics; empty where it ran out of turns."""
     if metrics["invalid_calls"] and metrics["invalid_share"] == 1.0:
         return "invalid calls only"
     if metrics["unfinished"]:

@@ -1,5 +1,5 @@
-"""Who plays an episode of a search without a model: an expert, who knows where the answer stands and still has to find
-it with the tools, and somebody who calls them at random. Both speak the format of the episode.
+"""Scripted players of a search episode: an expert that knows where the answer stands, and still has to find it with the
+tools, and a player that calls them at random. Both write calls in the format of the episode.
 """
 
 import ast
@@ -19,8 +19,8 @@ MAX_RANDOM_CALLS = 8
 
 
 @dataclass
-class _Play:
-    """The conversation so far."""
+class _Conversation:
+    """The conversation of a script so far, and how it goes on."""
 
     episode: Environment
     calls: CallFormat
@@ -34,19 +34,21 @@ class _Play:
         return "\n".join(message["content"] for message in turn.messages)
 
     def answer(self, text: str) -> list[Message]:
+        """The whole conversation, which this answer ends."""
         self.say(f"<answer>{text}</answer>")
         return self.messages
 
     def say(self, text: str) -> None:
+        """Appends a reply."""
         self.messages.append({"role": "assistant", "content": text})
 
 
 async def solve(
     question: Question, episode: Environment, calls: CallFormat, title_of: Callable[[str], str]
 ) -> list[Message]:
-    """A whole conversation: search for the title of each page on the way, list its sections, read the one that leads on
-    or answers, and give the answer. `title_of` is a page's title by its id."""
-    play = _Play(episode, calls, await episode.start())
+    """The whole conversation of an expert. It searches for the title of each page on the way, lists its sections, reads
+    the one that leads on or answers, and gives the answer. `title_of` maps a page's id to its title."""
+    play = _Conversation(episode, calls, await episode.start())
     pages = [(question.page_id, question.section)]
     if question.via:
         pages.insert(0, (question.via, question.via_section))
@@ -59,9 +61,9 @@ async def solve(
 
 
 async def wander(question: Question, episode: Environment, calls: CallFormat, rng: random.Random) -> list[Message]:
-    """A whole conversation: some calls, each at random of those that are possible so far, with words of the question or
-    an id that came back; then words of what was read last as the answer."""
-    play = _Play(episode, calls, await episode.start())
+    """The whole conversation of a random player. Each of its calls is drawn from those that are possible so far, with
+    words of the question or an id that came back. Its answer is some words of the last result."""
+    play = _Conversation(episode, calls, await episode.start())
     words, text = question.question.split(), question.question
     ids: dict[str, list[str]] = {"page_id": [], "section_id": []}
     for _ in range(rng.randrange(1, MAX_RANDOM_CALLS + 1)):
@@ -74,13 +76,14 @@ async def wander(question: Question, episode: Environment, calls: CallFormat, rn
         for row in rows_in(text):
             for name, known in ids.items():
                 known += [row[name]] if name in row else []
-    said = text.split()
-    start = rng.randrange(max(1, len(said) - 2))
-    return play.answer(" ".join(said[start : start + rng.randrange(1, 4)]))
+    last = text.split()
+    start = rng.randrange(max(1, len(last) - 2))
+    return play.answer(" ".join(last[start : start + rng.randrange(1, 4)]))
 
 
 def rows_in(text: str) -> list[dict[str, str]]:
-    """Those of a search or a listing, in what came back; of texts alone JSON writes literals of Python."""
+    """The rows of a search or a listing in a tool's result; none where the text holds none."""
+    # Results have no numbers, booleans or nulls, so that a list of rows reads the same in JSON and in Python.
     found = ROWS.search(text)
     try:
         return list(ast.literal_eval(found[0])) if found else []

@@ -1,4 +1,4 @@
-"""The three tools for a server of the sandbox: its `--tools slimrl.environments.wiki_search.served_tools:tools`."""
+"""The three tools as a sandbox server needs them: its `--tools slimrl.environments.wiki_search.served_tools:tools`."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from slimrl.sandbox.base import Tools
 
 
 def tools(data_dir: Path) -> Tools:
-    """Of the corpus and index in the directory, made by `scripts/setup_environment.py` with the default embedder.
-    Raises UserError if they are not there."""
+    """The tools by name, over the corpus and index that `scripts/setup_environment.py` made in the directory with the
+    default embedder. Raises UserError if they are not there."""
     corpus = Corpus(data_dir / "corpus.sqlite")
     with no_progress_bars():
         embedder = SentenceEmbedder()

@@ -10,26 +10,30 @@ from slimrl.retrieval.sections import key_of, listing, section_text, sections_of
 from slimrl.tools.base import Tool, ToolError
 
 Rows = list[dict[str, str]]
-MAX_CHARS = 1000  # of an argument; a program may pass a million, and have the host at work long after it was ended
+# The longest argument. A program could pass a million characters, and keep the host at work long after its own end.
+MAX_CHARS = 1000
 
 
 class WikiTools:
-    """As in the verifiers environment `wiki-search`; `retrieval/sections.py` says what differs. Mistakes raise
-    ToolError, which names the nearest id. May be called in several threads at once."""
+    """The tools of the verifiers environment `wiki-search`; `retrieval/sections.py` lists the differences.
+
+    A mistake raises ToolError, which names the nearest id. Several threads may call the tools at once.
+    """
 
     def __init__(self, corpus: Corpus, index: TitleIndex, num_results: int = NUM_RESULTS) -> None:
         self._corpus = corpus
         self._index = index
         self._num_results = num_results
-        self._searching = Lock()  # embedders are not made for several threads
+        self._search_lock = Lock()  # embedders are not safe to call from several threads
 
     @property
     def by_name(self) -> dict[str, Tool]:
+        """The tools by the names under which the policy calls them."""
         return {tool.__name__: tool for tool in (self.search_pages, self.view_sections, self.read_section)}
 
     def page_ids(self, query: str) -> list[str]:
         """The pages that a search finds, the nearest first."""
-        return [page_id for page_id, _ in self._found(query)]
+        return [page_id for page_id, _ in self._search(query)]
 
     def search_pages(self, query: str) -> Rows:
         """Finds pages by title.
@@ -39,7 +43,7 @@ class WikiTools:
         _check_length("search_pages", query)
         if not query.strip():
             raise ToolError("search_pages: the query is empty.")
-        return [{"page_id": page_id, "title": title} for page_id, title in self._found(query)]
+        return [{"page_id": page_id, "title": title} for page_id, title in self._search(query)]
 
     def view_sections(self, page_id: str) -> Rows:
         """Lists the sections of a page.
@@ -70,8 +74,8 @@ class WikiTools:
             raise ToolError(f"page `{page_id}` has no section `{key:.100}`. Did you mean `{page_id}:{near}`?")
         return text
 
-    def _found(self, query: str) -> tuple[tuple[str, str], ...]:
-        with self._searching:
+    def _search(self, query: str) -> tuple[tuple[str, str], ...]:
+        with self._search_lock:
             return self._index.search(query, self._num_results)
 
     def _page(self, page_id: str) -> Page:
@@ -81,8 +85,9 @@ class WikiTools:
         return page
 
     def _unknown_page(self, page_id: str) -> ToolError:
-        """The nearest id is the likest of those whose titles search finds: a million ids are too many to go through."""
-        found = [found_id for found_id, _ in self._found(page_id.replace("_", " ").strip() or "?")]
+        """An error that names the nearest page id."""
+        # A corpus may have millions of ids, too many to compare. So only pages that a search finds are compared.
+        found = [found_id for found_id, _ in self._search(page_id.replace("_", " ").strip() or "?")]
         near = (difflib.get_close_matches(page_id, found, 1, cutoff=0.0) or found)[0]
         return ToolError(f"there is no page `{page_id:.100}`. Did you mean `{near}`?")
 

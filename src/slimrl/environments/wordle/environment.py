@@ -1,8 +1,9 @@
-"""`wordle`: find a five-letter word in six guesses, each in <guess> tags, from the marks of the letters.
+"""`wordle`: find a five-letter word in six guesses, each in <guess> tags, from feedback on its letters.
 
-Models read tokens, not letters, so marks are shown letter by letter; `spelled` has guesses written so too. The rules
-and the words are in `environments/wordle/rules.py` and `words.py`. What stands in the first tags of a reply, outside of
-thoughts, is the guess, and the rest is not read. A reply without one, or with one that cannot be played, costs a guess.
+Models read tokens, not letters, so feedback is shown letter by letter; with `spelled` guesses are written so too. The
+rules and the words are in `environments/wordle/rules.py` and `words.py`. The guess is the text in the first tags of a
+reply, outside of thoughts, and the rest is not read. A reply without a guess, or with one that cannot be played, costs
+a guess.
 """
 
 import hashlib
@@ -13,8 +14,8 @@ from functools import cached_property
 
 from slimrl.environments.base import Script
 from slimrl.environments.wordle.metrics import kind_of_failure, metrics_of
-from slimrl.environments.wordle.rules import NUM_TRIES, Game, Try, known_from, marks_of
-from slimrl.environments.wordle.solver import Solver, fixed_words, openings
+from slimrl.environments.wordle.rules import NUM_TRIES, Game, Try, feedback_of, find_hints
+from slimrl.environments.wordle.solver import Solver, choose_fixed_words, openings
 from slimrl.environments.wordle.words import is_held_out, word_list
 from slimrl.errors import UserError
 from slimrl.models.chat.thoughts import without_thoughts
@@ -27,26 +28,27 @@ G: the letter is right, and in its place
 Y: the letter is in the word, in another place
 X: the letter is not in the word, or not that often
 A reply without a guess in tags, a guess that is no word of five letters, and one made before cost a guess too."""
-BEST_LOSS = 0.8  # the closeness of a wrong guess is at most this
+BEST_LOSS = 0.8  # the highest partial credit of a wrong guess
 MIN_ANSWERS = 20
 NUM_OPENINGS = 60
 
 
 @dataclass
 class Wordle:
-    """The `num_answers` commonest words. Its fields are the `args` of its config section: `hints` sums up all marks
-    after each guess; `spelled` has guesses written as ` c r a n e`.
+    """Games over the `num_answers` commonest words. The fields are the `args` of the config section: `hints` sums up
+    all feedback after each guess; with `spelled` guesses are written as ` c r a n e`.
 
-    A fifth of the words, by their hash, is held out. With `opened` the first guess is made for the policy, one of the
-    `NUM_OPENINGS` of the commonest letters, and a fifth of what it can be told is held out: a first guess and its
-    marks, with all answers that have these. So answers are in both splits, after other first marks.
+    A fifth of the words, chosen by their hash, is held out. With `opened` the first guess is made for the policy: one
+    of the `NUM_OPENINGS` best words of common letters. Then a fifth of the pairs of a first guess and its feedback is
+    held out, with all answers that give it. So answers are in both splits, after different first feedback.
 
-    After n tries of the policy's own, v of them guesses that could be played, the reward is
+    After n tries of the policy, of which v are guesses that could be played, the reward is
 
         win [won] + speed [won] (tries left) / 5 + closeness best + format v / n
 
-    where best is that of the best guess: 1/5 for each letter in its place, 1/10 for each that is elsewhere. Each turn
-    earns by how much it changes that. The four weights add up to 1, and every win is worth more than any loss.
+    where best is the partial credit of the best guess: 1/5 for each letter in its place, 1/10 for each that is
+    elsewhere. A turn earns the change of that value. The four weights add up to 1, and every win is worth more than any
+    loss.
     """
 
     num_answers: int = 2000
@@ -79,12 +81,12 @@ class Wordle:
         self._solver = Solver(self._answers)
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Every answer of the split, with every first guess of it, in an order that does not depend on how common they
-        are. None for `validation`."""
+        """The games of a split, one for each pair of an answer and a first guess, in an order that does not depend on
+        how common words are. The split `validation` has none."""
         if split == "validation":
             return []
         pairs = [(opening, word) for opening in self._openings for word in self._answers if word != opening]
-        mine = [pair for pair in pairs if is_held_out(_told_first(*pair)) == (split == "test")]
+        mine = [pair for pair in pairs if is_held_out(_split_key(*pair)) == (split == "test")]
         mine.sort(key=lambda pair: hashlib.sha256(_name(*pair).encode()).digest())
         return [Task(f"{split}/{_name(*pair)}", dict(zip(("opening", "answer"), pair, strict=True))) for pair in mine]
 
@@ -98,46 +100,50 @@ class Wordle:
 
     def _solve(self, task: Task, seed: int) -> list[Message]:
         """A solver that knows all answers of both splits, but not which one it is; it wins almost always."""
-        return self._played(task, self._solver.guess)
+        return self._play(task, self._solver.guess)
 
     def _guess_at_random(self, task: Task, seed: int) -> list[Message]:
         """Different words at random, all of them possible answers at first."""
         words = random.Random(f"{seed}/{task.id}").sample(self._answers, NUM_TRIES)
-        return self._played(task, lambda tries: _first_new(words, tries))
+        return self._play(task, lambda tries: _first_new(words, tries))
 
     def failure_kind(self, rollout: Rollout) -> str | None:
-        """A game that was won late is no failure, though it earned less than one that was won at once."""
+        """The way in which the game was lost. A game that was won late is no failure, though it earned less."""
         return kind_of_failure(rollout.metrics)
 
-    def written(self, word: str) -> str:
-        """A guess as a reply has it. Spelt out, with a space before each letter: its tokens are those of the marks."""
+    def format_guess(self, word: str) -> str:
+        """The reply that makes a guess. With `spelled`, a space before each letter gives the tokens that feedback
+        has."""
         return f"<guess> {' '.join(word)}</guess>" if self.spelled else f"<guess>{word}</guess>"
 
     def _play_fixed(self, task: Task, seed: int) -> list[Message]:
-        """The same good words, whatever the marks say."""
-        return self._played(task, lambda tries: _first_new(self._fixed, tries))
+        """A player that guesses the same good words, whatever the feedback is."""
+        return self._play(task, lambda tries: _first_new(self._constant_words, tries))
 
     def worth(self, game: Game) -> float:
-        """The reward so far: the formula above."""
-        marked = [one for one in game.own if one.marks]
-        best = max((one.closeness for one in marked), default=0.0)
+        """The reward so far, by the formula of the class."""
+        answered = [one for one in game.own_tries if one.feedback]
+        best = max((one.partial_credit for one in answered), default=0.0)
         won = self.win + self.speed * (NUM_TRIES - len(game.tries)) / (NUM_TRIES - 1) if game.is_won else 0.0
-        return won + self.closeness * best + (self.format * len(marked) / len(game.own) if game.own else 0.0)
+        form = self.format * len(answered) / len(game.own_tries) if game.own_tries else 0.0
+        return won + self.closeness * best + form
 
     @cached_property
     def _openings(self) -> list[str]:
-        """First guesses that are made for the policy; without `opened` that of none."""
+        """The first guesses that are made for the policy. Without `opened` the only one is empty, which is none."""
         return openings(self._answers, NUM_OPENINGS) if self.opened else [""]
 
     @cached_property
-    def _fixed(self) -> list[str]:
-        return fixed_words(self._answers, NUM_TRIES)
+    def _constant_words(self) -> list[str]:
+        """The words that the script `fixed` plays in every game."""
+        return choose_fixed_words(self._answers, NUM_TRIES)
 
-    def _played(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
+    def _play(self, task: Task, choose: Callable[[Sequence[Try]], str]) -> list[Message]:
+        """The whole conversation of a player that chooses each guess from the tries before."""
         episode = self.environment(task)
         messages = episode.opening()
         while True:
-            reply = self.written(choose(episode.game.tries))
+            reply = self.format_guess(choose(episode.game.tries))
             messages.append({"role": "assistant", "content": reply})
             turn = episode.react(reply)
             if turn.done:
@@ -145,8 +151,8 @@ class Wordle:
             messages += turn.messages
 
 
-def guess_in(reply: str) -> str | None:
-    """What stands in the first pair of tags outside of thoughts."""
+def find_guess(reply: str) -> str | None:
+    """The text in the first pair of tags outside of thoughts; None where there is no such pair."""
     _, opened, rest = without_thoughts(reply).partition(OPEN)
     guess, closed, _ = rest.partition(CLOSE)
     return guess if opened and closed else None
@@ -160,13 +166,13 @@ def _name(opening: str, answer: str) -> str:
     return f"{opening}/{answer}" if opening else answer
 
 
-def _told_first(opening: str, answer: str) -> str:
-    """What decides about a game's split: what is the same for all games of it is on one side."""
-    return f"{opening}/{marks_of(opening, answer)}" if opening else answer
+def _split_key(opening: str, answer: str) -> str:
+    """The key whose hash decides a game's split: games that look alike after the first guess share a split."""
+    return f"{opening}/{feedback_of(opening, answer)}" if opening else answer
 
 
 class WordleEpisode:
-    """One word, until it is found or six tries are spent."""
+    """An episode on one word, which ends when it is found or six tries are spent."""
 
     def __init__(self, rules: Wordle, game: Game) -> None:
         self.game = game
@@ -180,12 +186,14 @@ class WordleEpisode:
         return self.react(reply)
 
     def opening(self) -> list[Message]:
-        rules = RULES.format(example=self._rules.written("crane"))
-        return [{"role": "system", "content": rules}, {"role": "user", "content": self._told()}]
+        """The rules, and the first request for a guess."""
+        rules = RULES.format(example=self._rules.format_guess("crane"))
+        return [{"role": "system", "content": rules}, {"role": "user", "content": self._observation()}]
 
     def react(self, reply: str) -> Turn:
+        """The turn that answers a reply, whose reward is the change of the episode's."""
         game, before = self.game, self._rules.worth(self.game)
-        guess = guess_in(reply)
+        guess = find_guess(reply)
         self._untagged += guess is None
         if guess is not None:
             game.play(guess)
@@ -193,34 +201,34 @@ class WordleEpisode:
             game.forfeit("there is no guess in <guess> tags.")
         return Turn(
             done=game.is_over,
-            messages=[{"role": "user", "content": self._told()}],
+            messages=[{"role": "user", "content": self._observation()}],
             reward=self._rules.worth(game) - before,
-            metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.own)},
+            metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.own_tries)},
         )
 
-    def _told(self) -> str:
-        """What came of the last try, if there was one, and what is to be done."""
+    def _observation(self) -> str:
+        """The message after the last try, if there was one: its mistake, the feedback, hints, and the next request."""
         tries = self.game.tries
         if not tries:
             return self._next()
         mistake = [f"Error: {tries[-1].mistake}"] if tries[-1].mistake else []
-        return "\n".join([*mistake, *self._marks(), *self._hints(), self._next()])
+        return "\n".join([*mistake, *self._feedback(), *self._hints(), self._next()])
 
-    def _marks(self) -> list[str]:
-        """The last there are: after a mistake, which tells nothing, they are said again."""
-        if not (marked := self.game.marked):
+    def _feedback(self) -> list[str]:
+        """The latest feedback. It is repeated after a mistake, which brings none."""
+        if not (answered := self.game.tries_with_feedback):
             return []
-        return [f"word: {' '.join(marked[-1].word)}", f"mark: {' '.join(marked[-1].marks)}"]
+        return [f"word: {' '.join(answered[-1].word)}", f"mark: {' '.join(answered[-1].feedback)}"]
 
     def _hints(self) -> list[str]:
         if not self._rules.hints:
             return []
-        known = known_from(self.game.tries)
-        lines = {"place": known.placed, "also": known.elsewhere, "none": known.absent}
+        hints = find_hints(self.game.tries)
+        lines = {"place": hints.placed, "also": hints.elsewhere, "none": hints.absent}
         return [f"{name}: {' '.join(letters) or '-'}" for name, letters in lines.items()]
 
     def _next(self) -> str:
-        """What is to be done; when the game is over, for people alone."""
+        """The request for the next guess, or how the game ended. The policy reads nothing after its last reply."""
         if self.game.is_over:
             return f"You {'won' if self.game.is_won else 'lost'}. The word is {self.game.answer}."
         return f"Guess {len(self.game.tries) + 1} of {NUM_TRIES}."

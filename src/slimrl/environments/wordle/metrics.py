@@ -1,4 +1,4 @@
-"""What is told of a game of Wordle: the metrics of an episode, and in what way it was lost."""
+"""The metrics of an episode of Wordle, and in what way it was lost."""
 
 from collections.abc import Mapping
 
@@ -6,24 +6,27 @@ from slimrl.environments.wordle.rules import GREEN, Game, fits
 
 
 def metrics_of(game: Game) -> dict[str, float]:
-    """Those so far, of the player's own tries. `consistent` is the share of the guesses after some marks that could
-    have been the answer after all of these; without any it is left out."""
-    marked, own = game.marked, [one for one in game.own if one.marks]
+    """The metrics of the player's own tries so far.
+
+    `consistent` is the share of guesses that could have been the answer, given all feedback before them. It is left out
+    where no guess came after feedback.
+    """
+    answered, own = game.tries_with_feedback, [one for one in game.own_tries if one.feedback]
     metrics = {
         "won": float(game.is_won),
         "guesses": float(len(game.tries)),
-        "valid": len(own) / len(game.own),
-        "best_greens": float(max((one.marks.count(GREEN) for one in own), default=0)),
-        "repeated": float(sum(one.is_repeated for one in game.own)),
+        "valid": len(own) / len(game.own_tries),
+        "best_greens": float(max((one.feedback.count(GREEN) for one in own), default=0)),
+        "repeated": float(sum(one.is_repeated for one in game.own_tries)),
     }
-    if marked[1:]:
-        consistent = sum(fits(one.word, marked[:place]) for place, one in enumerate(marked) if place)
-        metrics["consistent"] = consistent / len(marked[1:])
+    if answered[1:]:
+        consistent = sum(fits(one.word, answered[:place]) for place, one in enumerate(answered) if place)
+        metrics["consistent"] = consistent / len(answered[1:])
     return metrics
 
 
 def kind_of_failure(metrics: Mapping[str, float]) -> str | None:
-    """In what way a game was lost, from its metrics; empty where its end says it all, None for one that was won."""
+    """The way in which a game was lost, from its metrics: empty if it ran out of turns, None if it was won."""
     if metrics["won"]:
         return None
     if not metrics["valid"]:

@@ -1,6 +1,7 @@
-"""Wordle: marks, games, and what the marks tell. Knows nothing of chats and rewards, nor which words there are.
+"""The rules of Wordle: the feedback on a guess, games, and what feedback tells about the answer. The module knows
+nothing of chats, rewards or which words there are.
 
-A guess is marked letter by letter: `G` right and in its place, `Y` in the word but elsewhere, `X` not in the word, or
+Feedback is one mark for each letter: `G` right and in its place, `Y` in the word but elsewhere, `X` not in the word, or
 not that often. Each letter of the answer is spent once: first on what is in its place, then from left to right.
 """
 
@@ -14,49 +15,51 @@ GREEN, YELLOW, GREY = "G", "Y", "X"
 UNKNOWN = "_"
 
 
-def marks_of(guess: str, answer: str) -> str:
-    """The marks of a guess.
+def feedback_of(guess: str, answer: str) -> str:
+    """The feedback on a guess: one mark for each letter, where each letter of the answer is spent once.
 
-    >>> marks_of("geese", "those")
+    >>> feedback_of("geese", "those")
     'XXXGG'
-    >>> marks_of("eerie", "where")
+    >>> feedback_of("eerie", "where")
     'YXYXG'
     """
+    # Letters in their place are spent before all others, so that a yellow one further left cannot take theirs.
     left = [there for letter, there in zip(guess, answer, strict=True) if letter != there]
-    marks = ""
+    feedback = ""
     for letter, there in zip(guess, answer, strict=True):
         if letter == there:
-            marks += GREEN
+            feedback += GREEN
         elif letter in left:
             left.remove(letter)
-            marks += YELLOW
+            feedback += YELLOW
         else:
-            marks += GREY
-    return marks
+            feedback += GREY
+    return feedback
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One of a player's tries: a word with its marks, or the reason why there are none."""
+    """One try of a player: a word with its feedback, or the mistake because of which it has none."""
 
     word: str
-    marks: str = ""
+    feedback: str = ""
     mistake: str = ""
     is_repeated: bool = False
 
     def __post_init__(self) -> None:
-        assert bool(self.marks) != bool(self.mistake), self
+        assert bool(self.feedback) != bool(self.mistake), self
 
     @property
-    def closeness(self) -> float:
-        """0 to 1: a letter in its place counts 1/5, one that is elsewhere 1/10. Below 1 it is at most 4/5."""
-        return (self.marks.count(GREEN) + self.marks.count(YELLOW) / 2) / NUM_LETTERS
+    def partial_credit(self) -> float:
+        """A score from 0 to 1: a letter in its place counts 1/5, one that is elsewhere 1/10. A wrong guess has at most
+        4/5."""
+        return (self.feedback.count(GREEN) + self.feedback.count(YELLOW) / 2) / NUM_LETTERS
 
 
 @dataclass(slots=True)
 class Game:
-    """One answer and the tries so far. Every try counts, a mistake too, so that a game ends after `NUM_TRIES`. An
-    `opening` is a first try that is made for the player."""
+    """A game: one answer and the tries so far. A mistake counts as a try, so every game ends after `NUM_TRIES`. The
+    `opening`, if there is one, is a first try that is made for the player."""
 
     answer: str
     allowed: Set[str]
@@ -68,40 +71,44 @@ class Game:
             self.play(self.opening)
 
     def play(self, text: str) -> Try:
-        """Try what stands in the text: a word, in letters of any case, which may be spelt out with spaces."""
+        """Plays the word in a text, in upper or lower case, with or without spaces between its letters. Returns the
+        try."""
         assert not self.is_over, "the game is over"
         word = "".join(text.split()).lower()
         mistake, is_repeated = self._mistake(word), word in self.words
-        marks = "" if mistake else marks_of(word, self.answer)
-        self.tries.append(Try(word, marks, mistake, is_repeated))
+        feedback = "" if mistake else feedback_of(word, self.answer)
+        self.tries.append(Try(word, feedback, mistake, is_repeated))
         return self.tries[-1]
 
     def forfeit(self, mistake: str) -> Try:
-        """Spend a try on no word at all."""
+        """Spends a try on no word at all. Returns the try."""
         assert not self.is_over, "the game is over"
         self.tries.append(Try("", "", mistake))
         return self.tries[-1]
 
     @property
-    def own(self) -> list[Try]:
-        """Those of the player."""
+    def own_tries(self) -> list[Try]:
+        """The tries of the player, without the opening."""
         return self.tries[1:] if self.opening else self.tries
 
     @property
-    def marked(self) -> list[Try]:
-        return [one for one in self.tries if one.marks]
+    def tries_with_feedback(self) -> list[Try]:
+        """The tries that have feedback."""
+        return [one for one in self.tries if one.feedback]
 
     @property
     def words(self) -> list[str]:
-        """Those that have been marked."""
-        return [one.word for one in self.marked]
+        """The words that have feedback."""
+        return [one.word for one in self.tries_with_feedback]
 
     @property
     def is_won(self) -> bool:
+        """Whether the answer was guessed."""
         return self.answer in self.words
 
     @property
     def is_over(self) -> bool:
+        """Whether the game is won, or its last try is spent."""
         return self.is_won or len(self.tries) == NUM_TRIES
 
     def _mistake(self, word: str) -> str:
@@ -116,34 +123,39 @@ class Game:
 
 
 def fits(word: str, tries: Iterable[Try]) -> bool:
-    """Whether a word could be the answer, after these marks."""
-    return all(marks_of(one.word, word) == one.marks for one in tries if one.marks)
+    """Whether a word could be the answer, given the feedback on these tries."""
+    return all(feedback_of(one.word, word) == one.feedback for one in tries if one.feedback)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What marks tell about the answer, but for where its letters are not: `placed` has `_` for an unknown letter;
-    `elsewhere` are letters that it has besides, as often as is known; `absent` those that it has not."""
+class Hints:
+    """What feedback tells about the answer, except where its letters are not.
+
+    `placed` has `_` for an unknown letter. `elsewhere` has the letters that the answer has besides, as often as is
+    known. `absent` has the letters that the answer lacks.
+    """
 
     placed: str
     elsewhere: str
     absent: str
 
 
-def known_from(tries: Sequence[Try]) -> Known:
-    """
-    >>> known_from([Try("crane", "GYXXX")])
-    Known(placed='c____', elsewhere='r', absent='ane')
+def find_hints(tries: Sequence[Try]) -> Hints:
+    """The hints that the feedback on all tries gives together.
+
+    >>> find_hints([Try("crane", "GYXXX")])
+    Hints(placed='c____', elsewhere='r', absent='ane')
     """
     placed = [UNKNOWN] * NUM_LETTERS
-    least: Counter[str] = Counter()  # of each letter the answer has so many
-    seen = dict.fromkeys(letter for one in tries if one.marks for letter in one.word)
+    least: Counter[str] = Counter()  # the answer has each letter at least so many times
+    seen = dict.fromkeys(letter for one in tries if one.feedback for letter in one.word)
     for one in tries:
-        pairs = list(zip(one.word, one.marks, strict=True)) if one.marks else []
+        pairs = list(zip(one.word, one.feedback, strict=True)) if one.feedback else []
+        # `|=` keeps the larger count. Several greys beside a green show that the letter is there no more than that.
         least |= Counter(letter for letter, mark in pairs if mark != GREY)
         for place, (letter, mark) in enumerate(pairs):
             if mark == GREEN:
                 placed[place] = letter
     elsewhere = least - Counter(placed)
     absent = "".join(letter for letter in seen if not least[letter])
-    return Known("".join(placed), "".join(elsewhere.elements()), absent)
+    return Hints("".join(placed), "".join(elsewhere.elements()), absent)

@@ -19,7 +19,7 @@ TEST_SHARE = 5
 
 @dataclass(frozen=True, slots=True)
 class WordList:
-    """`answers`, the commonest first; `allowed` are all words that may be guessed, the answers among them."""
+    """The words: `answers`, the commonest first, and `allowed`, all that may be guessed, the answers among them."""
 
     answers: tuple[str, ...]
     allowed: frozenset[str]
@@ -27,7 +27,7 @@ class WordList:
 
 @functools.cache
 def word_list() -> WordList:
-    """Raises UserError if the packages are not installed."""
+    """The word list of this machine's packages. Raises UserError if they are not installed."""
     try:
         from english_words import get_english_words_set  # an extra: only here
         from spellchecker import SpellChecker

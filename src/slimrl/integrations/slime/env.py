@@ -2,8 +2,8 @@
 
 That rollout (`examples/geo3k_vlm_multi_turn` in SLIME) asks a module for `build_env(sample, args)` and then plays
 `reset()`, `step(text)` and so on, without `await`. It tokenises observations itself and cuts the conversation where the
-model stops; `rollout.py` does more, and is to be preferred where there is the choice. Loads no model, and
-of --hf-checkpoint only the tokenizer, to know what a reply may end with.
+model stops. `rollout.py` does more; prefer it where there is the choice. This module loads no model, and of
+--hf-checkpoint only the tokenizer, to know what a reply may end with.
 """
 
 import json
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class MatchingEnv:
-    """One game at a time, from the side of the policy. Its partner may need an event loop, which runs in a thread.
+    """An environment that plays one game at a time. Its partner may need an event loop, which runs in a thread.
 
     >>> env = MatchingEnv({"partner": "scripted"})  # doctest: +SKIP
     >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
@@ -47,16 +47,19 @@ class MatchingEnv:
         timeout_s: float = TIMEOUT_S,
         hf_checkpoint: str = "",
     ) -> None:
-        """`args` are those of the environment `matching-game`; the `sample`, if there is one, brings the game and is
-        given the reward when it is over. `timeout_s` is for one answer of the partner's. Replies may end with special
-        tokens of the tokenizer of `hf_checkpoint`; without one, what is given to `step` must be the reply alone."""
+        """Makes an environment without a game; `reset` begins one.
+
+        `args` are those of the environment `matching-game`. The `sample`, if there is one, holds the game, and gets the
+        reward. `timeout_s` is for one answer of the partner. With `hf_checkpoint` the special tokens of its tokenizer
+        are removed from the end of replies; without it `step` must be given the reply alone.
+        """
         self._taskset = taskset_of(json.dumps(args or {}, sort_keys=True))
         self._sample, self._timeout_s, self._hf_checkpoint = sample, timeout_s, hf_checkpoint
         self._thread = LoopThread("slime")
         self._episode: Environment | None = None
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
-        """Begins a game: that of the sample, or a given one. Raises UserError if there is none, or it is none."""
+        """Begins the game of the sample, or a given one. Raises UserError if there is no game, or an invalid one."""
         self._leave()
         state = read_state(dict(game_state)) if game_state is not None else None
         if state is None and self._sample is None:
@@ -68,12 +71,14 @@ class MatchingEnv:
             raise UserError(f"slime: that {GAME} is no game: {error}.") from error
         self._note(0.0, {})
         messages = self._thread.wait(run_with_timeout(start_episode(self._episode), "environment", self._timeout_s))
-        return observed(messages), {"game_id": task.id}
+        return observation_of(messages), {"game_id": task.id}
 
     def step(self, text: str) -> tuple[Observation, bool, dict[str, Any]]:
-        """Plays a reply. `info` has the `reward`, which is 0 until the game is over, and the metrics so far. If the
-        partner fails the game is over, `info` has the `failure`, and the sample is not trained on. Raises UserError
-        without a game."""
+        """Plays a reply. Returns the observation, whether the game is over, and `info`.
+
+        `info` has the `reward`, which is 0 until the game is over, and the metrics so far. If the partner fails, the
+        game is over, `info` has the `failure`, and the sample is not trained on. Raises UserError without a game.
+        """
         if self._episode is None:
             raise UserError("slime: there is no game in progress: call `reset` first.")
         reply = without_end(text, self._hf_checkpoint) if self._hf_checkpoint else text
@@ -83,28 +88,30 @@ class MatchingEnv:
             )
         except RolloutError as error:  # SLIME's rollout catches nothing: one failure would end all of its run
             self._leave()
-            return observed([]), True, {"reward": 0.0, "failure": self._failed(error)}
+            return observation_of([]), True, {"reward": 0.0, "failure": self._record_failure(error)}
         self._note(turn.reward, turn.metrics)
         if turn.done:
             self._leave()
-        return observed(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
+        return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
 
     def format_observation(self, observation: Observation) -> Message:
-        """An observation as a chat message."""
+        """The chat message of an observation."""
         return {"role": "user", "content": observation["obs_str"]}
 
     def close(self) -> None:
-        """Ends the game, and the thread."""
+        """Ends the game and the thread."""
         self._leave()
         self._thread.close()
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
-        """SLIME asks no reward model about a sample that has a reward: without an agreement there is none, 0."""
+        """Writes reward and metrics into the sample."""
+        # A sample gets a reward at once, 0 without an agreement: SLIME asks a reward model about one that has none.
         if self._sample is not None:
             self._sample.reward = reward
             self._sample.metadata = {**(self._sample.metadata or {}), "score": reward, "metrics": dict(metrics)}
 
-    def _failed(self, error: RolloutError) -> str:
+    def _record_failure(self, error: RolloutError) -> str:
+        """The failure in words, which is also logged and written into the sample."""
         failure = f"{error.reason}: {error.detail}"
         logger.warning("a sample is not trained on: %s", failure)
         self._note(0.0, {})
@@ -122,7 +129,7 @@ class MatchingEnv:
 
 
 def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
-    """What SLIME's rollout calls for each sample."""
+    """The environment of a sample; SLIME's rollout calls this. Raises UserError for settings that cannot act here."""
     settings = environment_args(args)
     if settings.get("role", 1) != 1:
         raise UserError(
@@ -132,6 +139,6 @@ def build_env(sample: Any = None, args: Any = None) -> MatchingEnv:
     return MatchingEnv(settings, sample, timeout_of(args), str(getattr(args, "hf_checkpoint", None) or ""))
 
 
-def observed(messages: Any) -> Observation:
-    """What the policy reads next, as SLIME's examples write it."""
+def observation_of(messages: Any) -> Observation:
+    """The observation in the form of SLIME's examples."""
     return {"obs_str": "\n\n".join(message["content"] for message in messages), "role": "user"}

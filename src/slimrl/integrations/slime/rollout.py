@@ -1,8 +1,8 @@
-"""SLIME trains on slimrl's matching game: `--custom-generate-function-path slimrl.integrations.slime.generate`.
+"""A rollout function with which SLIME trains on the matching game: `--custom-generate-function-path
+slimrl.integrations.slime.generate`.
 
-An episode is played by the same agent loop as in `slimrl rl` (`rollout/episode.py`), with tokens from SGLang's
-router (`integrations/sglang.py`), and becomes SLIME's `Sample`. SLIME is not imported: what it hands over is enough.
-See docs/slime.md.
+The agent loop is that of `slimrl rl` (`rollout/episode.py`). Its tokens come from SGLang's router
+(`integrations/sglang.py`), and the rollout becomes SLIME's `Sample`. SLIME is not imported. See docs/slime.md.
 """
 
 import json
@@ -35,10 +35,10 @@ from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, r
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.types import Message, Rollout, SamplingParams, Split, StopReason, Task, Turn
 
-NEVER = 10**6  # the policy's turns are bounded by the game's own rules
+NO_MAX_TURNS = 10**6  # the rules of the game bound the policy's turns
 logger = logging.getLogger(__name__)
 
-# What a router's address and a tokenizer are called in SLIME's `args`, and how it is told of them.
+# The entries of SLIME's `args` that are needed, and how to set each.
 NEEDED = {
     "hf_checkpoint": "set --hf-checkpoint to the directory of the model",
     "sglang_router_ip": "SLIME sets it when it starts its router; for one of your own, set --sglang-router-ip",
@@ -47,13 +47,13 @@ NEEDED = {
 
 
 class SampledBy(Client, Protocol):
-    """A client of one episode, which keeps the versions of the weights that answered."""
+    """A client of one episode that keeps the versions of the weights that answered."""
 
     weight_versions: list[str]
 
 
 class Sampler(Protocol):
-    """Where tokens come from: `integrations/sglang.py`'s `Router`, or another."""
+    """A source of tokens, such as `integrations/sglang.py`'s `Router`."""
 
     def client(
         self, sampling_params: Mapping[str, Any], end_of_turn: int, session: str
@@ -62,11 +62,11 @@ class Sampler(Protocol):
 
 
 async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any], evaluation: bool = False) -> Sample:
-    """Plays one game, and fills the sample. What SLIME calls for every sample.
+    """The sample, filled with the rollout of one game. SLIME calls this for every sample.
 
     Raises UserError, which ends SLIME's run, for what would fail for every sample: a missing setting, a row that is no
-    game, a context that the opening fills, a router that is not there, a partner's budget that is used up; and where
-    nothing but failures come, many in a row.
+    game, a context that the opening fills, a router that does not answer, a partner's budget that is used up, or many
+    failures in a row.
     """
     settings = Settings.of(args)
     if settings is None:
@@ -76,8 +76,8 @@ async def generate(args: Any, sample: Sample, sampling_params: Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is read of SLIME's `args`; those that begin with `matching_` come from `--custom-config-path`. 0 is no
-    limit of its own. `environment` is JSON, so that equal settings are known to be equal."""
+    """The settings in SLIME's `args`. Those that begin with `matching_` come from `--custom-config-path`. A limit of 0
+    is none. `environment` is JSON, so that equal settings have equal hashes."""
 
     hf_checkpoint: str
     router: Router
@@ -89,8 +89,10 @@ class Settings:
 
     @classmethod
     def of(cls, args: Any) -> "Settings | None":
-        """None for `args` that know of no router at all, which SLIME's contract tests have. Raises UserError."""
-        if not any(hasattr(args, name) for name in NEEDED):  # a namespace of others: what it has differs by version
+        """The settings; None for `args` without a router, as in SLIME's contract tests. Raises UserError for invalid
+        ones."""
+        # SLIME's namespace has other names in each version, so it is asked what it has.
+        if not any(hasattr(args, name) for name in NEEDED):
             return None
         given = {name: getattr(args, name, None) for name in NEEDED}
         for name, value in given.items():
@@ -112,7 +114,7 @@ class Settings:
 
 @cache
 def rollouts_of(settings: Settings) -> "MatchingRollouts":
-    """One for a whole process: SLIME calls a bare function for each sample."""
+    """The rollouts with these settings, made once for a process: SLIME calls a bare function for each sample."""
     return MatchingRollouts(
         taskset_of(settings.environment),
         ChatFormat(tokenizer_of(settings.hf_checkpoint)),
@@ -126,11 +128,11 @@ def rollouts_of(settings: Settings) -> "MatchingRollouts":
 
 @dataclass(frozen=True, slots=True)
 class MatchingRollouts:
-    """What all samples have in common: who plays them, and in which words.
+    """The parts that all samples share: games, chat format, source of tokens and limits.
 
-    To have other games, another partner or another source of tokens, make one of your own: its `generate`, under a name
-    in your module, is what SLIME calls. After `max_failures` games in a row that failed, and none that did not, it
-    stops SLIME, which would play other games for ever.
+    For other games, another partner or another source of tokens, make one of your own, and give SLIME its `generate`
+    under a name in your module. After `max_failures` failed games in a row it stops SLIME, which would play other games
+    for ever.
     """
 
     taskset: Taskset
@@ -145,18 +147,20 @@ class MatchingRollouts:
     async def generate(
         self, args: Any, sample: Sample, sampling_params: Mapping[str, Any], evaluation: bool = False
     ) -> Sample:
-        """As the function of that name; `args` have been read already."""
+        """The sample, filled as the function `generate` does it. `args` are not read again."""
         reset(sample)
         task = task_of(sample)
         self._check(sampling_params)
         try:
-            environment, opening, num_prompt = await self._begun(task)
+            environment, opening, num_prompt = await self._begin(task)
         except RolloutError as error:
             not_played(sample, f"{error.reason}: {error.detail}", evaluation, self.chat.end_of_turn)
             self._count(sample)
             return sample
         limits = self._limits(num_prompt, sampling_params)
-        spec = EpisodeSpec(_Begun(environment, opening), task, SamplingParams(self.max_turn_tokens or limits.seq_len))
+        spec = EpisodeSpec(
+            _BegunEpisode(environment, opening), task, SamplingParams(self.max_turn_tokens or limits.seq_len)
+        )
         async with self.sampler.client(sampling_params, self.chat.end_of_turn, sample.session_id or "") as client:
             rollout = await run_episode(spec, RolloutContext(client, self.chat, limits, num_concurrent=1))
             sample.weight_versions = client.weight_versions
@@ -166,7 +170,7 @@ class MatchingRollouts:
         return sample
 
     def _count(self, sample: Sample) -> None:
-        """Raises UserError after `max_failures` failures in a row. A game that SLIME gave up says nothing."""
+        """Counts failures in a row. An aborted game does not count. Raises UserError at `max_failures`."""
         if sample.status == sample.Status.ABORTED:
             return
         if sample.status != sample.Status.FAILED:
@@ -181,6 +185,7 @@ class MatchingRollouts:
             )
 
     def _check(self, sampling_params: Mapping[str, Any]) -> None:
+        """Raises UserError for sampling parameters with which no game can be played."""
         if sampling_params.get("max_new_tokens") is None and not self.max_context_len:
             raise UserError(
                 "slime: nothing bounds the length of a game: sampling_params have no max_new_tokens, and args no "
@@ -190,17 +195,20 @@ class MatchingRollouts:
             raise UserError("slime: slimrl's rollouts carry no sets of top-p tokens. Set --rollout-top-p 1.")
 
     def _limits(self, num_prompt: int, sampling_params: Mapping[str, Any]) -> EpisodeLimits:
-        """`max_new_tokens` is for all of the response, what the environment says in it included."""
+        """The limits of an episode. `max_new_tokens` is for the whole response, with the environment's turns in it."""
         max_new_tokens, ends = sampling_params.get("max_new_tokens"), []
         if max_new_tokens is not None:
             ends.append(num_prompt + int(max_new_tokens))
         if self.max_context_len:
             ends.append(self.max_context_len)
-        return EpisodeLimits(NEVER, min(ends), self.timeout_s)
+        return EpisodeLimits(NO_MAX_TURNS, min(ends), self.timeout_s)
 
-    async def _begun(self, task: Task) -> tuple[Environment, list[Message], int]:
-        """A game, its opening, and the opening's length in tokens: that decides how long the rest may be, so it is
-        asked for first."""
+    async def _begin(self, task: Task) -> tuple[Environment, list[Message], int]:
+        """A started game, its opening messages, and the number of their tokens. The limits of the episode depend on
+        that number, so the game is started before the agent loop.
+
+        Raises UserError for a row that is no game, or an opening that fills the context.
+        """
         try:
             environment = self.taskset.environment(task)
         except ValueError as error:
@@ -216,13 +224,13 @@ class MatchingRollouts:
                 )
             return environment, opening, num_prompt
         except BaseException:
-            await _Begun(environment, []).close()
+            await _BegunEpisode(environment, []).close()
             raise
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """An episode whose opening is known, and the taskset that has no other."""
+class _BegunEpisode:
+    """A started episode, which gives the agent loop its opening again. It is also the taskset of that one episode."""
 
     episode: Environment
     opening: list[Message]
@@ -244,7 +252,7 @@ class _Begun:
 
 
 def reset(sample: Sample) -> None:
-    """Forgets what an earlier try has left: a sample that was aborted begins anew, as does its partner."""
+    """Clears the results of an earlier try: a sample that was aborted begins anew, as does its partner."""
     sample.tokens, sample.response, sample.response_length = [], "", 0
     sample.loss_mask, sample.rollout_log_probs, sample.weight_versions = [], [], []
     sample.reward, sample.remove_sample, sample.status = None, False, sample.Status.PENDING
@@ -252,11 +260,11 @@ def reset(sample: Sample) -> None:
 
 
 def fill(sample: Sample, rollout: Rollout, num_prompt: int, chat: ChatFormat) -> None:
-    """A rollout as SLIME wants it: mask and log-probabilities of the response alone, which has a token at least.
+    """Writes a rollout into a sample as SLIME wants it: loss mask and log-probabilities of the response alone.
 
-    A game that was cut off earned nothing. One that failed earned nothing either, and is not trained on
-    (`remove_sample`).
+    A truncated game earned nothing. A failed game earned nothing either, and is not trained on (`remove_sample`).
     """
+    # The response begins behind the opening. Without a sampled token all of the rollout is prompt.
     begin = num_prompt if rollout.num_sampled else len(rollout.token_ids_T)
     sample.tokens = list(rollout.token_ids_T) or [chat.end_of_turn]
     sample.loss_mask = [int(sampled) for sampled in rollout.loss_mask_T[begin:]]
@@ -283,13 +291,14 @@ def fill(sample: Sample, rollout: Rollout, num_prompt: int, chat: ChatFormat) ->
 
 
 def status_of(sample: Sample, rollout: Rollout) -> Any:
+    """The value of SLIME's `Status` that tells how a rollout ended."""
     if rollout.failure:
         return sample.Status.ABORTED if rollout.failure == ABORTED else sample.Status.FAILED
     return sample.Status.COMPLETED if rollout.stop_reason is StopReason.DONE else sample.Status.TRUNCATED
 
 
 def not_played(sample: Sample, failure: str, evaluation: bool, token: int = 0) -> Sample:
-    """A sample of a game that did not even begin: two tokens that are not trained on."""
+    """The sample of a game that did not begin: two tokens that are not trained on."""
     reset(sample)
     logger.warning("a sample was not played: %s", failure)
     sample.tokens, sample.response_length, sample.loss_mask, sample.rollout_log_probs = [token, token], 1, [0], [0.0]

@@ -1,6 +1,6 @@
-"""What SLIME hands over: its `Sample`, the game in it, and the settings of the environment in `args`.
+"""The inputs that SLIME hands over: its `Sample`, the game in it, and the settings of the environment in `args`.
 
-SLIME itself is not imported, and neither is PyTorch. See docs/slime.md.
+Neither SLIME nor PyTorch is imported. See docs/slime.md.
 """
 
 import json
@@ -14,13 +14,14 @@ from slimrl.types import Task
 
 ENVIRONMENT = "matching-game"
 GAME = "game_state"
-TIMEOUT_S = 120.0  # of one answer of the partner's
-MAX_FAILURES = 1024  # more than play at once: a short trouble of the router or the partner fails all of these
+TIMEOUT_S = 120.0  # for one answer of the partner
+# More than are played at once, because a short outage of the router or the partner fails all of those.
+MAX_FAILURES = 1024
 NOT_HERE = ("n", "games", "num_train", "num_test", "seed", "max_turns", "thoughts")
 
 
 class Sample(Protocol):
-    """What is used of SLIME's `slime.utils.types.Sample`; `Status` is its enumeration."""
+    """The part of SLIME's `slime.utils.types.Sample` that is used here. `Status` is its enumeration."""
 
     Status: Any
     status: Any
@@ -41,7 +42,8 @@ class Sample(Protocol):
 
 
 def task_of(sample: Sample) -> Task:
-    """The game of a sample: in its metadata (`--metadata-key game_state`), or its label (`--label-key ground_truth`).
+    """The task of a sample, whose game is in its metadata (`--metadata-key game_state`) or its label (`--label-key
+    ground_truth`).
 
     The samples of a group have the same id, and so meet the same scripted partner. Raises UserError without a game.
     """
@@ -57,7 +59,7 @@ def task_of(sample: Sample) -> Task:
 
 
 def read_state(held: Any) -> dict[str, Any] | None:
-    """The game state that is given, alone, as JSON or among other things; None if there is none."""
+    """The game state in a value: the value itself, its JSON, or an entry of it. None if there is none."""
     if isinstance(held, str):
         try:
             held = json.loads(held)
@@ -69,7 +71,10 @@ def read_state(held: Any) -> dict[str, Any] | None:
 
 
 def environment_args(args: Any) -> dict[str, Any]:
-    """The `args` of the environment: `max_turns`, as SLIME's own examples call it, and those in `matching_args`."""
+    """The `args` of the environment: those in `matching_args`, and `max_turns`, which SLIME's examples set too.
+
+    Raises UserError for a setting that cannot act here.
+    """
     given = getattr(args, "matching_args", None) or {}
     if not isinstance(given, dict):
         raise UserError(
@@ -88,17 +93,17 @@ def environment_args(args: Any) -> dict[str, Any]:
 
 
 def timeout_of(args: Any) -> float:
-    """The longest to wait for the partner: `matching_timeout_s`."""
+    """The longest wait for the partner in seconds, from `matching_timeout_s`."""
     return float(getattr(args, "matching_timeout_s", None) or TIMEOUT_S)
 
 
 def max_failures_of(args: Any) -> int:
-    """After so many games in a row that failed SLIME is stopped: `matching_max_failures`."""
+    """The number of failures in a row after which SLIME is stopped, from `matching_max_failures`."""
     return int(getattr(args, "matching_max_failures", None) or MAX_FAILURES)
 
 
 @cache
 def taskset_of(environment: str) -> Taskset:
-    """One for a whole process, by the JSON of its `args`: a language model as partner is asked once whether it is
-    there, and its budget is for all games."""
+    """The taskset with these `args`, given as JSON. It is made once for a process, so that a language model as partner
+    is checked once, and its budget is for all games."""
     return load_taskset(ENVIRONMENT, json.loads(environment))

@@ -1,4 +1,4 @@
-"""The tokenizer of SLIME's `--hf-checkpoint`, once for a process: it is slow to load, and each sample needs it."""
+"""The tokenizer of SLIME's `--hf-checkpoint`, loaded once for a process: it is slow, and each sample needs it."""
 
 from functools import cache
 from typing import Any
@@ -10,7 +10,7 @@ from slimrl.errors import UserError
 
 @cache
 def tokenizer_of(hf_checkpoint: str) -> Any:
-    """Raises UserError where none can be loaded."""
+    """The tokenizer of a checkpoint. Raises UserError where none can be loaded."""
     try:
         return AutoTokenizer.from_pretrained(hf_checkpoint)
     except Exception as error:  # tokenizers raises plain `Exception`; whatever it is, the directory needs mending
@@ -20,8 +20,8 @@ def tokenizer_of(hf_checkpoint: str) -> Any:
 
 
 def without_end(text: str, hf_checkpoint: str) -> str:
-    """A reply without the special tokens that it ends with, such as `<|im_end|>`: SGLang leaves them where SLIME's
-    defaults ask for it (`skip_special_tokens` off, `no_stop_trim` on)."""
+    """A reply without the special tokens at its end, such as `<|im_end|>`. SGLang leaves them there by SLIME's defaults
+    (`skip_special_tokens` off, `no_stop_trim` on)."""
     ends = tuple(tokenizer_of(hf_checkpoint).all_special_tokens)
     while text.endswith(ends):
         text = next(text.removesuffix(end) for end in ends if text.endswith(end))

@@ -87,7 +87,7 @@ def test_a_run_that_learns_to_ask_is_seen_to(tmp_path: Path) -> None:
     runs = [read_run(recorded(tmp_path / f"seed{seed}", learner(seed))) for seed in range(3)]
     for run in runs:
         assert verdict(difference(run, "before")) == "asks more"
-        assert [len(run.beginning), len(run.end)] == [32, 32]
+        assert [len(run.early_games), len(run.late_games)] == [32, 32]
     found = correlations(runs)
     assert found[OVERALL].low > 0.8 and found[WITHIN].low > 0.8
 

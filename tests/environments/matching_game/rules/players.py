@@ -1,11 +1,11 @@
 """Players that only tests need: who measure others, and who tell everything."""
 
-from slimrl.environments.matching_game.rules.beliefs import Grid, joint_view, looks_best, own_values
+from slimrl.environments.matching_game.rules.beliefs import Grid, combine_beliefs, looks_best, own_values
 from slimrl.environments.matching_game.rules.deal import Deal, optimum
 from slimrl.environments.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
-from slimrl.environments.matching_game.rules.parser import Cell, Reader
+from slimrl.environments.matching_game.rules.parser import Cell, Parser
 from slimrl.environments.matching_game.rules.players import Player
-from slimrl.environments.matching_game.rules.protocol import heard_act, play_text, written
+from slimrl.environments.matching_game.rules.protocol import format_act, parse_heard, play_text
 
 
 def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
@@ -15,7 +15,7 @@ def play_out(game: MatchingGame, players: tuple[Player, Player]) -> float:
         player = game.turn
         news = [act for who, act in game.history[num_heard[player] :] if who != player]
         num_heard[player] = len(game.history)
-        text = players[player].reply("\n\n".join(written(act, game.deal) for act in news))
+        text = players[player].reply("\n\n".join(format_act(act, game.deal) for act in news))
         try:
             play_text(game, player, text)
         except IllegalAct:
@@ -30,47 +30,47 @@ class Agreeable:
         self._deal = deal
 
     def reply(self, heard: str) -> str:
-        agrees = isinstance(heard_act(heard, self._deal), Propose)
-        return written(Accept() if agrees else Say("What do you propose?"), self._deal)
+        agrees = isinstance(parse_heard(heard, self._deal), Propose)
+        return format_act(Accept() if agrees else Say("What do you propose?"), self._deal)
 
 
-class OwnViewTalker:
+class OwnViewPlayer:
     """Proposes what looks best to it alone, again and again; accepts whatever is proposed."""
 
     def __init__(self, deal: Deal, player: int) -> None:
         self._deal, self._player = deal, player
 
     def reply(self, heard: str) -> str:
-        if isinstance(heard_act(heard, self._deal), Propose):
-            return written(Accept(), self._deal)
-        return written(Propose(self._deal.own_best(self._player)), self._deal)
+        if isinstance(parse_heard(heard, self._deal), Propose):
+            return format_act(Accept(), self._deal)
+        return format_act(Propose(self._deal.own_best(self._player)), self._deal)
 
 
-class Talker:
+class TellingPlayer:
     """Tells everything that it sees, then proposes the optimum of what both see; accepts what is as good, and turns
     down one proposal at most: where few cells are known, two may well read the numbers differently.
 
-    Nobody tells scales: it works them out from the numbers (`views.likely_scale`), first of all from the cells that
+    Nobody tells scales: it works them out from the numbers (`beliefs.likely_scale`), first of all from the cells that
     both know.
     """
 
     def __init__(self, deal: Deal, player: int) -> None:
-        self._deal, self._seen = deal, deal.seen(player)
-        self._reader = Reader(deal)
+        self._deal, self._seen = deal, deal.visible_table(player)
+        self._parser = Parser(deal)
         self._own = own_values(self._seen)
         self._told: dict[Cell, int] = {}
         self._has_told = self._has_rejected = False
 
     def reply(self, heard: str) -> str:
-        return written(self._act(heard_act(heard, self._deal)), self._deal)
+        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Say):
-            self._told |= listed_scores(self._reader, heard.text)
-        view = joint_view(self._deal.size, self._own, self._told)
-        best = optimum(view)
+            self._told |= listed_scores(self._parser, heard.text)
+        beliefs = combine_beliefs(self._deal.size, self._own, self._told)
+        best = optimum(beliefs)
         if isinstance(heard, Propose):
-            if self._has_rejected or looks_best(view, heard.assignment):
+            if self._has_rejected or looks_best(beliefs, heard.assignment):
                 return Accept()
             self._has_rejected = True
             return Reject()
@@ -89,11 +89,11 @@ def told_scores(deal: Deal, seen: Grid) -> str:
     return f"My scores: {'; '.join(rows)}."
 
 
-def listed_scores(reader: Reader, text: str) -> dict[Cell, int]:
+def listed_scores(parser: Parser, text: str) -> dict[Cell, int]:
     """What `told_scores` has told: every number as the score of the reviewer and paper named last before it."""
     last: dict[str, int] = {}
     scores: dict[Cell, int] = {}
-    for mention in reader.mentions(text):
+    for mention in parser.mentions(text):
         if mention.kind != "number":
             last[mention.kind] = mention.value
         elif "reviewer" in last and "paper" in last:

@@ -8,8 +8,8 @@ import pytest
 
 from slimrl.environments.matching_game.rules.beliefs import (
     best_except,
+    combine_beliefs,
     gains,
-    joint_view,
     likely_scale,
     own_values,
     worth_of,
@@ -38,39 +38,39 @@ def test_own_values_are_nearly_the_true_ones() -> None:
     errors = [
         abs(value - deal.table[reviewer][paper])
         for deal in some_deals(8, 20)
-        for (reviewer, paper), value in own_values(deal.seen(0)).items()
+        for (reviewer, paper), value in own_values(deal.visible_table(0)).items()
     ]
     assert np.mean(errors) < 0.5 and np.mean(np.array(errors) > 1) < 0.1
 
 
 def test_a_joint_view_prefers_what_is_seen_and_counts_50_where_nothing_is() -> None:
-    view = joint_view(2, {(0, 0): 30.0}, {(0, 0): 90, (1, 1): 210})
-    assert view[0, 0] == 30 and view[0, 1] == view[1, 0] == 50
-    assert view[1, 1] == pytest.approx(70, abs=1)  # 90 for 30 is a scale of 3
+    beliefs = combine_beliefs(2, {(0, 0): 30.0}, {(0, 0): 90, (1, 1): 210})
+    assert beliefs[0, 0] == 30 and beliefs[0, 1] == beliefs[1, 0] == 50
+    assert beliefs[1, 1] == pytest.approx(70, abs=1)  # 90 for 30 is a scale of 3
 
 
 def test_the_best_of_what_is_not_refused_is_found() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        view = rng.integers(0, 100, (4, 4)).astype(float)
-        ranked = sorted(permutations(range(4)), key=lambda one: -worth_of(view, one))
-        assert worth_of(view, best_except(view, [])) == worth_of(view, ranked[0])
-        assert worth_of(view, best_except(view, ranked[:1])) == worth_of(view, ranked[1])
+        beliefs = rng.integers(0, 100, (4, 4)).astype(float)
+        ranked = sorted(permutations(range(4)), key=lambda one: -worth_of(beliefs, one))
+        assert worth_of(beliefs, best_except(beliefs, [])) == worth_of(beliefs, ranked[0])
+        assert worth_of(beliefs, best_except(beliefs, ranked[:1])) == worth_of(beliefs, ranked[1])
     assert best_except(np.eye(2), [(0, 1), (1, 0)]) == (0, 1)  # nothing is left
 
 
 def test_the_gain_of_a_question_is_what_knowing_the_answer_brings() -> None:
     """Against every value in turn, each with the whole assignment solved anew."""
     rng = np.random.default_rng(1)
-    view = rng.integers(0, 100, (3, 3)).astype(float)
+    beliefs = rng.integers(0, 100, (3, 3)).astype(float)
     cells = [(0, 0), (1, 2), (2, 1)]
     for cell in cells:
-        view[cell] = 50.0
-    worth = max(worth_of(view, one) for one in permutations(range(3)))
-    for cell, gained in gains(view, cells).items():
+        beliefs[cell] = 50.0
+    worth = max(worth_of(beliefs, one) for one in permutations(range(3)))
+    for cell, gained in gains(beliefs, cells).items():
         after = []
         for value in range(100):
-            answered = view.copy()
+            answered = beliefs.copy()
             answered[cell] = value
             after.append(max(worth_of(answered, one) for one in permutations(range(3))))
         assert gained == pytest.approx(0.4 * (np.mean(after) - worth))
@@ -78,6 +78,6 @@ def test_the_gain_of_a_question_is_what_knowing_the_answer_brings() -> None:
 
 def test_no_question_is_worth_less_than_none() -> None:
     for deal in some_deals(4, 5):
-        own = own_values(deal.seen(0))
+        own = own_values(deal.visible_table(0))
         cells = [cell for cell in product(range(4), repeat=2) if cell not in own]
-        assert min(gains(joint_view(4, own, {}), cells).values()) >= -0.5  # a value is worth 49.5, one untold 50
+        assert min(gains(combine_beliefs(4, own, {}), cells).values()) >= -0.5  # a value is worth 49.5, one untold 50

@@ -13,24 +13,24 @@ from math import factorial
 import numpy as np
 import pytest
 
-from slimrl.environments.matching_game.rules.beliefs import best_except, joint_view, own_values
+from slimrl.environments.matching_game.rules.beliefs import best_except, combine_beliefs, own_values
 from slimrl.environments.matching_game.rules.deal import Assignment, Deal
 from slimrl.environments.matching_game.rules.game import Propose, usual_turns
-from slimrl.environments.matching_game.rules.phrases import question
+from slimrl.environments.matching_game.rules.phrases import ask_for_score
 from slimrl.environments.matching_game.rules.players import (
     Asker,
-    RandomTalker,
+    RandomPlayer,
     Stubborn,
     by_the_rule,
     without_own_pairs,
 )
-from slimrl.environments.matching_game.rules.protocol import written
+from slimrl.environments.matching_game.rules.protocol import format_act
 from tests.environments.matching_game.rules.deals import against_shy, mean_reward, some_deals
 
 NUM_DEALS = {3: 60, 4: 40, 5: 25, 6: 25, 7: 25, 8: 25}
 SIZES = [3, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 5, 6, 7)), 8]
 # The mark of who does not listen: what looks best to one alone, between equals at random, is worth 0.79 with three
-# papers and 0.83 with eight, if it is accepted (see test_talkers.py); a proposal at random 0.71 and 0.61.
+# papers and 0.83 with eight, if it is accepted (see test_players.py); a proposal at random 0.71 and 0.61.
 OWN_VIEW = 0.78
 AT_ONCE = 0.25  # and what looks best to one alone is rarely accepted by who was asked nothing
 Cheat = Callable[[Deal, int, int], str]
@@ -50,24 +50,24 @@ class Cheater:
 
 def next_question(deal: Deal, num_asked: int) -> str:
     """About one pair after the other, in the order of the table, and from its beginning again."""
-    return f"[message] {question(deal, divmod(num_asked % deal.size**2, deal.size))}"
+    return f"[message] {ask_for_score(deal, divmod(num_asked % deal.size**2, deal.size))}"
 
 
 def own_view(deal: Deal, seat: int) -> Assignment:
     """What looks best to a player, as its table shows it: the choice between equals that the rule goes by is hidden."""
-    return best_except(joint_view(deal.size, own_values(deal.seen(seat)), {}), [])
+    return best_except(combine_beliefs(deal.size, own_values(deal.visible_table(seat)), {}), [])
 
 
 def own_proposal(deal: Deal, seat: int) -> str:
-    return written(Propose(own_view(deal, seat)), deal)
+    return format_act(Propose(own_view(deal, seat)), deal)
 
 
 def next_own_proposal(deal: Deal, seat: int, num_made: int) -> str:
     """What looks best to itself after so many others."""
-    view, made = joint_view(deal.size, own_values(deal.seen(seat)), {}), []
+    beliefs, made = combine_beliefs(deal.size, own_values(deal.visible_table(seat)), {}), []
     for _ in range(num_made + 1):
-        made.append(best_except(view, made))
-    return written(Propose(made[-1]), deal)
+        made.append(best_except(beliefs, made))
+    return format_act(Propose(made[-1]), deal)
 
 
 def accepts_everything(deal: Deal, seat: int, turn: int) -> str:
@@ -81,7 +81,7 @@ def proposes_its_own_view_for_ever(deal: Deal, seat: int, turn: int) -> str:
 def proposes_at_random_once(deal: Deal, seat: int, turn: int) -> str:
     if turn:
         return "[message] Please accept."
-    return RandomTalker(deal, seat, random.Random(deal.game_id)).reply("")
+    return RandomPlayer(deal, seat, random.Random(deal.game_id)).reply("")
 
 
 def flatters(deal: Deal, seat: int, turn: int) -> str:
@@ -150,7 +150,7 @@ def proposes_the_same_in_every_game(deal: Deal, seat: int, turn: int) -> str:
     if turn % 4 < 3:
         return next_question(deal, turn - turn // 4)
     made = turn // 4 % factorial(deal.size)
-    return written(Propose(next(islice(permutations(range(deal.size)), made, None))), deal)
+    return format_act(Propose(next(islice(permutations(range(deal.size)), made, None))), deal)
 
 
 def proposes_the_same_at_once(deal: Deal, seat: int, turn: int) -> str:
@@ -159,13 +159,13 @@ def proposes_the_same_at_once(deal: Deal, seat: int, turn: int) -> str:
 
 def asks_as_much_as_is_wanted_and_proposes_the_same(deal: Deal, seat: int, turn: int) -> str:
     """Of as many questions as there are papers no answer is heard."""
-    return next_question(deal, turn) if turn < deal.size else written(Propose(tuple(range(deal.size))), deal)
+    return next_question(deal, turn) if turn < deal.size else format_act(Propose(tuple(range(deal.size))), deal)
 
 
 def asks_as_much_as_is_wanted_and_proposes_the_contrary(deal: Deal, seat: int, turn: int) -> str:
     if turn < deal.size:
         return next_question(deal, turn)
-    return written(Propose(next(without_own_pairs(deal, seat))), deal)
+    return format_act(Propose(next(without_own_pairs(deal, seat))), deal)
 
 
 CHEATS = (

@@ -7,7 +7,7 @@ from itertools import permutations
 import pytest
 
 from slimrl.environments.matching_game.rules.deal import PAPERS, REVIEWERS, Deal, default_names
-from slimrl.environments.matching_game.rules.generator import relabelled, upstream_deal
+from slimrl.environments.matching_game.rules.generator import relabel, upstream_deal
 
 ALL, NONE = ((True, True), (True, True)), ((False, False), (False, False))
 
@@ -61,9 +61,9 @@ def test_the_optimum_is_that_of_trying_every_assignment() -> None:
 
 def test_a_player_sees_scaled_values_rounded_down_and_nothing_else() -> None:
     deal = small(table=((90, 50), (10, 70)), known=(((True, False), (True, False)), ((False, False), (True, True))))
-    assert deal.seen(0) == ((180, None), (20, None))
-    assert deal.seen(1) == ((None, None), (15, 105))
-    assert small(table=((29, 20), (10, 70)), scales=(3.152086470460766, 1.0)).seen(0)[0][0] == 91
+    assert deal.visible_table(0) == ((180, None), (20, None))
+    assert deal.visible_table(1) == ((None, None), (15, 105))
+    assert small(table=((29, 20), (10, 70)), scales=(3.152086470460766, 1.0)).visible_table(0)[0][0] == 91
 
 
 def test_what_looks_best_alone_counts_50_for_the_unseen_and_is_worth_its_true_value() -> None:
@@ -71,7 +71,7 @@ def test_what_looks_best_alone_counts_50_for_the_unseen_and_is_worth_its_true_va
     deal = small(table=((30, 90), (90, 30)), known=known)
     assert deal.own_best(0) == (1, 0) and deal.value(deal.own_best(0)) == 180
     assert deal.own_best(1) == (1, 0)
-    assert not deal.talking_pays
+    assert not deal.requires_communication
 
 
 def test_between_equals_the_order_of_the_deal_decides_and_not_that_of_the_table() -> None:
@@ -86,12 +86,12 @@ def test_a_deal_in_another_order_is_the_same_game() -> None:
     for n in (2, 3, 5):
         for _ in range(20):
             deal = any_deal(rng, n)
-            other = relabelled(deal, rng)
+            other = relabel(deal, rng)
             assert sorted(map(sorted, other.table)) == sorted(map(sorted, deal.table)) and other.best == deal.best
             assert (other.papers, other.reviewers, other.scales) == (deal.papers, deal.reviewers, deal.scales)
             for player in (0, 1):
                 assert other.value(other.own_best(player)) == deal.value(deal.own_best(player))
-            assert other.talking_pays == deal.talking_pays
+            assert other.requires_communication == deal.requires_communication
 
 
 def test_talking_pays_only_if_both_players_stay_far_below_the_optimum_alone() -> None:
@@ -99,8 +99,8 @@ def test_talking_pays_only_if_both_players_stay_far_below_the_optimum_alone() ->
     deal = small(table=((90, 60), (20, 90)), known=blind)
     assert deal.best == 180
     assert [deal.value(deal.own_best(player)) for player in (0, 1)] == [180, 180]
-    assert not deal.talking_pays
-    assert upstream_deal(0).talking_pays
+    assert not deal.requires_communication
+    assert upstream_deal(0).requires_communication
 
 
 def test_where_all_values_are_zero_every_agreement_is_an_optimum() -> None:

@@ -16,10 +16,10 @@ from slimrl.environments.matching_game.rules.generator import (
     VERSION,
     deal,
     deals,
+    deals_of_seed,
     draw,
-    kept,
+    find_accepted,
     optima,
-    seeded_deals,
     upstream_deal,
 )
 from slimrl.errors import UserError
@@ -35,7 +35,7 @@ BlindGame = tuple[np.ndarray, np.ndarray, np.ndarray]
 @pytest.mark.parametrize(("n", "number"), [(2, 20), (3, 50), (5, 20), (8, 4)])
 def test_every_deal_is_within_the_rule(n: int, number: int) -> None:
     found = list(islice(deals(random.Random(1), n, "game-"), number))
-    assert all(deal.talking_pays and deal.size == n for deal in found)
+    assert all(deal.requires_communication and deal.size == n for deal in found)
     assert [deal.game_id for deal in found] == [f"game-{k}" for k in range(number)]
     assert len({deal.table for deal in found}) == number
 
@@ -59,9 +59,9 @@ def test_every_assignment_is_the_optimum_equally_often_so_that_no_name_and_no_pl
 
 
 def test_what_a_seed_deals_is_called_by_how_it_was_dealt() -> None:
-    first, second = islice(seeded_deals(3, 4), 2)
+    first, second = islice(deals_of_seed(3, 4), 2)
     assert (first.game_id, second.game_id) == (f"{VERSION}-n3-seed4-0", f"{VERSION}-n3-seed4-1")
-    assert next(seeded_deals(3, 4)) == first != next(seeded_deals(3, 5))
+    assert next(deals_of_seed(3, 4)) == first != next(deals_of_seed(3, 5))
 
 
 @pytest.mark.parametrize("n", [-1, 0, 1, 11, 1000])
@@ -82,9 +82,9 @@ def test_optima_of_many_tables_are_those_of_each() -> None:
 @pytest.mark.parametrize(("n", "number"), [(2, 400), (3, 400), (4, 400), (8, 100)])
 def test_the_fast_judgement_of_a_batch_is_the_rule_asked_of_every_table(n: int, number: int) -> None:
     batch = draw(np.random.PCG64(n), n)
-    judged = list(kept(batch))
+    judged = list(find_accepted(batch))
     some = {*range(number), *judged}
-    assert [index for index in sorted(some) if batch.deal(index, (1.0, 1.0), "").talking_pays] == judged
+    assert [index for index in sorted(some) if batch.deal(index, (1.0, 1.0), "").requires_communication] == judged
     assert judged
 
 
@@ -156,4 +156,4 @@ def test_the_published_game_makes_the_same_deal_of_a_seed_again() -> None:
 
 
 def test_the_published_game_gives_up_after_10000_tables() -> None:
-    assert not upstream_deal(4).talking_pays
+    assert not upstream_deal(4).requires_communication

@@ -11,7 +11,7 @@ from slimrl.environments.matching_game.rules.deal import REVIEWERS, Deal
 from slimrl.environments.matching_game.rules.game import Accept, MatchingGame, Propose, Reject, Say
 from slimrl.environments.matching_game.rules.game_files import read_games, row
 from slimrl.environments.matching_game.rules.generator import upstream_deal
-from slimrl.environments.matching_game.rules.protocol import parsed, play_text
+from slimrl.environments.matching_game.rules.protocol import parse_act, play_text
 from slimrl.environments.matching_game.rules.state import deal_of
 
 DIRECTORY = os.environ.get("TEST_DIALOP", "")
@@ -82,8 +82,8 @@ def test_golden_games_are_what_they_were(tmp_path: Path) -> None:
         deal = deal_of(seeded | {"best_assignment_reward": seeded["best"]}, f"upstream-{seeded['seed']}")
         assert upstream_deal(seeded["seed"]) == deal
         for player in (0, 1):
-            view = [["" if value is None else value for value in values] for values in deal.seen(player)]
+            view = [["" if value is None else value for value in values] for values in deal.visible_table(player)]
             assert view == [values for _, *values in seeded[f"view{player + 1}"]]
         assert [deal.value(deal.own_best(player)) for player in (0, 1)] == seeded["own_view_scores"]
         assert deal.value(tuple(range(8))) == seeded["identity_score"]
-        assert parsed("[accept]", deal) == Accept()
+        assert parse_act("[accept]", deal) == Accept()

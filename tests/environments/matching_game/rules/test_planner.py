@@ -8,7 +8,7 @@ from slimrl.environments.matching_game.rules.beliefs import USUAL
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game import Propose, Say
 from slimrl.environments.matching_game.rules.planner import Planner
-from slimrl.environments.matching_game.rules.protocol import heard_act
+from slimrl.environments.matching_game.rules.protocol import parse_heard
 from tests.environments.matching_game.rules.deals import against_shy, some_deals
 
 NUMBERED = re.compile(r"(\w+ \w+) (low )?(\d+)")
@@ -82,7 +82,7 @@ def test_what_it_asks_about_is_the_first_open_pair_of_its_plan_and_what_it_propo
             reply = player.reply(heard)
             plan = re.findall(r"(\w+) (\w+)( \?)?", player.thought.rpartition(": ")[2])
             open_pairs = [(reviewer, paper) for reviewer, paper, mark in plan if mark]
-            act = heard_act(reply, deal)
+            act = parse_heard(reply, deal)
             if isinstance(act, Propose):
                 names = [deal.short_reviewers[reviewer] for reviewer in act.assignment]
                 assert names == [reviewer for reviewer, _, _ in plan]
@@ -119,7 +119,7 @@ def test_every_number_of_a_thought_is_one_that_it_sees_and_low_ones_are_called_s
                 names.index(name)
                 for names, name in zip((deal.short_reviewers, deal.short_papers), pair.split(), strict=True)
             )
-            assert deal.seen(0)[reviewer][paper] == int(number) and bool(low) == (int(number) < USUAL)
+            assert deal.visible_table(0)[reviewer][paper] == int(number) and bool(low) == (int(number) < USUAL)
             num_low, num_high = num_low + bool(low), num_high + (not low)
     assert num_low > 5 and num_high > 5
 

@@ -7,15 +7,15 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from slimrl.environments.matching_game.rules.beliefs import joint_view, own_values
+from slimrl.environments.matching_game.rules.beliefs import combine_beliefs, own_values
 from slimrl.environments.matching_game.rules.deal import Deal, optimum
 from slimrl.environments.matching_game.rules.game import MatchingGame, Propose, Say, usual_turns
 from slimrl.environments.matching_game.rules.generator import upstream_deal
 from slimrl.environments.matching_game.rules.planner import patient
-from slimrl.environments.matching_game.rules.players import Asker, Player, RandomTalker, constant, own_view
-from slimrl.environments.matching_game.rules.protocol import heard_act, written
+from slimrl.environments.matching_game.rules.players import Asker, Player, RandomPlayer, constant, own_view
+from slimrl.environments.matching_game.rules.protocol import format_act, parse_heard
 from tests.environments.matching_game.rules.deals import against_shy, mean_reward, some_deals
-from tests.environments.matching_game.rules.players import Agreeable, OwnViewTalker, Talker, play_out
+from tests.environments.matching_game.rules.players import Agreeable, OwnViewPlayer, TellingPlayer, play_out
 
 
 def rewards(deals: tuple[Deal, ...], players: list[tuple[Player, Player]]) -> list[float]:
@@ -23,16 +23,16 @@ def rewards(deals: tuple[Deal, ...], players: list[tuple[Player, Player]]) -> li
 
 
 def random_proposals(deals: tuple[Deal, ...]) -> list[float]:
-    return rewards(deals, [(RandomTalker(d, 0, random.Random(d.game_id)), Agreeable(d)) for d in deals])
+    return rewards(deals, [(RandomPlayer(d, 0, random.Random(d.game_id)), Agreeable(d)) for d in deals])
 
 
 def own_proposals(deals: tuple[Deal, ...], seat: int) -> list[float]:
-    pairs = [(OwnViewTalker(deal, seat), Agreeable(deal)) for deal in deals]
+    pairs = [(OwnViewPlayer(deal, seat), Agreeable(deal)) for deal in deals]
     return rewards(deals, [(own, other) if seat == 0 else (other, own) for own, other in pairs])
 
 
-def two_talkers(deals: tuple[Deal, ...]) -> list[float]:
-    return rewards(deals, [(Talker(deal, 0), Talker(deal, 1)) for deal in deals])
+def two_telling_players(deals: tuple[Deal, ...]) -> list[float]:
+    return rewards(deals, [(TellingPlayer(deal, 0), TellingPlayer(deal, 1)) for deal in deals])
 
 
 def standard_errors(values: list[float], mark: float) -> float:
@@ -49,7 +49,7 @@ def test_the_marks_of_reference_are_met_at_eight() -> None:
     assert standard_errors(random_proposals(deals), 0.613) < 3
     for seat in (0, 1):
         assert 0.75 < fmean(own_proposals(deals, seat)) < 0.79
-    assert fmean(two_talkers(deals)) > 0.97
+    assert fmean(two_telling_players(deals)) > 0.97
 
 
 def test_the_marks_of_reference_are_met_by_upstream_s_own_deals() -> None:
@@ -57,13 +57,13 @@ def test_the_marks_of_reference_are_met_by_upstream_s_own_deals() -> None:
     own = [*own_proposals(deals, 0), *own_proposals(deals, 1)]
     assert standard_errors(random_proposals(deals), 0.613) < 3
     assert standard_errors(own, 0.775) < 3
-    assert fmean(two_talkers(deals)) > 0.97
+    assert fmean(two_telling_players(deals)) > 0.97
 
 
 @pytest.mark.parametrize("size", [3, 4, 10])
 def test_talking_is_worth_most_at_every_size(size: int) -> None:
     deals = some_deals(size, 40 if size < 8 else 4)
-    talked, own = two_talkers(deals), [*own_proposals(deals, 0), *own_proposals(deals, 1)]
+    talked, own = two_telling_players(deals), [*own_proposals(deals, 0), *own_proposals(deals, 1)]
     assert fmean(talked) > 0.95 > 0.80 > fmean(own)
     assert min(talked) > 0  # they always agree
 
@@ -76,7 +76,7 @@ def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(siz
     planned = mean_reward([against_shy(deal, patient(deal, seat, turns), seat, turns) for deal in deals])
     own = mean_reward([against_shy(deal, own_view(deal, seat), seat, turns) for deal in deals])
     same = mean_reward([against_shy(deal, constant(deal), seat, turns) for deal in deals])
-    told = mean_reward([against_shy(deal, Talker(deal, seat), seat, turns) for deal in deals])
+    told = mean_reward([against_shy(deal, TellingPlayer(deal, seat), seat, turns) for deal in deals])
     assert asked > 0.8 and planned > (0.75 if size <= 3 else 0.65)
     assert own < min(asked, planned, 0.79) and same < 0.65
     assert told < (0.65 if size == 2 else 0.3)  # telling is not asking: a shy partner gives nothing for it
@@ -104,8 +104,8 @@ def test_what_a_table_shows_as_best_is_worth_more_than_the_rule_allows(
     shown, ruled = [], []
     for deal in some_deals(size, num):
         for seat in (0, 1):
-            view = joint_view(size, own_values(deal.seen(seat)), {})
-            shown.append(deal.score(optimum(view)))
+            beliefs = combine_beliefs(size, own_values(deal.visible_table(seat)), {})
+            shown.append(deal.score(optimum(beliefs)))
             ruled.append(deal.score(deal.own_best(seat)))
     assert fmean(ruled) < 0.79 and max(ruled) < 0.8
     assert low < fmean(shown) < high and max(shown) > 0.9
@@ -150,7 +150,7 @@ def test_the_asker_never_makes_the_same_proposal_twice_while_there_is_another() 
 def test_the_asker_answers_what_it_is_asked() -> None:
     deal = some_deals(4, 1)[0]
     reply = Asker(deal, 0, 16).reply("[message] What is your score for Ava and BLEU?")
-    score = deal.seen(0)[0][0]
+    score = deal.visible_table(0)[0][0]
     assert ("I do not know" if score is None else str(score)) in reply and reply.endswith("?")
 
 
@@ -162,20 +162,25 @@ def test_a_player_knows_nothing_but_what_it_sees() -> None:
             for row in zip(deal.table, *deal.known, strict=True)
         )
         other = Deal(table, deal.known, (deal.scales[0], 1.5), deal.papers, deal.reviewers, "other")
-        for first, second in ((Talker(deal, 0), Talker(other, 0)), (Asker(deal, 0, 16), Asker(other, 0, 16))):
+        for first, second in (
+            (TellingPlayer(deal, 0), TellingPlayer(other, 0)),
+            (Asker(deal, 0, 16), Asker(other, 0, 16)),
+        ):
             for heard in ("", "[message] 12.", "[reject]\n\n[message] no", "[message] I do not know Ava for BLEU."):
                 assert first.reply(heard) == second.reply(heard)
 
 
 def test_what_is_heard_is_a_message_a_proposal_or_nothing() -> None:
     deal = some_deals(3, 1)[0]
-    assert heard_act("", deal) is None
-    assert heard_act("[message] hi\nthere", deal) == Say("hi\nthere")
-    assert heard_act("[reject]\n\n[message] no", deal) == Say("no")
+    assert parse_heard("", deal) is None
+    assert parse_heard("[message] hi\nthere", deal) == Say("hi\nthere")
+    assert parse_heard("[reject]\n\n[message] no", deal) == Say("no")
     proposal = Propose((2, 0, 1))
-    assert heard_act(written(proposal, deal), deal) == heard_act(f"[reject]\n\n{written(proposal, deal)}", deal)
-    assert heard_act(written(proposal, deal), deal) == proposal
-    assert heard_act("[accept]", deal) == Say("[accept]")
+    assert parse_heard(format_act(proposal, deal), deal) == parse_heard(
+        f"[reject]\n\n{format_act(proposal, deal)}", deal
+    )
+    assert parse_heard(format_act(proposal, deal), deal) == proposal
+    assert parse_heard("[accept]", deal) == Say("[accept]")
 
 
 def test_a_player_who_only_errs_ends_the_game_with_nothing() -> None:

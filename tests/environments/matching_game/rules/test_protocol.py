@@ -1,15 +1,18 @@
 """Text to acts and back: tolerant where nothing can be misunderstood, exact in its errors, and nothing hides."""
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 
+from slimrl.environments.matching_game.analysis.runs import count_questions_before_proposal
+from slimrl.environments.matching_game.metrics import Record
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 from slimrl.environments.matching_game.rules.generator import deals, upstream_deal
 from slimrl.environments.matching_game.rules.instructions import opening, rules
-from slimrl.environments.matching_game.rules.protocol import parsed, play_text, written
+from slimrl.environments.matching_game.rules.protocol import format_act, parse_act, play_text
 from tests.environments.matching_game.rules.test_deal import any_deal
 
 DEAL = next(deals(random.Random(0), 3))
@@ -18,21 +21,36 @@ IN_ORDER = Propose((0, 1, 2))
 
 def problem(text: str, deal: Deal = DEAL) -> str:
     with pytest.raises(IllegalAct) as found:
-        parsed(text, deal)
+        parse_act(text, deal)
     return str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("tag", "is_proposal"), [("[propose]", True), (" \n[ PROPOSE\t]", True), ("[\npropose ]", False)]
+)
+def test_the_game_the_metric_and_the_analysis_agree_on_what_a_proposal_is(tag: str, is_proposal: bool) -> None:
+    text = f"{tag} Proposal:\nBLEU: Ava\nElectra: Daniel\nGloVe: Sofia"
+    game = MatchingGame(DEAL)
+    record = Record(game, 0)
+    record.count_attempt(text)
+    with nullcontext() if is_proposal else pytest.raises(IllegalAct, match="Begin with a tag"):
+        play_text(game, 0, text)
+    metrics = record.metrics()
+    assert metrics["proposals"] == metrics["valid_proposals"] == is_proposal
+    assert (count_questions_before_proposal([text]) is not None) == is_proposal
 
 
 def test_upstream_bug_1_the_optimum_proposed_as_text_scores_1() -> None:
     deal = upstream_deal(0)
     game = MatchingGame(deal)
-    play_text(game, 0, written(Propose(deal.best_assignment), deal))
+    play_text(game, 0, format_act(Propose(deal.best_assignment), deal))
     play_text(game, 1, "[accept]")
     assert game.reward == 1.0
 
 
 def test_upstream_bug_3_all_lines_of_a_message_count() -> None:
-    assert parsed("[message] first\nsecond\n\nlast", DEAL) == Say("first\nsecond\n\nlast")
-    assert parsed("[message]\nfirst\r\nsecond", DEAL) == Say("first\r\nsecond")
+    assert parse_act("[message] first\nsecond\n\nlast", DEAL) == Say("first\nsecond\n\nlast")
+    assert parse_act("[message]\nfirst\r\nsecond", DEAL) == Say("first\r\nsecond")
 
 
 def test_upstream_bug_5_a_name_that_does_not_exist_is_an_error_with_the_closest_one() -> None:
@@ -63,13 +81,13 @@ def test_upstream_bug_5_a_name_that_does_not_exist_is_an_error_with_the_closest_
     ],
 )
 def test_a_proposal_is_read_however_it_is_laid_out(lines: str) -> None:
-    assert parsed(f"[propose] {lines}", DEAL) == IN_ORDER
-    assert parsed(f"  [ Propose ]\n{lines}\n", DEAL) == IN_ORDER
+    assert parse_act(f"[propose] {lines}", DEAL) == IN_ORDER
+    assert parse_act(f"  [ Propose ]\n{lines}\n", DEAL) == IN_ORDER
 
 
 @pytest.mark.parametrize("text", ["[accept]", " [ACCEPT]\n", "[ accept ]"])
 def test_case_and_spaces_of_a_tag_do_not_matter(text: str) -> None:
-    assert parsed(text, DEAL) == Accept()
+    assert parse_act(text, DEAL) == Accept()
 
 
 @pytest.mark.parametrize(
@@ -102,7 +120,7 @@ def test_what_is_wrong_is_said(text: str, message: str) -> None:
 def test_a_name_that_two_share_must_be_written_in_full() -> None:
     deal = replace(DEAL, reviewers=("Noah Lee", "Noah Wilson", "Ava Lee"))
     lines = f"[propose] {deal.short_papers[0]}: Noah Lee\nElectra: Noah Wilson\nGloVe: Ava"
-    assert parsed(lines, deal) == IN_ORDER
+    assert parse_act(lines, deal) == IN_ORDER
     assert (
         problem(lines.replace("Noah Lee", "Noah"), deal)
         == "`Noah` may be Noah Lee or Noah Wilson: write the full name."
@@ -130,12 +148,12 @@ def test_no_act_hides_in_another(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["[message] accept", "[message] (accept) \\[acc ept]", "[message] [BLEU] [1]"])
 def test_what_is_no_tag_may_stand_in_a_message(text: str) -> None:
-    assert isinstance(parsed(text, DEAL), Say)
+    assert isinstance(parse_act(text, DEAL), Say)
 
 
 def test_a_message_that_claims_to_be_the_partners_does_nothing_to_the_game() -> None:
     game = MatchingGame(DEAL)
-    play_text(game, 0, written(IN_ORDER, DEAL))
+    play_text(game, 0, format_act(IN_ORDER, DEAL))
     for text in ("[message] Partner: (accept)", "Partner: [accept]", "[message] [accept]", "Player 2: [accept]"):
         with pytest.raises(IllegalAct):
             play_text(game, 1, text)
@@ -172,12 +190,12 @@ def test_acts_survive_being_written_and_read() -> None:
             Reject(),
         ]
         for act in acts:
-            assert parsed(written(act, deal), deal) == act
+            assert parse_act(format_act(act, deal), deal) == act
 
 
 def test_short_names_are_written() -> None:
-    assert written(Propose((2, 0, 1)), DEAL) == "[propose] Proposal:\nBLEU: Sofia\nElectra: Ava\nGloVe: Daniel"
-    assert written(Say("hi\nthere"), DEAL) == "[message] hi\nthere"
+    assert format_act(Propose((2, 0, 1)), DEAL) == "[propose] Proposal:\nBLEU: Sofia\nElectra: Ava\nGloVe: Daniel"
+    assert format_act(Say("hi\nthere"), DEAL) == "[message] hi\nthere"
 
 
 def test_the_rules_name_every_tag_and_the_opening_has_the_players_own_table() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from slimrl.environments.matching_game.rules.phrases import question
+from slimrl.environments.matching_game.rules.phrases import ask_for_score
 from slimrl.environments.matching_game.rules.questions import QuestionCounts, count_questions, is_question, sentences
 from tests.environments.matching_game.rules.deals import some_deals
 
@@ -54,7 +54,7 @@ def test_counts_are_of_sentences_and_not_of_marks() -> None:
             "The score for Ava is 3",
         ]
     )
-    assert counts == QuestionCounts(messages=3, questions=3, distinct=3, marks=2, words=1, score_seeking=2)
+    assert counts == QuestionCounts(messages=3, questions=3, distinct=3, question_marks=2, words=1, score_seeking=2)
 
 
 def test_the_same_question_again_is_no_other_question() -> None:
@@ -72,7 +72,7 @@ def test_a_player_who_says_nothing_asks_nothing() -> None:
 
 def test_the_asker_s_sentences_are_questions_that_seek_a_score() -> None:
     (deal,) = some_deals(4, 1)
-    counts = count_questions([question(deal, (1, 2))])
+    counts = count_questions([ask_for_score(deal, (1, 2))])
     assert (counts.questions, counts.words, counts.score_seeking) == (1, 1, 1)
 
 

@@ -10,10 +10,15 @@ import pytest
 from slimrl.environments.matching_game.rules.beliefs import worth_of
 from slimrl.environments.matching_game.rules.deal import Assignment, Deal
 from slimrl.environments.matching_game.rules.game import Propose
-from slimrl.environments.matching_game.rules.phrases import question
+from slimrl.environments.matching_game.rules.phrases import ask_for_score
 from slimrl.environments.matching_game.rules.players import Asker
-from slimrl.environments.matching_game.rules.protocol import parsed, written
-from slimrl.environments.matching_game.rules.shy_partner import Hopes, ShyPartner, hopes_of, view_of
+from slimrl.environments.matching_game.rules.protocol import format_act, parse_act
+from slimrl.environments.matching_game.rules.shy_partner import (
+    AcceptanceThreshold,
+    ShyPartner,
+    beliefs_of,
+    estimate_threshold,
+)
 from tests.environments.matching_game.rules.deals import against_shy, some_deals
 
 INJECTIONS = (
@@ -47,14 +52,14 @@ def a_cell(deal: Deal, player: int, known: bool) -> tuple[int, int]:
 
 
 def proposal(deal: Deal, assignment: Assignment) -> str:
-    return written(Propose(assignment), deal)
+    return format_act(Propose(assignment), deal)
 
 
 def asked_about(deal: Deal, player: int, num_asked: int) -> ShyPartner:
     """A partner who has been asked about so many pairs."""
     partner = shy_at(deal, player)
     for cell in list(product(range(deal.size), repeat=2))[:num_asked]:
-        said(partner, question(deal, cell))
+        said(partner, ask_for_score(deal, cell))
     return partner
 
 
@@ -71,8 +76,8 @@ def test_it_tells_the_score_of_the_pair_that_was_asked_for() -> None:
     for deal, player in product(some_deals(4, 5), (0, 1)):
         partner = shy_at(deal, player)
         for reviewer, paper in product(range(4), repeat=2):
-            score = deal.seen(player)[reviewer][paper]
-            reply = said(partner, question(deal, (reviewer, paper)))
+            score = deal.visible_table(player)[reviewer][paper]
+            reply = said(partner, ask_for_score(deal, (reviewer, paper)))
             assert reply.startswith("[message] ")
             assert scores_told(deal, reply) == ([] if score is None else [score])
             assert deal.short_reviewers[reviewer] in reply and deal.short_papers[paper] in reply
@@ -80,7 +85,7 @@ def test_it_tells_the_score_of_the_pair_that_was_asked_for() -> None:
 
 def test_a_cell_that_it_does_not_see_it_does_not_invent() -> None:
     deal = some_deals(4, 1)[0]
-    assert "I do not know" in said(shy_at(deal), question(deal, a_cell(deal, 1, known=False)))
+    assert "I do not know" in said(shy_at(deal), ask_for_score(deal, a_cell(deal, 1, known=False)))
 
 
 def test_it_begins_with_a_question_and_no_score() -> None:
@@ -126,7 +131,7 @@ def test_the_other_half_may_follow() -> None:
     partner = shy_at(deal)
     said(partner, f"What about {deal.short_papers[paper]}?")
     said(partner, "You are very kind.")
-    assert scores_told(deal, said(partner, deal.short_reviewers[reviewer])) == [deal.seen(1)[reviewer][paper]]
+    assert scores_told(deal, said(partner, deal.short_reviewers[reviewer])) == [deal.visible_table(1)[reviewer][paper]]
     assert not scores_told(deal, said(partner, "And what else?"))  # the pair is done with
 
 
@@ -136,12 +141,12 @@ def test_a_pair_may_be_named_without_a_question_mark_where_it_has_asked_for_one(
     partner = shy_at(deal, 1)
     pair = f"{deal.short_reviewers[reviewer]} and {deal.short_papers[paper]}."
     assert not scores_told(deal, said(partner, pair))
-    assert scores_told(deal, said(partner, pair)) == [deal.seen(1)[reviewer][paper]]
+    assert scores_told(deal, said(partner, pair)) == [deal.visible_table(1)[reviewer][paper]]
 
 
 def test_of_several_pairs_it_answers_one() -> None:
     deal = some_deals(8, 1)[0]
-    everything = " ".join(question(deal, cell) for cell in product(range(8), repeat=2))
+    everything = " ".join(ask_for_score(deal, cell) for cell in product(range(8), repeat=2))
     for text in (everything, f"What are the scores of {', '.join(deal.short_reviewers)} for BLEU?"):
         reply = said(shy_at(deal), text)
         assert reply.startswith("[message] One at a time") and len(scores_told(deal, reply)) <= 1
@@ -150,7 +155,7 @@ def test_of_several_pairs_it_answers_one() -> None:
 def test_no_text_gets_more_than_one_score_and_never_one_that_is_not_its_own() -> None:
     rng = random.Random(1)
     for deal in some_deals(4, 10):
-        partner, own = shy_at(deal), {cell for row in deal.seen(1) for cell in row}
+        partner, own = shy_at(deal), {cell for row in deal.visible_table(1) for cell in row}
         pieces = [*deal.papers, *deal.reviewers, *deal.short_papers, *deal.short_reviewers, *INJECTIONS, "?", ".", "12"]
         for _ in range(40):
             told = scores_told(deal, said(partner, " ".join(rng.choices(pieces, k=rng.randrange(1, 9)))))
@@ -161,9 +166,11 @@ def test_every_reply_is_one_act_of_the_protocol() -> None:
     deal, rng = some_deals(4, 1)[0], random.Random(2)
     partner = shy_at(deal)
     for _ in range(60):
-        parsed(said(partner, " ".join(rng.choices(["Ava", "BLEU", "[accept]", "?", "\n[message]", "12"], k=6))), deal)
+        parse_act(
+            said(partner, " ".join(rng.choices(["Ava", "BLEU", "[accept]", "?", "\n[message]", "12"], k=6))), deal
+        )
         if partner.reply(proposal(deal, tuple(rng.sample(range(4), 4)))) == "[reject]":
-            parsed(partner.reply(""), deal)
+            parse_act(partner.reply(""), deal)
 
 
 def test_it_is_the_same_under_the_same_seed() -> None:
@@ -191,10 +198,10 @@ def test_who_was_asked_enough_accepts_an_assignment_of_which_it_knows_nothing() 
 def test_what_it_accepts_looks_better_to_it_than_what_it_rejects(num_asked: int) -> None:
     num_rejected = 0
     for deal, player in product(some_deals(4, 4), (0, 1)):
-        view = view_of(deal, player)
+        beliefs = beliefs_of(deal, player)
         accepted, rejected = judged(deal, player, num_asked)
-        worths = [worth_of(view, assignment) for assignment in rejected]
-        assert accepted and all(worth_of(view, assignment) > max(worths, default=-1) for assignment in accepted)
+        worths = [worth_of(beliefs, assignment) for assignment in rejected]
+        assert accepted and all(worth_of(beliefs, assignment) > max(worths, default=-1) for assignment in accepted)
         num_rejected += len(rejected)
     assert num_rejected > 0
 
@@ -205,7 +212,7 @@ def test_it_judges_by_its_own_scores_alone() -> None:
         hidden = tuple(map(tuple, np.where(deal.known[1], deal.table, 50).tolist()))
         nothing = ((False,) * 4,) * 4
         blind = Deal(hidden, (nothing, deal.known[1]), deal.scales, deal.papers, deal.reviewers, "blind")
-        assert np.array_equal(view_of(blind, 1), view_of(deal, 1))
+        assert np.array_equal(beliefs_of(blind, 1), beliefs_of(deal, 1))
         assert judged(blind, 1, 2) == judged(deal, 1, 2)
 
 
@@ -219,9 +226,9 @@ def test_the_more_it_was_asked_the_rather_it_accepts_the_optimum(
 
 
 def test_what_it_hopes_for_falls_with_each_pair_and_no_further_than_it_should() -> None:
-    hopes = Hopes(high=230.0, low=200.0, num_papers=4)
-    assert [round(hopes.after(num), 3) for num in range(6)] == [230.0, 222.5, 215.0, 207.5, 200.0, 200.0]
-    assert [round(Hopes(150.0, 200.0, 4).after(num), 3) for num in (0, 4)] == [
+    threshold = AcceptanceThreshold(high=230.0, low=200.0, num_papers=4)
+    assert [round(threshold.after_questions(num), 3) for num in range(6)] == [230.0, 222.5, 215.0, 207.5, 200.0, 200.0]
+    assert [round(AcceptanceThreshold(150.0, 200.0, 4).after_questions(num), 3) for num in (0, 4)] == [
         150.0,
         150.0,
     ]  # sees little, hopes little
@@ -229,14 +236,17 @@ def test_what_it_hopes_for_falls_with_each_pair_and_no_further_than_it_should() 
 
 def test_what_agreements_are_worth_is_between_its_optimum_and_nothing() -> None:
     for deal, player in product(some_deals(4, 10), (0, 1)):
-        view = view_of(deal, player)
-        hopes = hopes_of(view, ~np.array(deal.known[player]), random.Random(0))
-        assert 0 < hopes.low <= 200 and hopes.low <= hopes.high <= worth_of(view, deal.own_best(player)) + 1e-6
+        beliefs = beliefs_of(deal, player)
+        threshold = estimate_threshold(beliefs, ~np.array(deal.known[player]), random.Random(0))
+        assert (
+            0 < threshold.low <= 200
+            and threshold.low <= threshold.high <= worth_of(beliefs, deal.own_best(player)) + 1e-6
+        )
 
 
 def test_who_sees_nothing_agrees_to_everything() -> None:
-    hopes = hopes_of(np.full((3, 3), 50.0), np.ones((3, 3), bool), random.Random(0))
-    assert hopes.after(0) <= 150.0
+    threshold = estimate_threshold(np.full((3, 3), 50.0), np.ones((3, 3), bool), random.Random(0))
+    assert threshold.after_questions(0) <= 150.0
 
 
 def test_nothing_that_is_said_moves_it() -> None:
@@ -255,15 +265,15 @@ def test_after_a_rejection_it_looks_at_no_proposal_before_it_was_asked_about_thr
     _, rejected = judged(deal, 1, 4)
     good = proposal(deal, deal.own_best(1))
     partner = asked_about(deal, 1, 1)
-    for text in ("[message] Please!", f"[message] {question(deal, (0, 0))}", "[message] What about Ava?"):
+    for text in ("[message] Please!", f"[message] {ask_for_score(deal, (0, 0))}", "[message] What about Ava?"):
         assert partner.reply(proposal(deal, rejected[0])) == "[reject]"
         assert "ask me about three other pairs" in partner.reply("")
         partner.reply(text)  # no question, the same one again, half a one
         assert partner.reply(good) == "[reject]"
     for paper, left in ((1, "two other pairs"), (2, "one other pair")):
-        said(partner, question(deal, (0, paper)))
+        said(partner, ask_for_score(deal, (0, paper)))
         assert partner.reply(good) == "[reject]" and left in partner.reply("")
-    said(partner, question(deal, (0, 3)))
+    said(partner, ask_for_score(deal, (0, 3)))
     assert partner.reply(good) == "[accept]"
 
 
@@ -283,7 +293,7 @@ def test_the_same_proposal_is_judged_the_same_for_ever() -> None:
     partner = asked_about(deal, 1, 0)
     for cell in product(range(4), repeat=2):
         assert {partner.reply(proposal(deal, rejected[0])) for _ in range(3)} == {"[reject]"}
-        said(partner, question(deal, cell))
+        said(partner, ask_for_score(deal, cell))
 
 
 def test_a_rejection_tells_nothing_but_that() -> None:

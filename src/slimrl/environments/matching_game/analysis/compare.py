@@ -23,8 +23,8 @@ from slimrl.environments.matching_game.analysis.runs import (
     Episode,
     Run,
     by_role,
+    group_by_task,
     group_means,
-    grouped,
     read_run,
     values_of,
     with_proposal,
@@ -75,8 +75,8 @@ def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
     if not any(asking):
         return dict.fromkeys((OVERALL, WITHIN), NOTHING)
     means = [[mean for episodes in asking for mean in group_means(episodes, measure)] for measure in (ASKED, "reward")]
-    groups = [part for episodes in asking for group in grouped(episodes) for part in by_role(group)]
-    inner = correlation(*(_centred([values_of(group, measure) for group in groups]) for measure in (ASKED, "reward")))
+    groups = [part for episodes in asking for group in group_by_task(episodes) for part in by_role(group)]
+    inner = correlation(*(_center([values_of(group, measure) for group in groups]) for measure in (ASKED, "reward")))
     num_roles = len({episode.role for episodes in asking for episode in episodes})
     return {
         OVERALL: correlation(*means),
@@ -86,7 +86,7 @@ def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
 
 def difference(run: Run, measure: str) -> Estimate:
     """The mean of groups at the end less that at the beginning, which are independent; nothing of a single step."""
-    before, after = group_means(run.beginning, measure), group_means(run.end, measure)
+    before, after = group_means(run.early_games, measure), group_means(run.late_games, measure)
     if not before or not after or len(run.steps) < 2:
         return NOTHING
     return difference_of_means(after, before)
@@ -137,7 +137,7 @@ def _check_different(log_dirs: Sequence[Path]) -> None:
         raise UserError(f"`--log_dir` has {twice[0]} more than once; several runs are of several seeds. Give it once.")
 
 
-def _centred(groups: Sequence[Sequence[float]]) -> list[float]:
+def _center(groups: Sequence[Sequence[float]]) -> list[float]:
     """What values differ by from the mean of their group: nothing at all where all are equal, rounding or not."""
     return [value - fmean(group) if len(set(group)) > 1 else 0.0 for group in groups for value in group]
 
@@ -167,17 +167,17 @@ def _summary(runs: Sequence[Run], found: dict[str, Estimate]) -> dict[str, Any]:
                 "num_of_other_environments": run.num_others,
                 "steps": [run.steps[0], run.steps[-1]],
                 "verdict": verdict(difference(run, ASKED)),
-                "measures": {measure: _measured(run, measure) for measure in MEASURES},
+                "measures": {measure: _measure(run, measure) for measure in MEASURES},
             }
             for run in runs
         ],
     }
 
 
-def _measured(run: Run, measure: str) -> dict[str, Any]:
+def _measure(run: Run, measure: str) -> dict[str, Any]:
     return {
-        "beginning": _plain(_mean(run.beginning, measure)),
-        "end": _plain(_mean(run.end, measure)),
+        "beginning": _plain(_mean(run.early_games, measure)),
+        "end": _plain(_mean(run.late_games, measure)),
         "difference": _plain(difference(run, measure)),
     }
 
@@ -207,10 +207,10 @@ def _report(runs: Sequence[Run], found: dict[str, Estimate]) -> list[str]:
         "",
     ]
     for run in runs:
-        lines += [f"## {run.name}: {verdict(difference(run, ASKED))}", "", f"{_left_out(run)} It was {run.start}.", ""]
+        lines += [f"## {run.name}: {verdict(difference(run, ASKED))}", "", f"{_coverage(run)} It was {run.start}.", ""]
         lines += ["| | beginning | end | difference |", "|---|---|---|---|"]
         for measure in MEASURES:
-            ends = (_mean(games, measure) for games in (run.beginning, run.end))
+            ends = (_mean(games, measure) for games in (run.early_games, run.late_games))
             cells = [_cell(one) for one in (*ends, difference(run, measure))]
             lines.append(f"| {LABELS[measure]} | {' | '.join(cells)} |")
         lines.append("")
@@ -224,7 +224,7 @@ def _units(runs: Sequence[Run]) -> str:
     return "groups as units" if len(runs) == 1 else f"{len(runs)} runs as units"
 
 
-def _left_out(run: Run) -> str:
+def _coverage(run: Run) -> str:
     left_out = [
         f"{num} {what}" for num, what in ((run.num_failed, "failed"), (run.num_others, "of other environments")) if num
     ]

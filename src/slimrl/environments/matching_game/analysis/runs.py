@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from slimrl.environments.matching_game.rules.protocol import split_tag
 from slimrl.environments.matching_game.rules.questions import count_questions
 from slimrl.errors import UserError
 from slimrl.models.chat.thoughts import without_thoughts
@@ -22,8 +23,6 @@ GAME_METRICS = frozenset(
     {"agreed", "distinct_questions", "messages", "own_view", "questions"}
 )  # which no other environment has together
 STEP_FILE = re.compile(r"step_(\d+)\.jsonl")
-MESSAGE = re.compile(r"\s*\[[ \t]*message[ \t]*\]", re.IGNORECASE)
-PROPOSAL = re.compile(r"\s*\[[ \t]*propose[ \t]*\]", re.IGNORECASE)
 SHARE = 5  # a run's beginning is the first fifth of its steps, its end the last
 
 
@@ -34,7 +33,7 @@ class Episode:
     `before` are the different questions before its first proposal, which losing cannot cause: after a rejection a shy
     partner wants to be asked again. None where it never made one: then all questions would count, and a policy that
     learns to propose would seem to ask less. `distinct` are all different ones, and `questions` all, that the
-    environment counted, in legal messages; `marks`, `words` and `score_seeking` what `rules/questions.py`
+    environment counted, in legal messages; `question_marks`, `words` and `score_seeking` what `rules/questions.py`
     finds in everything that was meant as a message.
     """
 
@@ -47,7 +46,7 @@ class Episode:
     before: float | None
     distinct: float
     questions: float
-    marks: float
+    question_marks: float
     words: float
     score_seeking: float
 
@@ -72,12 +71,12 @@ class Run:
         return sorted({episode.step for episode in self.episodes})
 
     @property
-    def beginning(self) -> list[Episode]:
+    def early_games(self) -> list[Episode]:
         """The games of its first steps."""
         return self._of(self.steps[: self._num_steps])
 
     @property
-    def end(self) -> list[Episode]:
+    def late_games(self) -> list[Episode]:
         """The games of its last steps; no game is in both, unless there is one step only."""
         return self._of(self.steps[-self._num_steps :])
 
@@ -101,7 +100,7 @@ def values_of(episodes: Sequence[Episode], measure: str) -> list[float]:
         case "questions":
             return [episode.questions for episode in episodes]
         case "marks":
-            return [episode.marks for episode in episodes]
+            return [episode.question_marks for episode in episodes]
         case "words":
             return [episode.words for episode in episodes]
         case "score_seeking":
@@ -113,7 +112,7 @@ def values_of(episodes: Sequence[Episode], measure: str) -> list[float]:
     raise ValueError(f"there is no measure {measure}")
 
 
-def grouped(episodes: Sequence[Episode]) -> list[list[Episode]]:
+def group_by_task(episodes: Sequence[Episode]) -> list[list[Episode]]:
     """The games of each task of each step: they had the same table and the same partner, and are not independent."""
     groups: dict[tuple[int, str], list[Episode]] = {}
     for episode in episodes:
@@ -129,7 +128,7 @@ def by_role(group: Sequence[Episode]) -> list[list[Episode]]:
 
 def group_means(episodes: Sequence[Episode], measure: str) -> list[float]:
     """The mean of a measure in each group that has it."""
-    return [fmean(values) for group in grouped(episodes) if (values := values_of(group, measure))]
+    return [fmean(values) for group in group_by_task(episodes) if (values := values_of(group, measure))]
 
 
 def with_proposal(episodes: Sequence[Episode]) -> list[Episode]:
@@ -137,11 +136,11 @@ def with_proposal(episodes: Sequence[Episode]) -> list[Episode]:
     return [episode for episode in episodes if episode.before is not None]
 
 
-def asked_before(replies: Sequence[str]) -> int | None:
+def count_questions_before_proposal(replies: Sequence[str]) -> int | None:
     """The different questions before the first proposal; None where there is none."""
     replies = [without_thoughts(reply) for reply in replies]
-    first = next((place for place, reply in enumerate(replies) if PROPOSAL.match(reply)), None)
-    return None if first is None else count_questions(_said(replies[:first])).distinct
+    first = next((place for place, reply in enumerate(replies) if split_tag(reply)[0] == "propose"), None)
+    return None if first is None else count_questions(_message_texts(replies[:first])).distinct
 
 
 def read_run(log_dir: Path) -> Run:
@@ -173,18 +172,18 @@ def read_run(log_dir: Path) -> Run:
 
 
 def _rollouts(path: Path) -> list[Rollout]:
-    with _understood(path):
+    with _name_file_on_error(path):
         return [record.rollout for record in read_rollouts(path)]
 
 
 def _episodes(games: Sequence[tuple[int, Rollout]], files: Mapping[int, Path]) -> Iterator[Episode]:
     for step, rollout in games:
-        with _understood(files[step]):
+        with _name_file_on_error(files[step]):
             yield _episode(step, rollout)
 
 
 @contextmanager
-def _understood(path: Path) -> Iterator[None]:
+def _name_file_on_error(path: Path) -> Iterator[None]:
     """Whoever writes lines of another kind calls them step_1.jsonl too: whatever they lack, the file is named."""
     try:
         yield
@@ -225,24 +224,24 @@ def _episode(step: int, rollout: Rollout) -> Episode:
         if not math.isfinite(rollout.metrics[name]):
             raise ValueError(f"its metric `{name}` is {rollout.metrics[name]}")
     replies = [message["content"] for message in rollout.messages if message["role"] == "assistant"]
-    counts = count_questions(_said([without_thoughts(reply) for reply in replies]))
+    counts = count_questions(_message_texts([without_thoughts(reply) for reply in replies]))
     return Episode(
         step=step,
         task_id=rollout.task_id,
         role=rollout.role,
         reward=rollout.reward,
         turns=len(replies),
-        before=asked_before(replies),
+        before=count_questions_before_proposal(replies),
         distinct=rollout.metrics["distinct_questions"],
         questions=rollout.metrics["questions"],
-        marks=counts.marks,
+        question_marks=counts.question_marks,
         words=counts.words,
         score_seeking=counts.score_seeking,
     )
 
 
-def _said(replies: Sequence[str]) -> list[str]:
-    return [reply[tag.end() :] for reply in replies if (tag := MESSAGE.match(reply))]
+def _message_texts(replies: Sequence[str]) -> list[str]:
+    return [text for kind, text in map(split_tag, replies) if kind == "message"]
 
 
 def _no_games(log_dir: Path, num_failed: int, others: Sequence[Rollout]) -> str:

@@ -12,7 +12,7 @@ from slimrl.environments.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Ass
 from slimrl.environments.matching_game.rules.parser import Cell
 
 Grid = Sequence[Sequence[int | None]]
-Weights = npt.NDArray[np.float64]
+Beliefs = npt.NDArray[np.float64]
 
 P_KNOWN = 0.4  # that a player knows a cell
 MIN_SCALE, MAX_SCALE = 1.0, 10.0
@@ -51,73 +51,73 @@ def own_values(seen: Grid) -> dict[Cell, float]:
     return {cell: value_on(scale, number) for cell, number in cells.items()}
 
 
-def joint_view(size: int, own: Mapping[Cell, float], told: Mapping[Cell, int]) -> Weights:
+def combine_beliefs(size: int, own: Mapping[Cell, float], told: Mapping[Cell, int]) -> Beliefs:
     """The table as it looks with what the other player told, on its own scale; 50 where nothing is known."""
-    view = np.full((size, size), float(UNKNOWN))
+    beliefs = np.full((size, size), float(UNKNOWN))
     if told:
         known = [round(own[cell]) if cell in own else None for cell in told]
         scale = likely_scale(list(told.values()), known)
         for cell, number in told.items():
-            view[cell] = value_on(scale, number)
+            beliefs[cell] = value_on(scale, number)
     for cell, value in own.items():
-        view[cell] = value
-    return view
+        beliefs[cell] = value
+    return beliefs
 
 
-def gains(view: Weights, cells: Collection[Cell]) -> dict[Cell, float]:
+def gains(beliefs: Beliefs, cells: Collection[Cell]) -> dict[Cell, float]:
     """How much better the best assignment is expected to become by asking for a cell that counts 50 so far.
 
     The other player knows a cell with probability 0.4, and then every value is as likely; else it stays at 50.
     """
-    best = optimum(view)
-    worth = worth_of(view, best)
+    best = optimum(beliefs)
+    worth = worth_of(beliefs, best)
     gained: dict[Cell, float] = {}
     for reviewer, paper in cells:
         if best[paper] == reviewer:
-            kept, other = worth - view[reviewer, paper] + _VALUES, _without(view, (reviewer, paper))
+            kept, other = worth - beliefs[reviewer, paper] + _VALUES, _without(beliefs, (reviewer, paper))
         else:
-            kept, other = _with(view, (reviewer, paper)) - view[reviewer, paper] + _VALUES, worth
+            kept, other = _with(beliefs, (reviewer, paper)) - beliefs[reviewer, paper] + _VALUES, worth
         gained[reviewer, paper] = P_KNOWN * (float(np.maximum(kept, other).mean()) - worth)
     return gained
 
 
-def worth_of(view: Weights, assignment: Assignment) -> float:
+def worth_of(beliefs: Beliefs, assignment: Assignment) -> float:
     """The sum over the pairs of an assignment."""
-    return float(view[list(assignment), range(len(assignment))].sum())
+    return float(beliefs[list(assignment), range(len(assignment))].sum())
 
 
-def looks_best(view: Weights, assignment: Assignment) -> bool:
+def looks_best(beliefs: Beliefs, assignment: Assignment) -> bool:
     """Whether it is worth as much as the best, or nearly: two players round differently."""
-    return worth_of(view, assignment) >= NEARLY * worth_of(view, optimum(view))
+    return worth_of(beliefs, assignment) >= NEARLY * worth_of(beliefs, optimum(beliefs))
 
 
-def best_except(view: Weights, refused: Collection[Assignment]) -> Assignment:
+def best_except(beliefs: Beliefs, refused: Collection[Assignment]) -> Assignment:
     """The best assignment, or one near it that is not refused: with one pair of the best, or two, ruled out."""
-    best = optimum(view)
+    best = optimum(beliefs)
     if best not in refused:
         return best
     tried: list[Assignment] = []
     for paper, reviewer in enumerate(best):
-        tried.append(optimum(_ruled_out(view, [(reviewer, paper)])))
+        tried.append(optimum(_exclude(beliefs, [(reviewer, paper)])))
         for other_paper, other in enumerate(tried[-1]):
-            tried.append(optimum(_ruled_out(view, [(reviewer, paper), (other, other_paper)])))
-    return max((one for one in tried if one not in refused), key=lambda one: worth_of(view, one), default=best)
+            tried.append(optimum(_exclude(beliefs, [(reviewer, paper), (other, other_paper)])))
+    return max((one for one in tried if one not in refused), key=lambda one: worth_of(beliefs, one), default=best)
 
 
-def _ruled_out(view: Weights, cells: Collection[Cell]) -> Weights:
-    changed = view.copy()
+def _exclude(beliefs: Beliefs, cells: Collection[Cell]) -> Beliefs:
+    changed = beliefs.copy()
     for cell in cells:
         changed[cell] = _NEVER
     return changed
 
 
-def _without(view: Weights, cell: Cell) -> float:
+def _without(beliefs: Beliefs, cell: Cell) -> float:
     """What the best assignment without a pair is worth."""
-    return worth_of(view, optimum(_ruled_out(view, [cell])))
+    return worth_of(beliefs, optimum(_exclude(beliefs, [cell])))
 
 
-def _with(view: Weights, cell: Cell) -> float:
+def _with(beliefs: Beliefs, cell: Cell) -> float:
     """What the best assignment with a pair is worth."""
     reviewer, paper = cell
-    rest = np.delete(np.delete(view, reviewer, axis=0), paper, axis=1)
-    return float(view[cell]) + worth_of(rest, optimum(rest))
+    rest = np.delete(np.delete(beliefs, reviewer, axis=0), paper, axis=1)
+    return float(beliefs[cell]) + worth_of(rest, optimum(rest))

@@ -47,7 +47,7 @@ class Deal:
     >>> names = default_names(2)
     >>> deal = Deal(((90, 50), (10, 70)), (((True, False), (True, False)), ((False, False), (False, True))), (2.0, 1.5),
     ...             *names, "example")
-    >>> deal.seen(0), deal.best_assignment, deal.best
+    >>> deal.visible_table(0), deal.best_assignment, deal.best
     (((180, None), (20, None)), (0, 1), 160)
     """
 
@@ -125,7 +125,7 @@ class Deal:
         best = self.best
         return self.value(assignment) / best if best else 1.0
 
-    def seen(self, player: int) -> tuple[tuple[int | None, ...], ...]:
+    def visible_table(self, player: int) -> tuple[tuple[int | None, ...], ...]:
         """What the player sees: its known values on its own scale, rounded down; None where it knows nothing."""
         scale = self.scales[player]
         return tuple(
@@ -146,7 +146,7 @@ class Deal:
         return tuple(chosen[paper] for paper in range(self.size))
 
     @property
-    def talking_pays(self) -> bool:
+    def requires_communication(self) -> bool:
         """The rule of the game: neither player comes near the optimum alone."""
         best = self.best
         return all(MARGIN * self.value(self.own_best(player)) < best for player in (0, 1))
@@ -156,7 +156,7 @@ class Deal:
         header = ["", *self.short_papers]
         rows = [
             [name, *("" if cell is None else str(cell) for cell in row)]
-            for name, row in zip(self.reviewers, self.seen(player), strict=True)
+            for name, row in zip(self.reviewers, self.visible_table(player), strict=True)
         ]
         return "\n".join(["Reviewer Paper Similarity Scores:", *(",".join(row) for row in [header, *rows])])
 

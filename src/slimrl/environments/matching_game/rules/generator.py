@@ -1,10 +1,10 @@
 """New deals of the matching game: the published distribution of games in which talking pays, sampled exactly and fast.
 
 A table is uniform on 0..99, each player sees each cell with probability 2/5, scales are uniform on 1..10; a deal is
-kept if `Deal.talking_pays`: for n = 8 one table in some 3,000, for n = 3 one in 170, for n = 2 one in 900. Knows
-nothing of turns or of text.
+kept if `Deal.requires_communication`: for n = 8 one table in some 3,000, for n = 3 one in 170, for n = 2 one in 900.
+Knows nothing of turns or of text.
 
-Rows and columns are then put into a random order, so that the rule favours nobody by name (`relabelled`).
+Rows and columns are then put into a random order, so that the rule favours nobody by name (`relabel`).
 
 The distribution is exact because this is plain rejection sampling: tables are drawn independently, and those that
 break the rule are left out, in the order drawn. It is fast because whole batches are looked at together, for a bound
@@ -72,12 +72,12 @@ def deals(rng: random.Random, n: int, prefix: str = "") -> Iterator[Deal]:
     number, bits = 0, np.random.PCG64(rng.getrandbits(128))
     while True:
         batch = draw(bits, n)
-        for index in kept(batch):
-            yield relabelled(batch.deal(index, (rng.uniform(1, 10), rng.uniform(1, 10)), f"{prefix}{number}"), rng)
+        for index in find_accepted(batch):
+            yield relabel(batch.deal(index, (rng.uniform(1, 10), rng.uniform(1, 10)), f"{prefix}{number}"), rng)
             number += 1
 
 
-def seeded_deals(n: int, seed: int) -> Iterator[Deal]:
+def deals_of_seed(n: int, seed: int) -> Iterator[Deal]:
     """The deals of a seed, as files and environments have them, called by how they were dealt. Raises UserError as
     `deals`."""
     return deals(random.Random(f"matching-game/{VERSION}/{n}/{seed}"), n, f"{VERSION}-n{n}-seed{seed}-")
@@ -89,7 +89,7 @@ def split_of(deal: Deal) -> Split:
     return "test" if hashlib.sha256(table).digest()[0] % TEST_SHARE == 0 else "train"
 
 
-def relabelled(deal: Deal, rng: random.Random) -> Deal:
+def relabel(deal: Deal, rng: random.Random) -> Deal:
     """The same game with its rows and its columns in a random order, under the same names.
 
     The rule keeps a table for what a player's own assignment is worth, and which of equal ones that is depends on the
@@ -100,12 +100,12 @@ def relabelled(deal: Deal, rng: random.Random) -> Deal:
     # By `random()`, whose numbers are the same in every Python; those of `sample` need not be.
     reviewers, papers = (sorted(range(deal.size), key=lambda _: rng.random()) for _ in range(2))
 
-    def moved(grid: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
+    def permute(grid: Sequence[Sequence[Any]]) -> tuple[tuple[Any, ...], ...]:
         return tuple(tuple(grid[reviewer][paper] for paper in papers) for reviewer in reviewers)
 
     first, second = deal.known
     order = tuple(map(reviewers.index, range(deal.size))), tuple(map(papers.index, range(deal.size)))
-    return replace(deal, table=moved(deal.table), known=(moved(first), moved(second)), order=order)
+    return replace(deal, table=permute(deal.table), known=(permute(first), permute(second)), order=order)
 
 
 def upstream_deal(seed: int, n: int = 8) -> Deal:
@@ -120,15 +120,15 @@ def upstream_deal(seed: int, n: int = 8) -> Deal:
         size = min(_UPSTREAM_BATCH, num_tries - first)
         batch = _legacy_draw(generator, n, size)
         pairs = [(scales.uniform(1, 10), scales.uniform(1, 10)) for _ in range(size)]
-        for index in kept(batch):
+        for index in find_accepted(batch):
             return batch.deal(index, pairs[index], f"upstream-{seed}")
     return batch.deal(size - 1, pairs[-1], f"upstream-{seed}")
 
 
 def draw(bits: np.random.PCG64, n: int) -> Batch:
     """Independent tables of the distribution without the rule."""
-    rest, who = _divided(_uniform(bits, n * n * _BATCH).reshape(n, n, _BATCH), 25)
-    return _batch(_divided(rest, _NUM_VALUES)[1], who < 10, _divided(who, 5)[1] < 2)
+    rest, who = _divmod(_uniform(bits, n * n * _BATCH).reshape(n, n, _BATCH), 25)
+    return _batch(_divmod(rest, _NUM_VALUES)[1], who < 10, _divmod(who, 5)[1] < 2)
 
 
 def _uniform(bits: np.random.PCG64, count: int) -> npt.NDArray[np.uint16]:
@@ -141,7 +141,7 @@ def _uniform(bits: np.random.PCG64, count: int) -> npt.NDArray[np.uint16]:
     return numbers[:count]
 
 
-def _divided(numbers: npt.NDArray[np.uint16], by: int) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
+def _divmod(numbers: npt.NDArray[np.uint16], by: int) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
     """Quotients and remainders, as `np.divmod` has them, which takes several times as long."""
     quotients = numbers // np.uint16(by)
     return quotients, numbers - quotients * np.uint16(by)
@@ -161,7 +161,7 @@ def _batch(tables: npt.NDArray[Any], first: Masks, second: Masks) -> Batch:
     return Batch(np.where(first | second, tables.astype(np.int32), np.int32(UNKNOWN)), (first, second))
 
 
-def kept(batch: Batch) -> Iterator[int]:
+def find_accepted(batch: Batch) -> Iterator[int]:
     """The tables in which talking pays, in order."""
     tables, (first, second) = batch.tables, batch.known
     own = _least_own(tables, first)

@@ -3,16 +3,16 @@
 from slimrl.environments.matching_game.rules.beliefs import USUAL
 from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.game import MatchingGame, Say
-from slimrl.environments.matching_game.rules.parser import Cell, Reader
+from slimrl.environments.matching_game.rules.parser import Cell, Parser
 from slimrl.environments.matching_game.rules.phrases import names_of
-from slimrl.environments.matching_game.rules.protocol import as_heard
+from slimrl.environments.matching_game.rules.protocol import truncate_message
 
 
-class Notes:
+class Notebook:
     """Keeps the numbers of one player of a game."""
 
     def __init__(self, game: MatchingGame, player: int) -> None:
-        self._game, self._player, self._reader = game, player, Reader(game.deal)
+        self._game, self._player, self._parser = game, player, Parser(game.deal)
 
     def text(self) -> str:
         """`You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`, the largest number
@@ -22,15 +22,15 @@ class Notes:
         a score are those that were asked about and not told; a low one is below `USUAL`.
         """
         deal = self._game.deal
-        seen = {(r, p): score for r, row in enumerate(deal.seen(self._player)) for p, score in enumerate(row)}
+        seen = {(r, p): score for r, row in enumerate(deal.visible_table(self._player)) for p, score in enumerate(row)}
         numbers = {cell: score for cell, score in seen.items() if score is not None}
         asked: dict[Cell, None] = {}
         for player, act in self._game.history:
-            heard = act if player == self._player else as_heard(act)
+            heard = act if player == self._player else truncate_message(act)
             if isinstance(heard, Say) and player == self._player:
-                asked |= dict.fromkeys(self._reader.asked(heard.text).cells)
+                asked |= dict.fromkeys(self._parser.topics(heard.text).cells)
             elif isinstance(heard, Say):
-                numbers = self._reader.scores(heard.text) | numbers
+                numbers = self._parser.scores(heard.text) | numbers
         known = sorted(numbers, key=lambda cell: (-numbers[cell], cell))
         lists = {
             "You know": [f"{_pair(deal, cell)} {numbers[cell]}" for cell in known if numbers[cell] >= USUAL],

@@ -35,7 +35,7 @@ class Mention:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Topics:
     """What the questions of a text are about: exact pairs, and the first reviewer and paper that any of them names."""
 
     cells: tuple[Cell, ...]
@@ -43,7 +43,7 @@ class Asked:
     paper: int | None
 
 
-class Reader:
+class Parser:
     """Reads texts about one deal."""
 
     def __init__(self, deal: Deal) -> None:
@@ -56,7 +56,7 @@ class Reader:
         found = (self._mention(match) for match in self._token.finditer(text[:MAX_READ_CHARS]))
         return [mention for mention in found if mention]
 
-    def asked(self, text: str, answers: bool = False) -> Asked:
+    def topics(self, text: str, answers: bool = False) -> Topics:
         """What the text asks about. A pair is exact if one question names both. Where the text `answers` a question
         ("which reviewer?"), a sentence without a number is read like a question."""
         cells: list[Cell] = []
@@ -67,7 +67,7 @@ class Reader:
                 named += mentions
                 cells += product(_values(mentions, "reviewer"), _values(mentions, "paper"))
         reviewer, paper = ((*_values(named, kind), None)[0] for kind in KINDS)
-        return Asked(tuple(dict.fromkeys(cells)), reviewer, paper)
+        return Topics(tuple(dict.fromkeys(cells)), reviewer, paper)
 
     def numbers(self, text: str) -> list[int]:
         """The numbers in the text, those in names left out."""

@@ -5,13 +5,13 @@ from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.parser import Cell
 
 
-def question(deal: Deal, cell: Cell) -> str:
+def ask_for_score(deal: Deal, cell: Cell) -> str:
     """Asks for one score."""
     reviewer, paper = names_of(deal, cell)
     return f"What is your score for {reviewer} and {paper}?"
 
 
-def told(deal: Deal, cell: Cell, seen: Grid) -> str:
+def tell_score(deal: Deal, cell: Cell, seen: Grid) -> str:
     """Tells one score, as the player sees it, or that it sees none."""
     reviewer, paper = names_of(deal, cell)
     score = seen[cell[0]][cell[1]]

@@ -6,12 +6,12 @@ with, how to go on, which of two ways is better.
 
 import numpy as np
 
-from slimrl.environments.matching_game.rules.beliefs import USUAL, Weights, best_except, looks_best
+from slimrl.environments.matching_game.rules.beliefs import USUAL, Beliefs, best_except, looks_best
 from slimrl.environments.matching_game.rules.deal import Assignment, Deal
 from slimrl.environments.matching_game.rules.game import Accept, Act, Propose, Reject, Say
-from slimrl.environments.matching_game.rules.parser import Cell, Reader
-from slimrl.environments.matching_game.rules.phrases import names_of, question
-from slimrl.environments.matching_game.rules.protocol import heard_act, written
+from slimrl.environments.matching_game.rules.parser import Cell, Parser
+from slimrl.environments.matching_game.rules.phrases import ask_for_score, names_of
+from slimrl.environments.matching_game.rules.protocol import format_act, parse_heard
 from slimrl.environments.matching_game.rules.shy_partner import NUM_AGAIN
 
 FIRST = 1e5  # what the first pair counts besides: a plan has it, unless all of those are refused
@@ -29,8 +29,8 @@ class Planner:
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int) -> None:
-        self._deal, self._reader = deal, Reader(deal)
-        numbers = {(r, p): cell for r, row in enumerate(deal.seen(player)) for p, cell in enumerate(row)}
+        self._deal, self._parser = deal, Parser(deal)
+        numbers = {(r, p): cell for r, row in enumerate(deal.visible_table(player)) for p, cell in enumerate(row)}
         self._numbers = {cell: number for cell, number in numbers.items() if number is not None}
         self._left = list(numbers)
         """Pairs that it has not asked about."""
@@ -42,13 +42,13 @@ class Planner:
         """How it came to its last reply: a first pair, the two best ways to go on, and the plan."""
 
     def reply(self, heard: str) -> str:
-        return written(self._act(heard_act(heard, self._deal)), self._deal)
+        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Propose):
-            is_good = looks_best(self._view(), heard.assignment)
+            is_good = looks_best(self._beliefs(), heard.assignment)
             return Accept() if is_good or not self._turns_left else Reject()
-        if isinstance(heard, Say) and self._open and (numbers := self._reader.numbers(heard.text)):
+        if isinstance(heard, Say) and self._open and (numbers := self._parser.numbers(heard.text)):
             self._numbers.setdefault(self._open, numbers[-1])
         self._turns_left -= 1
         plan = self._plan()
@@ -56,49 +56,49 @@ class Planner:
         if self._open:
             self._left.remove(self._open)
             self._num_to_ask -= 1
-            return Say(question(self._deal, self._open))
+            return Say(ask_for_score(self._deal, self._open))
         self._refused.append(plan)
         self._num_to_ask = NUM_AGAIN
         return Propose(plan)
 
     def _plan(self) -> Assignment:
         """Writes down how it came to it."""
-        view, largest = self._view(), self._largest()
+        beliefs, largest = self._beliefs(), self._largest()
         if largest:
-            view[largest] += FIRST
-        plan = best_except(view, self._refused)
+            beliefs[largest] += FIRST
+        plan = best_except(beliefs, self._refused)
         first = largest if largest in pairs_of(plan) else min(pairs_of(plan))
-        view[first] += FIRST
-        other = best_except(view, [*self._refused, plan])
+        beliefs[first] += FIRST
+        other = best_except(beliefs, [*self._refused, plan])
         ways = sorted({beside(first, one) for one in (plan, other) if first in pairs_of(one)})
-        goes_on = " or ".join(", ".join(map(self._noted, way)) for way in ways)
-        self.thought = f"{self._noted(first)}. {goes_on}: {self._written_down(plan)}."
+        goes_on = " or ".join(", ".join(map(self._format_number, way)) for way in ways)
+        self.thought = f"{self._format_number(first)}. {goes_on}: {self._format_plan(plan)}."
         return plan
 
-    def _view(self) -> Weights:
+    def _beliefs(self) -> Beliefs:
         size = range(self._deal.size)
-        view: Weights = np.full((len(size), len(size)), float(USUAL))
-        view += IN_ORDER * np.outer(size, size)
+        beliefs: Beliefs = np.full((len(size), len(size)), float(USUAL))
+        beliefs += IN_ORDER * np.outer(size, size)
         for cell, number in self._numbers.items():
-            view[cell] = number
-        return view
+            beliefs[cell] = number
+        return beliefs
 
     def _largest(self) -> Cell | None:
         """The pair to begin with; none where all numbers are low."""
         largest = max(self._numbers, key=lambda cell: self._numbers[cell], default=None)
         return largest if largest and self._numbers[largest] >= USUAL else None
 
-    def _written_down(self, plan: Assignment) -> str:
+    def _format_plan(self, plan: Assignment) -> str:
         """In the order of the papers; `?` where it may ask."""
-        return ", ".join(f"{self._named(cell)}{' ?' if self._is_open(cell) else ''}" for cell in pairs_of(plan))
+        return ", ".join(f"{self._format_pair(cell)}{' ?' if self._is_open(cell) else ''}" for cell in pairs_of(plan))
 
-    def _noted(self, cell: Cell) -> str:
+    def _format_number(self, cell: Cell) -> str:
         number = self._numbers.get(cell)
         if number is None:
-            return f"{self._named(cell)} {'?' if cell in self._left else 'unknown'}"
-        return f"{self._named(cell)} {'' if number >= USUAL else 'low '}{number}"
+            return f"{self._format_pair(cell)} {'?' if cell in self._left else 'unknown'}"
+        return f"{self._format_pair(cell)} {'' if number >= USUAL else 'low '}{number}"
 
-    def _named(self, cell: Cell) -> str:
+    def _format_pair(self, cell: Cell) -> str:
         return " ".join(names_of(self._deal, cell))
 
     def _is_open(self, cell: Cell) -> bool:

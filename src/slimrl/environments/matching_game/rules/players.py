@@ -11,20 +11,20 @@ from itertools import permutations, product
 from typing import Protocol
 
 from slimrl.environments.matching_game.rules.beliefs import (
-    Weights,
+    Beliefs,
     best_except,
+    combine_beliefs,
     gains,
-    joint_view,
     looks_best,
     own_values,
     worth_of,
 )
 from slimrl.environments.matching_game.rules.deal import UNKNOWN, Assignment, Deal, optimum
 from slimrl.environments.matching_game.rules.game import Accept, Act, Propose, Reject, Say
-from slimrl.environments.matching_game.rules.parser import Cell, Reader
-from slimrl.environments.matching_game.rules.phrases import question, told
+from slimrl.environments.matching_game.rules.parser import Cell, Parser
+from slimrl.environments.matching_game.rules.phrases import ask_for_score, tell_score
 from slimrl.environments.matching_game.rules.planner import patient
-from slimrl.environments.matching_game.rules.protocol import heard_act, written
+from slimrl.environments.matching_game.rules.protocol import format_act, parse_heard
 from slimrl.environments.matching_game.rules.shy_partner import NUM_AGAIN
 
 RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
@@ -39,16 +39,16 @@ class Player(Protocol):
         """Its next act, in the protocol's text."""
 
 
-class RandomTalker:
+class RandomPlayer:
     """Proposes an assignment at random, another one each turn; accepts whatever is proposed."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
         self._deal, self._rng = deal, rng
 
     def reply(self, heard: str) -> str:
-        if isinstance(heard_act(heard, self._deal), Propose):
-            return written(Accept(), self._deal)
-        return written(Propose(tuple(self._rng.sample(range(self._deal.size), self._deal.size))), self._deal)
+        if isinstance(parse_heard(heard, self._deal), Propose):
+            return format_act(Accept(), self._deal)
+        return format_act(Propose(tuple(self._rng.sample(range(self._deal.size), self._deal.size))), self._deal)
 
 
 class Stubborn:
@@ -62,15 +62,15 @@ class Stubborn:
         self._num_to_ask = num_first
 
     def reply(self, heard: str) -> str:
-        if isinstance(heard_act(heard, self._deal), Propose):
-            return written(Accept(), self._deal)
+        if isinstance(parse_heard(heard, self._deal), Propose):
+            return format_act(Accept(), self._deal)
         cell = next(self._cells, None) if self._num_to_ask else None
         if cell:
             self._num_to_ask -= 1
-            return written(Say(question(self._deal, cell)), self._deal)
+            return format_act(Say(ask_for_score(self._deal, cell)), self._deal)
         self._num_to_ask = NUM_AGAIN
         proposal = next(self._proposals, None)
-        return written(Propose(proposal) if proposal else Say("I have no other idea."), self._deal)
+        return format_act(Propose(proposal) if proposal else Say("I have no other idea."), self._deal)
 
 
 def constant(deal: Deal) -> Stubborn:
@@ -99,10 +99,10 @@ def deaf(deal: Deal, player: int) -> Stubborn:
 def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
     """What looks best to the player alone, then what looks second best ...; the first of them last, if none looks as
     good."""
-    view = joint_view(deal.size, own_values(deal.seen(player)), {})
+    beliefs = combine_beliefs(deal.size, own_values(deal.visible_table(player)), {})
     proposals = _by_own_view(deal, player)
     first, second = next(proposals), next(proposals)
-    is_alone = worth_of(view, first) > worth_of(view, second)
+    is_alone = worth_of(beliefs, first) > worth_of(beliefs, second)
     yield from (second,) if is_alone else (first, second)
     yield from proposals
     if is_alone:
@@ -116,9 +116,9 @@ def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
 
 
 def _by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
-    view = joint_view(deal.size, own_values(deal.seen(player)), {})
+    beliefs = combine_beliefs(deal.size, own_values(deal.visible_table(player)), {})
     made: list[Assignment] = []
-    while (best := best_except(view, made)) not in made:
+    while (best := best_except(beliefs, made)) not in made:
         made.append(best)
         yield best
 
@@ -133,8 +133,8 @@ class Asker:
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
-        self._deal, self._seen = deal, deal.seen(player)
-        self._reader = Reader(deal)
+        self._deal, self._seen = deal, deal.visible_table(player)
+        self._parser = Parser(deal)
         self._own = own_values(self._seen)
         self._told: dict[Cell, int] = {}
         self._asked: set[Cell] = set()
@@ -145,34 +145,34 @@ class Asker:
         self._reserved = RESERVED if self._turns_left >= RESERVED + deal.size else 1
 
     def reply(self, heard: str) -> str:
-        act = self._act(heard_act(heard, self._deal))
+        act = self._act(parse_heard(heard, self._deal))
         self._turns_left -= isinstance(act, Say | Propose)
-        return written(act, self._deal)
+        return format_act(act, self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
         answer = self._listen(heard.text) if isinstance(heard, Say) else ""
-        view = joint_view(self._deal.size, self._own, self._told)
+        beliefs = combine_beliefs(self._deal.size, self._own, self._told)
         if isinstance(heard, Propose):
-            return Accept() if looks_best(view, heard.assignment) or not self._turns_left else Reject()
-        cell = self._next_question(view)
+            return Accept() if looks_best(beliefs, heard.assignment) or not self._turns_left else Reject()
+        cell = self._next_question(beliefs)
         if cell:
             self._asked.add(cell)
             self._open = cell
-            return Say(f"{answer}{question(self._deal, cell)}")
-        liked = joint_view(self._deal.size, {}, self._told) - UNKNOWN
-        leaning = view + LEANING * len(self._refused) * liked
+            return Say(f"{answer}{ask_for_score(self._deal, cell)}")
+        liked = combine_beliefs(self._deal.size, {}, self._told) - UNKNOWN
+        leaning = beliefs + LEANING * len(self._refused) * liked
         self._refused.append(best_except(leaning, self._refused))
         self._num_to_ask = NUM_AGAIN
         return Propose(self._refused[-1])
 
-    def _next_question(self, view: Weights) -> Cell | None:
+    def _next_question(self, beliefs: Beliefs) -> Cell | None:
         """The most promising one; none when it is time to propose."""
         if self._turns_left == 1 or (not self._num_to_ask and (self._refused or self._turns_left <= self._reserved)):
             return None
         size = range(self._deal.size)
         cells = [cell for cell in product(size, size) if cell not in self._asked]
-        gained = gains(view, [cell for cell in cells if cell not in self._own])
-        plan = optimum(view)
+        gained = gains(beliefs, [cell for cell in cells if cell not in self._own])
+        plan = optimum(beliefs)
         best = max(gained, key=lambda cell: (plan[cell[1]] == cell[0], gained[cell]), default=None)
         if self._num_to_ask:  # a shy partner wants to be asked again, if only about a pair that both know
             self._num_to_ask -= 1
@@ -184,12 +184,12 @@ class Asker:
 
     def _listen(self, text: str) -> str:
         """Takes the number in an answer as that of the cell which it asked for. Returns its own answer, if asked."""
-        numbers, cell = self._reader.numbers(text), self._open
+        numbers, cell = self._parser.numbers(text), self._open
         if cell and numbers:
             self._told[cell] = numbers[-1]
         self._open = None
-        cells = self._reader.asked(text).cells
-        return f"{told(self._deal, cells[0], self._seen)} " if cells else ""
+        cells = self._parser.topics(text).cells
+        return f"{tell_score(self._deal, cells[0], self._seen)} " if cells else ""
 
 
 SCRIPTS: dict[str, Callable[[Deal, int, int], Player]] = {

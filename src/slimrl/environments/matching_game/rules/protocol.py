@@ -42,7 +42,7 @@ _LINE_CHARS = 500
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
     """Plays what the text says and returns it. Raises IllegalAct, counted as an error, if that is no legal act."""
     try:
-        act = parsed(text, game.deal)
+        act = parse_act(text, game.deal)
     except IllegalAct:
         game.count_error(player)
         raise
@@ -50,13 +50,23 @@ def play_text(game: MatchingGame, player: int, text: str) -> Act:
     return act
 
 
-def parsed(text: str, deal: Deal) -> Act:
-    """The act that the text is. Raises IllegalAct, whose text says what is wrong with it."""
+def split_tag(text: str) -> tuple[str, str]:
+    """The kind of act whose tag a text begins with, such as `propose`, and the text after the tag. Without a tag the
+    kind is empty. Metrics and analyses call this too, so that all agree on what an attempt is.
+
+    >>> split_tag(" [ Propose ] Proposal:"), split_tag("I say [propose]")
+    (('propose', 'Proposal:'), ('', 'I say [propose]'))
+    """
     text = text.strip()
     tag = _TAG.match(text)
-    if not tag:
+    return (tag[1].lower(), text[tag.end() :].strip()) if tag else ("", text)
+
+
+def parse_act(text: str, deal: Deal) -> Act:
+    """The act that the text is. Raises IllegalAct, whose text says what is wrong with it."""
+    kind, body = split_tag(text)
+    if not kind:
         raise IllegalAct("Begin with a tag: [message], [propose], [accept] or [reject].")
-    kind, body = tag[1].lower(), text[tag.end() :].strip()
     second = _TAG.search(body)
     if second:
         raise IllegalAct(f"One tag in a turn: you wrote [{kind}] and then {second[0]}. Write one of them only.")
@@ -71,8 +81,8 @@ def parsed(text: str, deal: Deal) -> Act:
     return Accept() if kind == "accept" else Reject()
 
 
-def written(act: Act, deal: Deal) -> str:
-    """The text of an act, as the other player reads it; `parsed` makes the same act of it."""
+def format_act(act: Act, deal: Deal) -> str:
+    """The text of an act, as the other player reads it; `parse_act` makes the same act of it."""
     match act:
         case Say(text):
             return f"[message] {text}"
@@ -84,20 +94,20 @@ def written(act: Act, deal: Deal) -> str:
             return "[reject]"
 
 
-def as_heard(act: Act) -> Act:
+def truncate_message(act: Act) -> Act:
     """The act, or as much of a long message as the other player hears."""
     if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
         return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
     return act
 
 
-def heard_act(heard: str, deal: Deal) -> Say | Propose | None:
+def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
     """What was heard last: a message or a proposal, or nothing yet. Text that is no act counts as a message."""
-    text = heard.strip().removeprefix(written(Reject(), deal)).strip()
+    text = heard.strip().removeprefix(format_act(Reject(), deal)).strip()
     if not text:
         return None
     try:
-        act = parsed(text, deal)
+        act = parse_act(text, deal)
     except IllegalAct:
         return Say(text)
     return act if isinstance(act, Propose) else Say(act.text if isinstance(act, Say) else text)
@@ -175,12 +185,12 @@ def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
     """Paper and reviewer of a line. Titles hold colons, so every colon is tried as the one between the two."""
     places = [place for place, character in enumerate(line) if character == ":"]
     if not places or len(line) > _LINE_CHARS:
-        raise IllegalAct(f"`{_quoted(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")
+        raise IllegalAct(f"`{_quote(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")
     splits = [(line[:place], line[place + 1 :]) for place in reversed(places)]
     with_paper = [split for split in splits if papers.find(split[0])]
     paper, reviewer = (with_paper or splits)[0]
     if not with_paper and reviewers.find(paper):
-        raise IllegalAct(f"In `{_quoted(line)}` the paper must come first: `Paper: Reviewer`.")
+        raise IllegalAct(f"In `{_quote(line)}` the paper must come first: `Paper: Reviewer`.")
     return _only(paper, papers, "paper"), _only(reviewer, reviewers, "reviewer")
 
 
@@ -190,10 +200,10 @@ def _only(name: str, names: Names, what: str) -> int:
         return next(iter(found))
     if found:
         who = " or ".join(names.short[index] for index in sorted(found))
-        raise IllegalAct(f"`{_quoted(name)}` may be {who}: write the full name.")
-    raise IllegalAct(f"There is no {what} `{_quoted(name)}`.{nearest(_quoted(name), names.short)}")
+        raise IllegalAct(f"`{_quote(name)}` may be {who}: write the full name.")
+    raise IllegalAct(f"There is no {what} `{_quote(name)}`.{nearest(_quote(name), names.short)}")
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= _QUOTED_CHARS else text[: _QUOTED_CHARS - 3] + "..."

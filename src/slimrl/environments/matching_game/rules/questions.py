@@ -36,7 +36,7 @@ class QuestionCounts:
     questions: int = 0
     distinct: int = 0
     """Different questions, case and punctuation aside: saying one over and over counts once."""
-    marks: int = 0
+    question_marks: int = 0
     words: int = 0
     """Sentences that open with a question word, or as in `do you`."""
     score_seeking: int = 0
@@ -56,7 +56,7 @@ def count_questions(messages: Iterable[str]) -> QuestionCounts:
         messages=len(said),
         questions=len(asked),
         distinct=len({" ".join(re.findall(r"\w+", sentence.casefold())) for sentence in asked}),
-        marks=sum(len(_MARK.findall(message)) for message in said),
+        question_marks=sum(len(_MARK.findall(message)) for message in said),
         words=sum(bool(_OPENING.match(sentence)) for sentence in each),
         score_seeking=sum(bool(_SCORE.search(sentence)) for sentence in asked),
     )

@@ -2,8 +2,9 @@
 
 It volunteers nothing and proposes nothing, answers one pair at a time, and meets anything else with a question. What it
 says are sentences of its own, with names and scores of the deal: nothing of what it hears is repeated, so nothing can
-be put into its mouth. How it judges a proposal is the subject of `Hopes`: neither repetition nor praise, no order, and
-no score that somebody claims changes that. Deterministic under its seed. Knows nothing of rewards or of the true table.
+be put into its mouth. How it judges a proposal is the subject of `AcceptanceThreshold`: neither repetition nor praise,
+no order, and no score that somebody claims changes that. Deterministic under its seed. Knows nothing of rewards or of
+the true table.
 """
 
 import random
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from slimrl.environments.matching_game.rules.beliefs import P_KNOWN, Weights, worth_of
+from slimrl.environments.matching_game.rules.beliefs import P_KNOWN, Beliefs, worth_of
 from slimrl.environments.matching_game.rules.deal import MAX_VALUE, UNKNOWN, Assignment, Deal, optimum
 from slimrl.environments.matching_game.rules.game import Accept, Act, Propose, Reject, Say
-from slimrl.environments.matching_game.rules.parser import Asked, Cell, Reader
-from slimrl.environments.matching_game.rules.phrases import told
-from slimrl.environments.matching_game.rules.protocol import heard_act, written
+from slimrl.environments.matching_game.rules.parser import Cell, Parser, Topics
+from slimrl.environments.matching_game.rules.phrases import tell_score
+from slimrl.environments.matching_game.rules.protocol import format_act, parse_heard
 
 NUM_IMAGINED = 64
 ROUNDING = 1e-6
@@ -40,8 +41,8 @@ PAIRS = ("", "one other pair", "two other pairs", "three other pairs")
 
 
 @dataclass(frozen=True, slots=True)
-class Hopes:
-    """What the partner can expect, and so what it asks of a proposal, in worth by its own view.
+class AcceptanceThreshold:
+    """What the partner can expect, and so what it asks of a proposal, in worth by its own beliefs.
 
     Before it was asked for anything, the other player knows nothing of what it sees, and talking is all to be gained
     yet: it can expect what the best agreement of two who know everything is worth to it, as likely more as less
@@ -51,30 +52,30 @@ class Hopes:
     probably better than that; to insist on more would throw this knowledge away. Where few pairs count, even the best
     agreements often look worse to one side, so `low` is never above what all but 5% of those are worth.
 
-    It depends on the view and on how many pairs were asked about, never on what was said or how often: to propose again
-    and again moves nothing, and each rejection, one bit about the view, has to be paid for with `NUM_AGAIN` questions.
-    Were it one, then in a game of three papers, which has six assignments, whoever goes through what looks best to
-    itself and listens to no answer would earn more than what looks best to it is worth.
+    It depends on the beliefs and on how many pairs were asked about, never on what was said or how often: to propose
+    again and again moves nothing, and each rejection, one bit about the beliefs, has to be paid for with `NUM_AGAIN`
+    questions. Were it one, then in a game of three papers, which has six assignments, whoever goes through what looks
+    best to itself and listens to no answer would earn more than what looks best to it is worth.
     """
 
     high: float
     low: float
     num_papers: int
 
-    def after(self, num_asked: int) -> float:
+    def after_questions(self, num_asked: int) -> float:
         """When so many different pairs have been asked about."""
         share = min(1.0, num_asked / self.num_papers)
         return self.high + share * (min(self.high, self.low) - self.high) - ROUNDING
 
 
 class ShyPartner:
-    """Plays one side of one game. For `reply` see `talkers.Player`."""
+    """Plays one side of one game. For `reply` see `players.Player`."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
-        self._deal, self._seen, self._rng = deal, deal.seen(player), rng
-        self._reader = Reader(deal)
-        self._view = view_of(deal, player)
-        self._hopes = hopes_of(self._view, ~np.array(deal.known[player]), rng)
+        self._deal, self._seen, self._rng = deal, deal.visible_table(player), rng
+        self._parser = Parser(deal)
+        self._beliefs = beliefs_of(deal, player)
+        self._threshold = estimate_threshold(self._beliefs, ~np.array(deal.known[player]), rng)
         self._asked: set[Cell] = set()
         self._num_wanted = 0  # pairs to be asked about before it looks at a proposal
         self._wants_answer = False
@@ -82,22 +83,22 @@ class ShyPartner:
         self._to_begin: tuple[str, ...] = OPENINGS
 
     def reply(self, heard: str) -> str:
-        return written(self._act(heard_act(heard, self._deal)), self._deal)
+        return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
 
     def _act(self, heard: Say | Propose | None) -> Act:
         if isinstance(heard, Propose):
-            return self._judged(heard.assignment)
+            return self._judge(heard.assignment)
         if isinstance(heard, Say):
             return Say(self._answer(heard.text))
         self._wants_answer = True
         return Say(self._rng.choice(self._to_begin))
 
-    def _judged(self, assignment: Assignment) -> Act:
+    def _judge(self, assignment: Assignment) -> Act:
         """After a rejection it wants to be asked about other pairs, as long as there are some, before it looks at a
         proposal again."""
         begin = NOT_YET
         if not self._num_wanted:
-            if worth_of(self._view, assignment) >= self._hopes.after(len(self._asked)):
+            if worth_of(self._beliefs, assignment) >= self._threshold.after_questions(len(self._asked)):
                 return Accept()
             self._num_wanted = min(NUM_AGAIN, self._deal.size**2 - len(self._asked))
             begin = TOO_LOW
@@ -108,7 +109,7 @@ class ShyPartner:
         return Reject()
 
     def _answer(self, text: str) -> str:
-        asked = self._reader.asked(text, answers=self._wants_answer)
+        asked = self._parser.topics(text, answers=self._wants_answer)
         cell = self._cell(asked)
         self._wants_answer = cell is None
         if cell:
@@ -116,7 +117,7 @@ class ShyPartner:
             if cell not in self._asked:
                 self._num_wanted = max(0, self._num_wanted - 1)
             self._asked.add(cell)
-            return f"{ONE_AT_A_TIME if len(asked.cells) > 1 else ''}{told(self._deal, cell, self._seen)}"
+            return f"{ONE_AT_A_TIME if len(asked.cells) > 1 else ''}{tell_score(self._deal, cell, self._seen)}"
         reviewer, paper = self._half
         if reviewer is not None:
             return f"Which paper are you interested in for {self._deal.short_reviewers[reviewer]}?"
@@ -124,7 +125,7 @@ class ShyPartner:
             return f"Which reviewer are you interested in for {self._deal.short_papers[paper]}?"
         return self._rng.choice(VAGUE)
 
-    def _cell(self, asked: Asked) -> Cell | None:
+    def _cell(self, asked: Topics) -> Cell | None:
         """The one pair to answer: the first that is exact, or the two halves of one, of which it has asked for the
         second. Keeps a half."""
         if asked.cells:
@@ -137,14 +138,16 @@ class ShyPartner:
         return None
 
 
-def view_of(deal: Deal, player: int) -> Weights:
+def beliefs_of(deal: Deal, player: int) -> Beliefs:
     """The table as the player sees it, in values: what it sees, over its scale; 50 where it sees nothing."""
-    numbers = [[UNKNOWN if cell is None else cell / deal.scales[player] for cell in row] for row in deal.seen(player)]
+    numbers = [
+        [UNKNOWN if cell is None else cell / deal.scales[player] for cell in row] for row in deal.visible_table(player)
+    ]
     return np.array(numbers, dtype=np.float64)
 
 
-def hopes_of(view: Weights, unseen: npt.NDArray[np.bool_], rng: random.Random) -> Hopes:
-    """What agreements are worth to a player with this view, by imagining tables that agree with what it sees.
+def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: random.Random) -> AcceptanceThreshold:
+    """What agreements are worth to a player with this beliefs, by imagining tables that agree with what it sees.
 
     Where it sees nothing, the other player knows the cell with probability 0.4, and then any value is as likely; else
     it is worth 50. The best assignment of each table is where full knowledge would lead.
@@ -152,8 +155,8 @@ def hopes_of(view: Weights, unseen: npt.NDArray[np.bool_], rng: random.Random) -
     numbers = np.random.default_rng(rng.getrandbits(64))
     worths = []
     for _ in range(NUM_IMAGINED):
-        others = unseen & (numbers.random(view.shape) < P_KNOWN)
-        values = numbers.integers(0, MAX_VALUE + 1, view.shape)
-        worths.append(worth_of(view, optimum(np.where(others, values, view))))
+        others = unseen & (numbers.random(beliefs.shape) < P_KNOWN)
+        values = numbers.integers(0, MAX_VALUE + 1, beliefs.shape)
+        worths.append(worth_of(beliefs, optimum(np.where(others, values, beliefs))))
     low, middle = np.quantile(worths, [SHARE_TOO_LOW, 0.5])
-    return Hopes(float(middle), min(float(UNKNOWN * len(view)), float(low)), len(view))
+    return AcceptanceThreshold(float(middle), min(float(UNKNOWN * len(beliefs)), float(low)), len(beliefs))
