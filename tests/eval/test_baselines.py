@@ -9,11 +9,11 @@ import pytest
 from slimrl.environments.base import Script, Taskset
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
-from slimrl.eval.baselines import script_of, scripted, turns_of
+from slimrl.eval.baselines import make_script_policy, script_of, turns_of
 from slimrl.eval.evaluate import evaluation_of, held_out_tasks, play_tasks
 from slimrl.types import Message, SamplingParams, Task
 from tests.eval.episodes import Sums
-from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_context
+from tests.rollout.make_script_policy import CHAT, OneTask, Quiz, ScriptedClient, make_context
 
 
 def played(name: str, max_tokens: int = 20, **limits: int):
@@ -21,7 +21,7 @@ def played(name: str, max_tokens: int = 20, **limits: int):
     context = replace(context, limits=replace(context.limits, **limits))
     tasks = held_out_tasks([Sums()], "test", 6)
     sampling = SamplingParams(max_tokens=max_tokens)
-    return play_tasks(tasks, scripted(script_of(name), context), sampling, lambda asked, rollout: None)
+    return play_tasks(tasks, make_script_policy(script_of(name), context), sampling, lambda asked, rollout: None)
 
 
 def test_the_expert_is_right_in_a_real_episode():
@@ -65,7 +65,7 @@ def test_a_script_that_hangs_is_a_failed_rollout():
     context = replace(context, limits=replace(context.limits, timeout_s=0.3))
     tasks = held_out_tasks([Slow(end)], "test", 6)
     rollouts = play_tasks(
-        tasks, scripted(script_of("expert"), context), SamplingParams(20), lambda asked, rollout: None
+        tasks, make_script_policy(script_of("expert"), context), SamplingParams(20), lambda asked, rollout: None
     )
     end.set()
     assert [rollout.failure for rollout in rollouts] == ["", "timeout"] * 3
@@ -95,7 +95,9 @@ def test_a_script_of_the_environments_own_is_played_by_its_name():
     for name, reward in (("script:right", 1.0), ("script:silent", 0.0)):
         script, tasks = script_of(name), held_out_tasks([Several()], "test", 3)
         assert script is not None
-        rollouts = play_tasks(tasks, scripted(script, context), SamplingParams(20), lambda asked, rollout: None)
+        rollouts = play_tasks(
+            tasks, make_script_policy(script, context), SamplingParams(20), lambda asked, rollout: None
+        )
         assert [rollout.reward for rollout in rollouts] == [reward] * 3
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.eval.compare import compare, compare_saved, saved_modes
+from slimrl.eval.compare import compare, compare_saved, find_saved_modes
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from tests.eval.episodes import rollout
 
@@ -70,7 +70,7 @@ def test_saved_evaluations_and_training_runs_are_compared(tmp_path: Path):
     save(tmp_path / "eval", "vs_random_scripted", "0000")
     save(tmp_path / "rl", "start_greedy", "0000")
     save(tmp_path / "rl", "final_greedy", "1110")
-    assert list(saved_modes(tmp_path / "eval")) == ["greedy", "sampled_0.7"]
+    assert list(find_saved_modes(tmp_path / "eval")) == ["greedy", "sampled_0.7"]
     ((mode, (reward, *_)),) = compare_saved(tmp_path / "rl", tmp_path / "eval")
     assert (mode, reward.first, reward.second) == ("greedy", 0.75, 0.5)
     files = (tmp_path / "eval" / "held_out" / "eval_greedy.jsonl", tmp_path / "rl" / "held_out" / "start_greedy.jsonl")

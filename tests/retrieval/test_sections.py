@@ -3,7 +3,7 @@
 import pytest
 
 from slimrl.retrieval.pages import Page
-from slimrl.retrieval.sections import listing, section_text, sections_of, split_section_id
+from slimrl.retrieval.sections import list_sections, section_text, sections_of, split_section_id
 
 PAGE = Page(
     "ampere", "Ampere", "# Ampere\n\nA unit.\n\n## Use\n\nIn wires.\n\n### In the home\nA plug.\n## Use\nAgain.\n"
@@ -20,7 +20,7 @@ def test_a_section_ends_before_the_next_heading_of_any_level():
     assert section_text(PAGE, "use_2") == "## Use\nAgain."
     assert section_text(PAGE, "full") == PAGE.content
     assert section_text(PAGE, "Use") is None and section_text(PAGE, "use_3") is None
-    assert listing(PAGE)[2] == {"section_id": "ampere:in_the_home", "section_name": "In the home"}
+    assert list_sections(PAGE)[2] == {"section_id": "ampere:in_the_home", "section_name": "In the home"}
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_section_ends_before_the_next_heading_of_any_level():
 )
 def test_a_page_without_headings_is_one_section(content: str):
     page = Page("p", "P", content)
-    assert listing(page) == [{"section_id": "p:full", "section_name": "Full Page"}]
+    assert list_sections(page) == [{"section_id": "p:full", "section_name": "Full Page"}]
     assert section_text(page, "full") == content
 
 

@@ -374,7 +374,7 @@ def test_llamacpp_itself_serves_the_packaged_model(port, monkeypatch):
 @pytest.mark.skipif(not (PACKAGE / DONE).is_file(), reason="scripts/run_llamacpp.py has installed no llama.cpp here")
 def test_llamacpp_as_the_script_installs_it_serves_the_packaged_model(port, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(llama_cpp, "installed", lambda requirement, why: PACKAGE)
+    monkeypatch.setattr(llama_cpp, "ensure_installed", lambda requirement, why: PACKAGE)
     serves_the_packaged_model(port, monkeypatch)
 
 

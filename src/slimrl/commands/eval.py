@@ -15,8 +15,8 @@ from typing import Any
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import EvalRunConfig
 from slimrl.errors import UserError
-from slimrl.eval.baselines import script_of, scripted
-from slimrl.eval.compare import Episodes, Pair, compare, finished_by_both
+from slimrl.eval.baselines import make_script_policy, script_of
+from slimrl.eval.compare import Episodes, Pair, common_tasks, compare
 from slimrl.eval.evaluate import EvalPolicy, Evaluation, HeldOutTask, held_out_tasks, make_eval_policy, mode_of
 from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdown
 from slimrl.eval.report import as_markdown, failures_table, for_terminal, pairs_table, scores_table
@@ -59,7 +59,7 @@ class Results:
         """The model compared with each of the others, where both finished a task in common."""
         found = {name: self._episodes(evaluation) for name, evaluation in self.in_mode(mode).items()}
         mine = found.pop(self.model)
-        return {name: compare(mine, other) for name, other in found.items() if finished_by_both(mine, other)}
+        return {name: compare(mine, other) for name, other in found.items() if common_tasks(mine, other)}
 
     def _episodes(self, evaluation: Evaluation) -> Episodes:
         return {asked.place: rollout for asked, rollout in zip(self.tasks, evaluation.rollouts, strict=True)}
@@ -125,7 +125,7 @@ def _eval_policy(
 
     def make() -> EvalPolicy:
         if script := script_of(name):
-            return scripted(script, model())
+            return make_script_policy(script, model())
         return make_eval_policy(model() if name == config.model.name else _player(config, name, console))
 
     return cache(make)

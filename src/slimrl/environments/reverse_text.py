@@ -27,7 +27,7 @@ def code(rng: random.Random, length: int) -> str:
     return "".join(rng.choice(string.digits if i % 2 else string.ascii_lowercase) for i in range(length))
 
 
-def spelled(rng: random.Random, length: int) -> str:
+def spell_text(rng: random.Random, length: int) -> str:
     """A made-up word spelt out, `k i l i g u`: one token a character, and the spaces are right for free."""
     return " ".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
@@ -37,13 +37,13 @@ def word(rng: random.Random, length: int) -> str:
     return "".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
-STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled": spelled, "word": word}
+STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled": spell_text, "word": word}
 
 
 class ReverseText:
     """Made-up texts of `min_length` to `max_length` characters (spaces not counted), seeded and distinct.
 
-    `style` is `code`, `spelled` or `word`, from easy to hard for a model that reads tokens.
+    `style` is `code`, `spell_text` or `word`, from easy to hard for a model that reads tokens.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
     """
     scripts, name = find_scripts(taskset), type(taskset).__name__
     if script not in scripts:
-        raise UserError(_missing(name, script, scripts))
+        raise UserError(_explain_missing_script(name, script, scripts))
     call = f"{name}.scripts[{script!r}]({task.id})"
     messages: list[object] = call_user_code(call, lambda: list(scripts[script](task, seed)))
     for message in messages:
@@ -57,7 +57,7 @@ def demonstrate(taskset: Taskset, task: Task) -> list[Message]:
     return play_script(taskset, EXPERT, task, seed=0)
 
 
-def _missing(name: str, script: str, scripts: Mapping[str, Script]) -> str:
+def _explain_missing_script(name: str, script: str, scripts: Mapping[str, Script]) -> str:
     if script == EXPERT:
         return (
             f'{name} has no script "expert", so nobody can show how its tasks are done. Add it, as in '

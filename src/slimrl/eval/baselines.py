@@ -49,13 +49,15 @@ def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
     return [[token for token, _ in run] for is_reply, run in groupby(pairs, key=lambda pair: pair[1]) if is_reply]
 
 
-def scripted(script: Script, context: RolloutContext) -> EvalPolicy:
-    """Whoever plays what the script says. Of `context` the chat format and the limits count, and not its client. A
-    script that takes longer than a call into an environment may has a failed rollout."""
+def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
+    """A policy that replays what the script says; it uses the chat format and the limits of `context`, not its client.
+
+    A script that takes longer than `limits.timeout_s` gives a failed rollout.
+    """
 
     async def play(spec: EpisodeSpec) -> Rollout:
         try:
-            conversation = await run_with_timeout(_told(script, spec), "script", context.limits.timeout_s)
+            conversation = await run_with_timeout(_play_in_thread(script, spec), "script", context.limits.timeout_s)
         except RolloutError as error:
             task_id, reason, detail = spec.task.id, error.reason, error.detail
             failed = StopReason.FAILED
@@ -66,7 +68,7 @@ def scripted(script: Script, context: RolloutContext) -> EvalPolicy:
     return EvalPolicy(play, context.num_concurrent, context.chat.full_text)
 
 
-async def _told(script: Script, spec: EpisodeSpec) -> list[Message]:
+async def _play_in_thread(script: Script, spec: EpisodeSpec) -> list[Message]:
     """What the script says, from a thread: it may use tools that have an event loop of their own. One that never comes
     to an end must not hold up that of the program, as a thread of asyncio's pool would."""
     told: Future[list[Message]] = Future()

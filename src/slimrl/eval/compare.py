@@ -40,7 +40,7 @@ def compare(first: Episodes, second: Episodes) -> list[Pair]:
     """The reward, and then every score that both report. Raises UserError if they have no task in common, or if tasks
     of the same name are not the same."""
     shared = [place for place in first if place in second]
-    both = finished_by_both(first, second)
+    both = common_tasks(first, second)
     if not both:
         raise UserError(
             f"nothing can be compared: of {len(first)} and {len(second)} episodes, {len(shared)} are of the same "
@@ -57,12 +57,12 @@ def compare(first: Episodes, second: Episodes) -> list[Pair]:
     return pairs
 
 
-def finished_by_both(first: Episodes, second: Episodes) -> list[Place]:
+def common_tasks(first: Episodes, second: Episodes) -> list[Place]:
     """The tasks that both have an episode of which did not fail."""
     return [p for p in first if p in second and not first[p].failure and not second[p].failure]
 
 
-def saved_modes(source: Path) -> dict[str, Path]:
+def find_saved_modes(source: Path) -> dict[str, Path]:
     """The files of episodes of a run's directory, newest stage, by way of decoding; or the one file that is named."""
     if source.is_file():
         mode = MODE.search(source.stem)
@@ -79,7 +79,7 @@ def saved_modes(source: Path) -> dict[str, Path]:
 
 def compare_saved(first: Path, second: Path) -> Iterator[tuple[str, list[Pair]]]:
     """For every way of decoding that both have. Two files are compared whatever they are called."""
-    files, others = saved_modes(first), saved_modes(second)
+    files, others = find_saved_modes(first), find_saved_modes(second)
     if first.is_file() and second.is_file():
         yield f"{first.stem}, {second.stem}", compare(read_episodes(first), read_episodes(second))
         return

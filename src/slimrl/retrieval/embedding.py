@@ -31,7 +31,7 @@ class SentenceEmbedder:
 
     def __init__(self, name: str = DEFAULT) -> None:
         transformers = _sentence_transformers()
-        directory = _packaged(name) or Path(name).expanduser()
+        directory = _find_packaged(name) or Path(name).expanduser()
         where = str(directory) if directory.is_dir() else name
         try:
             self._model = transformers.SentenceTransformer(where, device="cpu")
@@ -51,7 +51,7 @@ class SentenceEmbedder:
         return np.asarray(vectors, dtype=np.float32)
 
 
-def _packaged(name: str) -> Path | None:
+def _find_packaged(name: str) -> Path | None:
     """The directory of a packaged model, if its package is installed."""
     spec = importlib.util.find_spec(PACKAGED[name]) if name in PACKAGED else None
     if spec is None or spec.origin is None:
@@ -61,7 +61,7 @@ def _packaged(name: str) -> Path | None:
 
 
 def _weights_digest(model: Any) -> str:
-    """Of the parameters: a directory can change under its name."""
+    """A digest of the model's parameters: the weights in a directory can change under its name."""
     digest = hashlib.sha256()
     for name, parameter in sorted(model.state_dict().items()):
         digest.update(name.encode() + parameter.contiguous().numpy().tobytes())

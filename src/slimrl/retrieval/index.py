@@ -59,7 +59,7 @@ class TitleIndex:
         place = whole_in(directory)
         if place is None:
             raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
-        self._client, self._collection = _opened(place, len(corpus), command)
+        self._client, self._collection = _open_collection(place, len(corpus), command)
         self._embedder = embedder
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
@@ -177,7 +177,7 @@ def _check(directory: Path, origin: Origin, command: str) -> None:
         )
 
 
-def _opened(directory: Path, num_pages: int, command: str) -> tuple[Any, Any]:
+def _open_collection(directory: Path, num_pages: int, command: str) -> tuple[Any, Any]:
     """The client and its collection."""
     try:
         with ExitStack() as closed_unless_opened:

@@ -33,15 +33,17 @@ class Source:
 
     @property
     def generator(self) -> str:
-        """Of a generated corpus, what changes with the code that makes its pages. The questions come from the present
-        code, so the pages have to come from the same."""
+        """A digest of a generated corpus that changes with the code that generates it.
+
+        The questions come from the present code, so the pages must come from the same.
+        """
         return _short_hash(repr(list(islice(self.pages(), NUM_STAMPED))))
 
     @property
     def stamp(self) -> str:
         """What changes when the pages do, as far as can be told without reading them."""
         if self.name == GENERATED:
-            return f"{self._generated}, {self.generator}"
+            return f"{self._description}, {self.generator}"
         path = Path(self.name).expanduser()
         if not path.exists():
             return f"the data set {self.name}"
@@ -59,12 +61,12 @@ class Source:
 
     def difference(self, stamp: str) -> str:
         """What a corpus with another stamp was made from, and what it is to be made from, in words."""
-        if self.name == GENERATED and stamp.startswith(f"{self._generated}, "):
+        if self.name == GENERATED and stamp.startswith(f"{self._description}, "):
             return "by an earlier version of slimrl, and this one writes other pages"
         return f"from {stamp}, and now it is to be from {self.stamp}"
 
     @property
-    def _generated(self) -> str:
+    def _description(self) -> str:
         return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}"
 
     def pages(self) -> Iterator[Page]:
@@ -74,7 +76,7 @@ class Source:
 
 
 def _digest(folder: Path, files: Sequence[Path]) -> str:
-    """Of names, which are pages' ids, and of sizes and times: one file may go, and an older one come."""
+    """A digest of the files' names, which are the pages' ids, with their sizes and times of change."""
     facts = ((file.relative_to(folder).as_posix(), file.stat()) for file in files)
     return _short_hash(repr([(name, fact.st_size, fact.st_mtime_ns) for name, fact in facts]))
 

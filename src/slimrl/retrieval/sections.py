@@ -53,7 +53,7 @@ def key_of(name: str) -> str:
     return name.strip().lower().replace(" ", "_")
 
 
-def listing(page: Page) -> list[dict[str, str]]:
+def list_sections(page: Page) -> list[dict[str, str]]:
     """What `view_sections` returns: the ids and names of the sections, or the whole page if it has none."""
     found = sections_of(page.content)
     if not found:

@@ -96,7 +96,7 @@ def _dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
     that differs in nothing but capitals, gets a number."""
     if not path.is_file():
         raise UserError(f"cannot read {path}: no such file; check {check}.")
-    with path.open("rb") as raw, _unpacked(raw, path) as file:
+    with path.open("rb") as raw, _unpack(raw, path) as file:
         try:
             for element in _pages_of_dump(file):
                 title = _text(element, "title")
@@ -117,7 +117,7 @@ def _free(wanted: str, taken: set[str]) -> str:
     return found
 
 
-def _unpacked(raw: IO[bytes], path: Path) -> IO[bytes]:
+def _unpack(raw: IO[bytes], path: Path) -> IO[bytes]:
     return bz2.open(raw) if path.suffix == ".bz2" else raw
 
 

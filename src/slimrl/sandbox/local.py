@@ -70,7 +70,7 @@ class BubblewrapSandbox:
         """Run the code, after whatever else waits. Whatever it does is in the result; only UserError is raised."""
         if not timeout_s > 0:
             raise UserError(f"timeout_s = {timeout_s} leaves no time to run anything; set a number above 0.")
-        with self._sessions.opened(session_id) as session:
+        with self._sessions.open(session_id) as session:
             async with session.lock, self._turn:
                 return await self._execution(session, Program(code, self._tools, timeout_s))
 

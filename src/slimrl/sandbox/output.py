@@ -31,13 +31,13 @@ class Output:
 
     @property
     def text(self) -> str:
-        return self._decoded()[: self._num_chars]
+        return self._decode()[: self._num_chars]
 
     @property
     def truncated(self) -> bool:
-        return self._num_bytes > len(self._kept) or len(self._decoded()) > self._num_chars
+        return self._num_bytes > len(self._kept) or len(self._decode()) > self._num_chars
 
-    def _decoded(self) -> str:
+    def _decode(self) -> str:
         return self._kept.decode("utf-8", "replace")
 
     def _read(self, on_flood: Callable[[], None]) -> None:

@@ -163,7 +163,7 @@ class Process:
         except BrokenChannel as error:
             judge(str(error))
         except EOFError:
-            await _ended(self._outer)  # a program that only closes the channel may go on
+            await _end(self._outer)  # a program that only closes the channel may go on
             judge(self._reason())
 
     def _reason(self) -> str:
@@ -183,7 +183,7 @@ class Process:
             async with asyncio.timeout(_END_S):
                 for process in (self._inner, self._outer):
                     if process >= 0:
-                        await _ended(process)
+                        await _end(process)
                 await self._stdout.ended.wait()
                 await self._stderr.ended.wait()
         except TimeoutError:  # without isolation a process may have run away with the pipes
@@ -199,7 +199,7 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _ended(process: int) -> None:
+async def _end(process: int) -> None:
     """Wait for the end of a process, given as a descriptor."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

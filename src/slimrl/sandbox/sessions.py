@@ -27,7 +27,7 @@ class Session:
     def load(self, scratch: int) -> None:
         """Copy the files into an empty directory, given as a descriptor."""
         if self._directory.exists():
-            with _opened(self._directory) as source:
+            with _open_directory(self._directory) as source:
                 self._copy().tree(source, scratch)
 
     def save(self, scratch: int) -> bool:
@@ -37,7 +37,7 @@ class Session:
             return True
         self._directory.mkdir(mode=0o700)
         try:
-            with _opened(self._directory) as target:
+            with _open_directory(self._directory) as target:
                 self._copy().tree(scratch, target)
         except (TooMuch, OSError):
             self.drop()
@@ -52,7 +52,7 @@ class Session:
 
 
 class Sessions:
-    """By their ids. One that is not used for `ttl_s` seconds is thrown away with its files."""
+    """The open sessions by id. A session that is not used for `ttl_s` seconds is deleted with its files."""
 
     def __init__(self, limits: Limits, ttl_s: float) -> None:
         self._limits = limits
@@ -62,7 +62,7 @@ class Sessions:
         self._num_opened = 0
 
     @contextmanager
-    def opened(self, session_id: str) -> Iterator[Session]:
+    def open(self, session_id: str) -> Iterator[Session]:
         """The session of this id, which lives at least while this is open; a new one for `""`, whose files do not."""
         self._expire()
         session = self._by_id.get(session_id) or self._new(lives_on=bool(session_id))
@@ -92,7 +92,7 @@ class Sessions:
 
 
 @contextmanager
-def _opened(directory: Path) -> Iterator[int]:
+def _open_directory(directory: Path) -> Iterator[int]:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         yield descriptor

@@ -30,7 +30,7 @@ def gguf_file(name: str) -> Path:
         return path.absolute()
     if name in PACKAGED:
         return find_packaged_file(name)
-    repository, wanted = _parsed(KNOWN[name][1] if name in KNOWN else name)
+    repository, wanted = _parse_name(KNOWN[name][1] if name in KNOWN else name)
     if not REPOSITORY.fullmatch(repository):
         known = nearest(name, [*KNOWN, *PACKAGED])
         raise UserError(
@@ -40,10 +40,10 @@ def gguf_file(name: str) -> Path:
     return _from_hub(repository, wanted)
 
 
-def chosen(files: list[str], wanted: str) -> list[str]:
+def choose_file(files: list[str], wanted: str) -> list[str]:
     """The file that is called or quantised as wanted, or all parts of it, in order. Empty if there is none.
 
-    >>> chosen(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
+    >>> choose_file(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
     ['m-q4_k_m-00001-of-00002.gguf', 'm-q4_k_m-00002-of-00002.gguf']
     """
     weights = sorted(file for file in files if file.endswith(".gguf") and "mmproj" not in file)
@@ -59,7 +59,7 @@ def chosen(files: list[str], wanted: str) -> list[str]:
     return [file for file in weights if file == wanted or (PART.search(file) and PART.sub("", file) == stem)]
 
 
-def _parsed(name: str) -> tuple[str, str]:
+def _parse_name(name: str) -> tuple[str, str]:
     if name.endswith(".gguf") and name.count("/") >= 2:
         owner, repository, file = name.split("/", 2)
         return f"{owner}/{repository}", file
@@ -77,18 +77,18 @@ def _from_hub(repository: str, wanted: str) -> Path:
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
         return _from_cache(repository, wanted, error)
     files = {one.rfilename: one for one in info.siblings or ()}
-    names = chosen(list(files), wanted)
+    names = choose_file(list(files), wanted)
     if not names:
         there = ", ".join(sorted(file for file in files if file.endswith(".gguf"))) or "none"
         raise UserError(f"{repository} has no .gguf file {wanted}. It has: {there}. Choose one by {repository}/FILE.")
     size = sum(files[name].size or 0 for name in names)
     say(f"weights: {repository}, {', '.join(names)}, {size / 1e9:.1f} GB, unless they are here already")
-    paths = [_downloaded(repository, files[name], str(info.sha)) for name in names]
+    paths = [_download(repository, files[name], str(info.sha)) for name in names]
     say(f"weights: {paths[0]}")
     return paths[0]
 
 
-def _downloaded(repository: str, file: Any, revision: str) -> Path:
+def _download(repository: str, file: Any, revision: str) -> Path:
     try:
         path = Path(hf_hub_download(repository, file.rfilename, revision=revision))
     except (HfHubHTTPError, OSError) as error:
@@ -117,8 +117,8 @@ def _check(path: Path, sha256: str) -> None:
 
 def _from_cache(repository: str, wanted: str, error: Exception) -> Path:
     """What was downloaded earlier, where the Hub cannot be reached."""
-    here = _cached_files(repository)
-    names = chosen(list(here), wanted)
+    here = _find_cached_files(repository)
+    names = choose_file(list(here), wanted)
     if not names:
         reason = str(error).partition("\n")[0]
         raise UserError(
@@ -128,7 +128,7 @@ def _from_cache(repository: str, wanted: str, error: Exception) -> Path:
     return here[names[0]]
 
 
-def _cached_files(repository: str) -> dict[str, Path]:
+def _find_cached_files(repository: str) -> dict[str, Path]:
     """The newest revision's, of those that the cache has."""
     try:
         found = [repo for repo in scan_cache_dir().repos if repo.repo_id == repository and repo.repo_type == "model"]

@@ -32,7 +32,7 @@ def home_of(requirement: str) -> Path:
     return cache_root() / "programs" / requirement.replace("==", "-")
 
 
-def installed(requirement: str, why: str) -> Path:
+def ensure_installed(requirement: str, why: str) -> Path:
     """The environment that holds a package. Installs it if it is not there, and says before what that takes; when
     interrupted, the next call begins again, with what pip has kept. Raises UserError."""
     home = home_of(requirement)

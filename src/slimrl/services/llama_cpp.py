@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slimrl.services.gguf_file import gguf_file
-from slimrl.services.install import installed, on_path
+from slimrl.services.install import ensure_installed, on_path
 from slimrl.services.judge_settings import JudgeSettings, judge_settings
 from slimrl.services.process import Program
 from slimrl.services.script import obey, parser_of
@@ -67,7 +67,10 @@ def _launcher(given: str) -> list[str]:
     found = on_path(given, NAME)
     if found is not None:
         return [str(found)]
-    return [str(installed(REQUIREMENT, WHY) / "bin" / "python"), str(Path(__file__).with_name("llama_program.py"))]
+    return [
+        str(ensure_installed(REQUIREMENT, WHY) / "bin" / "python"),
+        str(Path(__file__).with_name("llama_program.py")),
+    ]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -73,10 +73,10 @@ def start(program: Program) -> None:
     """Start it in the background and wait until it is ready; if it runs already, wait for that, and say so. Raises
     UserError if something else runs there, or it ends before it is ready."""
     with _alone(program):
-        running = _found(program)
+        running = _find_program(program)
         if running is not None:
             if not _gets_ready(program, running):
-                raise _ended_too_soon(program, "")
+                raise _explain_early_end(program, "")
             place = f"{program.url}{program.path}, process {running.pid}; log: {program.log}"
             say(f"already runs: {running.about} at {place}")
             return
@@ -88,7 +88,7 @@ def start(program: Program) -> None:
             _remember(program, running)
             if not _gets_ready(program, running):
                 _end(running)  # what it has left behind; before `wait` gives its number away
-                raise _ended_too_soon(program, f" with status {process.wait()}")
+                raise _explain_early_end(program, f" with status {process.wait()}")
             _remember(program, replace(running, others=family(running.known)))
         except BaseException:  # Ctrl-C and a full disk too: what is not ready, or cannot be stopped, is of no use
             _discard(program, process, running)
@@ -100,7 +100,7 @@ def start(program: Program) -> None:
 def run(program: Program) -> int:
     """Run it in the foreground until it ends or Ctrl-C; its exit status. `stop` works from elsewhere."""
     with _alone(program):
-        running = _found(program)
+        running = _find_program(program)
         if running is not None:
             say(f"already runs: {running.about} at {program.url}{program.path}, process {running.pid}")
             return 0
@@ -113,7 +113,7 @@ def run(program: Program) -> int:
             _discard(program, process, running)
             raise
     try:
-        return _waited_for(process)
+        return _wait_until_ready(process)
     finally:
         _discard(program, process, running)  # if it is still there: Ctrl-C a second time
 
@@ -122,7 +122,7 @@ def stop(name: str, port: int) -> bool:
     """End the one that was started under that name and port, with all that it has started; False, and says so, if there
     is none. Raises UserError if it cannot be ended."""
     program = Program(name, port, (), "")
-    running = _remembered(program)
+    running = _read_record(program)
     if running is None or not family(running.known):
         program.record.unlink(missing_ok=True)
         say(f"no {name} that was started here runs on port {port}")
@@ -134,9 +134,9 @@ def stop(name: str, port: int) -> bool:
     return True
 
 
-def _found(program: Program) -> Running | None:
+def _find_program(program: Program) -> Running | None:
     """The one that runs already. Raises UserError if it is another, or the port is taken."""
-    running = _remembered(program)
+    running = _read_record(program)
     if running is None or not family(running.known):
         _refuse_taken(program)
         return None
@@ -180,7 +180,7 @@ def _as_started(program: Program, process: "subprocess.Popen[bytes]") -> Running
 
 @contextmanager
 def _alone(program: Program) -> Iterator[None]:
-    """Of several starts at once one goes first, and the others find what it has started."""
+    """Hold a lock, so that of several starts at once one goes first and the others find what it has started."""
     program.record.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(program.record.with_suffix(".lock"))
     try:
@@ -200,7 +200,7 @@ def _remember(program: Program, running: Running) -> None:
     new.replace(program.record)
 
 
-def _remembered(program: Program) -> Running | None:
+def _read_record(program: Program) -> Running | None:
     try:
         running = Running(**json.loads(program.record.read_text(encoding="utf-8")))
         others = {int(pid): moment for pid, moment in running.others.items()}  # JSON has texts for keys
@@ -222,13 +222,13 @@ def _gets_ready(program: Program, running: Running) -> bool:
     return True
 
 
-def _ended_too_soon(program: Program, how: str) -> UserError:
+def _explain_early_end(program: Program, how: str) -> UserError:
     return UserError(
         f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n{_tail(program.log)}"
     )
 
 
-def _waited_for(process: "subprocess.Popen[bytes]") -> int:
+def _wait_until_ready(process: "subprocess.Popen[bytes]") -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:  # which the program gets too

@@ -38,7 +38,7 @@ def began(pid: int) -> str:
 
 
 def processes(pid: int = 0) -> dict[int, Process]:
-    """Those of this machine that this user may see, by their numbers; or that one alone, if it is there."""
+    """The processes that this user may see by their numbers, or the one of that number, if it is there."""
     if not (PROC / "self" / "stat").exists():
         return _from_ps(pid)
     numbers = [pid] if pid else [int(name) for name in os.listdir(PROC) if name.isdecimal()]
@@ -52,8 +52,8 @@ def processes(pid: int = 0) -> dict[int, Process]:
 
 
 def family(known: Moments) -> dict[int, str]:
-    """Those of the known processes that are still there, with their children's children, and with all in the groups
-    that known ones lead or led."""
+    """The known processes that still run, with all their descendants and with the members of the process groups that
+    known ones lead or led: process number to time of start."""
     there = processes()
     ours = {pid for pid, moment in known.items() if pid in there and there[pid].began == moment}
     groups = {there[pid].group for pid in ours} & set(known)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slimrl.errors import UserError
-from slimrl.services.install import installed, on_path
+from slimrl.services.install import ensure_installed, on_path
 from slimrl.services.judge_settings import KNOWN, JudgeSettings, judge_settings
 from slimrl.services.process import Program
 from slimrl.services.script import obey, parser_of
@@ -61,7 +61,7 @@ def program_of(settings: JudgeSettings, options: Options) -> Program:
     if model.endswith(".gguf"):
         raise UserError(f"JUDGE_MODEL is {model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub.")
     found = on_path(options.program, NAME)
-    command = [str(found or installed(REQUIREMENT, WHY) / "bin" / NAME), "serve", model]
+    command = [str(found or ensure_installed(REQUIREMENT, WHY) / "bin" / NAME), "serve", model]
     settings_of_vllm = {
         "--served-model-name": settings.model,
         "--host": "127.0.0.1",

@@ -10,7 +10,7 @@ import pytest
 from slimrl.sandbox.base import Limits
 from slimrl.sandbox.local import BubblewrapSandbox
 from slimrl.services.sandbox.attacks import Attempt, attempts
-from slimrl.services.sandbox.audit import Check, tried
+from slimrl.services.sandbox.audit import Check, run_check
 
 # What a limit holds, which acts without isolation too, and the environment, which nobody is given.
 HELD_ANYWAY = {
@@ -33,7 +33,7 @@ def port() -> Iterator[int]:
 def results(chosen: Sequence[Attempt], isolation: Literal["bubblewrap", "none"]) -> dict[str, Check]:
     async def scenario() -> list[Check]:
         async with BubblewrapSandbox({}, Limits(), isolation=isolation, num_spare=0) as sandbox:
-            return [await tried(sandbox, attempt, 20.0) for attempt in chosen]
+            return [await run_check(sandbox, attempt, 20.0) for attempt in chosen]
 
     return {check.name: check for check in asyncio.run(scenario())}
 

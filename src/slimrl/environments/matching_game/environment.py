@@ -131,11 +131,11 @@ class MatchingTaskset:
         }
 
     def _plan(self, task: Task, seed: int) -> list[Message]:
-        """By one who plans, asks and proposes; see `environments/matching_game/rules/planner.py`.
+        """A game of the planner, which plans, asks and proposes (`rules/planner.py`).
 
-        Half of the games end sooner than they have to, and where there is time for a second proposal, half of the first
-        ones come early: so that what a policy meets when it errs is shown too, rejections and last messages. Where no
-        game has time for a second, the only one comes after one question up to as many as there are papers.
+        Half of the games get fewer turns than they could have, and where there is time for a second proposal, half of
+        the first ones come early. So the demonstrations also show what a policy meets when it errs: rejections and last
+        messages. Where no game has time for a second proposal, the planner asks between one question and one a paper.
         """
         rng, deal, player = random.Random(f"demonstration/{task.id}"), self._deal(task), self.role - 1
         most = usual_turns(deal.size) if self.max_turns is None else self.max_turns
@@ -156,7 +156,7 @@ class MatchingTaskset:
         return self._play(task, game, reply)
 
     def _propose_at_random(self, task: Task, seed: int) -> list[Message]:
-        """By one who proposes an assignment at random."""
+        """A game of a player who proposes assignments at random."""
         game, rng = self._game(task), random.Random(f"{seed}/{task.id}")
         return self._play(task, game, RandomPlayer(game.deal, self.role - 1, rng).reply)
 

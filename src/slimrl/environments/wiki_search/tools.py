@@ -6,7 +6,7 @@ from threading import Lock
 from slimrl.retrieval.corpus import Corpus
 from slimrl.retrieval.index import NUM_RESULTS, TitleIndex
 from slimrl.retrieval.pages import Page
-from slimrl.retrieval.sections import key_of, listing, section_text, sections_of, split_section_id
+from slimrl.retrieval.sections import key_of, list_sections, section_text, sections_of, split_section_id
 from slimrl.tools.base import Tool, ToolError
 
 Rows = list[dict[str, str]]
@@ -51,7 +51,7 @@ class WikiTools:
         Returns [{"section_id": ..., "section_name": ...}, ...].
         """
         _check_length("view_sections", page_id)
-        return listing(self._page(page_id))
+        return list_sections(self._page(page_id))
 
     def read_section(self, section_id: str) -> str:
         """Reads a section.

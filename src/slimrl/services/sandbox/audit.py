@@ -102,10 +102,10 @@ async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     ran, told, raised = [await sandbox.run(code) for code in (chain, caught, escaping)]
     after = await sandbox.run(f"print(view_sections({page_id!r}) != [])")
     return [
-        Check("code calls the tools one after the other", ran.stdout == "True\n", _seen(ran)),
-        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), _seen(told)),
-        Check("an error that is not caught is a traceback", "there is no page" in raised.error, _seen(raised)),
-        Check("and the next program runs", after.stdout == "True\n", _seen(after)),
+        Check("code calls the tools one after the other", ran.stdout == "True\n", _find_output(ran)),
+        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), _find_output(told)),
+        Check("an error that is not caught is a traceback", "there is no page" in raised.error, _find_output(raised)),
+        Check("and the next program runs", after.stdout == "True\n", _find_output(after)),
     ]
 
 
@@ -113,12 +113,12 @@ def isolation_checks(port: int, timeout_s: float = 5.0) -> Callable[[Sandbox], A
     """Every attempt, each followed by an ordinary program, which must run as ever."""
 
     async def checks(sandbox: Sandbox) -> list[Check]:
-        return [await tried(sandbox, attempt, timeout_s) for attempt in attempts(port)]
+        return [await run_check(sandbox, attempt, timeout_s) for attempt in attempts(port)]
 
     return checks
 
 
-async def tried(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> Check:
+async def run_check(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> Check:
     """Whether the attempt failed, as it should."""
     execution = await sandbox.run(attempt.code, timeout_s=timeout_s)
     printed = execution.stdout
@@ -127,10 +127,10 @@ async def tried(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> Check:
     after = await sandbox.run("print(6 * 7)", timeout_s=timeout_s)
     held = BROKEN not in printed and attempt.ends_with in execution.error
     if after.stdout != "42\n":
-        return Check(attempt.name, False, f"afterwards the server was not itself: {_seen(after)}")
-    return Check(attempt.name, held, f"{_seen(execution)}, {execution.duration_s:.1f} s")
+        return Check(attempt.name, False, f"afterwards the server was not itself: {_find_output(after)}")
+    return Check(attempt.name, held, f"{_find_output(execution)}, {execution.duration_s:.1f} s")
 
 
-def _seen(execution: Execution) -> str:
+def _find_output(execution: Execution) -> str:
     ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or [""]
     return f"{ending[0]:.100}"

@@ -90,7 +90,7 @@ def container(port: int, data_dir: Path) -> Program:
     # Docker looks for it beside the compose file, podman-compose here.
     environment["SECCOMP_PROFILE"] = str(_compose_file().with_name("seccomp.json").resolve())
     if not os.environ.get(TOKEN):
-        environment[TOKEN] = _kept_token()
+        environment[TOKEN] = _read_token()
     command = [*compose, "up", "--no-build", "--force-recreate"]
     about = f"the sandbox's container with the pages in {data_dir}, by {compose[0]}"
     return Program(NAME, port, command, about, environment, setting="SANDBOX_PORT", path="")
@@ -178,7 +178,7 @@ def token_of() -> str:
     return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
 
 
-def _kept_token() -> str:
+def _read_token() -> str:
     """A secret of this user's, made once: a container cannot tell who on this machine knocks."""
     kept = cache_root() / "servers" / "sandbox-token"
     if not kept.exists():

@@ -67,10 +67,12 @@ def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
 
 
 def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
-    """Of the questions before the first proposal with the reward: of the means of groups; and within groups, where both
-    are taken as what they differ by from the mean of theirs, since games differ in what they need and in what they are
-    worth, and two things that grow in training go together for that alone. Of a policy that plays itself the roles are
-    looked at apart, for they may ask more and less by nature; a game, whose reward is that of both, counts once."""
+    """The correlations of the questions before the first proposal with the reward, overall and within groups.
+
+    The overall one is that of the groups' means. Two quantities that both grow in training correlate for that alone, so
+    within groups both are centred on the mean of their group. In self-play each role is a group of its own, since roles
+    may ask more or less by nature; a game, whose reward is that of both roles, counts once.
+    """
     asking = [with_proposal(run.episodes) for run in runs]
     if not any(asking):
         return dict.fromkeys((OVERALL, WITHIN), NOTHING)
@@ -93,7 +95,7 @@ def difference(run: Run, measure: str) -> Estimate:
 
 
 def joint_difference(runs: Sequence[Run], measure: str) -> Estimate:
-    """Of several seeds of a recipe: the mean of their differences, with Student's interval, each seed a unit."""
+    """The mean of the seeds' differences with Student's 95% interval, in which each seed is a unit."""
     if len(runs) == 1:
         return difference(runs[0], measure)
     each = [difference(run, measure).mean for run in runs]

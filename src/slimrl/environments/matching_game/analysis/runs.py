@@ -67,7 +67,7 @@ class Run:
 
     @property
     def steps(self) -> list[int]:
-        """Those that have a game, in order."""
+        """The steps that have a game, in order."""
         return sorted({episode.step for episode in self.episodes})
 
     @property
@@ -132,7 +132,7 @@ def group_means(episodes: Sequence[Episode], measure: str) -> list[float]:
 
 
 def with_proposal(episodes: Sequence[Episode]) -> list[Episode]:
-    """Those that have `before`."""
+    """The episodes in which a proposal was made."""
     return [episode for episode in episodes if episode.before is not None]
 
 
@@ -184,7 +184,7 @@ def _episodes(games: Sequence[tuple[int, Rollout]], files: Mapping[int, Path]) -
 
 @contextmanager
 def _name_file_on_error(path: Path) -> Iterator[None]:
-    """Whoever writes lines of another kind calls them step_1.jsonl too: whatever they lack, the file is named."""
+    """Name the file in the error, whatever its lines lack: other programs write a step_1.jsonl too."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError) as error:
