@@ -13,7 +13,7 @@ from slimrl.eval.baselines import make_script_policy, script_of, turns_of
 from slimrl.eval.evaluate import evaluation_of, held_out_tasks, play_tasks
 from slimrl.types import Message, SamplingParams, Task
 from tests.eval.episodes import Sums
-from tests.rollout.make_script_policy import CHAT, OneTask, Quiz, ScriptedClient, make_context
+from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_context
 
 
 def played(name: str, max_tokens: int = 20, **limits: int):
