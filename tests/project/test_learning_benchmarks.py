@@ -54,10 +54,11 @@ def test_past_weights_are_put_in_and_the_present_ones_put_back_to_the_last_bit()
 
 
 def test_a_batch_is_collected_with_old_weights_and_the_present_ones_are_published_after_it() -> None:
-    module, published, found = nn.Linear(2, 2), [], []
-    orchestrator = SimpleNamespace(position=7, collect=lambda step: found.append(module.bias.tolist()))
+    module, published, found, restored = nn.Linear(2, 2), [], [], []
+    orchestrator = SimpleNamespace(restore=restored.append, collect=lambda step: found.append(module.bias.tolist()))
     stale = staleness.Stale(orchestrator, module, published.append, behind=1)
-    assert stale.position == 7
+    stale.restore({"data_position": 7})
+    assert restored == [{"data_position": 7}]
     for step in range(3):
         with torch.no_grad():
             module.bias.fill_(step)
