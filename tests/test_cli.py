@@ -164,11 +164,21 @@ def test_interrupt_says_how_to_go_on(
     argv: list[str], last_words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(monkeypatch, FakeLaunch(KeyboardInterrupt()))
+    monkeypatch.setenv("UV", "/usr/bin/uv")  # as `uv run` does
     assert cli.run(argv) == 130
     err = capsys.readouterr().err
     assert err.startswith("Interrupted. ")
     assert err.endswith(last_words)
     assert err.count("\n") == 1
+
+
+def test_an_installed_command_is_named_as_it_was_called(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(monkeypatch, FakeLaunch(KeyboardInterrupt()))
+    monkeypatch.delenv("UV", raising=False)
+    cli.run(["trainer", "--resume"])
+    assert capsys.readouterr().err.endswith(": slimrl trainer --resume\n")
 
 
 @pytest.mark.parametrize("spelling", ["--dry-run", "--dry_run"])

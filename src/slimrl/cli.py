@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slimrl.errors import UserError, nearest
+from slimrl.io.invocation import command_prefix
 
 if TYPE_CHECKING:
     from slimrl.config.base import CommandConfig
@@ -226,7 +227,7 @@ def _check_ranks(command: str) -> None:
 
 def _interrupt_advice(argv: Sequence[str]) -> str:
     """One line for Ctrl-C, with the command that continues the run."""
-    again = f"uv run slimrl {shlex.join(argv)}"
+    again = f"{command_prefix()}slimrl {shlex.join(argv)}"
     if argv[0] in AGAIN:
         return f"Interrupted. To {AGAIN[argv[0]]}: {again}"
     left = "with the episodes that are left" if argv[0] == "eval" else "from the last checkpoint"

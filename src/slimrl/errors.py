@@ -22,6 +22,11 @@ class RolloutError(Exception):
         self.detail = detail
 
 
+def install_hint(extra: str) -> str:
+    """The commands that install an extra, for an installation by pip and for a checkout."""
+    return f"`pip install 'slimrl[{extra}]'`, or in a checkout `uv sync --inexact --extra {extra}`"
+
+
 def nearest(unknown: str, known: Iterable[str]) -> str:
     """A hint for an unknown name: the most similar known one, then all of them. Empty when no name is known.
 

@@ -148,5 +148,5 @@ def test_wandb_failure_is_said_once_and_stops_nothing(monkeypatch, tmp_path, bre
 
 
 def test_missing_wandb_names_the_extra(monkeypatch, tmp_path):
-    with pytest.raises(UserError, match="uv sync --extra wandb"):
+    with pytest.raises(UserError, match="uv sync --inexact --extra wandb"):
         wandb_sink(monkeypatch, None, tmp_path)

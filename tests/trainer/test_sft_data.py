@@ -125,7 +125,7 @@ def test_a_missing_split_or_data_set_is_named(tmp_path):
 
 def test_data_sets_without_the_extra_name_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UserError, match="uv sync --extra data"):
+    with pytest.raises(UserError, match="uv sync --inexact --extra data"):
         load_conversations(HubDataConfig(name="owner/name"))
 
 

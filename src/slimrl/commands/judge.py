@@ -16,6 +16,7 @@ from rich.table import Table
 from slimrl.environments.wiki_search.judge_examples import make_labelled_answers
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file, without_nan
+from slimrl.io.invocation import command_prefix
 from slimrl.judges.calibration import Calibration, Confusion, Judged, calibrate
 from slimrl.judges.judge import LLMJudge, MatchJudge
 from slimrl.judges.labelled import Labelled, read_labelled
@@ -113,7 +114,7 @@ def _positive(text: str) -> int:
 def _write_examples(path: Path, num: int, seed: int) -> int:
     rows = [json.dumps(one.row, ensure_ascii=False) for one in make_labelled_answers(num, seed)]
     replace_file(path, [("\n".join(rows) + "\n").encode()], "file")
-    RunConsole().note(f"{len(rows)} labelled answers in {path}; now: uv run slimrl judge calibrate {path}")
+    RunConsole().note(f"{len(rows)} labelled answers in {path}; now: {command_prefix()}slimrl judge calibrate {path}")
     return 0
 
 

@@ -8,8 +8,8 @@ from slimrl.config.base import Config
 
 
 class LoraConfig(Config):
-    """LoRA: trains two small matrices beside each large one, which stays as it is (docs/lora.md). Needs `uv sync
-    --extra lora`."""
+    """LoRA: trains two small matrices beside each large one, which stays as it is (docs/lora.md). Needs the extra
+    `lora`."""
 
     rank: int = Field(default=0, ge=0)
     """The rank of the product of the two small matrices; 8 to 32 is usual. 0 trains all weights instead."""

@@ -30,7 +30,7 @@ class CkptConfig(Config):
 
 
 class WandbConfig(Config):
-    """Weights & Biases, beside the local files that are always written. Needs `uv sync --extra wandb`."""
+    """Weights & Biases, beside the local files that are always written. Needs the extra `wandb`."""
 
     enabled: bool = False
     """Send metrics to Weights & Biases. The variable WANDB_MODE (`offline`, `disabled`) is respected."""

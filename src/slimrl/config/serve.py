@@ -9,7 +9,7 @@ from slimrl.config.model import ModelConfig
 
 
 class ServeConfig(CommandConfig):
-    """Serve a model over HTTP, in OpenAI's protocol and token ids in, token ids out. Needs `uv sync --extra server`."""
+    """Serve a model over HTTP, in OpenAI's protocol and token ids in, token ids out. Needs the extra `server`."""
 
     command: ClassVar[str] = "inference"
     examples: ClassVar[tuple[str, ...]] = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 from slimrl.io.urls import has_password, is_this_machine
 
 BUSY = frozenset({429, 503, 529})  # the status codes of an overloaded server
@@ -93,7 +93,7 @@ def import_httpx(who: str) -> Any:
     try:
         import httpx  # an extra: only here
     except ImportError as error:
-        raise UserError(f"{who} needs the extra [judge]: `uv sync --extra judge` ({error}).") from error
+        raise UserError(f"{who} needs the extra [judge] ({error}): {install_hint('judge')}.") from error
     return httpx
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 
 
 def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
@@ -80,7 +80,7 @@ def _datasets() -> Any:
         import datasets  # an extra, and slow to import: only here
     except ImportError as error:
         raise UserError(
-            f"parquet files and Hub data sets need the extra [data]: `uv sync --extra data` ({error}). JSONL files "
-            "work without it."
+            f"parquet files and Hub data sets need the extra [data] ({error}): {install_hint('data')}. "
+            "JSONL files work without it."
         ) from error
     return datasets

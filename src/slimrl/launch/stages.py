@@ -14,6 +14,7 @@ from slimrl.config.rollout import EvalSamplingConfig
 from slimrl.config.run import EvalRunConfig
 from slimrl.environments.base import Offloading
 from slimrl.io.files import replace_file
+from slimrl.io.invocation import command_prefix
 from slimrl.launch.parts import Parts
 from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.models.device import dtype_name
@@ -101,7 +102,7 @@ def report(parts: Parts, stages: Sequence[Stage], duration_s: float) -> None:
         tokens_sampled=int(sum(line.get("rollout/tokens_sampled", 0.0) for line in lines)),
         tokens_trained=int(sum(line.get("loss/tokens", 0.0) for line in lines)),
         weights=weights,
-        command=f"uv run eval @ {_write_eval_file(parts, weights)}",
+        command=f"{command_prefix()}slimrl eval @ {_write_eval_file(parts, weights)}",
     )
     write_summary(parts.output_dir / "summary.json", summary)
     show_summary(parts.console, summary)

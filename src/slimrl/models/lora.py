@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from slimrl.config.model import LoraConfig
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError, install_hint, nearest
 
 NAME = "default"  # PEFT's name of the only adapter that a module has
 MERGED = "merged_weight"
@@ -144,7 +144,7 @@ def _import_peft() -> Any:
     try:
         import peft  # an extra, and slow to import: only where adapters are trained
     except ImportError as error:
-        raise UserError(f"model.lora.rank > 0 needs the extra [lora]: `uv sync --extra lora` ({error}).") from error
+        raise UserError(f"model.lora.rank > 0 needs the extra [lora] ({error}): {install_hint('lora')}.") from error
     return peft
 
 

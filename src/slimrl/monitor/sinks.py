@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 from slimrl.io.files import LineFile, encode_line, read_lines, replace_file, without_nan
 from slimrl.monitor.metrics import lookup
 from slimrl.types import Metrics
@@ -115,8 +115,8 @@ class WandbSink:
             import wandb  # only when enabled: it takes seconds
         except ImportError as error:
             raise UserError(
-                f"wandb.enabled is true, but wandb cannot be imported ({error}). Install the extra with `uv sync "
-                "--extra wandb`, or run with --wandb.enabled false: metrics.jsonl is written either way."
+                f"wandb.enabled is true, but wandb cannot be imported ({error}). Install the extra, "
+                f"{install_hint('wandb')}, or run with --wandb.enabled false: metrics.jsonl is written either way."
             ) from error
         self._wandb = wandb
         self._say = say

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 
 DEFAULT = "all-MiniLM-L6-v2"
 # Packages that are nothing but a model's files, by the model's name.
@@ -72,5 +72,5 @@ def _sentence_transformers() -> Any:
     try:
         import sentence_transformers  # an extra, and slow to import: only here
     except ImportError as error:
-        raise UserError(f"search needs the extra [search]: `uv sync --extra search` ({error}).") from error
+        raise UserError(f"search needs the extra [search] ({error}): {install_hint('search')}.") from error
     return sentence_transformers

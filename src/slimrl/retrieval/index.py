@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 from slimrl.retrieval.corpus import Corpus
 from slimrl.retrieval.embedding import DEFAULT, Embedder
 from slimrl.retrieval.progress import Progress
@@ -201,5 +201,5 @@ def _chromadb() -> Any:
     try:
         import chromadb  # an extra, and slow to import: only here
     except ImportError as error:
-        raise UserError(f"search needs the extra [search]: `uv sync --extra search` ({error}).") from error
+        raise UserError(f"search needs the extra [search] ({error}): {install_hint('search')}.") from error
     return chromadb

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 
 HEADING = re.compile(r"^(={1,6})\s*(.+?)\s*\1\s*$", re.MULTILINE)
 GONE = re.compile(
@@ -44,5 +44,5 @@ def _parser() -> Any:
     try:
         import mwparserfromhell
     except ImportError as error:
-        raise UserError("reading a MediaWiki dump needs `mwparserfromhell`: `uv sync --extra search`.") from error
+        raise UserError(f"reading a MediaWiki dump needs `mwparserfromhell`: {install_hint('search')}.") from error
     return mwparserfromhell

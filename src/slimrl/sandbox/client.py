@@ -4,7 +4,7 @@ import math
 from types import TracebackType
 from typing import Any, Self
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 from slimrl.sandbox.base import Call, Execution
 
 try:
@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError:
     raise UserError(
         "The sandbox's client needs the package httpx, which is not installed. Install the extra: "
-        "`uv sync --extra server`."
+        f"{install_hint('server')}."
     ) from None
 
 Reply = dict[str, Any]

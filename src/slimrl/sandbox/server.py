@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError, install_hint, nearest
 from slimrl.io.urls import is_loopback
 from slimrl.sandbox.base import Sandbox, Tools
 from slimrl.sandbox.channel import call, writable
@@ -27,7 +27,7 @@ try:
 except ModuleNotFoundError as error:
     raise UserError(
         f"The sandbox's server needs the package {error.name}, which is not installed. Install the extra: "
-        "`uv sync --extra server`."
+        f"{install_hint('server')}."
     ) from None
 
 MAX_BODY_BYTES = 2**20

@@ -150,7 +150,7 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     for name in [name for name in sys.modules if name.partition(".")[0] == "english_words"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
-    with pytest.raises(UserError, match=r"wordle needs the package english_words.*uv sync --extra wordle"):
+    with pytest.raises(UserError, match=r"wordle needs the package english_words.*uv sync --inexact --extra wordle"):
         word_list.__wrapped__()
 
 

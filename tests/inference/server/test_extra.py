@@ -15,7 +15,7 @@ def test_the_command_names_the_extra() -> None:
     done = run("from slimrl.cli import main; sys.exit(main())", "inference")
     assert done.returncode == 2
     assert done.stderr.startswith("slimrl: The inference server needs the package fastapi")
-    assert "uv sync --extra server" in done.stderr
+    assert "uv sync --inexact --extra server" in done.stderr
 
 
 @pytest.mark.slow

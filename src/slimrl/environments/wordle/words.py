@@ -9,7 +9,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 
 WORD = re.compile(r"[a-z]{5}")
 NAME = re.compile(r"[A-Z][a-z]{4}")
@@ -34,7 +34,7 @@ def word_list() -> WordList:
     except ImportError as error:
         raise UserError(
             f"wordle needs the package {error.name}, which is not installed. Install the extra: "
-            "`uv sync --extra wordle`."
+            f"{install_hint('wordle')}."
         ) from error
     said = SpellChecker(language="en", distance=1).word_frequency.dictionary
     dictionary = get_english_words_set(["web2"], alpha=True)

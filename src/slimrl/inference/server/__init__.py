@@ -3,7 +3,7 @@
 This package translates between text and token ids; the engine only knows token ids. Needs the extra `server`.
 """
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
 
 try:
     import fastapi
@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError as error:
     raise UserError(
         f"The inference server needs the package {error.name}, which is not installed. Install the extra: "
-        "`uv sync --extra server`."
+        f"{install_hint('server')}."
     ) from None
 
 __all__ = ["fastapi", "prometheus_client", "uvicorn"]
