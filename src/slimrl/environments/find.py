@@ -1,4 +1,4 @@
-"""How an environment is found by its `id`, and made sure to be one: it is other people's code."""
+"""Finds an environment by its `id`, and checks what it gives: it is other people's code."""
 
 import importlib
 import importlib.util
@@ -24,8 +24,11 @@ BUILTIN = {
 
 
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
-    """The taskset of a built-in id (`-` and `_` are the same), of `path/to/file.py:ClassName`, or of
-    `package.module:ClassName`. Raises UserError if it is not there or does not take the args."""
+    """The taskset with this id and these args.
+
+    The id is that of a built-in environment (`-` and `_` are the same), `path/to/file.py:ClassName`, or
+    `package.module:ClassName`. Raises UserError if there is no such taskset, or it does not take the args.
+    """
     constructor = _find(env_id)
     if not callable(constructor):
         raise UserError(
@@ -43,7 +46,7 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
         taskset = constructor(**args)
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # whatever it raises, the class or its args need mending
+    except (Exception, SystemExit) as error:  # any error here is one of the class or its args
         given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
         raise UserError(f"environment `{env_id}` failed with {given}: {type(error).__name__}: {error}") from error
     missing = [name for name in ("tasks", "environment") if not callable(getattr(taskset, name, None))]
@@ -56,7 +59,8 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
 
 
 def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
-    """The taskset's tasks, made sure to be some: it is other people's code. Raises UserError if it fails."""
+    """The taskset's tasks in a split. Raises UserError if the taskset fails, gives something that is no `Task`, or uses
+    an id twice."""
     name = f"{type(taskset).__name__}.tasks({split!r})"
     tasks: list[object] = call_user_code(name, lambda: list(taskset.tasks(split)))
     seen: set[str] = set()
@@ -72,7 +76,8 @@ def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
 
 
 def call_user_code(name: str, call: Callable[[], list[Any]]) -> list[Any]:
-    """Call the user's code; whatever it raises, it is that code or its args that need mending."""
+    """The list that a call into a user's code gives. Raises UserError for anything that the code raises; `name` is what
+    the message calls it."""
     try:
         return call()
     except UserError:
@@ -103,7 +108,7 @@ def _module_by_name(name: str, env_id: str) -> Any:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UserError(f"environment `{env_id}`: {error}; is the package installed in this environment?") from error
-    except (Exception, SystemExit) as error:  # whatever a user's module raises, it is the module that needs mending
+    except (Exception, SystemExit) as error:  # any error here is one of the user's module
         raise UserError(f"environment `{env_id}`: {name} failed to load: {type(error).__name__}: {error}") from error
 
 
@@ -114,9 +119,9 @@ def _module_from_file(path: Path) -> Any:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickling look a class's module up there
+    sys.modules[name] = module  # where dataclasses and pickle look up a class's module
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever a user's file raises, it is the file that needs mending
+    except (Exception, SystemExit) as error:  # any error here is one of the user's file
         raise UserError(f"environment file {path} failed to load: {type(error).__name__}: {error}") from error
     return module

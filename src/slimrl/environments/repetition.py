@@ -1,6 +1,7 @@
-"""Early signs that a policy's text degrades, which its reward does not show for long: pure functions of what it wrote.
+"""Measures of repetition, an early sign that a policy's text degrades, which the reward does not show for long.
 
-Its entropy and the length of its replies are measured elsewhere (`docs/metrics.md`).
+They are pure functions of the policy's text. Its entropy and the length of its replies are measured elsewhere
+(`docs/metrics.md`).
 """
 
 from collections.abc import Hashable, Sequence
@@ -9,8 +10,9 @@ NUM_WORDS = 4
 
 
 def repetition(replies: Sequence[str]) -> float:
-    """The share of runs of `NUM_WORDS` words that stand earlier in the same reply, over all replies; 0 if none is that
-    long. Text that goes in circles has more than half.
+    """The share of n-grams of `NUM_WORDS` words that occur earlier in the same reply, over all replies: 1 - distinct-n
+    (Li et al. 2016), with the n-grams of each reply for themselves. It is 0 if no reply has that many words; text that
+    goes in circles has more than 0.5.
 
     >>> repetition(["the cat sat down", "and on and on and on and on"])
     0.5
@@ -18,14 +20,14 @@ def repetition(replies: Sequence[str]) -> float:
     num = num_distinct = 0
     for reply in replies:
         words = reply.split()
-        runs = [tuple(words[start : start + NUM_WORDS]) for start in range(len(words) - NUM_WORDS + 1)]
-        num += len(runs)
-        num_distinct += len(set(runs))
+        ngrams = [tuple(words[start : start + NUM_WORDS]) for start in range(len(words) - NUM_WORDS + 1)]
+        num += len(ngrams)
+        num_distinct += len(set(ngrams))
     return 1.0 - num_distinct / num if num else 0.0
 
 
 def repeats(events: Sequence[Hashable]) -> int:
-    """How many are equal to an earlier one.
+    """The number of events that equal an earlier one.
 
     >>> repeats(["a", "b", "a", "a"])
     2

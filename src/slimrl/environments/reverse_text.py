@@ -1,7 +1,8 @@
 """`reverse-text`: reverse a text character by character, inside <reversed_text> tags.
 
-The entry-level task. Language models read tokens, not letters, so it matters which texts: see `STYLES`. The reward
-is the similarity of the answer and the true reversal, 0 without the tags.
+This is the simplest environment: one question, one answer. A language model reads tokens, not letters, so the kind of
+text decides how hard it is (see `STYLES`). The reward is the similarity of the answer to the true reversal, 0 to 1; it
+is 0 without the tags.
 """
 
 import difflib
@@ -17,23 +18,23 @@ from slimrl.types import Message, Split, Task, Turn
 
 INSTRUCTION = "Reverse the text character by character. Answer in <reversed_text> tags."
 ANSWER = re.compile(r"<reversed_text>(.*?)</reversed_text>", re.DOTALL)
-# One text in five is held out, decided by its hash: no text is ever in both splits, whatever the sizes and lengths.
+# One text in five is held out. Its hash decides, so that no text is in both splits, whatever the sizes and lengths.
 TEST_SHARE = 5
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 def code(rng: random.Random, length: int) -> str:
-    """Letters and digits in turn, `e9l5g6`: most tokenizers have one token a character, so the model sees them all."""
+    """Letters and digits in turn, `e9l5g6`: most tokenizers give each character a token, so the model sees them all."""
     return "".join(rng.choice(string.digits if i % 2 else string.ascii_lowercase) for i in range(length))
 
 
 def spell_text(rng: random.Random, length: int) -> str:
-    """A made-up word spelt out, `k i l i g u`: one token a character, and the spaces are right for free."""
+    """A made-up word with spaces, `k i l i g u`: each letter has a token, and every second character is a space."""
     return " ".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
 def word(rng: random.Random, length: int) -> str:
-    """A made-up word, `kiligu`: tokens hide the letters, so the model has to know how they are spelt. Hard."""
+    """A made-up word, `kiligu`: its tokens hide the letters, so the model must know how they are spelt. It is hard."""
     return "".join(rng.choice(VOWELS if i % 2 else CONSONANTS) for i in range(length))
 
 
@@ -41,9 +42,9 @@ STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled
 
 
 class ReverseText:
-    """Made-up texts of `min_length` to `max_length` characters (spaces not counted), seeded and distinct.
+    """A taskset of made-up texts of `min_length` to `max_length` characters, not counting spaces; no text occurs twice.
 
-    `style` is `code`, `spell_text` or `word`, from easy to hard for a model that reads tokens.
+    `style` is `code`, `spelled` or `word`, from easy to hard. The arguments are the `args` of the config's environment.
     """
 
     def __init__(
@@ -66,11 +67,12 @@ class ReverseText:
         self._sizes: dict[Split, int] = {"train": num_train, "test": num_test}
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """None for `validation`. Raises UserError when there are not that many texts of these lengths."""
+        """The tasks of a split, the same ones at every call; there are none for `validation`. Raises UserError if too
+        few texts have these lengths."""
         if split == "validation":
             return []
         rng = random.Random(f"reverse-text/{split}")
-        texts: dict[str, None] = {}
+        texts: dict[str, None] = {}  # a set that keeps the order
         for _ in range(100 * self._sizes[split]):
             text = self._make(rng, rng.randint(*self._lengths))
             if split_of(text) == split:
@@ -83,11 +85,12 @@ class ReverseText:
         )
 
     def environment(self, task: Task) -> "ReverseTextEpisode":
+        """A fresh episode on the task."""
         return ReverseTextEpisode(task.data["text"])
 
     @property
     def scripts(self) -> dict[str, Script]:
-        """An expert, whose conversations the warm-up learns from."""
+        """The expert, whose conversations are right: the supervised warm-up learns from them."""
         return {"expert": self._solve}
 
     def _solve(self, task: Task, seed: int) -> list[Message]:
@@ -96,15 +99,17 @@ class ReverseText:
 
 
 class ReverseTextEpisode:
-    """One text, one answer."""
+    """An episode of one turn: the policy reads a text and answers once."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     async def start(self) -> list[Message]:
+        """The messages that the policy reads first."""
         return opening(self._text)
 
     async def step(self, reply: str) -> Turn:
+        """The reward of the reply. The first answer in tags counts, without spaces around it."""
         answer = ANSWER.search(reply)
         target = self._text[::-1]
         given = answer.group(1).strip() if answer else ""
@@ -114,10 +119,10 @@ class ReverseTextEpisode:
 
 
 def opening(text: str) -> list[Message]:
-    """The question. The text stands alone in its message, so that it is tokenised as the answer's characters are."""
+    """The instruction and the text. The text has a message of its own, so that its tokens are like the answer's."""
     return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": text}]
 
 
 def split_of(text: str) -> Split:
-    """Which split a text belongs to: a pure function of the text."""
+    """The split that a text belongs to, a pure function of the text."""
     return "test" if hashlib.sha256(text.encode()).digest()[0] % TEST_SHARE == 0 else "train"

@@ -36,11 +36,8 @@ def find_scripts(taskset: Taskset) -> Mapping[str, Script]:
 
 
 def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Message]:
-    """The conversation of a script on a task.
-
-    Raises:
-        UserError: the taskset has no script of that name, or it fails, or gives what is no conversation.
-    """
+    """The conversation of a script on a task. Raises UserError if the taskset has no script of this name, or the script
+    fails, or it gives something that is no conversation."""
     scripts, name = find_scripts(taskset), type(taskset).__name__
     if script not in scripts:
         raise UserError(_explain_missing_script(name, script, scripts))

@@ -1,1 +1,1 @@
-"""Held-out evaluation."""
+"""Held-out evaluation of policies: means with intervals, comparisons, kinds of failure, reports."""

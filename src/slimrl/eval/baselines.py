@@ -1,8 +1,7 @@
-"""Policies that are scripts: the environment's expert, an upper bound, calls of tools at random, a lower one, and
-others that an environment has.
+"""Policies that are scripts: an environment's expert as the upper bound, random play as the lower one, and others.
 
-A script gives a whole conversation, whose assistant turns are then played, token by token, through the client interface
-of a model: the same limits, the same environment and the same judge decide about it.
+A script writes a whole conversation. Its assistant turns are then played, token by token, through the client interface
+of a model, so that the same limits, the same environment and the same judge decide about it.
 """
 
 import asyncio
@@ -30,7 +29,8 @@ NO_VERSION = 0  # of weights: there are none
 
 
 class ReplayClient:
-    """Says given turns, one after the other, whatever it is asked; then it has nothing more to say."""
+    """A client that replies with given turns, one after the other, whatever the prompt; after these its replies are
+    empty."""
 
     def __init__(self, turns: Iterable[list[int]], end_of_turn: int) -> None:
         self._turns = deque(turns)
@@ -45,15 +45,14 @@ class ReplayClient:
 
 def turns_of(chat: ChatFormat, conversation: list[Message]) -> list[list[int]]:
     """The assistant's turns as token ids, each with its end-of-turn token."""
+    # A turn is a run of tokens with the same mask: two replies always have a template's tokens between them.
     pairs = zip(*chat.encode_conversation(conversation), strict=True)
     return [[token for token, _ in run] for is_reply, run in groupby(pairs, key=lambda pair: pair[1]) if is_reply]
 
 
 def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
-    """A policy that replays what the script says; it uses the chat format and the limits of `context`, not its client.
-
-    A script that takes longer than `limits.timeout_s` gives a failed rollout.
-    """
+    """A policy that plays what the script says. It uses the chat format and the limits of `context`, not its client. A
+    script that takes longer than `limits.timeout_s` gives a failed rollout."""
 
     async def play(spec: EpisodeSpec) -> Rollout:
         try:
@@ -69,15 +68,15 @@ def make_script_policy(script: Script, context: RolloutContext) -> EvalPolicy:
 
 
 async def _play_in_thread(script: Script, spec: EpisodeSpec) -> list[Message]:
-    """What the script says, from a thread: it may use tools that have an event loop of their own. One that never comes
-    to an end must not hold up that of the program, as a thread of asyncio's pool would."""
+    """The script's conversation on a task, computed in a thread, as a script may run an event loop of its own."""
+    # The program waits at its end for the threads of asyncio's pool, and a script may never return: so a daemon.
     told: Future[list[Message]] = Future()
 
     def work() -> None:
         told.set_running_or_notify_cancel()
         try:
             told.set_result(script(spec.taskset, spec.task, spec.sampling.seed))
-        except BaseException as error:  # for whoever waits
+        except BaseException as error:  # raised where the conversation is awaited
             told.set_exception(error)
 
     threading.Thread(target=work, name=f"script {spec.task.id}", daemon=True).start()
@@ -88,7 +87,7 @@ OWN = "script:"  # before the name of a script that is neither `expert` nor `ran
 
 
 def script_of(name: str) -> Script | None:
-    """The script that a baseline names; none where it is a model."""
+    """The script that a baseline means; None where the baseline is a model."""
     if not name.startswith(OWN) and name not in ("expert", "random"):
         return None
     return lambda taskset, task, seed: play_script(taskset, name.removeprefix(OWN), task, seed)

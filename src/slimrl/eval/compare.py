@@ -1,4 +1,4 @@
-"""Two policies on the same tasks, compared task by task: the difference of the means is less uncertain than the means.
+"""Compares two policies task by task: the difference of their means is less uncertain than the means themselves.
 
 slimrl compare outputs/eval-a outputs/eval-b
 """
@@ -21,10 +21,10 @@ Episodes = Mapping[Place, Rollout]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """How `first` and `second` differ in one number, over the tasks that both finished.
+    """The difference of two policies in one score, over the tasks that both finished.
 
-    `difference` is that of the first less the second. `wins` are the tasks where the first has more. `p` is the sign
-    test's, of zeros and ones McNemar's exact.
+    `first` and `second` are means, `difference` is the first less the second. `wins` counts the tasks where the first
+    has more. `p` is that of the sign test, which for scores of 0 and 1 is McNemar's exact test.
     """
 
     score: str
@@ -37,8 +37,8 @@ class Pair:
 
 
 def compare(first: Episodes, second: Episodes) -> list[Pair]:
-    """The reward, and then every score that both report. Raises UserError if they have no task in common, or if tasks
-    of the same name are not the same."""
+    """The differences in the reward, and then in every score that both report. Raises UserError if they finished no
+    task in common, or if tasks of the same name differ."""
     shared = [place for place in first if place in second]
     both = common_tasks(first, second)
     if not both:
@@ -58,12 +58,13 @@ def compare(first: Episodes, second: Episodes) -> list[Pair]:
 
 
 def common_tasks(first: Episodes, second: Episodes) -> list[Place]:
-    """The tasks that both have an episode of which did not fail."""
+    """The tasks on which neither policy's episode failed."""
     return [p for p in first if p in second and not first[p].failure and not second[p].failure]
 
 
 def find_saved_modes(source: Path) -> dict[str, Path]:
-    """The files of episodes of a run's directory, newest stage, by way of decoding; or the one file that is named."""
+    """The files of episodes by mode of decoding: those of the newest stage in a run's directory, or the one file that
+    is named. Raises UserError if there are none."""
     if source.is_file():
         mode = MODE.search(source.stem)
         return {mode[1] if mode else source.stem: source}
@@ -78,7 +79,7 @@ def find_saved_modes(source: Path) -> dict[str, Path]:
 
 
 def compare_saved(first: Path, second: Path) -> Iterator[tuple[str, list[Pair]]]:
-    """For every way of decoding that both have. Two files are compared whatever they are called."""
+    """The comparison for every mode of decoding that both have. Two files are compared whatever their names."""
     files, others = find_saved_modes(first), find_saved_modes(second)
     if first.is_file() and second.is_file():
         yield f"{first.stem}, {second.stem}", compare(read_episodes(first), read_episodes(second))
@@ -110,7 +111,8 @@ def _scores(rollout: Rollout) -> dict[str, float]:
 
 
 def _check_same(place: Place, first: Rollout, second: Rollout) -> None:
-    """What the user asks must be the same; the instructions need not, as two formats of calls differ in them."""
+    """Raises UserError unless the user's first message is the same in both. The instructions may differ, as two formats
+    of tool calls do."""
     asked, other = (
         next((message["content"] for message in rollout.messages if message["role"] == "user"), "")
         for rollout in (first, second)

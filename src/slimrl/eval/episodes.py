@@ -1,6 +1,6 @@
-"""The episodes of an evaluation on disk, each as soon as it ends, so that an interrupted one can go on.
+"""Files of an evaluation's episodes, each written as soon as it ends, so that an interrupted evaluation can go on.
 
-A file of rollouts as in `monitor/rollouts.py`; every line also has the number of its environment, `env`.
+A line is a rollout as in `monitor/rollouts.py`, and has besides `env`, the number of its environment.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,19 +15,20 @@ from slimrl.types import Rollout
 
 
 class EpisodeFile:
-    """Open for adding episodes; what is there is kept, or else emptied. `text` shows token ids to a person."""
+    """A file that is open for adding episodes. With `keep` it keeps those that it has. `text` decodes token ids."""
 
     def __init__(self, path: Path, text: Callable[[list[int]], str], keep: bool) -> None:
         self._path, self._text = path, text
-        if keep:  # whole lines alone: a torn last one would spoil the one behind it
+        if keep:  # only whole lines: a line cut off by a crash would spoil the next one
             replace_file(path, map(encode_line, read_lines(path)))
         self._file = LineFile(path, keep=keep)
 
     def add(self, asked: HeldOutTask, rollout: Rollout) -> None:
+        """Appends an episode."""
         self._file.append(self._line(asked.env, rollout))
 
     def finish(self, episodes: Mapping[Place, Rollout]) -> None:
-        """Put the file in the order of these, which are all: the same evaluation writes the same file."""
+        """Rewrites the file with all its episodes in this order, so that the same evaluation writes the same file."""
         lines = (self._line(env, rollout) for (env, _), rollout in episodes.items())
         replace_file(self._path, map(encode_line, lines))
 
@@ -51,6 +52,6 @@ def read_episodes(path: Path) -> dict[Place, Rollout]:
 
 
 def past_episodes(path: Path) -> dict[Place, Rollout]:
-    """The episodes that need not be played again. Failed ones are played again: what made them fail may have passed."""
+    """The episodes of a file that need not be played again. Failed ones are left out: the cause may have passed."""
     found = read_episodes(path) if path.exists() else {}
     return {place: rollout for place, rollout in found.items() if not rollout.failure}

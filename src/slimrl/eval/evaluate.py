@@ -25,7 +25,8 @@ Place = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class HeldOutTask:
-    """A task to be evaluated on. Ids are unique within an environment: its number in the config goes with it."""
+    """A task to evaluate on. An id is unique within its environment only, so `env`, its number in the config, goes with
+    it."""
 
     env: int
     taskset: Taskset
@@ -33,12 +34,13 @@ class HeldOutTask:
 
     @property
     def place(self) -> Place:
+        """The environment's number and the task's id, a key that is unique within an evaluation."""
         return self.env, self.task.id
 
 
 @dataclass(frozen=True, slots=True)
 class EvalPolicy:
-    """Who plays, and how many episodes at once. `text` is what token ids are, for a person who reads a rollout."""
+    """A policy to evaluate: how it plays an episode, and how many at once. `text` decodes token ids."""
 
     play: Callable[[EpisodeSpec], Coroutine[Any, Any, Rollout]]
     num_concurrent: int
@@ -47,8 +49,8 @@ class EvalPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What one way of decoding earned. `scores` are what the environment reports, such as `exact`, and `tokens`, those
-    that were sampled in an episode. `rollouts` are in the order of the tasks, failed ones included."""
+    """The results of one mode of decoding. `scores` are the environment's metrics, such as `exact`, and `tokens`, the
+    number sampled in an episode. `rollouts` are in the order of the tasks, and include failed ones."""
 
     mode: str
     reward: Estimate
@@ -58,7 +60,7 @@ class Evaluation:
 
 
 def mode_of(temperature: float) -> str:
-    """The name of a way of decoding, as used in metrics: `greedy`, `sampled`, or `sampled_0.7`."""
+    """The name of a mode of decoding, as metrics have it: `greedy`, `sampled`, or `sampled_0.7`."""
     if temperature == 0.0:
         return "greedy"
     return "sampled" if temperature == 1.0 else f"sampled_{temperature:g}"
@@ -77,8 +79,8 @@ def held_out_tasks(tasksets: Sequence[Taskset], split: Split, num_examples: int)
 
 
 def make_eval_policy(context: RolloutContext) -> EvalPolicy:
-    """A model, by the player that samples from it. Of a task that it plays in several roles, against itself, the first
-    role's rollout is the one that counts."""
+    """A policy that samples from the client of `context`. Of a task that it plays against itself, the first role's
+    rollout counts."""
 
     async def play(spec: EpisodeSpec) -> Rollout:
         (table,) = await run_groups([self_play_specs(spec)], context)
@@ -93,7 +95,8 @@ def play_tasks(
     sampling: SamplingParams,
     on_done: Callable[[HeldOutTask, Rollout], None],
 ) -> list[Rollout]:
-    """Play every task once with `sampling`, each with a seed of its own; `on_done` hears of each as it ends."""
+    """The rollouts of the tasks, in their order, each played once with `sampling` and a seed of its own. `on_done` is
+    called with each as it ends."""
     places = asyncio.Semaphore(eval_policy.num_concurrent)
 
     async def play(asked: HeldOutTask) -> Rollout:
@@ -110,7 +113,7 @@ def play_tasks(
 
 
 def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
-    """What the rollouts amount to. Raises UserError if every one of them failed."""
+    """The evaluation that rollouts amount to: means with 95% intervals. Raises UserError if all of them failed."""
     good = [rollout for rollout in rollouts if not rollout.failure]
     if not good:
         raise UserError(
@@ -126,7 +129,7 @@ def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
 
 
 def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-    """The finite values of every metric that rollouts report, and `tokens`, by name in the order of the names."""
+    """The finite values of every metric of the rollouts, and of `tokens`, by name in alphabetical order."""
     values: dict[str, list[float]] = {}
     for rollout in rollouts:
         for name, value in {**rollout.metrics, "tokens": float(rollout.num_sampled)}.items():
@@ -136,7 +139,7 @@ def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
 
 
 def evaluation_metrics(evaluations: Sequence[Evaluation]) -> Metrics:
-    """The `held_out/...` metrics of one evaluation at several temperatures; `num` is what every number has at least."""
+    """The `held_out/...` metrics of evaluations at several temperatures. `num` is the least number of episodes."""
     metrics: Metrics = {"held_out/num": float(min(e.reward.num for e in evaluations))}
     for evaluation in evaluations:
         name, reward = f"held_out/reward_{evaluation.mode}", evaluation.reward

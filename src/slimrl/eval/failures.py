@@ -1,4 +1,4 @@
-"""In what ways episodes failed: counted by kind, with examples that a person can read."""
+"""Counts failed episodes by kind, and shows examples that a person can read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MAX_CHARS = 6000  # of a message: more of it helps nobody who reads
 
 @dataclass(frozen=True, slots=True)
 class FailureKind:
-    """`tasks` and `rollouts` belong together, in the order of the tasks."""
+    """A kind of failure with its episodes: `rollouts[i]` is of `tasks[i]`, in the order of the tasks."""
 
     name: str
     tasks: tuple[HeldOutTask, ...]
@@ -24,8 +24,8 @@ class FailureKind:
 
 
 def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
-    """The kind of failure, or nothing where the episode earned all there is. A taskset may know more kinds, and that
-    one which earned less is no failure (`FailureKinds`)."""
+    """The kind of failure of an episode; empty where it earned everything, or its taskset says that it is no failure
+    (`FailureKinds`)."""
     if rollout.failure:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
@@ -42,7 +42,7 @@ def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
 
 
 def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) -> tuple[FailureKind, ...]:
-    """The commonest kind first."""
+    """The kinds of failure with their episodes, the commonest first."""
     found: dict[str, list[tuple[HeldOutTask, Rollout]]] = {}
     for asked, rollout in zip(tasks, rollouts, strict=True):
         if kind := kind_of(asked, rollout):
@@ -55,7 +55,8 @@ def failures_by_kind(tasks: Sequence[HeldOutTask], rollouts: Sequence[Rollout]) 
 
 
 def failures_markdown(title: str, kinds: Sequence[FailureKind], num: int, num_examples: int) -> str:
-    """A chapter: how many of each kind of `num` episodes, and `num_examples` conversations of each."""
+    """A chapter of Markdown: the number of failures of each kind among `num` episodes, and up to `num_examples`
+    conversations of each."""
     lines = [f"## {title}", "", f"{sum(kind.num for kind in kinds)} of {num} episodes failed.", ""]
     lines += ["| kind | episodes |", "|---|---|", *(f"| {kind.name} | {kind.num} |" for kind in kinds), ""]
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""An evaluation as tables, for the terminal and as markdown. Computes nothing."""
+"""Tables of an evaluation, for the terminal and as Markdown. Computes nothing."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ REWARD = "reward"
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A table of texts; the first row is its head."""
+    """A table of texts, whose first row is its header."""
 
     title: str
     rows: tuple[tuple[str, ...], ...]
 
 
 def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
-    """A row for every score, a column for every evaluation, by its title."""
+    """A table with a row for every score and a column for every evaluation, which is headed by its title."""
     found = {name for evaluation in evaluations.values() for name in evaluation.scores}
     names = [REWARD, *(name for name in FIRST if name in found), *sorted(found - set(FIRST))]
     rows = [("", *evaluations), ("episodes", *(str(e.reward.num) for e in evaluations.values()))]
@@ -38,7 +38,7 @@ def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
 
 
 def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
-    """A row for the reward, and for every other score in which two policies differ on some task."""
+    """A table with a row for the reward, and for every other score in which two policies differ on some task."""
     rows = [("", first, second, "difference", "95% interval", "more", "less", "p")]
     order = {name: place for place, name in enumerate((REWARD, *FIRST))}
     differing = [pair for pair in pairs if pair.wins or pair.losses or pair.score == REWARD]
@@ -49,7 +49,7 @@ def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
 
 
 def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells:
-    """A row for every kind of failure, a column for every evaluation."""
+    """A table with a row for every kind of failure and a column for every evaluation."""
     counts = {title: {kind.name: kind.num for kind in found} for title, found in kinds.items()}
     names = list(dict.fromkeys(name for of_one in counts.values() for name in of_one))
     rows = [("", *counts), *((name, *(str(of_one.get(name, 0)) for of_one in counts.values())) for name in names)]
@@ -57,7 +57,7 @@ def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells:
 
 
 def for_terminal(cells: Cells, live: bool) -> Table:
-    """For rich; with `live` false, in plain characters only."""
+    """The table for rich; where `live` is false, its frame is of plain characters."""
     table = Table(box=box.ROUNDED if live else box.ASCII2, title=cells.title, title_style="bold", title_justify="left")
     for number, header in enumerate(cells.rows[0]):
         table.add_column(header, justify="right" if number else "left", overflow="fold")
@@ -67,6 +67,7 @@ def for_terminal(cells: Cells, live: bool) -> Table:
 
 
 def as_markdown(cells: Cells) -> str:
+    """The table in Markdown, under its title."""
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in cells.rows]
     rule = ["---", *("---:" for _ in escaped[0][1:])]
     lines = (f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))

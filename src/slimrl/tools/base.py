@@ -1,6 +1,6 @@
-"""Tools that a policy may call, and what comes back. Knows nothing of how a call is spelt (`tools/formats.py`).
+"""Tools that a policy may call, and their results. Knows nothing of how a call is written (`tools/formats.py`).
 
-What is wrong with a call is told to the policy as text, and the episode goes on.
+A mistake in a call becomes text that the policy reads, and the episode goes on.
 """
 
 import inspect
@@ -16,15 +16,17 @@ Tool = Callable[..., Any]
 
 
 class ToolError(Exception):
-    """What the policy did wrong, in words for the policy."""
+    """A mistake of the policy's in a call. Its text is for the policy to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallAttempt:
-    """One attempt of the policy at a call. `arguments` are its texts, in the order of the tool's parameters; `tool` is
-    empty where no tool was named; `error` is what was wrong, empty if nothing.
+    """One attempt of the policy at a call.
 
-    >>> Called("search_pages", ("ampere",)).error
+    `arguments` are texts in the order of the tool's parameters; `tool` is empty where the policy named none; `error` is
+    the mistake, or empty.
+
+    >>> CallAttempt("search_pages", ("ampere",)).error
     ''
     """
 
@@ -36,7 +38,8 @@ class CallAttempt:
 def arguments_of(
     tools: Mapping[str, Tool], name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The arguments of a call in the order of the tool's parameters. Raises ToolError for whatever is wrong with it."""
+    """The arguments of a call in the order of the tool's parameters. Raises ToolError for a tool that does not exist,
+    for arguments that it does not take, and for those that are no text."""
     if name not in tools:
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
     tool = tools[name]
@@ -53,7 +56,7 @@ def arguments_of(
 
 
 def usage(tool: Tool) -> str:
-    """How a tool is called, from its signature.
+    """A call of the tool with its parameters' names, from its signature.
 
     >>> usage(usage)
     'usage("tool")'
@@ -63,17 +66,17 @@ def usage(tool: Tool) -> str:
 
 
 def purpose(tool: Tool) -> str:
-    """What a tool does, from the first line of its docstring, to stand behind its name.
+    """The first line of a tool's docstring with a small initial, to stand behind the tool's name.
 
     >>> purpose(purpose)
-    'what a tool does, from the first line of its docstring, to stand behind its name.'
+    "the first line of a tool's docstring with a small initial, to stand behind the tool's name."
     """
     line = (inspect.getdoc(tool) or "").partition("\n")[0]
     return line[:1].lower() + line[1:]
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """A tool as chat templates and OpenAI's API describe it: all parameters are texts."""
+    """The tool's JSON schema, as chat templates and OpenAI's API take it; all parameters are strings."""
     parameters = inspect.signature(tool).parameters
     required = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty]
     return {
@@ -92,7 +95,7 @@ def schema_of(tool: Tool) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands around a result, and how much of it the policy may read."""
+    """The text around a tool's result, and the limit on how many tokens of the result the policy reads."""
 
     role: Literal["user", "tool"]
     max_tokens: int
@@ -100,7 +103,8 @@ class Frame:
     after: str = ""
 
     def message(self, text: str, appendix: str = "") -> Message:
-        """The text, to be cut if it is long, and behind it what is not."""
+        """A message with the text, which is cut to `max_tokens` before the policy reads it, and the appendix, which is
+        not."""
         begin, end = len(self.before), len(self.before) + len(text)
         return {
             "role": self.role,

@@ -1,7 +1,7 @@
-"""How a policy calls tools by programs: `<code>print(search_pages("query"))</code>`, run in a sandbox.
+"""The format in which a policy calls tools by programs: `<code>print(search_pages("query"))</code>`, run in a sandbox.
 
-What a program prints is what the policy reads. The programs of an episode share the files in their working directory
-(a session of the sandbox) and no variables. Knows nothing of questions, answers and rewards.
+The policy reads what a program prints. The programs of an episode share the files in their working directory (a session
+of the sandbox) and no variables. Knows nothing of questions, answers and rewards.
 """
 
 import inspect
@@ -32,9 +32,12 @@ TOKEN = "SANDBOX_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class SandboxSettings:
-    """Where programs run: on this machine by bubblewrap, or by the server at `url`, whose token is in the variable
-    SANDBOX_TOKEN. A program may take `wall_s` seconds, and `memory_mb` where the server has no limit of its own.
-    `isolation = "none"` runs programs of a model as this user, who can be harmed by them."""
+    """The settings of the sandbox: this machine with bubblewrap, or the server at `url`, whose token is in the variable
+    SANDBOX_TOKEN.
+
+    A program may take `wall_s` seconds, and on this machine `memory_mb`. `isolation = "none"` runs a model's programs
+    with all rights of this user.
+    """
 
     url: str = ""
     wall_s: float = 10.0
@@ -46,14 +49,14 @@ Opened = AbstractAsyncContextManager[Sandbox]
 
 
 def code_formats(tools: Mapping[str, Tool], max_tokens: int, settings: Mapping[str, Any]) -> Callable[[], "CodeFormat"]:
-    """What makes the calls of each episode; all of them share a sandbox, that which `settings` describe."""
+    """A function that makes the `CodeFormat` of an episode; all of them share the sandbox that `settings` describe."""
     chosen = settings_of(settings)
     shared = SharedSandbox(sandbox_of(chosen, tools))
     return lambda: CodeFormat(tools, max_tokens, shared, chosen.wall_s)
 
 
 def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
-    """Raises UserError for settings that are none."""
+    """The settings as `SandboxSettings`. Raises UserError for a setting that does not exist or cannot act."""
     chosen = read_settings(SandboxSettings, given, "sandbox")
     if not 0 < chosen.wall_s < math.inf:
         raise UserError(f"the sandbox's `wall_s` must be a number of seconds above 0, not {chosen.wall_s}.")
@@ -63,17 +66,17 @@ def settings_of(given: Mapping[str, Any]) -> SandboxSettings:
 
 
 def sandbox_of(settings: SandboxSettings, tools: Mapping[str, Tool]) -> Callable[[], Opened]:
-    """What opens the sandbox. Raises UserError where nothing isolates programs, as far as can be told without one."""
+    """A function that opens the sandbox. Raises UserError where programs cannot be isolated on this machine."""
     if settings.url:
         return lambda: HttpSandbox(settings.url, os.environ.get(TOKEN, ""))
     limits = Limits(wall_s=settings.wall_s, cpu_s=math.ceil(settings.wall_s), memory_mb=settings.memory_mb)
-    BubblewrapSandbox(tools, limits, isolation=settings.isolation).close()
+    BubblewrapSandbox(tools, limits, isolation=settings.isolation).close()  # raises now, before the first episode
     return lambda: BubblewrapSandbox(tools, limits, isolation=settings.isolation)
 
 
 class SharedSandbox:
-    """One sandbox for all episodes that are open at a time: the first opens it, and with the last its processes end.
-    For one event loop at a time."""
+    """A sandbox that concurrent episodes share: the first one opens it, and the last one closes it, which ends its
+    processes. It serves one event loop at a time."""
 
     def __init__(self, make: Callable[[], Opened]) -> None:
         self._make = make
@@ -82,6 +85,7 @@ class SharedSandbox:
         self._num_users = 0
 
     async def enter(self) -> Sandbox:
+        """The sandbox, for one more episode, which must call `leave`."""
         if self._sandbox is None:
             self._opened = self._make()
             self._sandbox = await self._opened.__aenter__()
@@ -89,14 +93,16 @@ class SharedSandbox:
         return self._sandbox
 
     async def leave(self) -> None:
+        """Ends an episode's use of the sandbox."""
         self._num_users -= 1
         if not self._num_users and self._opened is not None:
+            # Forgotten before the wait, so that an episode that begins meanwhile opens another one.
             opened, self._opened, self._sandbox = self._opened, None, None
             await opened.__aexit__(None, None, None)
 
 
 class CodeFormat:
-    """One program a turn: of several the first is run."""
+    """The format of one program in a turn: only the first of several is run."""
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int, shared: SharedSandbox, wall_s: float) -> None:
         self._tools = tools
@@ -130,7 +136,8 @@ class CodeFormat:
         execution = await self._sandbox.run(program_of(program[1]), self._session_id, self._wall_s)
         calls = [CallAttempt(call.tool, (call.argument,), call.error) for call in execution.calls]
         if execution.error and not any(call.error for call in calls):
-            calls.append(CallAttempt("", error=execution.error))  # its own mistake; a failed call counts once
+            # The program's own error. A failed call, which ends a program too, is counted already.
+            calls.append(CallAttempt("", error=execution.error))
         return Reaction([self._frame.message(output_text(execution), error_of(execution))], tuple(calls))
 
     def write_call(self, tool: str, argument: str) -> str:
@@ -143,7 +150,7 @@ class CodeFormat:
 
 
 def program_of(text: str) -> str:
-    """What stands in the tags, without a fence around it.
+    """The program in the tags, without indentation and without a Markdown fence around it.
 
     >>> program_of("```python\\nprint(1)\\n```")
     'print(1)\\n'
@@ -153,7 +160,7 @@ def program_of(text: str) -> str:
 
 
 def output_text(execution: Execution) -> str:
-    """What a program printed, and where it printed nothing, that."""
+    """The output of a program, or a remark that there was none."""
     text = "\n".join(part.rstrip("\n") for part in (execution.stdout, execution.stderr) if part.strip())
     if execution.truncated:
         text += "\n[more output was left out]"
@@ -161,7 +168,7 @@ def output_text(execution: Execution) -> str:
 
 
 def error_of(execution: Execution) -> str:
-    """What ended a program, to stand behind what it printed: it must not be cut off with that."""
+    """The error that ended a program, or nothing. It stands behind the output, and is not cut off with it."""
     if not execution.error:
         return ""
     error = execution.error

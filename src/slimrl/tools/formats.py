@@ -1,7 +1,7 @@
-"""How a policy calls tools and hears from them: in tags, or in the form of its own chat template.
+"""Formats in which a policy calls tools and reads their results: in tags, or in the form of its own chat template.
 
-A third way, programs, is in `tools/code_format.py`. Knows nothing of questions, answers and rewards. Calls are
-read, never evaluated.
+A third one, programs, is in `tools/code_format.py`. Calls are parsed, never evaluated. Knows nothing of questions,
+answers and rewards.
 """
 
 import ast
@@ -22,32 +22,32 @@ CALL = re.compile(r"<tool>(.*?)</tool>", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """What the policy gets to read, and what it had tried."""
+    """The messages that the policy reads next, and the calls that it attempted."""
 
     messages: list[Message]
     calls: tuple[CallAttempt, ...]
 
 
 class CallFormat(Protocol):
-    """The calls of one episode. `close` is called once, behind everything else."""
+    """The calls of one episode. `close` is called once, after everything else."""
 
     def opening(self, task: str, question: str) -> list[Message]:
-        """The first messages: what to do, how to call tools, and the question."""
+        """The opening messages: the task, how to call the tools, and the question."""
 
     def call_start(self, reply: str) -> int:
-        """The place of the first call in a reply, however wrong it may be; the length of the reply if there is none."""
+        """The position of the first call in a reply, even a malformed one; the reply's length if there is none."""
 
     async def react(self, reply: str) -> Reaction:
-        """Do what the reply calls for. Mistakes are text in the messages; nothing is raised for them."""
+        """Makes the calls of a reply. A mistake becomes text in the messages, and raises nothing."""
 
     def write_call(self, tool: str, argument: str) -> str:
-        """A reply that calls a tool, as a policy is to write it."""
+        """The text of a call, as the policy should write it."""
 
     async def close(self) -> None: ...
 
 
 class TagFormat:
-    """`<tool>search_pages("query")</tool>`, one call a turn: of several the first is made."""
+    """The format `<tool>search_pages("query")</tool>`, with one call in a turn: only the first of several is made."""
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int) -> None:
         self._tools = tools
@@ -85,8 +85,8 @@ class TagFormat:
 
 
 class NativeFormat:
-    """What chat templates such as Qwen's teach: the tools are the template's to show, a call is JSON in `<tool_call>`
-    tags, its result a message of the role `tool`. All calls of a reply are made, and each has its result."""
+    """The format of chat templates such as Qwen's. The template shows the tools, a call is JSON in `<tool_call>` tags,
+    and its result is a message of the role `tool`. All calls of a reply are made, and each has a result."""
 
     def __init__(self, tools: Mapping[str, Tool], max_tokens: int) -> None:
         self._tools = tools
@@ -145,7 +145,8 @@ def make_call(
     keywords: Mapping[str, Any],
     spelt: Callable[[Any], str],
 ) -> tuple[CallAttempt, str]:
-    """Make a call: what was tried, and the text that comes back, be it a result or what was wrong."""
+    """Makes a call. Returns the attempt, and the text that the policy reads: the result, written by `spelt`, or the
+    mistake."""
     arguments: tuple[str, ...] = ()
     try:
         arguments = arguments_of(tools, name, positional, keywords)
@@ -155,13 +156,15 @@ def make_call(
 
 
 def as_json(result: Any) -> str:
-    """A text as it is, anything else as JSON: ids can then be copied into a call, whose arguments are JSON too,
-    whatever signs they have. (In the other formats arguments are literals of Python, and so are results.)"""
+    """A text as it is, and anything else as JSON."""
+    # The arguments of a native call are JSON too, so that an id can be copied from a result as it stands, whatever
+    # characters it has. In the other formats both arguments and results are Python literals.
     return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
 def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
-    """Name, positional arguments and keywords of a call in Python whose arguments are plain values. Raises ToolError.
+    """The name, positional arguments and keywords of a Python call whose arguments are literals. Raises ToolError if
+    the text is anything else.
 
     >>> parse_call('read_section(section_id="ampere:use")')
     ('read_section', [], {'section_id': 'ampere:use'})
@@ -173,7 +176,7 @@ def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
         positional = [ast.literal_eval(argument) for argument in call.args]
         keywords = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
         if None in keywords:
-            raise ValueError("`**` in a call")
+            raise ValueError("`**` in a call")  # ast gives such an argument no name
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         raise ToolError(
             f'this is no call: {text.strip()!r:.200}. Write one, as in <tool>name("text")</tool>.'
@@ -182,7 +185,7 @@ def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 
 def quote(text: str) -> str:
-    """The text as a literal of Python, on one line.
+    """The text as a Python literal on one line. It is JSON, whose strings Python reads as the same text.
 
     >>> print(quote('say "x"'))
     "say \\"x\\""
