@@ -46,6 +46,7 @@ def compare(first: Episodes, second: Episodes) -> list[Pair]:
             f"nothing can be compared: of {len(first)} and {len(second)} episodes, {len(shared)} are of the same "
             "tasks, and in none of these did both finish. Evaluate both on the same environment and `split`."
         )
+    # Ids such as `test/0` are the same for every `args`, so the tasks themselves are compared too.
     for place in both:
         _check_same(place, first[place], second[place])
     pairs = [_pair("reward", *([episodes[place].reward for place in both] for episodes in (first, second)))]

@@ -97,6 +97,7 @@ def play_tasks(
 ) -> list[Rollout]:
     """The rollouts of the tasks, in their order, each played once with `sampling` and a seed of its own. `on_done` is
     called with each as it ends."""
+    # All tasks start at once and wait here, so that a place is taken as soon as an episode ends.
     places = asyncio.Semaphore(eval_policy.num_concurrent)
 
     async def play(asked: HeldOutTask) -> Rollout:

@@ -47,6 +47,7 @@ def arguments_of(
         bound = inspect.signature(tool).bind(*positional, **keywords)
     except TypeError as error:
         raise ToolError(f"{name}: {error!s:.200}. It is called as {usage(tool)}.") from error
+    # The call came as a model wrote it: numbers, lists and broken text pass `bind`, and tools take whole texts alone.
     for parameter, value in bound.arguments.items():
         if not isinstance(value, str):
             raise ToolError(f"{name}: `{parameter}` must be text in quotes, not {value!r:.80}.")
@@ -105,6 +106,7 @@ class Frame:
     def message(self, text: str, appendix: str = "") -> Message:
         """A message with the text, which is cut to `max_tokens` before the policy reads it, and the appendix, which is
         not."""
+        # Positions are of characters: only the reader of the message has the policy's tokenizer, and cuts there.
         begin, end = len(self.before), len(self.before) + len(text)
         return {
             "role": self.role,

@@ -109,6 +109,7 @@ class NativeFormat:
         answered = [self._call(part) for part in parts if isinstance(part, ToolCall)]
         messages = [self._result.message(text) for _, text in answered]
         calls = [called for called, _ in answered]
+        # An opening tag that is left in a text part began a call that could not be parsed.
         if any(isinstance(part, str) and OPEN in part for part in parts):
             error = f'this is no call. Write each as {OPEN}\n{{"name": "tool", "arguments": {{...}}}}\n{CLOSE}'
             messages.append(self._result.message(f"Error: {error}"))
@@ -130,7 +131,7 @@ class NativeFormat:
     def _call(self, call: ToolCall) -> tuple[CallAttempt, str]:
         try:
             arguments = json.loads(call.arguments)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError):  # no JSON, or JSON nested as deeply as no call needs
             arguments = None
         if not isinstance(arguments, dict):
             error = f"the arguments of `{call.name:.100}` must be a JSON object, not {call.arguments:.80}"
