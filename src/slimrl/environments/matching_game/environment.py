@@ -1,7 +1,7 @@
-"""`matching-game`: two players assign reviewers to papers, each of whom knows only some of the scores, by talking.
+"""`matching-game`: two players, each of whom knows only some of the scores, assign reviewers to papers by talking.
 
-The reward, at the end only, is the value of what they agree on as a share of the best there is; without an agreement
-it is 0. The rules are `rules/`; who sits opposite is the subject of `opponents.py`.
+The reward, at the end only, is the value of their agreement as a share of the best value; without an agreement it is 0.
+`rules/` has the rules, and `opponents.py` the opponents.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ ROLES = ("player 1", "player 2")
 
 @dataclass
 class MatchingTaskset:
-    """Games, each on its own. The fields are the `args` of the config section.
+    """Independent games. The fields are the `args` of the config section.
 
     `partner` is `scripted` (`rules/shy_partner.py`), `llm` (of which `llm` has the settings: the fields of
     `PartnerServer` in `llm_partner.py`), or `self`: the policy plays both sides, which train together.
-    `role` is whom the policy is, 1 (who begins) or 2. Scripts, such as the expert of a warm-up, play with the scripted
+    `role` is the policy's side, 1 (which begins) or 2. Scripts, such as the expert of a warm-up, play with the scripted
     partner whatever `partner` is.
 
     A game is over after `max_turns` messages of both together (default: 20, but four for each paper, and six for two);
@@ -56,12 +56,12 @@ class MatchingTaskset:
     line (as `scripts/generate_data.py` writes), of any size; without one, `num_train` and `num_test` of `n` papers are
     made up from `seed`.
 
-    Games of two papers are for learning the form alone: of two assignments, the one that looks best to a player is the
-    poor one by the rule of the deal, which gives the other away.
+    Games of two papers are for learning the form alone. By the rule of the deal the assignment that looks best to a
+    player is the poor one of the two, which gives the other away.
 
-    With `thoughts` the expert of the warm-up writes how it comes to its plan before each reply, between <think> tags,
-    which the partner does not hear. With `notes` the policy reads in each turn which numbers it has by now, the largest
-    first, and low ones apart.
+    With `thoughts` the expert of the warm-up writes the reasoning of its plan before each reply, between <think> tags
+    that the partner does not hear. With `notes` the policy reads in each turn the numbers that it has by now, the
+    largest first, and low ones apart.
     """
 
     n: int = 8
@@ -104,7 +104,7 @@ class MatchingTaskset:
         return ROLES if self.partner == "self" else ()
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """None for `validation`. Raises UserError when there are not that many games."""
+        """The games of a split; `validation` has none. Raises UserError when there are not that many."""
         if split == "validation":
             return []
         if split not in self._tasks:
@@ -116,7 +116,7 @@ class MatchingTaskset:
         return self._episode(game, player, self._partner(game, 1 - player, task))
 
     def self_play(self, task: Task) -> Sequence[MatchingEpisode]:
-        """Both sides of one game, which play each other."""
+        """The episodes of both sides of one game, which play each other."""
         game, turns = self._game(task), TurnTaking()
         others = [SelfOpponent(game, 1 - player, turns, role) for player, role in enumerate(ROLES)]
         return [self._episode(game, player, other) for player, other in enumerate(others)]
@@ -161,14 +161,16 @@ class MatchingTaskset:
         return self._play(task, game, RandomPlayer(game.deal, self.role - 1, rng).reply)
 
     def _play_as(self, name: str, task: Task, seed: int) -> list[Message]:
+        """The conversation of a player of `rules/players.py`."""
         game = self._game(task)
         return self._play(task, game, SCRIPTS[name](game.deal, self.role - 1, game.max_turns).reply)
 
     def failure_kind(self, rollout: Rollout) -> str:
+        """The way in which the game fell short of the best, as `metrics.kind_of_failure` tells it."""
         return kind_of_failure(rollout.metrics, self.max_errors)
 
     def offload(self) -> None:
-        """Has a partner that shares the policy's device let go of its memory."""
+        """Frees the device memory of a partner that shares the policy's device."""
         if self._llm:
             self._llm.offload()
 
@@ -190,7 +192,7 @@ class MatchingTaskset:
         return MatchingEpisode(game, player, other, self.last_turn_rule, self.notes)
 
     def _play(self, task: Task, game: MatchingGame, reply: Callable[[str], str]) -> list[Message]:
-        """A whole conversation with the scripted partner, whoever the partner is in training."""
+        """The whole conversation of a script with the scripted partner, whatever partner training has."""
 
         async def conversation() -> list[Message]:
             player = self.role - 1
@@ -209,7 +211,7 @@ class MatchingTaskset:
         return asyncio.run(conversation())
 
     def _read(self, split: Split) -> list[Task]:
-        """Raises UserError where the file has none of the split."""
+        """The games of a split in the file. Raises UserError where it has none."""
         found = [_task(f"{split}/{deal.game_id}", deal) for deal in self._own if split_of(deal) == split]
         if not found:
             raise UserError(
@@ -219,8 +221,8 @@ class MatchingTaskset:
         return found
 
     def _generate(self, split: Split) -> list[Task]:
-        """Games of a split, no two with the same table: those that `scripts/generate_data.py` deals for `n` and `seed`,
-        in its order."""
+        """The games of a split, no two with the same table. They are the deals of `scripts/generate_data.py` for `n`
+        and `seed`, in its order. Raises UserError when there are not that many."""
         num = self.num_train if split == "train" else self.num_test
         games: dict[Any, Deal] = {}
         for deal in islice(deals_of_seed(self.n, self.seed), 100 * num):
@@ -234,7 +236,7 @@ class MatchingTaskset:
 
 
 def _own_turns(max_turns: int, player: int) -> int:
-    """How many of the messages are a player's."""
+    """The number of a player's messages in a game of `max_turns`."""
     return (max_turns + 1 - player) // 2
 
 

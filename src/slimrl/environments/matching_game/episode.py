@@ -1,5 +1,5 @@
-"""An episode of the matching game, as the one of its two players who is the policy sees it. Knows nothing of who sits
-opposite (`opponents.py`), nor of where games come from (`environment.py`).
+"""The episode of the matching game from the side of the policy. The module knows neither who the opponent is
+(`opponents.py`), nor where games come from (`environment.py`).
 """
 
 from slimrl.environments.matching_game.metrics import Record
@@ -16,11 +16,11 @@ GO_ON = "It is still your turn: write [message] or [propose]."
 
 
 class MatchingEpisode:
-    """One game, as the one of its players who is the policy sees it."""
+    """An episode of one game, from the side of the policy."""
 
     def __init__(self, game: MatchingGame, player: int, other: Opponent, last_turn_rule: bool, notes: bool) -> None:
-        """With `last_turn_rule` the player is told at its last message to propose; with `notes`, whenever something has
-        been said, which numbers it has."""
+        """Makes the episode. With `last_turn_rule` the player is told at its last message to propose. With `notes` it
+        reads which numbers it has."""
         self._game, self._player, self._other = game, player, other
         self._last_turn_rule = last_turn_rule
         self._notebook = Notebook(game, player) if notes else None
@@ -28,7 +28,7 @@ class MatchingEpisode:
         self._num_heard = 0
 
     async def start(self) -> list[Message]:
-        """The rules, and the player's table with what the partner has said if it began."""
+        """The rules, and the player's table with the partner's words if it began."""
         await self._other.answer()
         if self._game.is_over:
             raise RolloutError("partner_left", "the game was over before this player's first turn")
@@ -40,10 +40,10 @@ class MatchingEpisode:
         ]
 
     async def step(self, reply: str) -> Turn:
-        said, error = without_thoughts(reply), ""
-        self._record.count_attempt(said)
+        visible, error = without_thoughts(reply), ""
+        self._record.count_attempt(visible)
         try:
-            play_text(self._game, self._player, said)
+            play_text(self._game, self._player, visible)
         except IllegalAct as illegal:
             error = str(illegal)
         await self._other.answer()
@@ -58,7 +58,7 @@ class MatchingEpisode:
         self._other.leave()
 
     def _ending(self, error: str) -> str:
-        """How the game ended; for people alone, as a policy reads nothing after its last reply."""
+        """The end of the game in words, for people: the policy reads nothing after its last reply."""
         game, deal = self._game, self._game.deal
         last = error or text_since(game, self._num_heard, 1 - self._player)
         if game.agreed is None:
@@ -73,7 +73,7 @@ class MatchingEpisode:
         return "\n\n".join(filter(None, (last, result, best)))
 
     def _news(self) -> list[str]:
-        """What the other player has done since, and what that asks of this one."""
+        """The other player's acts since the last reply, the notes, and what the rules ask of the policy now."""
         heard = text_since(self._game, self._num_heard, 1 - self._player)
         self._num_heard = len(self._game.history)
         news = [heard] if heard else []

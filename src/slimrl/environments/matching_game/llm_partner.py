@@ -1,9 +1,9 @@
 """The shy partner of the matching game as a language model behind any OpenAI-compatible server.
 
-It gets the rules that the scripted partner keeps (`rules/shy_partner.py`) as a system prompt. What the player writes is
-data to it, between tags that cannot be forged; whatever it is talked into, it can only play the game: its acts must be
-legal, and an agreement is worth what it is worth. A model may tell more than it should: that is the price of one. It
-costs money, so a whole run has a budget. Knows nothing of what the player is told, nor of rewards.
+Its system prompt has the rules of the scripted partner (`rules/shy_partner.py`). The player's text stands between tags
+that cannot be forged, as data. Whatever the model is talked into, it can only play the game: its acts must be legal,
+and an agreement is worth what it is worth. But it may tell more than it should. It costs money, so a run has a budget.
+The module knows nothing of the player's prompts or of rewards.
 """
 
 import re
@@ -19,7 +19,7 @@ from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings
 from slimrl.types import Message, Metrics
 
-CHARS_PER_TOKEN = 2  # a low guess, for servers that do not tell what a request took
+CHARS_PER_TOKEN = 2  # a low guess, for servers that do not report token counts
 TAG = re.compile(r"<(?=\s*/?\s*player)", re.IGNORECASE)
 SHY = """\
 You play a game with a partner: {num} papers need a reviewer each, and every reviewer reads one paper. Your table has \
@@ -50,12 +50,11 @@ STILL = "You turned it down. It is still your turn: write [message] and what you
 
 @dataclass(frozen=True, slots=True)
 class PartnerServer(ChatServer):
-    """Its fields, those of `ChatServer` and these, are the settings of an environment's `llm`. `timeout_s` is for one
-    reply.
+    """The settings of an environment's `llm`: the fields of `ChatServer` and these. `timeout_s` is for one reply.
 
-    All games of a run together make at most `max_requests` requests, and get replies until they have taken
-    `max_tokens_total` tokens, questions included, by the server's own count; then the run stops. Requests that are
-    under way by then, and replies that cannot be used, come on top. A resumed run has the whole budget again.
+    All games of a run together make at most `max_requests` requests, and take `max_tokens_total` tokens, prompts
+    included, by the server's own count. Then the run stops. Requests in flight at that moment, and unusable replies,
+    come on top. A resumed run has the whole budget again.
     """
 
     who: ClassVar[str] = "partner"
@@ -79,7 +78,7 @@ class PartnerServer(ChatServer):
 
 
 class Budget:
-    """What has been spent of it. Raises UserError for a request that it no longer allows."""
+    """The budget of a run, and what has been spent of it."""
 
     def __init__(self, server: PartnerServer) -> None:
         self._server = server
@@ -87,6 +86,7 @@ class Budget:
         self.num_tokens = 0
 
     def begin(self) -> None:
+        """Counts a request. Raises UserError if the budget is used up."""
         for name, spent, most in (
             ("max_requests", self.num_requests, self._server.max_requests),
             ("max_tokens_total", self.num_tokens, self._server.max_tokens_total),
@@ -100,11 +100,12 @@ class Budget:
         self.num_requests += 1
 
     def spend(self, tokens: int) -> None:
+        """Counts the tokens of a reply and of its prompt."""
         self.num_tokens += tokens
 
 
 class LLMPartners:
-    """Makes the partner of each game. They share a server, which is asked from a thread of its own, and its budget."""
+    """The partners of all games. They share a server, which is asked from a thread of its own, and a budget."""
 
     def __init__(self, server: PartnerServer) -> None:
         self._server = server
@@ -115,15 +116,16 @@ class LLMPartners:
 
     @property
     def num_requests(self) -> int:
-        """All so far."""
+        """The number of requests so far."""
         return self._budget.num_requests
 
     def partner(self, deal: Deal, player: int) -> "LLMPartner":
+        """The partner of one game, which plays for `player`."""
         return LLMPartner(self, self._server.max_tries, deal, player)
 
     async def reply(self, messages: Sequence[Message]) -> Reply:
-        """What the model says next, and the tokens that all tries for it took. Raises RolloutError where it says
-        nothing, UserError after too many of those and at the end of the budget."""
+        """The model's next reply, and the tokens that all tries for it took. Raises RolloutError if there is none, and
+        UserError after too many such failures or at the end of the budget."""
         return await self._thread.run(self._reply(messages))
 
     def check(self) -> None:
@@ -155,7 +157,7 @@ class LLMPartners:
 
 
 class LLMPartner:
-    """One game's partner, which remembers what was said in it."""
+    """The partner of one game, which remembers the conversation."""
 
     def __init__(self, partners: LLMPartners, max_tries: int, deal: Deal, player: int) -> None:
         self._partners = partners
@@ -165,19 +167,20 @@ class LLMPartner:
         self._spent = {"partner_replies": 0.0, "partner_errors": 0.0, "partner_tokens": 0.0}
 
     async def reply(self, heard: str) -> str:
-        """Its next act as text, after what the player has done; that is nothing at the beginning of the game, and when
-        it has just turned a proposal down."""
+        """The next act as text, after the player's acts. These are empty at the beginning of the game, and when the
+        partner has just turned a proposal down."""
+        # A player that writes the tag itself could end its data and speak as the system; its bracket is replaced.
         if heard:
             return await self._say(f"<player>\n{TAG.sub('[', heard)}\n</player>")
         return await self._say(STILL if len(self._messages) > 1 else BEGIN)
 
     async def mend(self, error: str) -> str:
-        """Another text in place of its last one, which was no legal act."""
+        """Another text in place of the last one, which was no legal act."""
         self._spent["partner_errors"] += 1
         return await self._say(f"That is not possible: {error}")
 
     def metrics(self) -> Metrics:
-        """Its replies in this game, those that were no legal act, and the tokens that they took."""
+        """The number of its replies in this game, of those that were no legal act, and of the tokens that they took."""
         return dict(self._spent)
 
     async def _say(self, told: str) -> str:
@@ -191,7 +194,7 @@ class LLMPartner:
 
 
 def llm_partners_of(settings: dict[str, Any]) -> LLMPartners:
-    """Partners by the fields of `PartnerServer`, whose server must answer now."""
+    """The partners with these fields of `PartnerServer`. Raises UserError if the server does not answer."""
     partners = LLMPartners(read_settings(PartnerServer, settings, "partner"))
     try:
         partners.check()

@@ -1,5 +1,5 @@
-"""Who sits opposite the policy in the matching game: a partner that is asked when it is its turn, or another episode of
-the policy itself, which is waited for. Knows nothing of chats or rewards.
+"""The opponent of the policy in the matching game: a partner that is asked when it is its turn, or another episode of
+the policy itself, which is waited for. The module knows nothing of chats or rewards.
 """
 
 from typing import Protocol
@@ -14,24 +14,24 @@ from slimrl.types import Metrics
 
 
 class Partner(Protocol):
-    """Plays one game, by text in the game's protocol."""
+    """A partner of one game, which writes text in the game's protocol."""
 
     max_tries: int
-    """How many texts it may offer for one act."""
+    """The number of texts that it may offer for one act."""
 
     async def reply(self, heard: str) -> str:
-        """Its next act, after what the other player has done since; that is nothing at the beginning, and when it has
+        """The next act, after the other player's acts since; these are empty at the beginning, and when the partner has
         just turned a proposal down."""
 
     async def mend(self, error: str) -> str:
-        """Another text in place of its last one, which was no legal act."""
+        """Another text in place of the last one, which was no legal act."""
 
     def metrics(self) -> Metrics:
         """What is to be told of it."""
 
 
 class ScriptedPartner:
-    """A partner that is a program, and makes no mistakes."""
+    """A partner that is a script, and makes no mistakes."""
 
     max_tries = 1
 
@@ -55,7 +55,7 @@ class Opponent(Protocol):
         """Returns when it is the policy's turn, or the game is over."""
 
     def leave(self) -> None:
-        """The policy's episode has ended."""
+        """Tells that the policy's episode has ended."""
 
     def metrics(self) -> Metrics:
         """What is to be told of it."""
@@ -69,7 +69,8 @@ class PartnerOpponent:
         self._num_heard = 0
 
     async def answer(self) -> None:
-        """Raises RolloutError where the partner does nothing that is legal: not the policy's fault."""
+        """Has the partner play its turns. Raises RolloutError if it does nothing legal, which is not the policy's
+        fault."""
         while not self._game.is_over and self._game.turn == self._player:
             heard = text_since(self._game, self._num_heard, 1 - self._player)
             self._num_heard = len(self._game.history)
@@ -88,21 +89,21 @@ class PartnerOpponent:
                 text = await self._partner.mend(str(error))
 
     def leave(self) -> None:
-        """It waits for nobody."""
+        """Does nothing: the partner waits for nobody."""
 
     def metrics(self) -> Metrics:
         return self._partner.metrics()
 
 
 class SelfOpponent:
-    """The policy itself, in another episode at the same table."""
+    """The policy itself, in another episode of the same game."""
 
     def __init__(self, game: MatchingGame, player: int, turns: TurnTaking, role: str) -> None:
-        """`role` is that of the episode which this one sits opposite, and waits with."""
+        """Makes the opponent of the episode whose role is `role`."""
         self._game, self._player, self._turns, self._role = game, player, turns, role
 
     async def answer(self) -> None:
-        """Raises RolloutError if the other one has left before the end."""
+        """Waits for the other episode's turn. Raises RolloutError if that has left before the end."""
         self._turns.notify()
         await self._turns.wait_until(lambda: self._game.is_over or self._game.turn != self._player)
 
@@ -114,6 +115,6 @@ class SelfOpponent:
 
 
 def text_since(game: MatchingGame, num_heard: int, player: int) -> str:
-    """What a player has done since so many acts, as the other reads it."""
+    """The text of a player's acts after the first `num_heard` of the game, as the other player reads it."""
     acts = [act for who, act in game.history[num_heard:] if who == player]
     return "\n\n".join(format_act(truncate_message(act), game.deal) for act in acts)

@@ -27,7 +27,7 @@ class _Conversation:
     messages: list[Message]
 
     async def call(self, tool: str, argument: str) -> str:
-        """What the tool returns, as the policy reads it."""
+        """The result of a tool call, as the policy reads it."""
         self.say(text := self.calls.write_call(tool, argument))
         turn = await self.episode.step(text)
         self.messages += turn.messages

@@ -105,8 +105,7 @@ def joint_difference(runs: Sequence[Run], measure: str) -> Estimate:
 
 
 def verdict(change: Estimate) -> str:
-    """What a difference says about the questions. Where nothing varies there is no interval, and of a difference there
-    too little to say."""
+    """The verdict on a difference in questions. Where nothing varies there is no interval, and so no verdict."""
     if math.isnan(change.low):
         return "too little to say" if change.mean else "no clear change"
     if change.low > 0:
@@ -140,12 +139,12 @@ def _check_different(log_dirs: Sequence[Path]) -> None:
 
 
 def _center(groups: Sequence[Sequence[float]]) -> list[float]:
-    """What values differ by from the mean of their group: nothing at all where all are equal, rounding or not."""
+    """The differences of values from the mean of their group, exactly 0 where all are equal, whatever rounding does."""
     return [value - fmean(group) if len(set(group)) > 1 else 0.0 for group in groups for value in group]
 
 
 def _with_fewer(found: Estimate, num: int) -> Estimate:
-    """A correlation, whose interval is that of so many independent pairs: a group's mean takes one away."""
+    """A correlation with the interval (Fisher's z) of `num` independent pairs: each group's mean takes one away."""
     if math.isnan(found.mean) or num < 4 or abs(found.mean) > 1 - 1e-12:
         low = high = math.nan if num < 4 else found.mean
         return Estimate(found.mean, low, high, num)

@@ -1,4 +1,4 @@
-"""Pictures of the questions in a run: how they go over training, and with the reward. Draws from numbers alone."""
+"""Pictures of the questions in a run, over training and against the reward."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ JITTER = 0.18  # questions are whole numbers: their points would hide each other
 
 
 def draw_training(runs: Sequence[Run]) -> Figure:
-    """The mean of each step, run by run (faint), and with several runs their mean and range."""
+    """A figure of the mean of each step: faint for each run, and the mean and range of several runs."""
     figure = Figure(figsize=(8.4, 5.6), layout="constrained")
     cells = figure.subplots(2, 2).flat
     for axes, (measure, title) in zip(cells, PANELS.items(), strict=True):
@@ -33,8 +33,8 @@ def draw_training(runs: Sequence[Run]) -> Figure:
 
 
 def draw_scatter(runs: Sequence[Run], found: Mapping[str, Estimate]) -> Figure:
-    """Every game by its questions before the first proposal and its reward, the mean reward for each number of these,
-    and the correlations found."""
+    """A figure of every game by its questions before the first proposal and its reward, with the mean reward for each
+    number of questions, and the correlations."""
     episodes = [episode for run in runs for episode in with_proposal(run.episodes)]
     asked = np.array(values_of(episodes, ASKED))
     rewards = np.array(values_of(episodes, "reward"))

@@ -1,6 +1,4 @@
-"""The games that a run has recorded, as its questions are looked at: one row of numbers each. Knows nothing of how they
-are drawn or compared.
-"""
+"""The recorded games of a run, as one row of numbers each. The module knows nothing of plots or comparisons."""
 
 import math
 import re
@@ -30,11 +28,11 @@ SHARE = 5  # a run's beginning is the first fifth of its steps, its end the last
 class Episode:
     """One finished game of the policy.
 
-    `before` are the different questions before its first proposal, which losing cannot cause: after a rejection a shy
-    partner wants to be asked again. None where it never made one: then all questions would count, and a policy that
-    learns to propose would seem to ask less. `distinct` are all different ones, and `questions` all, that the
-    environment counted, in legal messages; `question_marks`, `words` and `score_seeking` what `rules/questions.py`
-    finds in everything that was meant as a message.
+    `before` counts the different questions before its first proposal. Losing cannot cause these, as it causes later
+    ones: after a rejection a shy partner wants to be asked again. It is None without a proposal, because then all
+    questions would count, and a policy that learns to propose would seem to ask less. `distinct` and `questions` are
+    the environment's own counts over legal messages; `question_marks`, `words` and `score_seeking` what
+    `rules/questions.py` finds in everything that was meant as a message.
     """
 
     step: int
@@ -137,7 +135,7 @@ def with_proposal(episodes: Sequence[Episode]) -> list[Episode]:
 
 
 def count_questions_before_proposal(replies: Sequence[str]) -> int | None:
-    """The different questions before the first proposal; None where there is none."""
+    """The number of different questions before the first proposal; None without a proposal."""
     replies = [without_thoughts(reply) for reply in replies]
     first = next((place for place, reply in enumerate(replies) if split_tag(reply)[0] == "propose"), None)
     return None if first is None else count_questions(_message_texts(replies[:first])).distinct

@@ -20,7 +20,7 @@ Mask = tuple[tuple[bool, ...], ...]
 
 MAX_VALUE = 99
 UNKNOWN = 50
-"""The value of a cell that nobody knows, and what a player counts for a cell that it does not know."""
+"""The value of a cell that nobody knows, and the value that a player assumes for a cell it does not know."""
 MARGIN = 1.25
 """Talking pays when the optimum is more than this times what a player finds alone."""
 
@@ -126,7 +126,8 @@ class Deal:
         return self.value(assignment) / best if best else 1.0
 
     def visible_table(self, player: int) -> tuple[tuple[int | None, ...], ...]:
-        """What the player sees: its known values on its own scale, rounded down; None where it knows nothing."""
+        """The table as a player sees it: its known values on its own scale, rounded down; None where it knows
+        nothing."""
         scale = self.scales[player]
         return tuple(
             tuple(int(value * scale) if known else None for value, known in zip(values, flags, strict=True))
@@ -147,7 +148,7 @@ class Deal:
 
     @property
     def requires_communication(self) -> bool:
-        """The rule of the game: neither player comes near the optimum alone."""
+        """Whether neither player comes near the optimum alone, which is the rule of a deal."""
         best = self.best
         return all(MARGIN * self.value(self.own_best(player)) < best for player in (0, 1))
 

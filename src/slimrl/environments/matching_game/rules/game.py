@@ -12,40 +12,40 @@ MAX_ERRORS = 8
 
 
 def usual_turns(size: int) -> int:
-    """Messages of a game of so many papers: 20, but four for each paper where there are few, and six for two. With more
-    time, whoever goes through the few assignments there are and listens to nobody would earn as much as who asks."""
+    """The usual number of messages of a game: 20, but four for each paper where there are few, and six for two papers.
+    With more, a player that tries all assignments and listens to nobody would earn as much as one that asks."""
     return min(20, 4 * size) if size > 2 else 6
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Tells the other player something and passes the turn."""
+    """An act that tells the other player something, and passes the turn."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Proposes an assignment and passes the turn to the other, who must accept or reject it."""
+    """An act that proposes an assignment, and passes the turn to the other player, who must accept or reject it."""
 
     assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Agrees to the standing proposal, which ends the game."""
+    """An act that agrees to the standing proposal, and ends the game."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Turns the standing proposal down, and goes on: the turn stays."""
+    """An act that turns the standing proposal down. The turn stays."""
 
 
 Act = Say | Propose | Accept | Reject
 
 
 class IllegalAct(Exception):
-    """An act against the rules, or a text that is none. The text is for the speaker, who keeps the turn."""
+    """The error of an act against the rules, or of a text that is no act. Its message is for the speaker."""
 
 
 class MatchingGame:
@@ -99,7 +99,7 @@ class MatchingGame:
 
     @property
     def is_over(self) -> bool:
-        """Agreed, out of messages with no proposal to answer, or too many errors."""
+        """Whether there is an agreement, or no message left and no proposal to answer, or too many errors."""
         return self.agreed is not None or self.too_many_errors or (self.messages_left == 0 and self.proposal is None)
 
     @property

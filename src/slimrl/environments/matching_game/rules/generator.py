@@ -29,7 +29,7 @@ from slimrl.types import Split
 
 MIN_SIZE, MAX_SIZE = 2, 10
 VERSION = "v2"
-"""Of what a seed deals. Games of another version have other names, so that they are not taken for one another."""
+"""The version of the deals of a seed. It is part of their names, so that games of two versions are not confused."""
 # One game in five is held out, decided by a hash of its table: no game is ever in both splits, whatever else is set.
 TEST_SHARE = 5
 _NUM_VALUES = MAX_VALUE + 1
@@ -84,7 +84,7 @@ def deals_of_seed(n: int, seed: int) -> Iterator[Deal]:
 
 
 def split_of(deal: Deal) -> Split:
-    """Which split a game belongs to: a function of its table."""
+    """The split of a game, a function of its table."""
     table = repr(deal.table).encode()
     return "test" if hashlib.sha256(table).digest()[0] % TEST_SHARE == 0 else "train"
 
@@ -132,23 +132,24 @@ def draw(bits: np.random.PCG64, n: int) -> Batch:
 
 
 def _uniform(bits: np.random.PCG64, count: int) -> npt.NDArray[np.uint16]:
-    """Whole numbers, uniform below a multiple of _CASES: 16 bits each, without those that are higher."""
+    """`count` integers of 16 bits, uniform below the largest multiple of _CASES."""
     below = _UINT16 - _UINT16 % _CASES
     numbers = np.empty(0, np.uint16)
     while len(numbers) < count:
+        # A raw word of 64 bits gives four numbers, of which 1 in 122 is too high: 1/64 more is nearly always enough.
         raw = bits.random_raw((count - len(numbers)) // 4 * 65 // 64 + 16).astype("<u8", copy=False).view("<u2")
         numbers = np.concatenate([numbers, raw[raw < below]])
     return numbers[:count]
 
 
 def _divmod(numbers: npt.NDArray[np.uint16], by: int) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint16]]:
-    """Quotients and remainders, as `np.divmod` has them, which takes several times as long."""
+    """The quotients and remainders. `np.divmod` takes several times as long."""
     quotients = numbers // np.uint16(by)
     return quotients, numbers - quotients * np.uint16(by)
 
 
 def _legacy_draw(generator: np.random.RandomState, n: int, size: int) -> Batch:
-    """Numbers as numpy's old global generator gave them: values, then each player's mask, table by table."""
+    """A batch of numbers in the order of numpy's old global generator: values, then both masks, table by table."""
     tables, first, second = [], [], []
     for _ in range(size):
         tables.append(generator.randint(0, _NUM_VALUES, (n, n)))
@@ -162,7 +163,8 @@ def _batch(tables: npt.NDArray[Any], first: Masks, second: Masks) -> Batch:
 
 
 def find_accepted(batch: Batch) -> Iterator[int]:
-    """The tables in which talking pays, in order."""
+    """The indices of the tables that are kept, in order: those in which talking pays."""
+    # Each bound is sure, and dearer than the one before it but for fewer tables. The rule itself comes last.
     tables, (first, second) = batch.tables, batch.known
     own = _least_own(tables, first)
     bound = np.minimum(tables.max(axis=0).sum(axis=0), tables.max(axis=1).sum(axis=0))  # cheap, and above the optimum
@@ -178,20 +180,25 @@ def find_accepted(batch: Batch) -> Iterator[int]:
 
 
 def _own(table: Numbers, known: Masks) -> int:
-    """The true value of what looks best to a player, as `Deal.own_best` finds it."""
+    """The true value of the assignment that looks best to a player, as `Deal.own_best` finds it."""
     return int(table[optimum(np.where(known, table, UNKNOWN)), np.arange(len(table))].sum())
 
 
 def _least_own(tables: Numbers, known: Masks) -> Numbers:
-    """For each table the worst true value among the assignments that look best to a player who knows so much."""
+    """The worst true value, for each table, among the assignments that look best to a player with these masks."""
     above = len(tables) * MAX_VALUE + 1  # more than any assignment is worth: looks decide, and between equals the value
     looks = np.where(known, tables, np.int32(UNKNOWN))
+    # The optimum of `looks * above - value` has the best looks and the least value, which is the remainder.
     return -optima(looks * np.int32(above) - tables) % above
 
 
 def optima(weights: Numbers) -> Numbers:
-    """The highest sum of an assignment for each of many tables (n, n, number): row by row over sets of used columns."""
+    """The highest sum of an assignment for each of many tables, given as (n, n, number of tables).
+
+    It is a dynamic program over sets of used columns (Held-Karp), whose inner loops are numpy's over all tables.
+    """
     n, _, number = weights.shape
+    # sums[used] is the best sum of the rows so far that takes the columns whose bits are set in `used`.
     sums = {0: np.zeros(number, weights.dtype)}
     candidate = np.empty(number, weights.dtype)
     for row in weights:

@@ -1,4 +1,4 @@
-"""The numbers that a player has, in its table and from what it was told, in one line, those below the usual apart."""
+"""The notebook of a player: the numbers in its table and those it was told, in one line, with low ones apart."""
 
 from slimrl.environments.matching_game.rules.beliefs import USUAL
 from slimrl.environments.matching_game.rules.deal import Deal
@@ -9,17 +9,17 @@ from slimrl.environments.matching_game.rules.protocol import truncate_message
 
 
 class Notebook:
-    """Keeps the numbers of one player of a game."""
+    """The notebook of one player of a game, which is read anew from the game's history each time."""
 
     def __init__(self, game: MatchingGame, player: int) -> None:
         self._game, self._player, self._parser = game, player, Parser(game.deal)
 
     def text(self) -> str:
-        """`You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`, the largest number
-        first.
+        """The line, with the largest number first, as in
+        `You know: Ava Electra 293, Ava BLEU 281. Low: Daniel BLEU 55. No score: Sofia GloVe.`
 
-        What the table shows stays as it is. A sentence tells a score if it names one pair and one number. Pairs without
-        a score are those that were asked about and not told; a low one is below `USUAL`.
+        A sentence tells a score if it names one pair and one number; it never replaces a number of the table. Pairs
+        without a score were asked about and not told. A low number is below `USUAL`.
         """
         deal = self._game.deal
         seen = {(r, p): score for r, row in enumerate(deal.visible_table(self._player)) for p, score in enumerate(row)}
@@ -30,6 +30,7 @@ class Notebook:
             if isinstance(heard, Say) and player == self._player:
                 asked |= dict.fromkeys(self._parser.topics(heard.text).cells)
             elif isinstance(heard, Say):
+                # The right side of `|` wins: what was known first stays, whatever is claimed later.
                 numbers = self._parser.scores(heard.text) | numbers
         known = sorted(numbers, key=lambda cell: (-numbers[cell], cell))
         lists = {

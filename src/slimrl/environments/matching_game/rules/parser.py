@@ -1,8 +1,8 @@
-"""Finds the names of a game, and numbers, in free text, as a tolerant reader does. Knows nothing of acts or of turns.
+"""A tolerant parser that finds the names of a game, and numbers, in free text. It knows nothing of acts or turns.
 
-Names count in any case: short, full, first or last ones, where nobody shares them. A misspelt word counts if it is one
-letter away from exactly one name; its first letter must be right, and it must be long, so that English words stay what
-they are.
+Names count in upper or lower case: short, full, first or last ones, if they are unambiguous. A misspelt word counts if
+it is one letter away from exactly one name. Its first letter must be right and it must be long, so that no English word
+is taken for a name.
 """
 
 import re
@@ -16,19 +16,19 @@ from slimrl.environments.matching_game.rules.protocol import Names
 from slimrl.environments.matching_game.rules.questions import is_question, sentences
 
 Cell = tuple[int, int]
-"""Reviewer and paper."""
+"""A cell of the table: reviewer and paper."""
 Kind = Literal["paper", "reviewer", "number"]
 
 KINDS: tuple[Kind, Kind] = ("reviewer", "paper")
 
-MAX_READ_CHARS = 2000  # of a text; what comes later is not read
+MAX_READ_CHARS = 2000  # characters of a text that are read
 MAX_DIGITS = 6
 MIN_MISSPELT = 5  # letters
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A paper or reviewer that is named in a text, by its index; or a number, by its value."""
+    """A mention in a text: of a paper or reviewer, by its index, or of a number, by its value."""
 
     kind: Kind
     value: int
@@ -36,7 +36,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """What the questions of a text are about: exact pairs, and the first reviewer and paper that any of them names."""
+    """The topics of a text's questions: exact pairs, and the first reviewer and paper that any of them names."""
 
     cells: tuple[Cell, ...]
     reviewer: int | None
@@ -44,21 +44,22 @@ class Topics:
 
 
 class Parser:
-    """Reads texts about one deal."""
+    """A parser of texts about one deal."""
 
     def __init__(self, deal: Deal) -> None:
         self._forms = _forms(deal)
         names = "|".join(_pattern(form) for form in sorted(self._forms, key=len, reverse=True))
+        # Longer names come first, because an alternation takes the first that matches: `Ava Li` before `Ava`.
         self._token = re.compile(rf"(?<!\w)(?P<name>{names})(?!\w)|(?P<number>\d+)|(?P<word>\w+)", re.IGNORECASE)
 
     def mentions(self, text: str) -> list[Mention]:
-        """Everything that the beginning of the text names, in its order."""
+        """The mentions in the beginning of the text, in its order."""
         found = (self._mention(match) for match in self._token.finditer(text[:MAX_READ_CHARS]))
         return [mention for mention in found if mention]
 
     def topics(self, text: str, answers: bool = False) -> Topics:
-        """What the text asks about. A pair is exact if one question names both. Where the text `answers` a question
-        ("which reviewer?"), a sentence without a number is read like a question."""
+        """The topics that the text asks about. A pair is exact if one question names both. Where the text `answers` a
+        question ("which reviewer?"), a sentence without a number is read like a question."""
         cells: list[Cell] = []
         named: list[Mention] = []
         for sentence in sentences(text[:MAX_READ_CHARS]):
@@ -70,11 +71,11 @@ class Parser:
         return Topics(tuple(dict.fromkeys(cells)), reviewer, paper)
 
     def numbers(self, text: str) -> list[int]:
-        """The numbers in the text, those in names left out."""
+        """The numbers in the text, without those in names."""
         return [mention.value for mention in self.mentions(text) if mention.kind == "number"]
 
     def scores(self, text: str) -> dict[Cell, int]:
-        """Scores told beyond doubt: the number of each sentence that names one reviewer, one paper and one number."""
+        """The unambiguous scores in the text: those of sentences that name one reviewer, one paper and one number."""
         scores: dict[Cell, int] = {}
         for sentence in sentences(text[:MAX_READ_CHARS]):
             mentions = self.mentions(sentence)
@@ -90,7 +91,7 @@ class Parser:
         return self._forms.get(word) or self._meant(word)
 
     def _meant(self, word: str) -> Mention | None:
-        """Whom a misspelt word means, if only one name is so near."""
+        """The mention that a misspelt word means, if only one name is so near."""
         if len(word) < MIN_MISSPELT:
             return None
         near = {self._forms[form] for form in self._forms if len(form) >= MIN_MISSPELT and _one_slip(word, form)}
@@ -98,7 +99,7 @@ class Parser:
 
 
 def _forms(deal: Deal) -> dict[str, Mention]:
-    """What papers and reviewers may be called, where that is unambiguous."""
+    """The mention of each unambiguous name of a paper or reviewer."""
     papers, reviewers = Names.of_papers(deal).forms, Names.of_reviewers(deal).forms
     kinds: Iterable[tuple[Kind, dict[str, frozenset[int]], dict[str, frozenset[int]]]] = (
         ("paper", papers, reviewers),
@@ -121,9 +122,11 @@ def _values(mentions: Iterable[Mention], kind: Kind) -> list[int]:
 
 
 def _one_slip(word: str, name: str) -> bool:
-    """Whether one letter is wrong, missing or too many, or two neighbours have changed places; never the first one."""
+    """Whether the two differ by one edit: a letter wrong, missing or too many, or two neighbours swapped. The first
+    letter is never part of it."""
     if word[0] != name[0] or abs(len(word) - len(name)) > 1:
         return False
+    # Words with one edit agree up to some place `k`, and behind the edit. That costs no table of edit distances.
     k = next((k for k, (a, b) in enumerate(zip(word, name, strict=False)) if a != b), min(len(word), len(name)))
     swapped = word[k : k + 2] == name[k : k + 2][::-1] and word[k + 2 :] == name[k + 2 :]
     return swapped or word[k + 1 :] in (name[k + 1 :], name[k:]) or word[k:] == name[k + 1 :]

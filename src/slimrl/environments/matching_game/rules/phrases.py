@@ -1,4 +1,4 @@
-"""What scripted players say about scores, in whole sentences. Knows nothing of who says it, or when."""
+"""The sentences in which scripted players talk about scores. The module does not know who says them, or when."""
 
 from slimrl.environments.matching_game.rules.beliefs import Grid
 from slimrl.environments.matching_game.rules.deal import Deal
@@ -6,18 +6,18 @@ from slimrl.environments.matching_game.rules.parser import Cell
 
 
 def ask_for_score(deal: Deal, cell: Cell) -> str:
-    """Asks for one score."""
+    """A question for one score."""
     reviewer, paper = names_of(deal, cell)
     return f"What is your score for {reviewer} and {paper}?"
 
 
 def tell_score(deal: Deal, cell: Cell, seen: Grid) -> str:
-    """Tells one score, as the player sees it, or that it sees none."""
+    """A statement of one score as the player sees it, or that it sees none."""
     reviewer, paper = names_of(deal, cell)
     score = seen[cell[0]][cell[1]]
     return f"I do not know {reviewer} for {paper}." if score is None else f"{reviewer} for {paper}: {score}."
 
 
 def names_of(deal: Deal, cell: Cell) -> tuple[str, str]:
-    """Short names of reviewer and paper."""
+    """The short names of a reviewer and a paper."""
     return deal.short_reviewers[cell[0]], deal.short_papers[cell[1]]

@@ -1,7 +1,7 @@
-"""A scripted player whose rule can be read off the conversation: the expert for small models. It plans, asks, proposes.
+"""The planner: a scripted player whose rule can be read off the conversation, and so the expert for small models.
 
-What it thinks before it speaks is written down, so that a small model can learn each step by itself: the pair to begin
-with, how to go on, which of two ways is better.
+It writes down its thoughts before it speaks, so that a small model can learn each step by itself: the pair to begin
+with, how to go on, and which of two ways is better.
 """
 
 import numpy as np
@@ -14,18 +14,18 @@ from slimrl.environments.matching_game.rules.phrases import ask_for_score, names
 from slimrl.environments.matching_game.rules.protocol import format_act, parse_heard
 from slimrl.environments.matching_game.rules.shy_partner import NUM_AGAIN
 
-FIRST = 1e5  # what the first pair counts besides: a plan has it, unless all of those are refused
-IN_ORDER = 1e-3  # of plans that look the same, the one in the order of the table
+FIRST = 1e5  # a bonus for the first pair, so that a plan has it unless all such plans are refused
+IN_ORDER = 1e-3  # a bonus by place, so that of equal plans the one in the order of the table is taken
 
 
 class Planner:
-    """Plans, asks about the plan, and proposes it.
+    """A player that plans, asks about the plan, and proposes it.
 
-    A plan is the assignment of the largest total, where a pair without a number counts `USUAL`; but the pair of the
-    largest number, in the table and in the answers, is always part of it if that is `USUAL` or more. No scale is worked
-    out. It asks `num_questions`, about the pairs of the plan that have no number before others, and proposes the plan;
-    with its last message in any case. After a rejection it asks for as much as a shy partner wants, and proposes the
-    best other plan.
+    A plan is the assignment of the largest total, where a pair without a number counts `USUAL`. The pair of the largest
+    number, in the table and in the answers, is always part of it if that number is `USUAL` or more. No scale is
+    estimated. The planner asks `num_questions`, first about pairs of the plan without a number, and then proposes; its
+    last message is always a proposal. After a rejection it asks as much as a shy partner wants, and proposes the best
+    other plan.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int, num_questions: int) -> None:
@@ -33,13 +33,13 @@ class Planner:
         numbers = {(r, p): cell for r, row in enumerate(deal.visible_table(player)) for p, cell in enumerate(row)}
         self._numbers = {cell: number for cell, number in numbers.items() if number is not None}
         self._left = list(numbers)
-        """Pairs that it has not asked about."""
+        """The pairs that it has not asked about."""
         self._open: Cell | None = None
         self._refused: list[Assignment] = []
         self._num_to_ask = num_questions
         self._turns_left = (max_turns + 1 - player) // 2
         self.thought = ""
-        """How it came to its last reply: a first pair, the two best ways to go on, and the plan."""
+        """The reasoning behind its last reply: a first pair, the two best ways to go on, and the plan."""
 
     def reply(self, heard: str) -> str:
         return format_act(self._act(parse_heard(heard, self._deal)), self._deal)
@@ -49,6 +49,7 @@ class Planner:
             is_good = looks_best(self._beliefs(), heard.assignment)
             return Accept() if is_good or not self._turns_left else Reject()
         if isinstance(heard, Say) and self._open and (numbers := self._parser.numbers(heard.text)):
+            # The last number of an answer is the score: earlier ones may repeat the question. The table outranks it.
             self._numbers.setdefault(self._open, numbers[-1])
         self._turns_left -= 1
         plan = self._plan()
@@ -62,13 +63,15 @@ class Planner:
         return Propose(plan)
 
     def _plan(self) -> Assignment:
-        """Writes down how it came to it."""
+        """The best plan that is not refused. Its reasoning becomes `thought`."""
         beliefs, largest = self._beliefs(), self._largest()
         if largest:
             beliefs[largest] += FIRST
         plan = best_except(beliefs, self._refused)
+        # Where all plans with the largest number are refused, the thought begins with the first pair of the table.
         first = largest if largest in pairs_of(plan) else min(pairs_of(plan))
         beliefs[first] += FIRST
+        # With the bonus the runner-up has the first pair too: the thought compares two ways to go on from it.
         other = best_except(beliefs, [*self._refused, plan])
         ways = sorted({beside(first, one) for one in (plan, other) if first in pairs_of(one)})
         goes_on = " or ".join(", ".join(map(self._format_number, way)) for way in ways)
@@ -76,6 +79,7 @@ class Planner:
         return plan
 
     def _beliefs(self) -> Beliefs:
+        """The numbers as they are, on no common scale, and `USUAL` where there is none."""
         size = range(self._deal.size)
         beliefs: Beliefs = np.full((len(size), len(size)), float(USUAL))
         beliefs += IN_ORDER * np.outer(size, size)
@@ -84,12 +88,12 @@ class Planner:
         return beliefs
 
     def _largest(self) -> Cell | None:
-        """The pair to begin with; none where all numbers are low."""
+        """The pair of the largest number; None where all numbers are low."""
         largest = max(self._numbers, key=lambda cell: self._numbers[cell], default=None)
         return largest if largest and self._numbers[largest] >= USUAL else None
 
     def _format_plan(self, plan: Assignment) -> str:
-        """In the order of the papers; `?` where it may ask."""
+        """The pairs of a plan in the order of the papers, with `?` where it may ask."""
         return ", ".join(f"{self._format_pair(cell)}{' ?' if self._is_open(cell) else ''}" for cell in pairs_of(plan))
 
     def _format_number(self, cell: Cell) -> str:
@@ -105,14 +109,15 @@ class Planner:
         return cell in self._left and cell not in self._numbers
 
     def _next_question(self, plan: Assignment) -> Cell | None:
-        """None when it is time to propose."""
+        """The next pair to ask about; None when it is time to propose."""
         if not self._turns_left or not self._num_to_ask:
             return None
+        # Open pairs of the plan come first, then other open ones, then pairs whose number it has: a question too.
         return next(iter((*filter(self._is_open, (*pairs_of(plan), *self._left)), *self._left)), None)
 
 
 def pairs_of(plan: Assignment) -> list[Cell]:
-    """In the order of the papers."""
+    """The pairs of a plan in the order of the papers."""
     return [(reviewer, paper) for paper, reviewer in enumerate(plan)]
 
 

@@ -1,4 +1,4 @@
-"""Scripted players for either seat: the strong expert, and those who do not listen, with whom to compare.
+"""Scripted players for either seat: the strong expert, and baselines that do not listen.
 
 A player is asked for its next text by `reply(heard)`: `heard` is what the other player has done since, in the
 protocol's text; empty at the beginning, and when it has just rejected a proposal itself. A player knows what it sees
@@ -28,19 +28,19 @@ from slimrl.environments.matching_game.rules.protocol import format_act, parse_h
 from slimrl.environments.matching_game.rules.shy_partner import NUM_AGAIN
 
 RESERVED = NUM_AGAIN + 2  # turns that an asker keeps: to propose, to ask again, to propose again
-MIN_GAIN = 0.5  # in expected value: what a question must promise
-LEANING = 0.5  # after each rejection, what the partner has told weighs so much more
+MIN_GAIN = 0.5  # the least expected gain for which it asks
+LEANING = 0.5  # the weight that each rejection adds to what the partner has told
 
 
 class Player(Protocol):
-    """Plays one side of one game."""
+    """A player of one side of one game."""
 
     def reply(self, heard: str) -> str:
-        """Its next act, in the protocol's text."""
+        """The next act as text."""
 
 
 class RandomPlayer:
-    """Proposes an assignment at random, another one each turn; accepts whatever is proposed."""
+    """A player that proposes a random assignment, another one each turn, and accepts whatever is proposed."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
         self._deal, self._rng = deal, rng
@@ -52,11 +52,11 @@ class RandomPlayer:
 
 
 class Stubborn:
-    """Proposes one assignment after the other, and listens to no answer: of questions it asks as many as a shy partner
-    wants to hear before it looks at the next proposal, in the order of the table. Accepts whatever is proposed."""
+    """A player that proposes one assignment after the other and listens to no answer. Between proposals it asks as many
+    questions as a shy partner wants, in the order of the table. It accepts whatever is proposed."""
 
     def __init__(self, deal: Deal, proposals: Iterable[Assignment], num_first: int = 0) -> None:
-        """`num_first` questions come before the first proposal."""
+        """Makes a player that asks `num_first` questions before the first proposal."""
         self._deal, self._proposals = deal, iter(proposals)
         self._cells = product(range(deal.size), range(deal.size))
         self._num_to_ask = num_first
@@ -74,31 +74,31 @@ class Stubborn:
 
 
 def constant(deal: Deal) -> Stubborn:
-    """The same proposal in every game, then the same second one, and so on."""
+    """A player that makes the same proposal in every game, then the same second one, and so on."""
     return Stubborn(deal, permutations(range(deal.size)))
 
 
 def own_view(deal: Deal, player: int) -> Stubborn:
-    """What looks best to it alone, then what looks second best, and so on: the mark that whoever listens must pass."""
+    """A player that proposes what looks best to it alone, then second best, and so on: the bar for one that listens."""
     return Stubborn(deal, _by_own_view(deal, player))
 
 
 def contrary(deal: Deal, player: int) -> Stubborn:
-    """It asks as much as a shy partner wants to have been asked, hears no answer, and proposes the contrary of what
-    looks best to it alone: by the rule of the deal that is often poor."""
+    """A player that asks as much as a shy partner wants, hears no answer, and avoids all pairs of what looks best to it
+    alone. By the rule of the deal that assignment is often poor."""
     return Stubborn(deal, without_own_pairs(deal, player), num_first=deal.size)
 
 
 def deaf(deal: Deal, player: int) -> Stubborn:
-    """It asks as much as a shy partner wants to have been asked, hears no answer, and proposes what looks best to it
-    alone and may be the optimum: by the rule of the deal that which looks better than all others is not. What this
-    earns needs no listening."""
+    """A player that asks as much as a shy partner wants, hears no answer, and proposes what looks best to it alone and
+    may be the optimum. By the rule of the deal a single best-looking assignment is not. Its reward needs no
+    listening."""
     return Stubborn(deal, by_the_rule(deal, player), num_first=deal.size)
 
 
 def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
-    """What looks best to the player alone, then what looks second best ...; the first of them last, if none looks as
-    good."""
+    """The assignments from the best-looking to the player alone downwards. The first comes last if no other looks as
+    good, because the rule of the deal excludes it."""
     beliefs = combine_beliefs(deal.size, own_values(deal.visible_table(player)), {})
     proposals = _by_own_view(deal, player)
     first, second = next(proposals), next(proposals)
@@ -110,12 +110,13 @@ def by_the_rule(deal: Deal, player: int) -> Iterator[Assignment]:
 
 
 def without_own_pairs(deal: Deal, player: int) -> Iterator[Assignment]:
-    """The assignments that have no pair of what looks best to the player alone, of several such of the first."""
+    """The assignments without any pair of the one that looks best to the player alone; the first, if several do."""
     own = next(_by_own_view(deal, player))
     return (one for one in permutations(range(deal.size)) if all(a != b for a, b in zip(one, own, strict=True)))
 
 
 def _by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
+    """The assignments from the best-looking to the player alone downwards, as far as `best_except` finds them."""
     beliefs = combine_beliefs(deal.size, own_values(deal.visible_table(player)), {})
     made: list[Assignment] = []
     while (best := best_except(beliefs, made)) not in made:
@@ -124,12 +125,11 @@ def _by_own_view(deal: Deal, player: int) -> Iterator[Assignment]:
 
 
 class Asker:
-    """Asks for one score after the other, of the assignment that looks best before others and what promises most, and
-    then proposes.
+    """The strong expert for a shy partner, which estimates both scales, asks for scores one by one, and then proposes.
 
-    The strong expert for a shy partner, which works out both scales. It asks for as many as there are papers at least,
-    if it has the turns. After a rejection it asks for as much as a shy partner wants, and leans towards what that has
-    told. When it is asked for a score it tells it.
+    It asks about pairs of the best-looking assignment first, then by expected gain, and at least as often as there are
+    papers if it has the turns. After a rejection it asks as much as a shy partner wants, and leans towards pairs that
+    the partner has told. When asked for a score, it tells it.
     """
 
     def __init__(self, deal: Deal, player: int, max_turns: int) -> None:
@@ -159,6 +159,7 @@ class Asker:
             self._asked.add(cell)
             self._open = cell
             return Say(f"{answer}{ask_for_score(self._deal, cell)}")
+        # A rejection means that the partner sees less in the plan. So what it told counts more with each.
         liked = combine_beliefs(self._deal.size, {}, self._told) - UNKNOWN
         leaning = beliefs + LEANING * len(self._refused) * liked
         self._refused.append(best_except(leaning, self._refused))
@@ -166,7 +167,7 @@ class Asker:
         return Propose(self._refused[-1])
 
     def _next_question(self, beliefs: Beliefs) -> Cell | None:
-        """The most promising one; none when it is time to propose."""
+        """The pair that promises most; None when it is time to propose."""
         if self._turns_left == 1 or (not self._num_to_ask and (self._refused or self._turns_left <= self._reserved)):
             return None
         size = range(self._deal.size)
@@ -183,7 +184,8 @@ class Asker:
         return best if is_worth_it or self._reserved == 1 else None  # no turn to keep: asking costs nothing
 
     def _listen(self, text: str) -> str:
-        """Takes the number in an answer as that of the cell which it asked for. Returns its own answer, if asked."""
+        """The answer to a question in the text, if there is one. The text's last number is kept as the score asked
+        for."""
         numbers, cell = self._parser.numbers(text), self._open
         if cell and numbers:
             self._told[cell] = numbers[-1]
@@ -200,5 +202,5 @@ SCRIPTS: dict[str, Callable[[Deal, int, int], Player]] = {
     "planner": patient,
     "solver": Asker,
 }
-"""By name, to compare with: four who ask and do not listen, the expert when it takes its time, and the strong one. A
-player comes from the deal, the seat and the messages of a game."""
+"""The players by name, made from the deal, the seat and the number of messages: four that do not listen, the planner,
+and the strong expert."""

@@ -1,4 +1,4 @@
-"""Acts as text, and text as acts. Knows nothing of who writes; `game.py` decides what may be played.
+"""The protocol: acts as text, and text as acts. `game.py` decides which acts may be played.
 
 A text is one act: it begins with its tag, and holds no other tag.
 
@@ -12,11 +12,11 @@ A text is one act: it begins with its tag, and holds no other tag.
 
     [reject]
 
-A second tag anywhere, even one that is only talked about, is an error, and so is text after `[accept]` or `[reject]`:
-no act can hide in another, no message can pass for the partner's words, and nothing is dropped in silence. All of a
-message counts, however many lines it has.
+A second tag anywhere, even a quoted one, is an error, and so is text after `[accept]` or `[reject]`. So no act can hide
+in another, no message can pass for the partner's words, and nothing is dropped in silence. All lines of a message
+count.
 
-What cannot be misunderstood is accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and
+Unambiguous variants are accepted: lines of a proposal in any order, `<br/>` for a line break, bullets and
 numbers, any case, more spaces, short names and full ones (the first or the last name of a reviewer, if nobody shares
 it; a title up to its colon). Anything else raises `IllegalAct` with a text that says what to write instead.
 """
@@ -31,7 +31,7 @@ from slimrl.environments.matching_game.rules.deal import Assignment, Deal
 from slimrl.environments.matching_game.rules.game import Accept, Act, IllegalAct, MatchingGame, Propose, Reject, Say
 from slimrl.errors import nearest
 
-MAX_HEARD_CHARS = 1000  # of a message
+MAX_HEARD_CHARS = 1000  # characters of a message that the other player hears
 _TAG = re.compile(r"\[[ \t]*(message|propose|accept|reject)[ \t]*\]", re.IGNORECASE)
 _LINE_BREAK = re.compile(r"\r\n|\r|\n|<br ?/?>", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*•–\s]+|\d{1,3}[.)]\s+)+")
@@ -40,7 +40,7 @@ _LINE_CHARS = 500
 
 
 def play_text(game: MatchingGame, player: int, text: str) -> Act:
-    """Plays what the text says and returns it. Raises IllegalAct, counted as an error, if that is no legal act."""
+    """The act in a text, which is played. Raises IllegalAct, counted as an error, if it is no legal act."""
     try:
         act = parse_act(text, game.deal)
     except IllegalAct:
@@ -63,7 +63,7 @@ def split_tag(text: str) -> tuple[str, str]:
 
 
 def parse_act(text: str, deal: Deal) -> Act:
-    """The act that the text is. Raises IllegalAct, whose text says what is wrong with it."""
+    """The act in a text. Raises IllegalAct, which says what is wrong with the text."""
     kind, body = split_tag(text)
     if not kind:
         raise IllegalAct("Begin with a tag: [message], [propose], [accept] or [reject].")
@@ -82,7 +82,7 @@ def parse_act(text: str, deal: Deal) -> Act:
 
 
 def format_act(act: Act, deal: Deal) -> str:
-    """The text of an act, as the other player reads it; `parse_act` makes the same act of it."""
+    """The text of an act as the other player reads it. `parse_act` is its inverse."""
     match act:
         case Say(text):
             return f"[message] {text}"
@@ -95,14 +95,15 @@ def format_act(act: Act, deal: Deal) -> str:
 
 
 def truncate_message(act: Act) -> Act:
-    """The act, or as much of a long message as the other player hears."""
+    """The act as the other player hears it: a long message is cut."""
     if isinstance(act, Say) and len(act.text) > MAX_HEARD_CHARS:
         return Say(f"{act.text[:MAX_HEARD_CHARS]} (...)")
     return act
 
 
 def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
-    """What was heard last: a message or a proposal, or nothing yet. Text that is no act counts as a message."""
+    """The message or proposal that was heard last; None before the first. Text that is no act counts as a message."""
+    # One turn may hold a rejection and the act after it. Only the second asks for a reply.
     text = heard.strip().removeprefix(format_act(Reject(), deal)).strip()
     if not text:
         return None
@@ -114,26 +115,26 @@ def parse_heard(heard: str, deal: Deal) -> Say | Propose | None:
 
 
 def proposal_lines(assignment: Assignment, deal: Deal) -> str:
-    """A line `Paper: Reviewer` for each paper, in the order of the table, in short names."""
+    """The lines of a proposal: `Paper: Reviewer` in short names, in the order of the table."""
     pairs = zip(deal.short_papers, assignment, strict=True)
     return "\n".join(f"{paper}: {deal.short_reviewers[reviewer]}" for paper, reviewer in pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Finds papers or reviewers by what people call them: any case, any spaces, short or full."""
+    """An index of papers or reviewers by their names: short or full, in any case, with any spaces."""
 
     short: tuple[str, ...]
     forms: dict[str, frozenset[int]]
 
     @classmethod
     def of_papers(cls, deal: Deal) -> "Names":
-        """Titles and short names."""
+        """The index of papers by title and short name."""
         return cls._of(deal.short_papers, zip(deal.papers, deal.short_papers, strict=True))
 
     @classmethod
     def of_reviewers(cls, deal: Deal) -> "Names":
-        """Full, first and last names."""
+        """The index of reviewers by full, first and last name."""
         return cls._of(deal.short_reviewers, ((name, *name.split()[:1], *name.split()[-1:]) for name in deal.reviewers))
 
     @classmethod
@@ -145,7 +146,7 @@ class Names:
         return cls(short, {form: frozenset(indices) for form, indices in found.items()})
 
     def find(self, name: str) -> frozenset[int]:
-        """Whom the name may mean: one if it is unambiguous, none if it is unknown."""
+        """The indices that a name may mean: one if it is unambiguous, none if it is unknown."""
         return self.forms.get(_key(name), frozenset())
 
 
@@ -154,6 +155,8 @@ def _key(name: str) -> str:
 
 
 def _assignment(body: str, deal: Deal) -> Assignment:
+    """The assignment in the body of a proposal. Raises IllegalAct for a bad line, a repeated name or a missing
+    paper."""
     papers, reviewers = Names.of_papers(deal), Names.of_reviewers(deal)
     chosen: dict[int, int] = {}
     for line in _lines(body):
@@ -174,7 +177,7 @@ def _assignment(body: str, deal: Deal) -> Assignment:
 
 
 def _lines(body: str) -> list[str]:
-    """The lines that should be pairs: without bullets, empty lines and the heading."""
+    """The lines that should be pairs, without bullets, empty lines and the heading."""
     lines = [_BULLET.sub("", html.unescape(line)).strip() for line in _LINE_BREAK.split(body)]
     if lines and re.match(r"proposal\s*:", lines[0], re.IGNORECASE):
         lines[0] = lines[0].partition(":")[2].strip()
@@ -182,10 +185,11 @@ def _lines(body: str) -> list[str]:
 
 
 def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
-    """Paper and reviewer of a line. Titles hold colons, so every colon is tried as the one between the two."""
+    """The paper and the reviewer of a line. Raises IllegalAct if it has no such pair."""
     places = [place for place, character in enumerate(line) if character == ":"]
     if not places or len(line) > _LINE_CHARS:
         raise IllegalAct(f"`{_quote(line)}` is no line of a proposal. Write `Paper: Reviewer` in each line, no more.")
+    # Titles hold colons, so each colon is tried as the one between paper and reviewer, the last one first.
     splits = [(line[:place], line[place + 1 :]) for place in reversed(places)]
     with_paper = [split for split in splits if papers.find(split[0])]
     paper, reviewer = (with_paper or splits)[0]
@@ -195,6 +199,7 @@ def _pair(line: str, papers: Names, reviewers: Names) -> tuple[int, int]:
 
 
 def _only(name: str, names: Names, what: str) -> int:
+    """The one index that a name means. Raises IllegalAct if there is none, or more than one."""
     found = names.find(name)
     if len(found) == 1:
         return next(iter(found))

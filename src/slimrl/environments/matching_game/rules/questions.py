@@ -1,7 +1,7 @@
-"""Counts the questions in what a player says: marks, question words, and phrases that seek a score.
+"""Counts of the questions in a player's messages: question marks, question words, and phrases that seek a score.
 
-A pure function of the text. Only a player's messages are to be given, not its proposals. Knows nothing of names,
-scores or rewards.
+They are pure functions of the text, to be given a player's messages and not its proposals. The module knows nothing of
+names, scores or rewards.
 """
 
 import re
@@ -30,12 +30,12 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 @dataclass(frozen=True, slots=True)
 class QuestionCounts:
-    """What a player's messages hold. `questions` is the number to go by: sentences that ask something."""
+    """The counts over a player's messages. `questions`, the sentences that ask something, is the one to go by."""
 
     messages: int = 0
     questions: int = 0
     distinct: int = 0
-    """Different questions, case and punctuation aside: saying one over and over counts once."""
+    """The different questions, apart from case and punctuation: a repeated one counts once."""
     question_marks: int = 0
     words: int = 0
     """Sentences that open with a question word, or as in `do you`."""

@@ -1,10 +1,9 @@
-"""The scripted shy partner: tells a score only to who asks for that very pair, and judges proposals by what it sees.
+"""The scripted shy partner. It tells a score only when asked for that very pair, and judges proposals by what it sees.
 
-It volunteers nothing and proposes nothing, answers one pair at a time, and meets anything else with a question. What it
-says are sentences of its own, with names and scores of the deal: nothing of what it hears is repeated, so nothing can
-be put into its mouth. How it judges a proposal is the subject of `AcceptanceThreshold`: neither repetition nor praise,
-no order, and no score that somebody claims changes that. Deterministic under its seed. Knows nothing of rewards or of
-the true table.
+It volunteers nothing, proposes nothing, answers one pair at a time, and meets anything else with a question. Its
+sentences are its own, with names and scores of the deal. It repeats nothing that it hears, so nothing can be put into
+its mouth. `AcceptanceThreshold` decides about proposals: repetition, praise, orders and claimed scores change nothing.
+The partner is deterministic under its seed, and knows nothing of rewards or of the true table.
 """
 
 import random
@@ -20,9 +19,9 @@ from slimrl.environments.matching_game.rules.parser import Cell, Parser, Topics
 from slimrl.environments.matching_game.rules.phrases import tell_score
 from slimrl.environments.matching_game.rules.protocol import format_act, parse_heard
 
-NUM_IMAGINED = 64
-ROUNDING = 1e-6
-SHARE_TOO_LOW = 0.05  # of the best agreements that it imagines: their worth is not asked for
+NUM_IMAGINED = 64  # tables that are imagined to estimate the threshold
+ROUNDING = 1e-6  # slack, so that a proposal worth exactly the threshold passes
+SHARE_TOO_LOW = 0.05  # the share of imagined best agreements that `low` may turn down
 
 OPENINGS = (
     "Hello. Which reviewer and paper would you like to know about?",
@@ -36,26 +35,25 @@ ONE_AT_A_TIME = "One at a time, please. "
 TOO_LOW = ("By what I see, that is too low. ", "That looks too low from here. ")
 NOT_YET = ("I would rather be asked first. ", "That is too soon. ")
 NUM_AGAIN = 3
-"""After a rejection: how many other pairs it wants to be asked about before it looks at a proposal again."""
+"""The number of other pairs it wants to be asked about after a rejection, before it looks at a proposal again."""
 PAIRS = ("", "one other pair", "two other pairs", "three other pairs")
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceThreshold:
-    """What the partner can expect, and so what it asks of a proposal, in worth by its own beliefs.
+    """The worth by its own beliefs that the partner asks of a proposal.
 
-    Before it was asked for anything, the other player knows nothing of what it sees, and talking is all to be gained
-    yet: it can expect what the best agreement of two who know everything is worth to it, as likely more as less
-    (`high`). Each pair that it has been asked about since leaves less to be gained. When there were as many as there
-    are papers it asks for no more than `low`: 50 a pair, what it knows of an assignment of which it sees nothing. The
-    other player made the proposal knowing more by then, so that in the pairs which the partner cannot judge it is
-    probably better than that; to insist on more would throw this knowledge away. Where few pairs count, even the best
-    agreements often look worse to one side, so `low` is never above what all but 5% of those are worth.
+    Before any question, the other player knows nothing of what the partner sees. The threshold is then `high`: the
+    median worth to the partner of the best agreement of two players who know everything. Each pair that the partner has
+    been asked about lowers it. After as many pairs as there are papers it is `low`: 50 a pair, the worth of an
+    assignment of which the partner sees nothing. By then the other player knows more, so its proposal is probably
+    better in the pairs that the partner cannot judge; to insist on more would waste that knowledge. In small games even
+    the best agreements often look worse to one side, so `low` is never above the worth of all but 5% of these.
 
-    It depends on the beliefs and on how many pairs were asked about, never on what was said or how often: to propose
-    again and again moves nothing, and each rejection, one bit about the beliefs, has to be paid for with `NUM_AGAIN`
-    questions. Were it one, then in a game of three papers, which has six assignments, whoever goes through what looks
-    best to itself and listens to no answer would earn more than what looks best to it is worth.
+    The threshold depends on the beliefs and the number of pairs, never on what was said or how often. Repeating a
+    proposal changes nothing, and each rejection, one bit about the beliefs, costs `NUM_AGAIN` questions. If it cost
+    one, then with three papers and so six assignments a player that tries one after the other and listens to no answer
+    would earn more than its own best assignment is worth.
     """
 
     high: float
@@ -63,13 +61,13 @@ class AcceptanceThreshold:
     num_papers: int
 
     def after_questions(self, num_asked: int) -> float:
-        """When so many different pairs have been asked about."""
+        """The threshold when so many different pairs have been asked about: linear from `high` to `low`."""
         share = min(1.0, num_asked / self.num_papers)
         return self.high + share * (min(self.high, self.low) - self.high) - ROUNDING
 
 
 class ShyPartner:
-    """Plays one side of one game. For `reply` see `players.Player`."""
+    """A player of one side of one game, whose `reply` is that of `players.Player`."""
 
     def __init__(self, deal: Deal, player: int, rng: random.Random) -> None:
         self._deal, self._seen, self._rng = deal, deal.visible_table(player), rng
@@ -77,8 +75,9 @@ class ShyPartner:
         self._beliefs = beliefs_of(deal, player)
         self._threshold = estimate_threshold(self._beliefs, ~np.array(deal.known[player]), rng)
         self._asked: set[Cell] = set()
-        self._num_wanted = 0  # pairs to be asked about before it looks at a proposal
+        self._num_wanted = 0  # questions that it wants before it looks at a proposal again
         self._wants_answer = False
+        # The reviewer or the paper of a question that named only one of the two; the next may name the other.
         self._half: tuple[int | None, int | None] = None, None
         self._to_begin: tuple[str, ...] = OPENINGS
 
@@ -94,8 +93,8 @@ class ShyPartner:
         return Say(self._rng.choice(self._to_begin))
 
     def _judge(self, assignment: Assignment) -> Act:
-        """After a rejection it wants to be asked about other pairs, as long as there are some, before it looks at a
-        proposal again."""
+        """The answer to a proposal. After a rejection it looks at no other before it was asked about more pairs, as
+        long as there are some."""
         begin = NOT_YET
         if not self._num_wanted:
             if worth_of(self._beliefs, assignment) >= self._threshold.after_questions(len(self._asked)):
@@ -109,11 +108,13 @@ class ShyPartner:
         return Reject()
 
     def _answer(self, text: str) -> str:
+        """The answer to a message: one score, or a question back."""
         asked = self._parser.topics(text, answers=self._wants_answer)
         cell = self._cell(asked)
         self._wants_answer = cell is None
         if cell:
             self._half = None, None
+            # A pair asked about twice pays for no other look at a proposal, and lowers no threshold.
             if cell not in self._asked:
                 self._num_wanted = max(0, self._num_wanted - 1)
             self._asked.add(cell)
@@ -126,8 +127,8 @@ class ShyPartner:
         return self._rng.choice(VAGUE)
 
     def _cell(self, asked: Topics) -> Cell | None:
-        """The one pair to answer: the first that is exact, or the two halves of one, of which it has asked for the
-        second. Keeps a half."""
+        """The one pair to answer: the first exact one, or one whose halves came in two messages. A half is kept for the
+        next message."""
         if asked.cells:
             return asked.cells[0]
         reviewer = self._half[0] if asked.reviewer is None else asked.reviewer
@@ -139,7 +140,7 @@ class ShyPartner:
 
 
 def beliefs_of(deal: Deal, player: int) -> Beliefs:
-    """The table as the player sees it, in values: what it sees, over its scale; 50 where it sees nothing."""
+    """The beliefs of a player that knows its own scale: its numbers over the scale, and 50 where it sees nothing."""
     numbers = [
         [UNKNOWN if cell is None else cell / deal.scales[player] for cell in row] for row in deal.visible_table(player)
     ]
@@ -147,10 +148,11 @@ def beliefs_of(deal: Deal, player: int) -> Beliefs:
 
 
 def estimate_threshold(beliefs: Beliefs, unseen: npt.NDArray[np.bool_], rng: random.Random) -> AcceptanceThreshold:
-    """What agreements are worth to a player with this beliefs, by imagining tables that agree with what it sees.
+    """The acceptance threshold of a player with these beliefs, by a Monte Carlo estimate over tables that agree with
+    them.
 
-    Where it sees nothing, the other player knows the cell with probability 0.4, and then any value is as likely; else
-    it is worth 50. The best assignment of each table is where full knowledge would lead.
+    Where the player sees nothing, the other knows the cell with probability 0.4, and then any value is as likely;
+    otherwise it is worth 50. The best assignment of each table is where full knowledge would lead.
     """
     numbers = np.random.default_rng(rng.getrandbits(64))
     worths = []

@@ -6,13 +6,12 @@ from typing import Any
 from slimrl.environments.matching_game.rules.deal import Deal, Mask, Table, default_names
 
 LARGEST = 1e300
-"""A scaled value must be a float; whole numbers in JSON may be larger than any."""
+"""The largest scale: a scaled value must be a float, and an integer in JSON may be larger than any float."""
 KEYS = ("table", "mask1", "mask2", "scale1", "scale2", "best_assignment_reward")
 
 
 def game_state(deal: Deal) -> dict[str, Any]:
-    """What `deal_of` makes the same deal of. Names are left out where they are those of every game of this size,
-    and the order of dealing where it is that of the table."""
+    """The state of a deal, of which `deal_of` is the inverse. Default names and the default order are left out."""
     state: dict[str, Any] = {
         "table": [list(row) for row in deal.table],
         "mask1": _numbers(deal.known[0]),
