@@ -199,6 +199,7 @@ class MatchingTaskset:
             episode = self._episode(game, player, self._partner(game, 1 - player, task, scripted=True))
             messages, num_heard = await episode.start(), 0
             while True:
+                # The script hears the same text as a partner would, and not the observation with notes and reminders.
                 heard = text_since(game, num_heard, 1 - player)
                 num_heard = len(game.history)
                 text = reply(heard)
@@ -224,6 +225,7 @@ class MatchingTaskset:
         """The games of a split, no two with the same table. They are the deals of `scripts/generate_data.py` for `n`
         and `seed`, in its order. Raises UserError when there are not that many."""
         num = self.num_train if split == "train" else self.num_test
+        # A split takes one deal in five at least, so that 100 for each game run out only where tables repeat.
         games: dict[Any, Deal] = {}
         for deal in islice(deals_of_seed(self.n, self.seed), 100 * num):
             if split_of(deal) == split:

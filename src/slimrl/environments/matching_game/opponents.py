@@ -71,6 +71,7 @@ class PartnerOpponent:
     async def answer(self) -> None:
         """Has the partner play its turns. Raises RolloutError if it does nothing legal, which is not the policy's
         fault."""
+        # A partner may act twice: after a rejection the turn stays.
         while not self._game.is_over and self._game.turn == self._player:
             heard = text_since(self._game, self._num_heard, 1 - self._player)
             self._num_heard = len(self._game.history)

@@ -202,7 +202,7 @@ class WordleEpisode:
         return Turn(
             done=game.is_over,
             messages=[{"role": "user", "content": self._observation()}],
-            reward=self._rules.worth(game) - before,
+            reward=self._rules.worth(game) - before,  # these differences add up to the reward of the episode
             metrics={**metrics_of(game), "tagged": 1 - self._untagged / len(game.own_tries)},
         )
 

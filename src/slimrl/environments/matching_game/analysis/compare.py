@@ -80,6 +80,7 @@ def correlations(runs: Sequence[Run]) -> dict[str, Estimate]:
     groups = [part for episodes in asking for group in group_by_task(episodes) for part in by_role(group)]
     inner = correlation(*(_center([values_of(group, measure) for group in groups]) for measure in (ASKED, "reward")))
     num_roles = len({episode.role for episodes in asking for episode in episodes})
+    # The roles of a game share its reward, so that their pairs count once.
     return {
         OVERALL: correlation(*means),
         WITHIN: _with_fewer(inner, (inner.num - len(groups)) // num_roles),
@@ -148,6 +149,7 @@ def _with_fewer(found: Estimate, num: int) -> Estimate:
     if math.isnan(found.mean) or num < 4 or abs(found.mean) > 1 - 1e-12:
         low = high = math.nan if num < 4 else found.mean
         return Estimate(found.mean, low, high, num)
+    # Fisher's z is nearly normal with a standard error of 1 / sqrt(n - 3).
     z, half = math.atanh(found.mean), Z_95 / math.sqrt(num - 3)
     return Estimate(found.mean, math.tanh(z - half), math.tanh(z + half), num)
 
