@@ -147,7 +147,7 @@ class Encyclopedia:
         born = rng.randrange(1780, 1900)
         return born, born + rng.randrange(50, 95)
 
-    def _describe_founding(self, number: int) -> int:
+    def _year_of_founding(self, number: int) -> int:
         """The year of a company's founding, in its founder's life."""
         return self._life(self._partner(number, "person", 1))[0] + self._rng("founding", number).randrange(22, 45)
 
@@ -157,7 +157,7 @@ class Encyclopedia:
         joined = born + rng.randrange(20, 34)
         for _ in range(20):
             company = self._number("company", rng.randrange(self._cycles))
-            if self._describe_founding(company) <= joined:
+            if self._year_of_founding(company) <= joined:
                 return company, joined
         return None
 
@@ -235,7 +235,7 @@ class Encyclopedia:
 
     def _company(self, number: int) -> Entity:
         rng, title = self._rng("company", number), self._title(number)
-        founded, product, workers = self._describe_founding(number), rng.choice(PRODUCTS), rng.randrange(12, 4000)
+        founded, product, workers = self._year_of_founding(number), rng.choice(PRODUCTS), rng.randrange(12, 4000)
         founder, town = self._title(self._partner(number, "person", 1)), self._title(self._home(number))
         sections = (
             (title, f"{title} is a maker of {product}."),

@@ -90,7 +90,7 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     replaced if `rebuild` says so."""
     path = directory / "corpus.sqlite"
     if rebuild or not path.exists():
-        with _alone(directory, progress):
+        with _hold_lock(directory, progress):
             if rebuild or not path.exists():  # another process may have written it while this one waited
                 with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
                     build_corpus(path, source.pages(), source.stamp, bar.advance)
@@ -109,13 +109,13 @@ def prepare_index(
     """The index in `directory`, which is built or finished now where it is not whole."""
     place = directory / "chroma"
     if rebuild or not whole_in(place):
-        with _alone(directory, progress):
+        with _hold_lock(directory, progress):
             build_index(place, corpus, embedder, progress, rebuild)
     return TitleIndex(place, corpus, embedder)
 
 
 @contextmanager
-def _alone(directory: Path, progress: Progress) -> Iterator[None]:
+def _hold_lock(directory: Path, progress: Progress) -> Iterator[None]:
     """No other process builds in the directory meanwhile. A process that dies lets go."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -34,7 +34,7 @@ class Output:
         return self._decode()[: self._num_chars]
 
     @property
-    def truncated(self) -> bool:
+    def is_truncated(self) -> bool:
         return self._num_bytes > len(self._kept) or len(self._decode()) > self._num_chars
 
     def _decode(self) -> str:

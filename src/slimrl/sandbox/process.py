@@ -96,7 +96,7 @@ class Process:
         timeout_s = min(program.timeout_s, self._limits.wall_s)
         try:
             async with asyncio.timeout(timeout_s):
-                error = await self._verdict(program)
+                error = await self._wait_for_outcome(program)
         except TimeoutError:
             error = f"the code took longer than timeout_s = {timeout_s:g} s, and was ended"
         await self._stop()
@@ -105,7 +105,7 @@ class Process:
             stderr=self._stderr.text,
             error=error[: self._limits.output_chars],
             duration_s=perf_counter() - started,
-            truncated=self._stdout.truncated or self._stderr.truncated,
+            truncated=self._stdout.is_truncated or self._stderr.is_truncated,
             calls=tuple(self._channel.calls),
         )
 
@@ -130,41 +130,41 @@ class Process:
         if self._directory:
             self._directory.cleanup()
 
-    async def _verdict(self, program: Program) -> str:
+    async def _wait_for_outcome(self, program: Program) -> str:
         """What ends the program first: its end, a limit, or a message that no runner sends."""
-        verdict: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def judge(error: str) -> None:
-            if not verdict.done():
-                verdict.set_result(error)
+        def finish(error: str) -> None:
+            if not outcome.done():
+                outcome.set_result(error)
 
         for output in (self._stdout, self._stderr):
-            output.start(lambda: judge(f"the code printed more than {MAX_BYTES // 2**20} MiB, and was ended"))
+            output.start(lambda: finish(f"the code printed more than {MAX_BYTES // 2**20} MiB, and was ended"))
         watch = Watch(self._first, self._scratch if self._isolation.isolated else -1, self._limits)
         tasks = [
-            asyncio.create_task(watch.run(judge)),
-            asyncio.create_task(self._serve(program, judge)),
+            asyncio.create_task(watch.run(finish)),
+            asyncio.create_task(self._serve(program, finish)),
         ]
         try:
-            return await verdict
+            return await outcome
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, program: Program, judge: Callable[[str], None]) -> None:
+    async def _serve(self, program: Program, finish: Callable[[str], None]) -> None:
         start = {
             "code": writable(program.code),
             "tools": list(program.tools),
             "limits": rlimits(self._limits),
         }
         try:
-            judge(await self._channel.serve(start, program.tools, self._limits.num_calls))
+            finish(await self._channel.serve(start, program.tools, self._limits.num_calls))
         except BrokenChannel as error:
-            judge(str(error))
+            finish(str(error))
         except EOFError:
-            await _end(self._outer)  # a program that only closes the channel may go on
-            judge(self._reason())
+            await _wait_for_end(self._outer)  # a program that only closes the channel may go on
+            finish(self._reason())
 
     def _reason(self) -> str:
         """Why the process ended before its program did."""
@@ -183,7 +183,7 @@ class Process:
             async with asyncio.timeout(_END_S):
                 for process in (self._inner, self._outer):
                     if process >= 0:
-                        await _end(process)
+                        await _wait_for_end(process)
                 await self._stdout.ended.wait()
                 await self._stderr.ended.wait()
         except TimeoutError:  # without isolation a process may have run away with the pipes
@@ -199,7 +199,7 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _end(process: int) -> None:
+async def _wait_for_end(process: int) -> None:
     """Wait for the end of a process, given as a descriptor."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

@@ -22,15 +22,15 @@ class Watch:
         self._scratch = scratch
         self._limits = limits
 
-    async def run(self, judge: Callable[[str], None]) -> None:
-        """Until it is cancelled, or has called `judge` with what went over its limit."""
+    async def run(self, finish: Callable[[str], None]) -> None:
+        """Until it is cancelled, or has called `finish` with what went over its limit."""
         while True:
             await asyncio.sleep(_INTERVAL_S)
             if self._num_files() - 1 > self._limits.num_files:
-                judge(f"the code made more than num_files = {self._limits.num_files} files, and was ended")
+                finish(f"the code made more than num_files = {self._limits.num_files} files, and was ended")
                 return
             if sum(map(_memory_bytes, _with_descendants(self._first))) > self._limits.memory_mb * 2**20:
-                judge(f"the code used more than memory_mb = {self._limits.memory_mb} MB, and was ended")
+                finish(f"the code used more than memory_mb = {self._limits.memory_mb} MB, and was ended")
                 return
 
     def _num_files(self) -> int:

@@ -40,7 +40,7 @@ def gguf_file(name: str) -> Path:
     return _from_hub(repository, wanted)
 
 
-def choose_file(files: list[str], wanted: str) -> list[str]:
+def choose_files(files: list[str], wanted: str) -> list[str]:
     """The file that is called or quantised as wanted, or all parts of it, in order. Empty if there is none.
 
     >>> choose_file(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
@@ -77,7 +77,7 @@ def _from_hub(repository: str, wanted: str) -> Path:
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
         return _from_cache(repository, wanted, error)
     files = {one.rfilename: one for one in info.siblings or ()}
-    names = choose_file(list(files), wanted)
+    names = choose_files(list(files), wanted)
     if not names:
         there = ", ".join(sorted(file for file in files if file.endswith(".gguf"))) or "none"
         raise UserError(f"{repository} has no .gguf file {wanted}. It has: {there}. Choose one by {repository}/FILE.")
@@ -118,7 +118,7 @@ def _check(path: Path, sha256: str) -> None:
 def _from_cache(repository: str, wanted: str, error: Exception) -> Path:
     """What was downloaded earlier, where the Hub cannot be reached."""
     here = _find_cached_files(repository)
-    names = choose_file(list(here), wanted)
+    names = choose_files(list(here), wanted)
     if not names:
         reason = str(error).partition("\n")[0]
         raise UserError(

@@ -10,7 +10,7 @@ from slimrl.services.gguf_file import gguf_file
 from slimrl.services.install import ensure_installed, on_path
 from slimrl.services.judge_settings import JudgeSettings, judge_settings
 from slimrl.services.process import Program
-from slimrl.services.script import obey, parser_of
+from slimrl.services.script import make_parser, start_or_stop
 
 NAME = "llama-server"
 REQUIREMENT = "xllamacpp==2026.10.11549"
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     settings = judge_settings()
     options = Options(arguments.parallel, arguments.ctx_size, arguments.program)
-    return obey(arguments, NAME, settings.port, lambda: program_of(settings, options))
+    return start_or_stop(arguments, NAME, settings.port, lambda: program_of(settings, options))
 
 
 def program_of(settings: JudgeSettings, options: Options) -> Program:
@@ -74,7 +74,7 @@ def _launcher(given: str) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("run_llamacpp.py", ABOUT, EXAMPLES)
+    parser = make_parser("run_llamacpp.py", ABOUT, EXAMPLES)
     parser.add_argument("--parallel", type=int, default=4, help="requests answered at once (default 4)")
     parser.add_argument(
         "--ctx-size", type=int, default=8192, help="tokens of context, shared by all of them (default 8192)"

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
-from slimrl.services.process_tree import began, end, family, processes
+from slimrl.services.process_tree import end, find_process_tree, processes, start_time
 
 STOP_S = 20.0
 POLL_S = 0.25
@@ -65,31 +65,31 @@ class Running:
     others: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def known(self) -> dict[int, str]:
+    def start_times(self) -> dict[int, str]:
         return {**self.others, self.pid: self.began}
 
 
 def start(program: Program) -> None:
     """Start it in the background and wait until it is ready; if it runs already, wait for that, and say so. Raises
     UserError if something else runs there, or it ends before it is ready."""
-    with _alone(program):
-        running = _find_program(program)
+    with _hold_lock(program):
+        running = _find_running(program)
         if running is not None:
-            if not _gets_ready(program, running):
-                raise _explain_early_end(program, "")
+            if not _wait_until_ready(program, running):
+                raise _early_end_error(program, "")
             place = f"{program.url}{program.path}, process {running.pid}; log: {program.log}"
             say(f"already runs: {running.about} at {place}")
             return
         say(f"starting {program.about}; log: {program.log}")
         with program.log.open("wb") as log:
             process = _spawn(program, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        running = _as_started(program, process)
+        running = _make_record(program, process)
         try:
-            _remember(program, running)
-            if not _gets_ready(program, running):
+            _write_record(program, running)
+            if not _wait_until_ready(program, running):
                 _end(running)  # what it has left behind; before `wait` gives its number away
-                raise _explain_early_end(program, f" with status {process.wait()}")
-            _remember(program, replace(running, others=family(running.known)))
+                raise _early_end_error(program, f" with status {process.wait()}")
+            _write_record(program, replace(running, others=find_process_tree(running.start_times)))
         except BaseException:  # Ctrl-C and a full disk too: what is not ready, or cannot be stopped, is of no use
             _discard(program, process, running)
             raise
@@ -99,21 +99,21 @@ def start(program: Program) -> None:
 
 def run(program: Program) -> int:
     """Run it in the foreground until it ends or Ctrl-C; its exit status. `stop` works from elsewhere."""
-    with _alone(program):
-        running = _find_program(program)
+    with _hold_lock(program):
+        running = _find_running(program)
         if running is not None:
             say(f"already runs: {running.about} at {program.url}{program.path}, process {running.pid}")
             return 0
         say(f"starting {program.about} at {program.url}{program.path}; Ctrl-C ends it")
         process = _spawn(program)
-        running = _as_started(program, process)
+        running = _make_record(program, process)
         try:
-            _remember(program, running)
+            _write_record(program, running)
         except BaseException:  # what is not remembered cannot be stopped from elsewhere
             _discard(program, process, running)
             raise
     try:
-        return _wait_until_ready(process)
+        return _wait_for_exit(process)
     finally:
         _discard(program, process, running)  # if it is still there: Ctrl-C a second time
 
@@ -123,7 +123,7 @@ def stop(name: str, port: int) -> bool:
     is none. Raises UserError if it cannot be ended."""
     program = Program(name, port, (), "")
     running = _read_record(program)
-    if running is None or not family(running.known):
+    if running is None or not find_process_tree(running.start_times):
         program.record.unlink(missing_ok=True)
         say(f"no {name} that was started here runs on port {port}")
         return False
@@ -134,14 +134,14 @@ def stop(name: str, port: int) -> bool:
     return True
 
 
-def _find_program(program: Program) -> Running | None:
+def _find_running(program: Program) -> Running | None:
     """The one that runs already. Raises UserError if it is another, or the port is taken."""
     running = _read_record(program)
-    if running is None or not family(running.known):
-        _refuse_taken(program)
+    if running is None or not find_process_tree(running.start_times):
+        _check_port(program)
         return None
-    if began(running.pid) != running.began:
-        left = ", ".join(map(str, sorted(family(running.known))))
+    if start_time(running.pid) != running.began:
+        left = ", ".join(map(str, sorted(find_process_tree(running.start_times))))
         raise UserError(
             f"{running.about} has ended, but processes that it had started run still: {left}. End them first, by the "
             "same script with --stop."
@@ -154,7 +154,7 @@ def _find_program(program: Program) -> Running | None:
     return running
 
 
-def _refuse_taken(program: Program) -> None:
+def _check_port(program: Program) -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -173,13 +173,13 @@ def _spawn(program: Program, **how: object) -> "subprocess.Popen[bytes]":
         raise UserError(f"{program.command[0]} cannot be run: {error.strerror}.") from error
 
 
-def _as_started(program: Program, process: "subprocess.Popen[bytes]") -> Running:
+def _make_record(program: Program, process: "subprocess.Popen[bytes]") -> Running:
     """Even of one that has ended already: a child has its number, and its moment, until it is waited for."""
     return Running(process.pid, processes(process.pid)[process.pid].began, program.about)
 
 
 @contextmanager
-def _alone(program: Program) -> Iterator[None]:
+def _hold_lock(program: Program) -> Iterator[None]:
     """Hold a lock, so that of several starts at once one goes first and the others find what it has started."""
     program.record.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(program.record.with_suffix(".lock"))
@@ -194,7 +194,7 @@ def _alone(program: Program) -> Iterator[None]:
         lock.release()
 
 
-def _remember(program: Program, running: Running) -> None:
+def _write_record(program: Program, running: Running) -> None:
     new = program.record.with_suffix(".new")  # so that `stop` never reads half of it
     new.write_text(json.dumps(asdict(running)), encoding="utf-8")
     new.replace(program.record)
@@ -209,11 +209,11 @@ def _read_record(program: Program) -> Running | None:
     return replace(running, others=others) if running.began else None
 
 
-def _gets_ready(program: Program, running: Running) -> bool:
+def _wait_until_ready(program: Program, running: Running) -> bool:
     """Waits until it is, or has ended."""
     since = said = time.monotonic()
     while not _is_healthy(program.url):
-        if began(running.pid) != running.began:
+        if start_time(running.pid) != running.began:
             return False
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
@@ -222,13 +222,13 @@ def _gets_ready(program: Program, running: Running) -> bool:
     return True
 
 
-def _explain_early_end(program: Program, how: str) -> UserError:
+def _early_end_error(program: Program, how: str) -> UserError:
     return UserError(
         f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n{_tail(program.log)}"
     )
 
 
-def _wait_until_ready(process: "subprocess.Popen[bytes]") -> int:
+def _wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
     try:
         return process.wait()
     except KeyboardInterrupt:  # which the program gets too
@@ -255,7 +255,7 @@ def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Runn
 
 def _end(running: Running) -> str:
     """Who had to be killed, in words; empty if nobody. Raises UserError if even that was in vain."""
-    killed, left = end(running.known, STOP_S)
+    killed, left = end(running.start_times, STOP_S)
     if left:
         raise UserError(
             f"process {', '.join(map(str, left))} of {running.about} does not end, even when it is killed: it waits "

@@ -17,7 +17,7 @@ POLL_S = 0.05
 PROC = Path("/proc")
 
 # Processes by number, with the moment at which each began, to the precision that the system has.
-Moments = Mapping[int, str]
+StartTimes = Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Process:
     ended: bool
 
 
-def began(pid: int) -> str:
+def start_time(pid: int) -> str:
     """When a process began; empty if there is none, or it is dead already."""
     found = processes(pid).get(pid)
     return "" if found is None or found.ended else found.began
@@ -51,7 +51,7 @@ def processes(pid: int = 0) -> dict[int, Process]:
     return found
 
 
-def family(known: Moments) -> dict[int, str]:
+def find_process_tree(known: StartTimes) -> dict[int, str]:
     """The known processes that still run, with all their descendants and with the members of the process groups that
     known ones lead or led: process number to time of start."""
     there = processes()
@@ -64,18 +64,18 @@ def family(known: Moments) -> dict[int, str]:
     return {pid: there[pid].began for pid in ours if not there[pid].ended}
 
 
-def end(known: Moments, patience_s: float) -> tuple[list[int], list[int]]:
+def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
     """SIGTERM to the whole family; SIGKILL to those who are still there when the patience ends, by Ctrl-C or by itself.
     Returns who had to be killed, and who is there even then."""
-    ours = family(known)
+    ours = find_process_tree(known)
     known = {**known, **ours}
     _send(signal.SIGTERM, ours)
     with suppress(KeyboardInterrupt):
         _wait(known, patience_s)
-    stubborn = family(known)
+    stubborn = find_process_tree(known)
     known.update(stubborn)
     deadline = time.monotonic() + patience_s
-    while (left := family(known)) and time.monotonic() < deadline:
+    while (left := find_process_tree(known)) and time.monotonic() < deadline:
         known.update(left)
         _send(signal.SIGKILL, left)  # again and again: what it starts meanwhile too
         time.sleep(POLL_S)
@@ -86,12 +86,12 @@ def _wait(known: dict[int, str], patience_s: float) -> None:
     """Until none is left, or the patience ends. `known` gets whom it has seen: of one whose parent has ended nobody can
     tell any more whose it was."""
     deadline = time.monotonic() + patience_s
-    while (left := family(known)) and time.monotonic() < deadline:
+    while (left := find_process_tree(known)) and time.monotonic() < deadline:
         known.update(left)
         time.sleep(POLL_S)
 
 
-def _send(number: signal.Signals, to: Moments) -> None:
+def _send(number: signal.Signals, to: StartTimes) -> None:
     for pid in to:
         with suppress(ProcessLookupError, PermissionError):  # ended meanwhile; or another user's, and told as left
             os.kill(pid, number)

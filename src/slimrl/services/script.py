@@ -10,7 +10,7 @@ from slimrl.errors import UserError
 from slimrl.services.process import Program, run, start, stop
 
 
-def parser_of(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
+def make_parser(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=script, description=about, epilog=examples, formatter_class=raw)
     what = parser.add_mutually_exclusive_group()
@@ -19,7 +19,7 @@ def parser_of(script: str, about: str, examples: str = "") -> argparse.ArgumentP
     return parser
 
 
-def obey(arguments: argparse.Namespace, name: str, port: int, program: Callable[[], Program]) -> int:
+def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: Callable[[], Program]) -> int:
     """Start what `program` makes, or end the one of that name and port, as the two flags say. Returns the exit status.
     Raises UserError."""
     if arguments.stop:
@@ -30,7 +30,7 @@ def obey(arguments: argparse.Namespace, name: str, port: int, program: Callable[
     return 0
 
 
-def door(main: Callable[[Sequence[str]], int]) -> NoReturn:
+def run_script(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Ends the script as `main` says, given the command line."""
     try:
         sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,7 @@ from slimrl.errors import UserError
 from slimrl.services.install import ensure_installed, on_path
 from slimrl.services.judge_settings import KNOWN, JudgeSettings, judge_settings
 from slimrl.services.process import Program
-from slimrl.services.script import obey, parser_of
+from slimrl.services.script import make_parser, start_or_stop
 
 NAME = "vllm"
 REQUIREMENT = "vllm"
@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     settings = judge_settings()
     options = Options(arguments.gpu_memory, arguments.ctx_size, arguments.sleep, arguments.program)
-    return obey(arguments, NAME, settings.port, lambda: program_of(settings, options))
+    return start_or_stop(arguments, NAME, settings.port, lambda: program_of(settings, options))
 
 
 def program_of(settings: JudgeSettings, options: Options) -> Program:
@@ -79,7 +79,7 @@ def program_of(settings: JudgeSettings, options: Options) -> Program:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("run_vllm.py", ABOUT, EXAMPLES)
+    parser = make_parser("run_vllm.py", ABOUT, EXAMPLES)
     parser.add_argument(
         "--gpu-memory", type=float, default=0.5, help="share of the GPU's memory that it may take (default 0.5)"
     )

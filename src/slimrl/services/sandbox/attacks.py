@@ -6,7 +6,7 @@ BROKEN = "BROKEN OUT"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Exploit:
     """Code that prints `BROKEN` if it gets where it must not. `ends_with` must be in what the execution ends with.
     `later` is run when that is over, and does the same."""
 
@@ -118,7 +118,7 @@ print({BROKEN!r})
 _TRACING = f"import ctypes\nif ctypes.CDLL(None).ptrace(0, 0, 0, 0) == 0: print({BROKEN!r})"
 
 
-def attempts(port: int) -> list[Attempt]:
+def exploits(port: int) -> list[Exploit]:
     """Ways out that a program may try. `port` is the server's own.
 
     Each succeeds where nothing isolates or limits the program, whoever runs it and whatever the network is like: else
@@ -132,24 +132,24 @@ def attempts(port: int) -> list[Attempt]:
         "    except BaseException: pass"
     )
     return [
-        Attempt("TCP to the server itself", _SERVER.format(ports={port, PORT_IN_CONTAINER})),
-        Attempt("a way to the internet", _INTERNET),
-        Attempt("names of the internet", _NAMES, "error"),
-        Attempt("reading /etc/passwd", read.format("/etc/passwd", BROKEN), "Error"),
-        Attempt("reading the environment of other processes", _ENVIRONMENTS),
-        Attempt("secrets in the environment", _ENVIRONMENT),
-        Attempt("writing out of the working directory", _WRITING),
-        Attempt(
+        Exploit("TCP to the server itself", _SERVER.format(ports={port, PORT_IN_CONTAINER})),
+        Exploit("a way to the internet", _INTERNET),
+        Exploit("names of the internet", _NAMES, "error"),
+        Exploit("reading /etc/passwd", read.format("/etc/passwd", BROKEN), "Error"),
+        Exploit("reading the environment of other processes", _ENVIRONMENTS),
+        Exploit("secrets in the environment", _ENVIRONMENT),
+        Exploit("writing out of the working directory", _WRITING),
+        Exploit(
             "a link out of the working directory", link + f"print({BROKEN!r} if 'passwd' in os.listdir('out') else '')"
         ),
-        Attempt("mounting", _MOUNTING),
-        Attempt("killing every process", _KILLING),
-        Attempt("a fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", "timeout_s"),
-        Attempt("a memory bomb", "x = []\nwhile True: x.append(bytearray(10**7))", "Memory"),
-        Attempt("endless output", "while True: print('x' * 1000)", "printed more than"),
-        Attempt("an endless loop that catches signals", signals, "timeout_s"),
-        Attempt("a process that stays behind", _STAYING, later=_STAYED),
-        Attempt("filling the disk", _FILLING, "No space left"),
-        Attempt("a system call of the tracer", _TRACING),
-        Attempt("a tool with an endless argument", "search_pages('x' * 10**8)", ""),
+        Exploit("mounting", _MOUNTING),
+        Exploit("killing every process", _KILLING),
+        Exploit("a fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", "timeout_s"),
+        Exploit("a memory bomb", "x = []\nwhile True: x.append(bytearray(10**7))", "Memory"),
+        Exploit("endless output", "while True: print('x' * 1000)", "printed more than"),
+        Exploit("an endless loop that catches signals", signals, "timeout_s"),
+        Exploit("a process that stays behind", _STAYING, later=_STAYED),
+        Exploit("filling the disk", _FILLING, "No space left"),
+        Exploit("a system call of the tracer", _TRACING),
+        Exploit("a tool with an endless argument", "search_pages('x' * 10**8)", ""),
     ]

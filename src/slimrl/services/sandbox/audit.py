@@ -12,7 +12,7 @@ from rich.table import Table
 from slimrl.monitor.console import RunConsole
 from slimrl.sandbox.base import Execution, Sandbox
 from slimrl.sandbox.client import HttpSandbox
-from slimrl.services.sandbox.attacks import BROKEN, Attempt, attempts
+from slimrl.services.sandbox.attacks import BROKEN, Exploit, exploits
 
 TOOLS = ("search_pages", "view_sections", "read_section")
 QUERIES = ("river", "a city", "who", "the", "1874", "Ångström ☃ \u05d0")
@@ -102,10 +102,10 @@ async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     ran, told, raised = [await sandbox.run(code) for code in (chain, caught, escaping)]
     after = await sandbox.run(f"print(view_sections({page_id!r}) != [])")
     return [
-        Check("code calls the tools one after the other", ran.stdout == "True\n", _find_output(ran)),
-        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), _find_output(told)),
-        Check("an error that is not caught is a traceback", "there is no page" in raised.error, _find_output(raised)),
-        Check("and the next program runs", after.stdout == "True\n", _find_output(after)),
+        Check("code calls the tools one after the other", ran.stdout == "True\n", _last_line(ran)),
+        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), _last_line(told)),
+        Check("an error that is not caught is a traceback", "there is no page" in raised.error, _last_line(raised)),
+        Check("and the next program runs", after.stdout == "True\n", _last_line(after)),
     ]
 
 
@@ -113,24 +113,24 @@ def isolation_checks(port: int, timeout_s: float = 5.0) -> Callable[[Sandbox], A
     """Every attempt, each followed by an ordinary program, which must run as ever."""
 
     async def checks(sandbox: Sandbox) -> list[Check]:
-        return [await run_check(sandbox, attempt, timeout_s) for attempt in attempts(port)]
+        return [await run_exploit(sandbox, exploit, timeout_s) for exploit in exploits(port)]
 
     return checks
 
 
-async def run_check(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> Check:
+async def run_exploit(sandbox: Sandbox, exploit: Exploit, timeout_s: float) -> Check:
     """Whether the attempt failed, as it should."""
-    execution = await sandbox.run(attempt.code, timeout_s=timeout_s)
+    execution = await sandbox.run(exploit.code, timeout_s=timeout_s)
     printed = execution.stdout
-    if attempt.later:
-        printed += (await sandbox.run(attempt.later, timeout_s=timeout_s)).stdout
+    if exploit.later:
+        printed += (await sandbox.run(exploit.later, timeout_s=timeout_s)).stdout
     after = await sandbox.run("print(6 * 7)", timeout_s=timeout_s)
-    held = BROKEN not in printed and attempt.ends_with in execution.error
+    held = BROKEN not in printed and exploit.ends_with in execution.error
     if after.stdout != "42\n":
-        return Check(attempt.name, False, f"afterwards the server was not itself: {_find_output(after)}")
-    return Check(attempt.name, held, f"{_find_output(execution)}, {execution.duration_s:.1f} s")
+        return Check(exploit.name, False, f"afterwards the server was not itself: {_last_line(after)}")
+    return Check(exploit.name, held, f"{_last_line(execution)}, {execution.duration_s:.1f} s")
 
 
-def _find_output(execution: Execution) -> str:
+def _last_line(execution: Execution) -> str:
     ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or [""]
     return f"{ending[0]:.100}"

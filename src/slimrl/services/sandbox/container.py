@@ -44,20 +44,20 @@ def main(argv: Sequence[str], data_dir: Path) -> int:
     if arguments.stop:
         return 0 if _end(port) else 1
     program = (container if arguments.container else local)(port, arguments.data_dir)
-    if program.record.exists() or _mark(port).exists():
+    if program.record.exists() or _marker_file(port).exists():
         _end(port)
     if arguments.container:
-        _mark(port).parent.mkdir(parents=True, exist_ok=True)
-        _mark(port).touch()
+        _marker_file(port).parent.mkdir(parents=True, exist_ok=True)
+        _marker_file(port).touch()
     if arguments.foreground:
         try:
             return run(program)
         finally:
-            _take_down(port)
+            _remove_container(port)
     try:
         start(program)
     except BaseException:  # Ctrl-C too
-        _take_down(port)
+        _remove_container(port)
         raise
     print(f"Server ready! Endpoint: {program.url}")
     return 0
@@ -90,7 +90,7 @@ def container(port: int, data_dir: Path) -> Program:
     # Docker looks for it beside the compose file, podman-compose here.
     environment["SECCOMP_PROFILE"] = str(_compose_file().with_name("seccomp.json").resolve())
     if not os.environ.get(TOKEN):
-        environment[TOKEN] = _read_token()
+        environment[TOKEN] = _ensure_token()
     command = [*compose, "up", "--no-build", "--force-recreate"]
     about = f"the sandbox's container with the pages in {data_dir}, by {compose[0]}"
     return Program(NAME, port, command, about, environment, setting="SANDBOX_PORT", path="")
@@ -109,14 +109,14 @@ def _end(port: int) -> bool:
     try:
         ended = stop(NAME, port)
     finally:  # whatever became of the process that looked after the container
-        removed = _take_down(port)
+        removed = _remove_container(port)
     return ended or removed
 
 
-def _take_down(port: int) -> bool:
+def _remove_container(port: int) -> bool:
     """Remove the container, if there is one: `up` leaves it behind when it ends, and leaves it running if it is killed,
     as the container is a child of the engine and not of ours. Raises UserError if it cannot be removed."""
-    if not _mark(port).exists():
+    if not _marker_file(port).exists():
         return False
     command = [*_compose(port), "down"]
     environment = {**os.environ, TOKEN: "none"}  # the file wants one, for whatever is done with it
@@ -126,11 +126,11 @@ def _take_down(port: int) -> bool:
             f"the container may still run: `{shlex.join(command)}` ended with status {done.returncode}, and said: "
             f"{(done.stderr or done.stdout).strip()[-500:]}"
         )
-    _mark(port).unlink()
+    _marker_file(port).unlink()
     return True
 
 
-def _mark(port: int) -> Path:
+def _marker_file(port: int) -> Path:
     """The file that says that a container was started for this port."""
     return cache_root() / "servers" / f"{NAME}-{port}.container"
 
@@ -152,10 +152,10 @@ def build_image() -> None:
         )
 
 
-def engine_of(purpose: str, tries: Mapping[str, Sequence[str]]) -> str:
+def engine_of(purpose: str, probes: Mapping[str, Sequence[str]]) -> str:
     """The path of the first program that does what it is tried with. Raises UserError where none does."""
     found = []
-    for name, wanted in tries.items():
+    for name, wanted in probes.items():
         path = shutil.which(name)
         if path is None:
             found.append(f"{name} is not on the PATH")
@@ -178,7 +178,7 @@ def token_of() -> str:
     return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
 
 
-def _read_token() -> str:
+def _ensure_token() -> str:
     """A secret of this user's, made once: a container cannot tell who on this machine knocks."""
     kept = cache_root() / "servers" / "sandbox-token"
     if not kept.exists():
