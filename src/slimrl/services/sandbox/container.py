@@ -97,7 +97,7 @@ def container(port: int, data_dir: Path) -> Program:
 
 
 def _compose(port: int) -> list[str]:
-    """The first words of each command on this port's container. Raises UserError where nothing runs containers."""
+    """The first words of every command on the container of a port. Raises UserError without a container engine."""
     engine = engine_of("run a container", COMPOSERS)
     compose = [engine] if Path(engine).name == "podman-compose" else [engine, "compose"]
     # A project name for each port, or a second container on another port would replace this one.
@@ -116,7 +116,7 @@ def _end(port: int) -> bool:
 def _remove_container(port: int) -> bool:
     """Remove the container, if there is one, and return whether there was.
 
-    `compose up` leaves a stopped container behind when it ends, and a running one when it is killed, as the container is
+    `compose up` leaves a stopped container behind when it ends, and a running one when it is killed: the container is
     a child of the engine. Raises UserError if it cannot be removed.
     """
     if not _marker_file(port).exists():
