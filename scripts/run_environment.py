@@ -8,10 +8,10 @@ from slimrl.environments.wiki_search.environment import directory_of
 from slimrl.retrieval.prepare import Source
 from slimrl.scripts.wiki_search import Variables
 from slimrl.services.sandbox.container import main
-from slimrl.services.script import door
+from slimrl.services.script import run_script
 
 if __name__ == "__main__":
     load_dotenv()
     variables = Variables.of(os.environ)
     source = Source("generated", variables.num_pages)
-    door(lambda argv: main(argv, directory_of(source, variables.data_dir)))
+    run_script(lambda argv: main(argv, directory_of(source, variables.data_dir)))

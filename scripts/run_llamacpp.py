@@ -1,10 +1,10 @@
-"""Starts llama.cpp's server as the judge: `--help` says how. A thin door to `slimrl/services/llama_cpp.py`."""
+"""Starts llama.cpp's server as the judge: `--help` says how. A thin entry to `slimrl/services/llama_cpp.py`."""
 
 from dotenv import load_dotenv
 
 from slimrl.services.llama_cpp import main
-from slimrl.services.script import door
+from slimrl.services.script import run_script
 
 if __name__ == "__main__":
     load_dotenv()
-    door(main)
+    run_script(main)

@@ -1,10 +1,10 @@
-"""Starts vLLM's server as the judge: `--help` says how. A thin door to `slimrl/services/vllm.py`."""
+"""Starts vLLM's server as the judge: `--help` says how. A thin entry to `slimrl/services/vllm.py`."""
 
 from dotenv import load_dotenv
 
-from slimrl.services.script import door
+from slimrl.services.script import run_script
 from slimrl.services.vllm import main
 
 if __name__ == "__main__":
     load_dotenv()
-    door(main)
+    run_script(main)

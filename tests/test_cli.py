@@ -165,6 +165,7 @@ def test_interrupt_says_how_to_go_on(
 ) -> None:
     install(monkeypatch, FakeLaunch(KeyboardInterrupt()))
     monkeypatch.setenv("UV", "/usr/bin/uv")  # as `uv run` does
+    monkeypatch.setattr(sys, "prefix", "/project/.venv")
     assert cli.run(argv) == 130
     err = capsys.readouterr().err
     assert err.startswith("Interrupted. ")
@@ -172,11 +173,13 @@ def test_interrupt_says_how_to_go_on(
     assert err.count("\n") == 1
 
 
-def test_an_installed_command_is_named_as_it_was_called(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("uv", "prefix"), [("", "/project/.venv"), ("/usr/bin/uv", "/cache/uv/archive-v0/x")])
+def test_a_command_installed_by_pip_or_run_by_uvx_is_named_as_it_was_called(
+    uv: str, prefix: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(monkeypatch, FakeLaunch(KeyboardInterrupt()))
-    monkeypatch.delenv("UV", raising=False)
+    monkeypatch.setenv("UV", uv)
+    monkeypatch.setattr(sys, "prefix", prefix)
     cli.run(["trainer", "--resume"])
     assert capsys.readouterr().err.endswith(": slimrl trainer --resume\n")
 

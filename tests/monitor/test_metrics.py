@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.eval.evaluate import mode_of
-from slimrl.monitor.metrics import GROUPS, METRICS, held_out_rewards, is_reproducible, lookup, render_docs
+from slimrl.monitor.metrics import GROUPS, METRICS, is_reproducible, lookup, render_docs, select_held_out_rewards
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,4 +56,4 @@ def test_held_out_rewards_are_the_means_at_every_temperature_without_their_inter
     modes = [mode_of(temperature) for temperature in (0.0, 1.0, 0.7, 1e-5)]
     names = [f"held_out/reward_{mode}" for mode in modes]
     ends = [f"{name}_{end}" for name in names for end in ("low", "high")]
-    assert held_out_rewards([*names, *ends, "held_out/num", "held_out/exact_greedy", "reward/mean"]) == names
+    assert select_held_out_rewards([*names, *ends, "held_out/num", "held_out/exact_greedy", "reward/mean"]) == names

@@ -14,7 +14,7 @@ import pytest
 
 from slimrl.errors import UserError
 from slimrl.models.resolve import find_packaged_file
-from slimrl.services.gguf_file import choose_file, gguf_file
+from slimrl.services.gguf_file import choose_files, gguf_file
 
 COMMIT = "0123456789012345678901234567890123456789"
 WEIGHTS = bytes(range(256)) * 4000
@@ -38,7 +38,7 @@ FILES = ["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002
     ],
 )
 def test_a_file_is_chosen_by_its_name_or_quantisation_with_all_its_parts(files: list[str], wanted: str, found: object):
-    assert choose_file(files, wanted) == found
+    assert choose_files(files, wanted) == found
 
 
 def test_a_file_here_and_the_packaged_model_need_no_network(tmp_path, monkeypatch):

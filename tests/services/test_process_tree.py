@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from slimrl.services import process_tree as module
-from slimrl.services.process_tree import Process, began, end, family, processes
+from slimrl.services.process_tree import Process, end, find_process_tree, processes, start_time
 
 SLEEP = "import time; print(flush=True); time.sleep(100)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
@@ -43,46 +43,46 @@ def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 @pytest.mark.parametrize("own_session", [[], ["own session"]])
 def test_children_end_with_their_parent(own_session: list[str]):
     with running(PARENT, SLEEP, *own_session) as (parent, said):
-        known = {parent.pid: began(parent.pid)}
-        assert set(family(known)) == {parent.pid, int(said)}
+        known = {parent.pid: start_time(parent.pid)}
+        assert set(find_process_tree(known)) == {parent.pid, int(said)}
         assert end(known, 20.0) == ([], [])
-        assert not began(int(said)) and family(known) == {}
+        assert not start_time(int(said)) and find_process_tree(known) == {}
 
 
 @pytest.mark.parametrize("own_session", [[], ["own session"]])
 def test_a_child_that_heeds_no_signal_is_killed_after_a_while(own_session: list[str]):
     with running(PARENT, DEAF, *own_session) as (parent, said):
-        assert end({parent.pid: began(parent.pid)}, 0.3) == ([int(said)], [])
-        assert not began(int(said)) and not began(parent.pid)
+        assert end({parent.pid: start_time(parent.pid)}, 0.3) == ([int(said)], [])
+        assert not start_time(int(said)) and not start_time(parent.pid)
 
 
 def test_children_are_known_by_the_group_of_a_parent_that_nobody_has_waited_for():
     with running(PARENT, SLEEP) as (parent, said):
-        known = {parent.pid: began(parent.pid)}
+        known = {parent.pid: start_time(parent.pid)}
         parent.send_signal(signal.SIGKILL)
-        while began(parent.pid):
+        while start_time(parent.pid):
             time.sleep(0.01)
-        assert set(family(known)) == {int(said)}
-        assert end(known, 20.0) == ([], []) and not began(int(said))
+        assert set(find_process_tree(known)) == {int(said)}
+        assert end(known, 20.0) == ([], []) and not start_time(int(said))
 
 
 def test_a_number_that_is_now_anothers_is_left_alone():
     with running(PARENT, SLEEP) as (other, said):
-        assert family({other.pid: "12345"}) == {}
+        assert find_process_tree({other.pid: "12345"}) == {}
         assert end({other.pid: "12345"}, 1.0) == ([], [])
-        assert began(other.pid) and began(int(said))
-        end({other.pid: began(other.pid)}, 20.0)
+        assert start_time(other.pid) and start_time(int(said))
+        end({other.pid: start_time(other.pid)}, 20.0)
 
 
 def test_an_interrupt_ends_the_patience():
     with running(DEAF) as (deaf, _):
         threading.Timer(0.3, _thread.interrupt_main).start()
-        assert end({deaf.pid: began(deaf.pid)}, 1000.0) == ([deaf.pid], [])
-        assert not began(deaf.pid)
+        assert end({deaf.pid: start_time(deaf.pid)}, 1000.0) == ([deaf.pid], [])
+        assert not start_time(deaf.pid)
 
 
 def test_nobody_is_nobodys_family():
-    assert family({}) == {} and end({}, 1.0) == ([], []) and processes(2**22 + 1) == {}
+    assert find_process_tree({}) == {} and end({}, 1.0) == ([], []) and processes(2**22 + 1) == {}
 
 
 @pytest.mark.skipif(not shutil.which("ps"), reason="there is no ps")
@@ -93,7 +93,7 @@ def test_without_proc_ps_tells_the_same(monkeypatch, tmp_path):
         told = processes()[int(said)]
         assert told == Process(parent.pid, parent.pid, told.began, ended=False)
         assert (told.parent, told.group) == (there.parent, there.group)
-        assert told.began and began(int(said)) == told.began and processes(2**22 + 1) == {}
-        assert set(family({parent.pid: began(parent.pid)})) == {parent.pid, int(said)}
+        assert told.began and start_time(int(said)) == told.began and processes(2**22 + 1) == {}
+        assert set(find_process_tree({parent.pid: start_time(parent.pid)})) == {parent.pid, int(said)}
         assert processes()[os.getpid()].parent == os.getppid()
-        end({parent.pid: began(parent.pid)}, 20.0)
+        end({parent.pid: start_time(parent.pid)}, 20.0)

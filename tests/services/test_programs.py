@@ -26,7 +26,7 @@ from slimrl.services import llama_cpp, process, vllm
 from slimrl.services.install import DONE, home_of
 from slimrl.services.judge_settings import JudgeSettings
 from slimrl.services.process import Program, Running, stop
-from slimrl.services.process_tree import began
+from slimrl.services.process_tree import start_time
 
 ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -73,7 +73,7 @@ def test_it_starts_once_answers_and_is_stopped(program, port, tmp_path, capsys):
     arguments = ["--program", program, "--parallel", "2", "--ctx-size", "512"]
     assert llama_cpp.main(arguments) == 0
     pid = json.loads(record(port, tmp_path).read_text())["pid"]
-    assert verdict(port) is True and began(pid)
+    assert verdict(port) is True and start_time(pid)
     assert f"ready at http://127.0.0.1:{port}/v1, process {pid}" in capsys.readouterr().err
     log = (tmp_path / "cache" / "servers" / f"llama-server-{port}.log").read_text()
     assert f"--alias {tmp_path / 'weights.gguf'} --host 127.0.0.1 --port {port} --parallel 2 --ctx-size 512" in log
@@ -84,7 +84,7 @@ def test_it_starts_once_answers_and_is_stopped(program, port, tmp_path, capsys):
         llama_cpp.main([*arguments[:-1], "2048"])
 
     assert llama_cpp.main(["--stop"]) == 0
-    assert not began(pid) and not record(port, tmp_path).exists()
+    assert not start_time(pid) and not record(port, tmp_path).exists()
     assert llama_cpp.main(["--stop"]) == 1
     assert f"no llama-server that was started here runs on port {port}" in capsys.readouterr().err
 
@@ -103,7 +103,7 @@ def test_one_that_has_ended_before_it_is_looked_at_says_why_too(program, port, t
 
     def spawned(*args, **how):
         child = spawn(*args, **how)
-        while began(child.pid):  # until it has ended; nobody has waited for it
+        while start_time(child.pid):  # until it has ended; nobody has waited for it
             time.sleep(0.01)
         return child
 
@@ -129,7 +129,7 @@ def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_p
     with pytest.raises(KeyboardInterrupt):
         llama_cpp.main(["--program", program])
     thread.join()
-    assert not began(pids[0]) and not record(port, tmp_path).exists()
+    assert not start_time(pids[0]) and not record(port, tmp_path).exists()
 
 
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(100)"
@@ -144,7 +144,7 @@ def with_a_child(program: str, tmp_path: Path) -> Iterator[tuple[str, Path]]:
     wrapper.write_text(f'#!/bin/sh\n{child} > "{tmp_path}/said" & echo $! > "{number}"\nexec "{program}" "$@"\n')
     wrapper.chmod(0o755)
     yield str(wrapper), number
-    if number.exists() and began(int(number.read_text())):
+    if number.exists() and start_time(int(number.read_text())):
         os.kill(int(number.read_text()), signal.SIGKILL)
 
 
@@ -162,7 +162,7 @@ def test_what_it_has_started_is_killed_where_it_does_not_end_and_told(
     heeds_no_signal_by_now(tmp_path)
     assert llama_cpp.main(["--stop"]) == 0
     child = int(number.read_text())
-    assert not began(child) and not record(port, tmp_path).exists()
+    assert not start_time(child) and not record(port, tmp_path).exists()
     assert f"; killed, as they did not end when asked to: {child}\n" in capsys.readouterr().err
 
 
@@ -177,7 +177,7 @@ def test_what_it_has_left_behind_is_named_and_can_be_stopped(with_a_child, port,
     with pytest.raises(UserError, match=rf"has ended, but processes that it had started run still: {child}\. .*--stop"):
         llama_cpp.main(["--program", program])
     assert llama_cpp.main(["--stop"]) == 0
-    assert not began(child) and llama_cpp.main(["--stop"]) == 1
+    assert not start_time(child) and llama_cpp.main(["--stop"]) == 1
 
 
 def test_of_two_starts_at_once_the_second_waits_for_the_first(program, port, tmp_path, capsys):
@@ -215,11 +215,11 @@ def test_in_the_foreground_a_second_interrupt_ends_what_heeds_none(program, port
         pid = json.loads(record(port, tmp_path).read_text())["pid"]
         shown.send_signal(signal.SIGINT)
         time.sleep(0.5)
-        assert shown.poll() is None and began(pid)
+        assert shown.poll() is None and start_time(pid)
         shown.send_signal(signal.SIGINT)
         said = shown.communicate(timeout=50)[1]
     assert shown.returncode == 1 and "interrupted: nothing was left running" in said
-    assert not began(pid) and not record(port, tmp_path).exists()
+    assert not start_time(pid) and not record(port, tmp_path).exists()
 
 
 def test_a_taken_port_is_refused(program, port):
@@ -255,10 +255,10 @@ def test_what_cannot_be_remembered_is_not_left_running(more: list[str], program,
         pids.append(running.pid)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(process, "_remember", full)
+    monkeypatch.setattr(process, "_write_record", full)
     with pytest.raises(OSError, match="No space left"):
         llama_cpp.main([*more, "--program", program])
-    assert not began(pids[0])
+    assert not start_time(pids[0])
 
 
 def test_whether_it_is_ready_is_asked_without_a_proxy(program, port, monkeypatch):

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.text import Text
 
-from slimrl.monitor.metrics import held_out_rewards, lookup
+from slimrl.monitor.metrics import lookup, select_held_out_rewards
 
 SPARKS = "▁▂▃▄▅▆▇█"
 TREND_STEPS = 10
@@ -188,7 +188,7 @@ class StepDisplay:
 
 def _results(metrics: Mapping[str, float]) -> list[str]:
     """What was evaluated, in words."""
-    rewards = held_out_rewards(metrics)
+    rewards = select_held_out_rewards(metrics)
     labels = {name: f"held-out{name.removeprefix('held_out/reward').replace('_', ' ')}" for name in rewards}
     if "sft/val_loss" in metrics:
         labels["sft/val_loss"] = "validation loss"

@@ -184,7 +184,7 @@ def lookup(name: str) -> Metric:
     raise ValueError(f"metric `{name}` is not registered in monitor/metrics.py.{nearest(name, known)}")
 
 
-def held_out_rewards(names: Iterable[str]) -> list[str]:
+def select_held_out_rewards(names: Iterable[str]) -> list[str]:
     """The held-out mean rewards among the names, one for each way of decoding, without the ends of their intervals."""
     return [name for name in names if _HELD_OUT_REWARD.fullmatch(name)]
 

@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
-from slimrl.monitor.metrics import held_out_rewards
+from slimrl.monitor.metrics import select_held_out_rewards
 from slimrl.monitor.sinks import read_metrics
 
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
@@ -161,12 +161,12 @@ def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _has_reward(series: Mapping[str, Series]) -> bool:
-    return "reward/mean" in series or bool(held_out_rewards(series))
+    return "reward/mean" in series or bool(select_held_out_rewards(series))
 
 
 def _style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
     """The held-out rewards of a run and how each is drawn: label, colour, marker."""
-    names = sorted(held_out_rewards(series))
+    names = sorted(select_held_out_rewards(series))
     others = itertools.cycle(OTHER_LOOKS)
     looks = {name: FIRST_LOOKS[name] if name in FIRST_LOOKS else next(others) for name in names}
     return {

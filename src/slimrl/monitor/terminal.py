@@ -77,7 +77,7 @@ class Terminal:
         while True:
             line = self._line("... " if lines else "> ")
             if line is None:
-                return self._read_reply("\n".join(lines)) if lines else Typed(command=QUIT)
+                return self._echo_reply("\n".join(lines)) if lines else Typed(command=QUIT)
             word = line.strip()
             if word in self._commands:
                 return Typed(command=word)
@@ -87,7 +87,7 @@ class Terminal:
             elif word:
                 lines.append(line[1:] if not lines and line.startswith("//") else line)
             elif lines:
-                return self._read_reply("\n".join(lines))
+                return self._echo_reply("\n".join(lines))
 
     def agrees(self, question: str) -> bool:
         """Whether the person says yes to a question; Enter alone is yes, and the end of the input no."""
@@ -95,7 +95,7 @@ class Terminal:
         line = self._line("[Y/n] ")
         return line is not None and line.strip().lower() in ("", "y", "yes")
 
-    def _read_reply(self, text: str) -> Typed:
+    def _echo_reply(self, text: str) -> Typed:
         if not self._typed_by_hand:
             self.message("you", text)
         return Typed(text)

@@ -1,0 +1,1 @@
+"""This package stores the pages of an encyclopedia and finds them by title: corpora, indexes and their sources."""

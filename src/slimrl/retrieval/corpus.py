@@ -1,7 +1,7 @@
-"""A corpus on disk: pages by id, in one SQLite file, so that a million of them take no memory.
+"""The module stores a corpus on disk: pages by id in one SQLite file, so that a million of them take no memory.
 
-Built once from a stream of pages (`build_corpus`), under another name until it is whole; then only read. Knows nothing
-of where pages come from, nor of searching.
+`build_corpus` writes the file once from a stream of pages, under another name until it is complete; then it is only
+read. The module knows nothing of the pages' source or of search.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from slimrl.errors import UserError
 from slimrl.retrieval.pages import Page
 
 SETUP = "uv run python scripts/setup_environment.py"
-FORMAT = "1"  # of the file; another is built anew
+FORMAT = "1"  # the version of the file's schema; a file of another version must be rebuilt
 BATCH = 1000  # pages between two reports of progress
 SCHEMA = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -23,15 +23,17 @@ CREATE TABLE page (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TE
 
 
 class Corpus:
-    """The pages of a built file. Any number of threads and processes may read it.
+    """A corpus in a complete file. Any number of threads and processes may read it.
 
-    `fingerprint` is a digest of all pages in order: two corpora with the same one are the same. `command` is what made
-    it, for messages."""
+    `fingerprint` is a digest of all pages in order, so corpora with equal fingerprints are equal. `command` is the
+    command that builds the corpus, for messages. Raises UserError if the file is missing or of another format.
+    """
 
     def __init__(self, path: Path, command: str = SETUP) -> None:
         if not path.is_file():
             raise UserError(f"there is no corpus at {path}: run `{command}`.")
         self.path, self.command = path, command
+        # Safe in several threads: SQLite serialises their calls, and nothing is written.
         self._database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         try:
             about = dict(self._database.execute("SELECT name, value FROM about"))
@@ -48,7 +50,7 @@ class Corpus:
         return self._database.execute("SELECT 1 FROM page WHERE id = ?", (page_id,)).fetchone() is not None
 
     def page(self, page_id: str) -> Page | None:
-        """The page, or None if there is none with this id."""
+        """The page with an id, or None if there is none."""
         row = self._database.execute("SELECT id, title, content FROM page WHERE id = ?", (page_id,)).fetchone()
         return None if row is None else Page(*row)
 
@@ -61,14 +63,17 @@ class Corpus:
 
 
 def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callable[[int], None]) -> Corpus:
-    """Write the pages to a new file at `path`, which appears when it is whole. `source` says in words where they come
-    from; `on_page` is told how many more have been written. Raises UserError for a page id that comes twice."""
+    """Write the pages to a file at `path`, which appears when it is complete, and return the corpus.
+
+    `source` says in words where the pages come from. `on_page` is called with the number of pages written since its
+    last call. Raises UserError if a page id occurs twice, there are no pages, or the disk is full.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
-    unfinished.unlink(missing_ok=True)  # of a process that was killed
+    unfinished.unlink(missing_ok=True)  # left behind by a process that was killed
     try:
         with closing(sqlite3.connect(unfinished)) as database:
-            # Nothing has to survive a crash: what is not whole is begun again.
+            # No journal and no flushing to disk: after a crash the file is written anew in any case.
             database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; {SCHEMA}")
             about = {"format": FORMAT, "source": source, **_write(database, iter(pages), on_page)}
             database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
@@ -82,11 +87,13 @@ def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callab
 
 
 def _write(database: sqlite3.Connection, pages: Iterator[Page], on_page: Callable[[int], None]) -> dict[str, str]:
+    """Insert the pages and return the fingerprint and number of pages, for the table `about`."""
     digest, number = hashlib.sha256(), 0
     for number, page in enumerate(pages, start=1):
         row = page.id, page.title, page.content
         for text in row:
             data = text.encode()
+            # With its length, or moving characters from one field to the next would not change the digest.
             digest.update(len(data).to_bytes(8, "big") + data)
         try:
             database.execute("INSERT INTO page VALUES (?, ?, ?, ?)", (number, *row))

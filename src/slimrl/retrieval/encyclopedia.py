@@ -1,7 +1,8 @@
-"""A made-up encyclopedia of any size: entities with linked facts that agree from page to page, and questions on them.
+"""The module generates a fictional encyclopedia of any size: entities with consistent, linked facts, and questions.
 
-Everything about an entity is a function of the seed and its number, so pages come as a stream, in no memory, and a page
-can state what another says without having seen it. No model has read any of it: what it answers, it has looked up.
+All facts about an entity are a function of the seed and of its number. So pages can be streamed without being kept, and
+a page can repeat what another one says without having seen it. No model has read about these entities in its training,
+so a right answer must have been looked up.
 """
 
 import random
@@ -12,10 +13,10 @@ from slimrl.errors import UserError
 from slimrl.retrieval.names import name_of
 from slimrl.retrieval.pages import Page, Question
 
-# Ten pages at a time: people, towns, a company, a river, a book, and two that bear others' names and tell nothing.
+# The kinds of ten consecutive pages. Prize and street are distractors: they bear another entity's name, without facts.
 CYCLE = ("person", "town", "person", "company", "person", "book", "town", "river", "prize", "street")
 SMALLEST = len(CYCLE)
-EXHAUSTED = 300  # questions in a row that have been asked before
+EXHAUSTED = 300  # repeated questions in a row, after which no new ones are expected
 PROFESSIONS = ("cartographer", "botanist", "composer", "engineer", "painter", "astronomer", "sculptor", "chemist")
 PRODUCTS = ("clocks", "lamps", "sailcloth", "bicycles", "violins", "telescopes", "paper", "bells", "ploughs", "dyes")
 SUBJECTS = (
@@ -31,7 +32,7 @@ MONTHS = ("January", "March", "April", "May", "June", "August", "September", "Oc
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What is asked for on a page: `{}` in the question is what the page, or whoever leads to it, is called."""
+    """A fact that can be asked for. In the question, `{}` stands for the entity's title or a phrase that leads to it."""
 
     question: str
     answer: str
@@ -40,7 +41,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A page in the making, and the facts on it that can be asked for."""
+    """An entity: the sections of its page, and the facts there that can be asked for."""
 
     title: str
     sections: tuple[tuple[str, str], ...]  # heading, text; the first is the page's own
@@ -48,13 +49,18 @@ class Entity:
 
     @property
     def page(self) -> Page:
+        """The entity's page as markdown."""
         (_, lead), *others = self.sections
         parts = [f"# {self.title}\n\n{lead}", *(f"## {heading}\n\n{text}" for heading, text in others)]
         return Page(self.title.lower().replace(" ", "_"), self.title, "\n\n".join(parts) + "\n")
 
 
 class Encyclopedia:
-    """`num_pages` pages, rounded down to tens; the same for the same seed."""
+    """An encyclopedia of `num_pages` pages, rounded down to a multiple of ten; a function of the seed.
+
+    Raises:
+        UserError: for fewer than ten pages.
+    """
 
     def __init__(self, num_pages: int, seed: int = 0) -> None:
         if num_pages < SMALLEST:
@@ -75,13 +81,12 @@ class Encyclopedia:
         return self._cycles * SMALLEST
 
     def pages(self) -> Iterator[Page]:
-        """All pages, in order."""
+        """All pages, in the order of their numbers."""
         for number in range(len(self)):
             yield self._entity(number).page
 
     def questions(self, hops: int = 1) -> Iterator[Question]:
-        """Different questions of 1 or 2 hops, seeded, one after the other. Raises UserError when there seem to be no
-        more."""
+        """Distinct questions of 1 or 2 hops, in an order given by the seed. Raises UserError when no more are found."""
         assert hops in (1, 2), hops
         rng, seen, known = self._rng("questions", hops), set(), 0
         while known < EXHAUSTED:
@@ -99,13 +104,14 @@ class Encyclopedia:
         return self._makers[CYCLE[number % SMALLEST]](number)
 
     def _one_hop(self, rng: random.Random) -> Question:
+        """A question whose page is named in it."""
         while not (entity := self._entity(rng.randrange(len(self)))).facts:
-            pass
+            pass  # a distractor: draw again
         fact = rng.choice(entity.facts)
         return Question(fact.question.format(entity.title), fact.answer, entity.page.id, (), fact.section)
 
     def _two_hops(self, rng: random.Random) -> Question:
-        """A fact on the page that another leads to: the town of a person, the author of a book, and so on."""
+        """A question on the page to which another one leads: a person's birthplace, a book's author, and so on."""
         number = self._number(rng.choice(("person", "book", "company", "river")), rng.randrange(self._cycles))
         source = self._entity(number)
         phrase, target, where = self._link(number, source.title)
@@ -115,7 +121,7 @@ class Encyclopedia:
         return Question(question, fact.answer, entity.page.id, (), fact.section, source.page.id, where)
 
     def _link(self, number: int, title: str) -> tuple[str, int, str]:
-        """What the page leads to, in words, the entity that is, and the section that says so."""
+        """The entity to which a page leads: a phrase for it, its number, and the page's section that names it."""
         kind = CYCLE[number % SMALLEST]
         if kind == "person":
             return f"the birthplace of {title}", self._home(number), "Early life"
@@ -125,55 +131,56 @@ class Encyclopedia:
             return f"the founder of {title}", self._partner(number, "person", 1), "History"
         return f"the town at the mouth of the {title}", self._partner(number, "town"), title
 
-    # Who belongs to whom. Both pages can tell, because they count in the same tens.
+    # Relations between entities of the same ten pages: each side can compute the other's number.
 
     def _number(self, kind: str, cycle: int, which: int = 0) -> int:
         places = [place for place, name in enumerate(CYCLE) if name == kind]
         return cycle % self._cycles * SMALLEST + places[which % len(places)]
 
     def _partner(self, number: int, kind: str, which: int = 0) -> int:
-        """The entity of that kind which belongs to this one and to no other."""
+        """The number of the entity of another kind that belongs to this one alone: that of the same ten pages."""
         return self._number(kind, number // SMALLEST, which)
 
     def _home(self, number: int) -> int:
         rng = self._rng("home", number)
         return self._number("town", rng.randrange(self._cycles), rng.randrange(2))
 
-    # When, so that nobody works for a company that is not there yet, or writes before being born.
+    # Years, chosen so that nobody joins a company before its founding, or writes before being born.
 
     def _life(self, number: int) -> tuple[int, int]:
-        """A person's years of birth and death."""
+        """The years of a person's birth and death."""
         rng = self._rng("life", number)
         born = rng.randrange(1780, 1900)
         return born, born + rng.randrange(50, 95)
 
-    def _describe_founding(self, number: int) -> int:
-        """The year of a company's founding, in its founder's life."""
+    def _year_of_founding(self, number: int) -> int:
+        """The year in which a company was founded, when its founder was 22 to 44."""
         return self._life(self._partner(number, "person", 1))[0] + self._rng("founding", number).randrange(22, 45)
 
     def _position(self, number: int) -> tuple[int, int] | None:
-        """The company that a person joined, and the year; None if all were founded too late."""
+        """The number of the company that a person joined, and the year; None if 20 draws were all founded later."""
         rng, born = self._rng("position", number), self._life(number)[0]
         joined = born + rng.randrange(20, 34)
         for _ in range(20):
             company = self._number("company", rng.randrange(self._cycles))
-            if self._describe_founding(company) <= joined:
+            if self._year_of_founding(company) <= joined:
                 return company, joined
         return None
 
     def _rng(self, *what: object) -> random.Random:
+        """The random generator for one purpose, seeded by a text: the same on every machine and in any order of calls."""
         return random.Random(f"{self.seed}/{what}")
 
     # Names.
 
     def _name(self, number: int) -> str:
-        """A word for every entity, and the title of towns and rivers."""
+        """The unique word of an entity; it is the title of a town."""
         return name_of(number, self.seed)
 
     def _title(self, number: int) -> str:
         name, kind, rng = self._name(number), CYCLE[number % SMALLEST], self._rng("title", number)
         if kind == "person":
-            # Some share their second name with others, so that it alone does not find them.
+            # Surnames repeat, so that a surname alone does not find a person.
             return f"{name} {name_of(rng.randrange(max(2, len(self) // 4)), self.seed + 1)}"
         if kind == "company":
             return f"{name} {rng.choice(('Works', 'and Sons', 'Company', 'Brothers'))}"
@@ -198,6 +205,7 @@ class Encyclopedia:
             career += f" In {joined} {surname} joined {company} as {a_work}."
             facts.append(Fact("Which company did {} join?", company, "Career"))
             facts.append(Fact("In which year did {} join a company?", str(joined), "Career"))
+        # Of the three people in ten pages, the first has written the book and the second founded the company.
         which = CYCLE[: number % SMALLEST].count("person")
         if which == 0:
             career += f" {surname} wrote the book {self._title(self._partner(number, 'book'))}."
@@ -216,6 +224,7 @@ class Encyclopedia:
         rng, title = self._rng("town", number), self._title(number)
         people, founded, hills = rng.randrange(900, 90_000), rng.randrange(900, 1800), rng.randrange(2, 10)
         month, river = rng.choice(MONTHS), self._title(self._partner(number, "river"))
+        # The river of the ten pages passes both towns and reaches the sea at the first.
         where = f"at the mouth of the {river}" if CYCLE[: number % SMALLEST].count("town") == 0 else f"on the {river}"
         mayor = self._title(self._partner(number, "person", 2))
         sections = (
@@ -235,7 +244,7 @@ class Encyclopedia:
 
     def _company(self, number: int) -> Entity:
         rng, title = self._rng("company", number), self._title(number)
-        founded, product, workers = self._describe_founding(number), rng.choice(PRODUCTS), rng.randrange(12, 4000)
+        founded, product, workers = self._year_of_founding(number), rng.choice(PRODUCTS), rng.randrange(12, 4000)
         founder, town = self._title(self._partner(number, "person", 1)), self._title(self._home(number))
         sections = (
             (title, f"{title} is a maker of {product}."),
@@ -284,7 +293,7 @@ class Encyclopedia:
         return Entity(title, sections, facts)
 
     def _prize(self, number: int) -> Entity:
-        """Named after a person of the same ten, to be taken for them."""
+        """The distractor that is named after a person of the same ten pages."""
         rng, person = self._rng("prize", number), self._partner(number, "person", number // SMALLEST)
         title, first = f"{self._title(person)} Prize", self._life(person)[1] + rng.randrange(1, 20)
         sections = (
@@ -294,7 +303,7 @@ class Encyclopedia:
         return Entity(title, sections, ())
 
     def _street(self, number: int) -> Entity:
-        """Named after a town of the same ten."""
+        """The distractor that is named after a town of the same ten pages."""
         rng, town = self._rng("street", number), self._title(self._partner(number, "town", number // SMALLEST))
         title = f"{town} Street {self._name(number)}"
         sections = (

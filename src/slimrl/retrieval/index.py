@@ -1,11 +1,11 @@
-"""Search for pages by title: a ChromaDB collection on disk, `wiki_titles`, of the titles of one corpus.
+"""The module searches pages by title, in a ChromaDB collection on disk, `wiki_titles`, of one corpus.
 
-Building may be killed at any moment. Chroma's files may not: killed while it writes them, it leaves some that it cannot
-read, or reads wrongly. So the vectors, which take the time, go into a file that stands it, batch by batch
-(`retrieval/vectors.py`). When all are there the collection is made of them in one go, in a directory that gets its name
-when it is whole, another for every build: Chroma keeps what it has open by path, and would answer from what was there
-before. What the vectors came from is written beside them, so that an index of another corpus, embedder or version of
-Chroma is noticed before it answers.
+A build may be killed at any moment, but Chroma may not: killed while writing, it leaves files that it cannot read, or
+reads wrongly. So the vectors, which take the time, are appended batch by batch to a file that survives this
+(`retrieval/vectors.py`). When all are there, the collection is made from them in one go, in a directory that is renamed
+when complete. Each build gets a new name, because Chroma caches open collections by path and would answer from the old
+one. The origin of the vectors is written beside them, so that an index of another corpus, embedder or version of Chroma
+is refused.
 """
 
 import importlib.metadata
@@ -30,28 +30,32 @@ from slimrl.retrieval.vectors import VectorFile
 COLLECTION = "wiki_titles"
 ABOUT, VECTORS = "about.json", "vectors.sqlite"
 WHOLE, UNFINISHED = "titles", "titles.unfinished"
-BATCH = 1000  # titles that are embedded together: what an interruption loses
+BATCH = 1000  # titles embedded between two writes, which is what an interruption can lose
 NUM_RESULTS = 10
-REMEMBERED = 4096  # queries whose results are kept: a group's rollouts ask alike
+REMEMBERED = 4096  # cached queries: the rollouts of a group often search for the same
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What an index was made from. `chroma` is the major version: within one, files stay readable."""
+    """The origin of an index: fingerprints of corpus and embedder, and the major version of Chroma, within which files
+    stay readable."""
 
     corpus: str
     embedder: str
     chroma: str
 
     def differences(self, other: "Origin") -> list[str]:
-        """The names of what differs."""
+        """The names of the fields that differ."""
         mine, others = asdict(self), asdict(other)
         return [name for name in mine if mine[name] != others[name]]
 
 
 class TitleIndex:
-    """A whole index of the corpus, opened for searching. Raises UserError if it is missing, unfinished, stale or
-    damaged."""
+    """A complete index of the corpus, open for search. `search(query, num_results)` returns (page id, title) pairs.
+
+    Raises:
+        UserError: if the index is missing, incomplete, damaged, or of another origin.
+    """
 
     def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
         command = _command(corpus, embedder)
@@ -61,10 +65,11 @@ class TitleIndex:
             raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
         self._client, self._collection = _open_collection(place, len(corpus), command)
         self._embedder = embedder
+        # The cache belongs to the instance: as a decorator it would keep every index alive.
         self.search = lru_cache(maxsize=REMEMBERED)(self._search)
 
     def close(self) -> None:
-        """Let go of Chroma's files, some dozens of them, which it would keep open to the end of the process."""
+        """Close Chroma's files, some dozens, which would otherwise stay open until the process ends."""
         self._client.close()
 
     def _search(self, query: str, num_results: int = NUM_RESULTS) -> tuple[tuple[str, str], ...]:
@@ -76,14 +81,15 @@ class TitleIndex:
 
 
 def whole_in(directory: Path) -> Path | None:
-    """The index that was built there to its end, of whatever corpus, if one was."""
+    """The directory of the complete index, whatever its origin, or None."""
     return next((path for path in sorted(directory.glob(f"{WHOLE}*")) if path.name != UNFINISHED), None)
 
 
 def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
-    """Make the index of the corpus in `directory`, or finish it, and return how many titles were embedded.
+    """Build the index of the corpus in `directory`, or finish it, and return the number of titles embedded now.
 
-    A stale index raises UserError, or is thrown away if `rebuild` says so. For one process at a time.
+    With `rebuild`, an index that exists is deleted first. Only one process at a time may call it. Raises UserError if
+    the index is of another origin, or the disk is full.
     """
     origin = _origin(corpus, embedder)
     try:
@@ -109,9 +115,10 @@ def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: P
 
 
 def _embed(corpus: Corpus, embedder: Embedder, vectors: VectorFile, progress: Progress) -> int:
+    """Append the vectors of all titles that the file does not have yet; return their number."""
     there, titles = len(vectors), (title for _, title in corpus.titles())
     with progress("embedding titles", len(corpus)) as bar:
-        bar.advance(sum(1 for _ in islice(titles, there)))
+        bar.advance(sum(1 for _ in islice(titles, there)))  # skip the titles embedded before an interruption
         while batch := list(islice(titles, BATCH)):
             vectors.append(embedder.embed(batch))
             bar.advance(len(batch))
@@ -119,7 +126,7 @@ def _embed(corpus: Corpus, embedder: Embedder, vectors: VectorFile, progress: Pr
 
 
 def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progress) -> None:
-    """The collection of all titles, and a second look at it, from the disk, before it counts as whole."""
+    """Make the collection of all titles, test it with one query from disk, and rename its directory to a final name."""
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     titles = corpus.titles()
     with progress("indexing titles", len(corpus)) as bar, _client(directory / UNFINISHED) as client:
@@ -130,6 +137,7 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
             ids, names = zip(*islice(titles, len(vectors_ND)), strict=True)
             collection.add(list(ids), vectors_ND, [{"title": name} for name in names], list(names))
             bar.advance(len(ids))
+    # Read back by a new client: on a full disk Chroma may lose what it has written without an error.
     with _client(directory / UNFINISHED) as client:
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
@@ -138,7 +146,7 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
 
 
 def _discard(directory: Path) -> None:
-    """Throw an index away, so that one half of it is never taken for the whole."""
+    """Delete an index. It is renamed first, so that a half-deleted one is never taken for complete."""
     shutil.rmtree(directory / UNFINISHED, ignore_errors=True)
     if place := whole_in(directory):
         place.rename(directory / UNFINISHED)
@@ -148,7 +156,7 @@ def _discard(directory: Path) -> None:
 
 
 def _command(corpus: Corpus, embedder: Embedder) -> str:
-    """What makes the index, on a command line."""
+    """The command line that builds the index."""
     return corpus.command if embedder.name == DEFAULT else f"{corpus.command} --embedder {shlex.quote(embedder.name)}"
 
 
@@ -163,7 +171,7 @@ def _write_about(directory: Path, origin: Origin) -> None:
 
 
 def _check(directory: Path, origin: Origin, command: str) -> None:
-    """Raise UserError, which tells the `command` to run, unless the index in the directory was made from `origin`."""
+    """Raise UserError, with the command to run, unless the index in the directory is of this origin."""
     try:
         found = Origin(**json.loads((directory / ABOUT).read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -178,13 +186,13 @@ def _check(directory: Path, origin: Origin, command: str) -> None:
 
 
 def _open_collection(directory: Path, num_pages: int, command: str) -> tuple[Any, Any]:
-    """The client and its collection."""
+    """Chroma's client and the collection. Raises UserError if it is damaged or has not all pages."""
     try:
         with ExitStack() as closed_unless_opened:
             client = closed_unless_opened.enter_context(_client(directory))
             collection = client.get_collection(COLLECTION, embedding_function=None)
             count = collection.count()
-            closed_unless_opened.pop_all()
+            closed_unless_opened.pop_all()  # no error: the client stays open
     except _chromadb().errors.ChromaError as error:
         raise UserError(f"the index in {directory} is damaged ({error}): run `{command} --rebuild`.") from error
     if count != num_pages:

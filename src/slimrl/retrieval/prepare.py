@@ -1,4 +1,4 @@
-"""A corpus and its index in one directory: made if they are not there, finished if they were interrupted."""
+"""The module prepares a corpus and its index in one directory: it builds what is missing or was interrupted."""
 
 import hashlib
 import shlex
@@ -20,15 +20,15 @@ from slimrl.retrieval.progress import Progress
 from slimrl.retrieval.sources import files_of, read_pages
 
 GENERATED = "generated"
-NUM_STAMPED = 20  # pages by which the code that made a generated corpus is told from another: two of each kind
+NUM_STAMPED = 20  # pages whose digest identifies the code that generates a corpus: two cycles of all kinds
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the pages of a corpus come from: `generated`, or what `read_pages` takes."""
+    """The source of a corpus: `name` is `generated`, or a source that `read_pages` accepts."""
 
     name: str
-    num_pages: int = 1000  # of a generated one
+    num_pages: int = 1000  # of a generated corpus
     seed: int = 0
 
     @property
@@ -41,7 +41,7 @@ class Source:
 
     @property
     def stamp(self) -> str:
-        """What changes when the pages do, as far as can be told without reading them."""
+        """A text that changes when the pages do, as far as can be told without reading them."""
         if self.name == GENERATED:
             return f"{self._description}, {self.generator}"
         path = Path(self.name).expanduser()
@@ -54,13 +54,13 @@ class Source:
         return f"{stamp}, {_digest(path, files)}" if path.is_dir() else stamp
 
     def command(self, directory: Path) -> str:
-        """What makes the corpus and its index in the directory, on a command line."""
+        """The command line that builds the corpus and its index in a directory."""
         generated = ["--num-pages", str(self.num_pages), "--seed", str(self.seed)]
         what = generated if self.name == GENERATED else ["--corpus", self.name]
         return f"{SETUP} {shlex.join([*what, '--data-dir', str(directory)])}"
 
     def difference(self, stamp: str) -> str:
-        """What a corpus with another stamp was made from, and what it is to be made from, in words."""
+        """The difference to a corpus with another stamp, in words for an error message."""
         if self.name == GENERATED and stamp.startswith(f"{self._description}, "):
             return "by an earlier version of slimrl, and this one writes other pages"
         return f"from {stamp}, and now it is to be from {self.stamp}"
@@ -70,6 +70,7 @@ class Source:
         return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}"
 
     def pages(self) -> Iterator[Page]:
+        """The pages of the source, as a stream."""
         if self.name == GENERATED:
             return Encyclopedia(self.num_pages, self.seed).pages()
         return read_pages(self.name, "`corpus`")
@@ -86,11 +87,14 @@ def _short_hash(text: str) -> str:
 
 
 def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild: bool = False) -> Corpus:
-    """The corpus in `directory`, which is written now if it is not there. One from elsewhere raises UserError, or is
-    replaced if `rebuild` says so."""
+    """The corpus in `directory`, which is written now if it is missing, or replaced with `rebuild`.
+
+    Raises:
+        UserError: if a corpus from another source is there, or the directory cannot be written to.
+    """
     path = directory / "corpus.sqlite"
     if rebuild or not path.exists():
-        with _alone(directory, progress):
+        with _hold_lock(directory, progress):
             if rebuild or not path.exists():  # another process may have written it while this one waited
                 with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
                     build_corpus(path, source.pages(), source.stamp, bar.advance)
@@ -106,17 +110,17 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
 def prepare_index(
     directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False
 ) -> TitleIndex:
-    """The index in `directory`, which is built or finished now where it is not whole."""
+    """The index in `directory`, which is built or finished now if it is not complete. Raises UserError."""
     place = directory / "chroma"
-    if rebuild or not whole_in(place):
-        with _alone(directory, progress):
+    if rebuild or not whole_in(place):  # a complete index is opened without the lock, which needs a writable directory
+        with _hold_lock(directory, progress):
             build_index(place, corpus, embedder, progress, rebuild)
     return TitleIndex(place, corpus, embedder)
 
 
 @contextmanager
-def _alone(directory: Path, progress: Progress) -> Iterator[None]:
-    """No other process builds in the directory meanwhile. A process that dies lets go."""
+def _hold_lock(directory: Path, progress: Progress) -> Iterator[None]:
+    """Hold the directory's lock, so that one process builds at a time; a process that dies releases it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = FileLock(directory / ".lock")

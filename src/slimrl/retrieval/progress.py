@@ -1,4 +1,4 @@
-"""How long work shows how far it is. Knows nothing of terminals."""
+"""The module has the types by which long work reports its progress, without knowing of terminals."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -6,8 +6,10 @@ from typing import Protocol
 
 
 class Bar(Protocol):
+    """A progress bar."""
+
     def advance(self, count: int = 1) -> None: ...
 
 
-# Shows a bar while something long is done: what is done, and of how many parts it consists, 0 if nobody knows.
+# Called with a description and the total number of parts, 0 if unknown; the bar shows while the context is open.
 Progress = Callable[[str, int], AbstractContextManager[Bar]]

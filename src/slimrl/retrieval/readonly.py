@@ -1,8 +1,8 @@
-"""An index that lies where nothing can be written, as in a container: Chroma opens none whose database it cannot write.
+"""The module makes an index on a read-only file system, as in a container, usable: Chroma must write to its database.
 
-So the database alone is copied, without the pages in it that are free: 0.6 KB a title, of the 2.6 KB that it takes and
-the 4.3 KB of the whole index. The vectors stay where they are: Chroma opens their files for writing too, but goes on if
-it may not. Knows nothing of what is searched.
+So the database alone is copied to a temporary directory, without its free pages: 0.6 KB a title, of 2.6 KB for the
+original database and 4.3 KB for the whole index. The vectors are linked: Chroma opens their files for writing too, but
+goes on if it may not.
 """
 
 import atexit
@@ -17,12 +17,15 @@ from slimrl.errors import UserError
 from slimrl.retrieval.index import ABOUT, whole_in
 
 DATABASE = "chroma.sqlite3"
-ROOM_BYTES = 64 * 2**20  # left over for Chroma's journal and for the files of programs
+ROOM_BYTES = 64 * 2**20  # kept free for Chroma's journal and for the files of programs in the sandbox
 
 
 def writable(index: Path) -> Path:
-    """The index, or if it cannot be written to, one that can, until this process ends. Raises UserError, before it
-    writes anything, if there is no room."""
+    """The index itself if it can be written to, else a copy that exists until this process ends.
+
+    Raises:
+        UserError: before anything is written, if the copy would not fit; or if the index cannot be read.
+    """
     place = whole_in(index)
     if place is None or os.access(place, os.W_OK):
         return index
@@ -38,6 +41,7 @@ def writable(index: Path) -> Path:
 
 
 def _copy(index: Path, place: Path, copy: Path) -> None:
+    """Copy the database of the index and link its vectors."""
     titles = copy / place.name
     titles.mkdir()
     shutil.copy(index / ABOUT, copy / ABOUT)
@@ -49,10 +53,12 @@ def _copy(index: Path, place: Path, copy: Path) -> None:
         names = ("page_count", "freelist_count", "page_size")
         num_pages, num_free, page_bytes = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
         _check_room(index, copy, (num_pages - num_free) * page_bytes + ROOM_BYTES)
+        # VACUUM INTO leaves the free pages out, which a copy of the file would include.
         database.execute("VACUUM INTO ?", (str(titles / DATABASE),))
 
 
 def _check_room(index: Path, copy: Path, num_bytes: int) -> None:
+    """Raise UserError if the disk of the copy has less than `num_bytes` free."""
     there = shutil.disk_usage(copy).free
     if there < num_bytes:
         raise UserError(

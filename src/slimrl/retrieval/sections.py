@@ -1,9 +1,9 @@
-"""Sections of a markdown page, and the ids under which the tools name them.
+"""The module splits a markdown page into sections and gives them the ids that the tools use.
 
-A section begins at a heading, any line that starts with `#` outside a code fence, and ends before the next one, of any
-level. Its id is `page_id:name`, the name in lower case with `_` for spaces; the whole page is `page_id:full`. So far as
-in the verifiers environment `wiki-search`; but there a repeated heading cannot be reached, and one called `Full`
-neither: here they get numbers, `name_2`.
+A section begins at a heading, any line that starts with `#` outside a code fence, and ends before the next heading of
+any level. Its id is `page_id:name`, with the name in lower case and `_` for spaces; `page_id:full` is the whole page.
+This is as in the verifiers environment `wiki-search`, where however a repeated heading, or one called `Full`, cannot be
+read: here these get numbers, as in `name_2`.
 """
 
 import re
@@ -18,7 +18,7 @@ FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading's text, its id within the page, and the characters `begin..end` of the content, heading included."""
+    """A section: its heading's text, its id within the page, and its characters `begin..end` with the heading."""
 
     name: str
     key: str
@@ -27,7 +27,7 @@ class Section:
 
 
 def sections_of(content: str) -> list[Section]:
-    """All sections in order; none for a page without headings.
+    """The sections of a page in order; an empty list for a page without headings.
 
     >>> [s.key for s in sections_of("# Ampere\\nA unit.\\n## Use\\n...\\n## Use\\n...")]
     ['ampere', 'use', 'use_2']
@@ -40,7 +40,8 @@ def sections_of(content: str) -> list[Section]:
         while key in taken:
             number = numbers[natural]
             numbers[natural] += 1
-            if f"{natural}_{number}" not in own:  # which a heading of that very name has by right
+            # Skip a number that is some other heading's own name: "Use 2" is `use_2` wherever it stands.
+            if f"{natural}_{number}" not in own:
                 key = f"{natural}_{number}"
         taken.add(key)
         keys.append(key)
@@ -49,12 +50,12 @@ def sections_of(content: str) -> list[Section]:
 
 
 def key_of(name: str) -> str:
-    """A heading's text as the second half of a section id."""
+    """The key of a heading: its text in lower case with `_` for spaces."""
     return name.strip().lower().replace(" ", "_")
 
 
 def list_sections(page: Page) -> list[dict[str, str]]:
-    """What `view_sections` returns: the ids and names of the sections, or the whole page if it has none."""
+    """The result of the tool `view_sections`: ids and names of the sections, or of the whole page if it has none."""
     found = sections_of(page.content)
     if not found:
         return [{"section_id": f"{page.id}:{FULL}", "section_name": FULL_NAME}]
@@ -72,8 +73,9 @@ def section_text(page: Page, key: str) -> str | None:
 
 
 def split_section_id(section_id: str, pages: Container[str]) -> tuple[str, str] | None:
-    """(page id, key), split at the longest page id that is known: page ids may contain colons, and so may headings.
-    None if no part before a colon is a page.
+    """A section id as (page id, key), or None if no part before a colon is a page's id.
+
+    Page ids and headings may both contain colons; the longest known page id is taken.
 
     >>> split_section_id("2001:_a_space_odyssey:plot", {"2001", "2001:_a_space_odyssey"})
     ('2001:_a_space_odyssey', 'plot')
@@ -87,14 +89,15 @@ def split_section_id(section_id: str, pages: Container[str]) -> tuple[str, str] 
 
 
 def _headings(content: str) -> list[tuple[str, int]]:
-    """(text, first character) of every heading."""
+    """Each heading's text and the position of its first character."""
     found, fence, place = [], "", 0
     for line in content.split("\n"):
         marker = FENCE.match(line)
         if fence:
-            # As in CommonMark, a fence is closed by its own character, at least as often, and nothing behind it.
+            # As in CommonMark: the closing fence has the same character, at least as often, and nothing after it.
             if marker and marker[1].startswith(fence) and not marker[2].strip():
                 fence = ""
+        # Backticks after an opening fence of backticks make it inline code.
         elif marker and not (marker[1][0] == "`" and "`" in marker[2]):
             fence = marker[1]
         elif line.startswith("#"):

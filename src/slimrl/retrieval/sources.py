@@ -1,6 +1,6 @@
-"""Where pages and questions come from: a data set on the Hub, a file of rows, a MediaWiki dump, a folder of files.
+"""The module reads pages and questions from a data set on the Hub, a file of rows, a MediaWiki dump, or a folder.
 
-Every reader is a stream. Nothing is downloaded but from a Hub data set that was asked for by name.
+Every reader is a stream. Nothing is downloaded but a Hub data set that is asked for by name.
 """
 
 import bz2
@@ -19,14 +19,15 @@ from slimrl.retrieval.wikitext import markdown_of
 
 ROWS = (".jsonl", ".parquet")
 MARKDOWN = ".md"
-DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # a large dump comes in parts, named after the pages in them
+DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # the parts of a large dump are named after the pages in them
 
 
 def read_pages(source: str, check: str, split: str = "train") -> Iterator[Page]:
     """The pages of a `.jsonl` or `.parquet` file (rows with `id`, `title`, `content`), of a MediaWiki `.xml` or
     `.xml.bz2` dump, of a folder of such files and of `.md` files, or of a data set on the Hub, `owner/name`.
 
-    `check` names the setting that holds the source, for messages. Raises UserError."""
+    `check` names the setting that holds the source, for messages. Raises UserError if the source cannot be read.
+    """
     path = Path(source).expanduser()
     if path.is_dir():
         files = files_of(path)
@@ -35,7 +36,7 @@ def read_pages(source: str, check: str, split: str = "train") -> Iterator[Page]:
                 f"there is no file of pages in {path}: neither `{MARKDOWN}` nor `.jsonl`, `.parquet`, `.xml` or "
                 f"`.xml.bz2`; check {check}."
             )
-        taken: set[str] = set()
+        taken: set[str] = set()  # shared by the parts of a dump: ids must be unique in the corpus
         for file in files:
             if file.suffix == MARKDOWN:
                 yield _markdown(file, path)
@@ -51,7 +52,7 @@ def read_pages(source: str, check: str, split: str = "train") -> Iterator[Page]:
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files that are read where `path` is the source, in order: itself, or whatever in a folder can hold pages."""
+    """The files that are read for a source, in order: the file itself, or all in a folder that can hold pages."""
     if not path.is_dir():
         return [path]
     return sorted(
@@ -68,6 +69,7 @@ def read_questions(source: str, check: str, split: str = "train") -> Iterator[Qu
 
 
 def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
+    """The rows of a file or Hub data set, each with words that say where it is. Raises UserError for other sources."""
     path = Path(source).expanduser()
     if source.endswith(ROWS):
         return file_rows(path, check)
@@ -80,8 +82,8 @@ def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
 
 
 def _markdown(path: Path, folder: Path) -> Page:
-    """The page in a file: its id is the path within the folder, without the suffix; its title the first heading, or the
-    id."""
+    """The page in a markdown file. Its id is the path within the folder without the suffix, its title the first heading
+    or else the id."""
     try:
         content = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -92,8 +94,10 @@ def _markdown(path: Path, folder: Path) -> Page:
 
 
 def _dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
-    """The articles of a MediaWiki dump: its first name space, without redirects. An id that is `taken`, as by a title
-    that differs in nothing but capitals, gets a number."""
+    """The articles of a MediaWiki dump: the pages of name space 0 without redirects.
+
+    An id that is in `taken` gets a number: two titles may differ in capitals alone.
+    """
     if not path.is_file():
         raise UserError(f"cannot read {path}: no such file; check {check}.")
     with path.open("rb") as raw, _unpack(raw, path) as file:
@@ -110,7 +114,7 @@ def _dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
 
 
 def _free(wanted: str, taken: set[str]) -> str:
-    """The id, or the first of its numbered kind that is not taken; now it is."""
+    """The wanted id, or `wanted_2` and so on if it is taken; it is added to `taken`."""
     numbered = (f"{wanted}_{number}" for number in count(2))
     found = next(page_id for page_id in chain([wanted], numbered) if page_id not in taken)
     taken.add(found)
@@ -118,18 +122,21 @@ def _free(wanted: str, taken: set[str]) -> str:
 
 
 def _unpack(raw: IO[bytes], path: Path) -> IO[bytes]:
+    """The stream, decompressed if the file's name ends in `.bz2`."""
     return bz2.open(raw) if path.suffix == ".bz2" else raw
 
 
 def _pages_of_dump(file: IO[bytes]) -> Iterator[ElementTree.Element]:
+    """The elements `page` of a dump, one at a time."""
     events = iter(ElementTree.iterparse(file, events=("start", "end")))
     _, root = next(events)
     for event, element in events:
         if event == "end" and element.tag.rpartition("}")[2] == "page":
             yield element
-            root.clear()
+            root.clear()  # else the whole dump, gigabytes, would stay in memory as the root's children
 
 
 def _text(element: ElementTree.Element, *names: str) -> str:
+    """The text of the element at a path of names, or an empty one. The wildcard `{*}` matches any XML namespace."""
     found = element.find("/".join(f"{{*}}{name}" for name in names))
     return (found.text or "") if found is not None else ""

@@ -1,4 +1,4 @@
-"""MediaWiki's markup as markdown: headings, plain text, lists. Templates, tables, files and references go."""
+"""The module converts MediaWiki markup to markdown. Templates, tables, files and references are left out."""
 
 import re
 from typing import Any
@@ -11,13 +11,14 @@ GONE = re.compile(
 )
 TABLE = re.compile(r"^\{\|.*?^\|\}", re.DOTALL | re.MULTILINE)
 NOT_PROSE = re.compile(r"^\[\[(?:File|Image|Category|Datei|Bild|Kategorie):", re.IGNORECASE)
-# What begins a line of a list; a `#` would be a heading in markdown.
+# List markers in MediaWiki and in markdown, where `#` would be a heading.
 LISTS = {"*": "*", "#": "1."}
 BLANK_LINES = re.compile(r"\n{3,}")
 
 
 def markdown_of(wikitext: str) -> str:
-    """The readable part of an article. Needs `mwparserfromhell`, of the extra `search`."""
+    """The readable part of an article as markdown. Raises UserError without the extra `search`."""
+    # Removed before parsing: of a tag or table that is parsed, the text inside would remain.
     code = _parser().parse(TABLE.sub("", GONE.sub("", wikitext)))
     for link in code.filter_wikilinks():
         if NOT_PROSE.match(str(link)):
@@ -27,7 +28,7 @@ def markdown_of(wikitext: str) -> str:
 
 
 def _plain(code: Any) -> str:
-    """Without templates and tags, the signs of headings and of lists kept."""
+    """The text without templates and tags, but with the markers of headings and lists."""
     parser, parts = _parser(), []
     for node in code.nodes:
         if isinstance(node, parser.nodes.Heading):

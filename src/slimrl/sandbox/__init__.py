@@ -1,1 +1,1 @@
-"""Runs code that a model wrote, so that it can do no harm. Knows nothing of models, training or what the tools are."""
+"""This package runs code that a model has written, isolated. It knows nothing of models, training or what tools do."""

@@ -1,8 +1,8 @@
-"""`python -m slimrl.sandbox`: the sandbox's server. Needs the extra `server`.
+"""The command `python -m slimrl.sandbox` runs the sandbox's server. It needs the extra `server`.
 
     SANDBOX_TOKEN=secret python -m slimrl.sandbox --port 8080 --tools package.module:tools
 
-`tools` there is a function of the data directory that returns the tools by their names.
+`tools` is a function there that takes the data directory and returns the tools by name.
 """
 
 import argparse
@@ -23,6 +23,7 @@ DEFAULT_PORT = "8080"
 
 
 def main(arguments: list[str]) -> None:
+    """Serve until interrupted. Raises UserError if the sandbox cannot isolate code, or the port is taken."""
     options = _options(arguments)
     tools = tools_at(options.tools, Path(options.data_dir)) if options.tools else {}
     token = os.environ.get("SANDBOX_TOKEN", "")
@@ -40,12 +41,12 @@ def main(arguments: list[str]) -> None:
 
 
 async def check(sandbox: BubblewrapSandbox) -> None:
-    """Raises UserError if code cannot be isolated: better now than at the first request."""
+    """Raise UserError if code cannot be isolated: better at the start than at the first request."""
     await sandbox.run("")
 
 
 def tools_at(place: str, data_dir: Path) -> Tools:
-    """The tools that the function at `package.module:name` makes of the data directory."""
+    """The tools by name, as the function at `package.module:name` returns them for the data directory."""
     module, _, name = place.partition(":")
     try:
         tools: Tools = vars(importlib.import_module(module))[name](data_dir)
@@ -87,7 +88,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # and on the way out files are deleted
+    # As an exception, so that SIGTERM too ends the sandbox's processes and deletes its files.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         main(sys.argv[1:])
     except UserError as error:

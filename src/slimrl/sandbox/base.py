@@ -1,4 +1,4 @@
-"""What a sandbox is: code in, what it printed out. Knows nothing of how the code is kept from doing harm."""
+"""The module defines what a sandbox is: it takes code and returns what the code printed. How it isolates is no part."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,22 +7,22 @@ from typing import Any, Protocol
 
 from slimrl.errors import UserError
 
-# Functions of the host in scope of the code. A result is anything that JSON can spell; an exception's text reaches the
-# code. They are called in other threads, several at once.
+# Functions of the host that the code can call by name. A result must be serialisable as JSON; the text of an exception
+# reaches the code. They are called in worker threads, several at once.
 Tools = Mapping[str, Callable[[str], Any]]
 CALL_CHARS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one execution may use."""
+    """The resources that one execution may use."""
 
     cpu_s: int = 10
-    """CPU time of each of its processes."""
+    """CPU time of each of the execution's processes."""
     wall_s: float = 20.0
-    """Time on the clock, that of its calls of tools included; waiting for its turn is not."""
+    """Wall-clock time, with that of tool calls but without the wait for a free slot."""
     memory_mb: int = 512
-    """Address space of each process, and memory of all of them together."""
+    """Address space of each process, and memory of all processes together."""
     num_processes: int = 16
     """Processes and threads at once."""
     file_mb: int = 16
@@ -34,9 +34,9 @@ class Limits:
     num_open_files: int = 64
     """File descriptors of each process."""
     output_chars: int = 20_000
-    """Kept of each of standard output, standard error and the traceback."""
+    """Characters that are kept of each of standard output, standard error and the traceback."""
     num_calls: int = 100
-    """Calls of tools."""
+    """Tool calls of one execution."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -47,8 +47,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a tool by the code. `error` is what the tool failed with, empty if it did not. Both texts are cut at
-    `CALL_CHARS` characters."""
+    """One tool call by the code. `error` is empty unless the tool failed. Argument and error are cut to `CALL_CHARS`
+    characters."""
 
     tool: str
     argument: str
@@ -57,7 +57,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What came of running code.
+    """The result of running code.
 
     >>> Execution(stdout="4\\n", stderr="", error="", duration_s=0.01, truncated=False).error
     ''
@@ -69,13 +69,16 @@ class Execution:
     """A traceback, or the limit that ended the execution; empty if the code ran to its end."""
     duration_s: float
     truncated: bool
-    """Whether output was left out."""
+    """Whether some of the output was left out."""
     calls: tuple[Call, ...] = ()
-    """Those of tools, in order; one that was not answered any more is missing."""
+    """The tool calls in order, without a last one that the end of the execution left unanswered."""
 
 
 class Sandbox(Protocol):
-    """Executions of one session share the files they leave in their working directory; `""` is a session of its own
-    each time. None takes longer than `timeout_s`, nor than the sandbox's own limit."""
+    """A sandbox runs code for several sessions.
+
+    Executions with the same `session_id` share the files in their working directory; an execution with `""` shares
+    files with none. Each takes at most `timeout_s` seconds, and at most the sandbox's own limit.
+    """
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution: ...

@@ -1,6 +1,6 @@
-"""The host's end of the socket to a process in the sandbox, whose messages may be anything. Knows nothing of processes.
+"""The module has the host's end of the socket to a process in the sandbox. No message from there is trusted.
 
-A message that breaks a rule raises `BrokenChannel`, which ends the execution with that as its error.
+A message that breaks the protocol raises `BrokenChannel`, which ends the execution with that text as its error.
 """
 
 import asyncio
@@ -15,20 +15,21 @@ MAX_MESSAGE_BYTES = 2**20
 
 
 class BrokenChannel(Exception):
-    """What the other side did wrong."""
+    """The process in the sandbox broke the protocol; the text says how."""
 
 
 class Channel:
-    """Serves calls of tools until the code is done, and remembers them. `sock` is the host's end."""
+    """A channel answers the code's tool calls until the code is done, and records them. `sock` is the host's end."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self.calls: list[Call] = []
 
     async def scratch(self) -> int:
-        """Wait until the process is ready; a descriptor of its working directory. EOFError if it ended before.
+        """Wait until the process is ready and return a descriptor of its working directory.
 
-        This is the one message from before the code runs, and the only one of which descriptors are taken.
+        Raises EOFError if the process ends first. This message is the only one from before the code runs, and the only
+        one from which descriptors are accepted: later the code itself could send any.
         """
         self._socket.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -44,11 +45,16 @@ class Channel:
         return descriptors[0]
 
     async def serve(self, start: dict[str, Any], tools: Tools, num_calls: int) -> str:
-        """Send the code and answer its calls; returns the error that the code ended with. EOFError if it hung up."""
+        """Send the code, answer its tool calls, and return the error that ended it; an empty text if there was none.
+
+        Raises:
+            EOFError: if the other end was closed first.
+            BrokenChannel: if a message breaks the protocol, or there are more than `num_calls` calls.
+        """
         reader, writer = await asyncio.open_unix_connection(sock=self._socket)
         try:
             await _send(writer, start)
-            for _ in range(num_calls + 1):
+            for _ in range(num_calls + 1):  # one message more than calls, for the final one
                 message = await _receive(reader)
                 if message.get("done") is True:
                     return writable(text_of(message, "error"))
@@ -57,7 +63,7 @@ class Channel:
         except (ConnectionError, asyncio.IncompleteReadError) as error:
             raise EOFError from error
         finally:
-            writer.transport.abort()  # `close` would wait for a reader who is gone
+            writer.transport.abort()  # `close` would wait until the other end has read the rest, which it may never do
 
     def close(self) -> None:
         self._socket.close()
@@ -72,17 +78,19 @@ class Channel:
 
 
 async def call(tools: Tools, name: str, argument: str) -> dict[str, Any]:
-    """`{"result": ...}`, or `{"error": text}` if the tool failed: which is data for the code, whatever it is."""
+    """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed: no exception is raised."""
     try:
         spelled = json.dumps(await asyncio.to_thread(tools[name], argument))
     except Exception as error:
         return {"error": writable(str(error) or type(error).__name__)[:MAX_MESSAGE_BYTES]}
     if len(spelled) > MAX_MESSAGE_BYTES:
         return {"error": f"the result of {name} is larger than {MAX_MESSAGE_BYTES // 2**20} MiB"}
-    return {"result": json.loads(spelled)}  # plain data, whatever classes the tool made it of
+    # Read back, so that only plain types are left: `marshal`, which sends them, refuses subclasses of dict and str.
+    return {"result": json.loads(spelled)}
 
 
 def text_of(message: dict[str, Any], key: str) -> str:
+    """The text under a message's key. Raises BrokenChannel if there is none."""
     text = message.get(key)
     if not isinstance(text, str):
         raise BrokenChannel(f"a message on the channel of tools has no text `{key}`")
@@ -90,7 +98,7 @@ def text_of(message: dict[str, Any], key: str) -> str:
 
 
 def writable(text: str) -> str:
-    """The text with a question mark for each half of a surrogate pair, which no file or reply can hold."""
+    """The text with a question mark for each lone surrogate, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -101,12 +109,13 @@ async def _send(writer: asyncio.StreamWriter, message: dict[str, Any]) -> None:
 
 
 async def _receive(reader: asyncio.StreamReader) -> dict[str, Any]:
+    # The length is checked before anything is read, or a message could claim 4 GiB of the host's memory.
     num_bytes = int.from_bytes(await reader.readexactly(4), "big")
     if num_bytes > MAX_MESSAGE_BYTES:
         raise BrokenChannel(f"a message on the channel of tools is larger than {MAX_MESSAGE_BYTES // 2**20} MiB")
     try:
         message = json.loads((await reader.readexactly(num_bytes)).decode())
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # RecursionError: lists nested a thousand deep
         raise BrokenChannel("a message on the channel of tools is not JSON") from None
     if not isinstance(message, dict):
         raise BrokenChannel("a message on the channel of tools is no object")

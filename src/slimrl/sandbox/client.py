@@ -1,4 +1,4 @@
-"""The sandbox on another machine, or in a container: the same verb over HTTP. Knows nothing of isolation."""
+"""The module has the client of a sandbox's server, on another machine or in a container."""
 
 import math
 from types import TracebackType
@@ -20,11 +20,12 @@ _CONNECT_S = 10.0
 
 
 class HttpSandbox:
-    """A sandbox's server at `address`, such as http://127.0.0.1:8080. Runs and tools wait for their turn there, for as
-    long as that takes: only connecting has a time-out.
+    """A sandbox that sends each execution to the server at `address`, such as http://127.0.0.1:8080.
+
+    Only connecting has a time-out: executions and tool calls may queue on the server for long.
 
     Raises:
-        UserError: from every verb, if the server does not answer, or refuses to; the text says what it said.
+        UserError: from every method, if the server does not answer or refuses the request; the text quotes its reply.
     """
 
     def __init__(self, address: str, token: str = "") -> None:
@@ -34,11 +35,11 @@ class HttpSandbox:
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx.Timeout(None, connect=_CONNECT_S),
             limits=httpx.Limits(max_connections=None),
-            trust_env=False,  # a proxy for the web is none for the loopback address
+            trust_env=False,  # HTTP_PROXY must not take over requests to the loopback address
         )
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
-        timeout = 0 if math.isinf(timeout_s) else timeout_s
+        timeout = 0 if math.isinf(timeout_s) else timeout_s  # JSON has no infinity; 0 stands for the server's own limit
         reply = await self._send("POST", "/execute", {"code": code, "session_id": session_id, "timeout_s": timeout})
         calls = tuple(Call(**call) for call in reply.pop("calls", ()))
         return Execution(**reply, calls=calls)
@@ -48,7 +49,7 @@ class HttpSandbox:
         return [tool["name"] for tool in (await self._send("GET", "/tools"))["tools"]]
 
     async def call(self, name: str, argument: str) -> Reply:
-        """Call one tool: `{"result": ...}`, or `{"error": text}` if it failed."""
+        """Call one tool and return `{"result": ...}`, or `{"error": text}` if it failed."""
         return await self._send("POST", f"/tools/{name}", {"argument": argument})
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Copies what code leaves in its working directory, which may be anything. Knows nothing of who left it.
+"""The module copies the files that untrusted code has left in its working directory.
 
-Only files and directories are copied: symbolic links are not followed, or a link to one of the host's files would have
-the host hand it over.
+Only regular files and directories are copied. Symbolic links are never followed: through a link to one of the host's
+files, the code could have the host read that file for it.
 """
 
 import os
@@ -9,22 +9,23 @@ import stat
 
 _DEPTH = 16
 _PART = 2**20
-_PAGE_BYTES = 4096  # what the smallest file takes
+_PAGE_BYTES = 4096  # the memory that the smallest file takes
 
 
 class TooMuch(Exception):
-    """More, larger or deeper than may be copied."""
+    """The files are more, larger or nested deeper than may be copied."""
 
 
 class Copy:
-    """Copies trees between directories given as descriptors, `num_bytes` and `num_files` in all."""
+    """A copier of directory trees with a budget of `num_bytes` and `num_files` in all. Directories are descriptors: a
+    path could be replaced by a link between two calls."""
 
     def __init__(self, num_bytes: int, num_files: int) -> None:
         self._num_bytes = num_bytes
         self._num_files = num_files
 
     def tree(self, source: int, target: int, depth: int = 0) -> None:
-        """Raises TooMuch, and has copied a part then. Whatever cannot be read is left out."""
+        """Copy one directory into another; what cannot be read is left out. Raises TooMuch after copying a part."""
         for name in os.listdir(source):
             mode = os.stat(name, dir_fd=source, follow_symlinks=False).st_mode
             if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
@@ -44,7 +45,7 @@ class Copy:
         os.mkdir(name, dir_fd=target)
         inner_target = _open(name, target, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fchmod(inner_target, 0o777)  # the next execution may be another user
+            os.fchmod(inner_target, 0o777)  # the next execution may run under another user id
             self.tree(inner_source, inner_target, depth + 1)
         finally:
             os.close(inner_source)
@@ -61,7 +62,7 @@ class Copy:
             os.fchmod(writing, 0o666)
             while part := os.read(reading, _PART):
                 self._num_bytes -= len(part)
-                if self._num_bytes < 0 or os.write(writing, part) < len(part):  # written in part: the disk is full
+                if self._num_bytes < 0 or os.write(writing, part) < len(part):  # a short write means a full disk
                     raise TooMuch
         finally:
             os.close(reading)
@@ -69,4 +70,5 @@ class Copy:
 
 
 def _open(name: str, directory: int, flags: int) -> int:
+    """A descriptor of a file in a directory. Links are refused, and opening a named pipe does not wait."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=directory)

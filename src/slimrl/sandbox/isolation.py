@@ -1,8 +1,8 @@
-"""How a process is kept from doing harm: bubblewrap's command line, and what is wrong where it cannot work.
+"""The module makes bubblewrap's command line, and explains why bubblewrap cannot work on a machine where it fails.
 
-A process gets a network, processes, users, host name and file system of its own; of the host's files it sees `/usr` and
-the interpreter, read-only. Everything that it can write is one file system in memory of a bounded size. Knows nothing
-of what the process runs. `Bare` is the same without any of it.
+A process gets namespaces of its own: network, processes, users, host name and file system. Of the host's files it sees
+`/usr` and the interpreter, read-only. It can write only to one file system in memory, whose size is bounded. `Bare` is
+the variant without isolation.
 """
 
 import itertools
@@ -21,7 +21,7 @@ _RUNNER = "/runner.pyc"
 _SETPRIV = "/usr/bin/setpriv"
 _ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "PATH": "/usr/bin", "LANG": "C.UTF-8"}
 _NAMESPACES = ("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
-# Nobody has these. Each execution gets one of its own: the kernel counts processes by user.
+# User ids that no account has. Each execution gets its own, as the kernel counts processes by user id.
 _USERS = range(1_900_000_000, 1_950_000_000)
 _USERS_IN_CONTAINERS = range(60_000, 65_000)
 
@@ -29,7 +29,11 @@ UNSAFE: Literal["none"] = "none"
 
 
 class Isolation(Protocol):
-    """`info` is where bubblewrap writes the id of the first process inside, -1 where there is none."""
+    """A way to start the runner.
+
+    The arguments of `command` are descriptors: `channel` of the socket to the host, `info` of the pipe into which
+    bubblewrap writes the id of the first process inside, `filter_` of the file with the seccomp filter.
+    """
 
     isolated: bool
 
@@ -37,7 +41,7 @@ class Isolation(Protocol):
 
 
 class Bare:
-    """No isolation: limits and the time-out act, but the code can do whatever this user can."""
+    """The absence of isolation: limits and time-outs act, but the code can do all that this user can."""
 
     isolated = False
 
@@ -46,8 +50,11 @@ class Bare:
 
 
 class Bubblewrap:
-    """Namespaces, by bubblewrap. For root without one of users: the process changes to a user of its own instead, as
-    root is the one whom the kernel allows any number of processes, in every namespace of users."""
+    """The isolation by bubblewrap's namespaces.
+
+    For root there is no user namespace: the kernel does not limit root's number of processes, in any user namespace. So
+    the process changes to an unused user id instead.
+    """
 
     isolated = True
 
@@ -61,7 +68,8 @@ class Bubblewrap:
         self._scratch_bytes = scratch_mb * 2**20
         self._is_root = os.geteuid() == 0
         self._users = _USERS if _maps(_USERS.stop) else _USERS_IN_CONTAINERS
-        self._num_users = itertools.count(int.from_bytes(os.urandom(3), "big"))  # two sandboxes seldom share one
+        # From a random start, so that two sandboxes seldom use the same id at the same time.
+        self._num_users = itertools.count(int.from_bytes(os.urandom(3), "big"))
 
     def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
         return [
@@ -74,7 +82,8 @@ class Bubblewrap:
             *("--ro-bind", str(runner), _RUNNER, "--proc", "/proc", "--dev", "/dev"),
             *("--perms", "0777", "--size", str(self._scratch_bytes), "--tmpfs", SCRATCH),
             *("--symlink", SCRATCH.lstrip("/"), "/tmp"),
-            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", SCRATCH),  # else they are memory without bounds
+            # Read-only, as both are file systems in memory without a limit of size.
+            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", SCRATCH),
             *("--seccomp", str(filter_), "--info-fd", str(info)),
             *("--", *self._change_of_user(), *_python(), _RUNNER, str(channel)),
         ]
@@ -85,7 +94,7 @@ class Bubblewrap:
         return ("--unshare-user", "--uid", "1000", "--gid", "1000", "--cap-drop", "ALL")
 
     def _change_of_user(self) -> tuple[str, ...]:
-        """For root: the user id 0 is given up, and with it all privileges."""
+        """The command by which root gives up the user id 0, and with it all privileges; empty for other users."""
         if not self._is_root:
             return ()
         user = str(self._users[next(self._num_users) % len(self._users)])
@@ -93,11 +102,12 @@ class Bubblewrap:
 
 
 def call_filter() -> bytes:
-    """The filter of system calls for this machine."""
+    """The filter of system calls for this machine's architecture. Raises UserError for an unknown one."""
     return seccomp.program(platform.machine())
 
 
 def cannot_isolate(found: str, remedy: str) -> UserError:
+    """The error that says why code cannot be isolated here, and what to do."""
     return UserError(
         f"the sandbox cannot isolate code here: {found}. {remedy}; or run the sandbox's server where it can, and use "
         f'its address. Code from a model runs without isolation only if asked for by name: isolation="{UNSAFE}", or '
@@ -106,9 +116,9 @@ def cannot_isolate(found: str, remedy: str) -> UserError:
 
 
 def why_not(stderr: str) -> UserError:
-    """What to switch on, from what bubblewrap said when it failed and what the kernel is set to."""
+    """The error with the setting to change, inferred from bubblewrap's last words and from the kernel's settings."""
     said = stderr.strip().splitlines()[-1] if stderr.strip() else "bubblewrap ended without a word"
-    if "nknown option" in said:
+    if "nknown option" in said:  # "Unknown" or "unknown", by version
         return cannot_isolate(f"this bubblewrap is too old ({said})", "Install version 0.8 or later")
     if "proc" in said:
         return cannot_isolate(
@@ -128,7 +138,7 @@ def why_not(stderr: str) -> UserError:
     )
 
 
-# sysctl, the value that is in the way, the value that is not
+# sysctl, the value that forbids user namespaces, a value that allows them
 _SETTINGS = (
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("user.max_user_namespaces", "0", "10000"),
@@ -142,33 +152,35 @@ def _setting(name: str) -> str:
 
 
 def _maps(user: int) -> bool:
-    """Whether there is such a user id here; in containers there may be few."""
+    """Whether the user id is mapped in this user namespace; those of containers may have few."""
+    # The first line of uid_map: first id inside, first id outside, number of ids.
     first, _, count = map(int, Path("/proc/self/uid_map").read_text().splitlines()[0].split())
     return first + count > user
 
 
 def _python() -> list[str]:
-    """The interpreter without site-packages, user settings and the environment. Of a virtual environment, its base."""
+    """The command for the interpreter without site-packages, user settings and environment variables."""
     return [_interpreter(), "-I", "-S", "-X", "utf8"]
 
 
 def _interpreter() -> str:
+    """The path of the real interpreter: that of a virtual environment is a link into a directory not mounted inside."""
     return os.path.realpath(sys.executable)
 
 
 def _system() -> list[str]:
-    """Read-only mounts: the libraries and the interpreter's own directory, wherever that is."""
+    """The read-only mounts: the system's libraries and the interpreter's installation, wherever that is."""
     mounts = ["--ro-bind", "/usr", "/usr", "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     for name in ("lib", "lib32", "lib64", "libx32", "bin"):
         path = Path("/", name)
-        if path.is_symlink():
+        if path.is_symlink():  # as where /lib is a link to /usr/lib
             mounts += ["--symlink", os.readlink(path), str(path)]
         elif path.is_dir():
             mounts += ["--ro-bind", str(path), str(path)]
     seen = "/usr"
     for needed in (os.path.realpath(sys.base_prefix), _interpreter()):
         if not any(Path(needed).is_relative_to(directory) for directory in ("/usr", seen)):
-            # Bubblewrap itself would make the directories above it private.
+            # Made here, because bubblewrap would create the directories above it readable by their owner alone.
             for parent in reversed(Path(needed).parents[:-1]):
                 mounts += ["--perms", "0755", "--dir", str(parent)]
             mounts += ["--ro-bind", needed, needed]

@@ -1,9 +1,9 @@
-"""The sandbox on this machine: a process under bubblewrap for each execution. Knows nothing of what the tools are.
+"""The module has the sandbox on this machine, which starts a process under bubblewrap for each execution.
 
     async with BubblewrapSandbox({"shout": str.upper}) as sandbox:
         print((await sandbox.run("print(shout('hello'))")).stdout)
 
-A process takes some ten milliseconds to start, so a few are kept that wait for a program; each is used once.
+A process takes some ten milliseconds to start, so a few are started ahead; each is used once.
 """
 
 import asyncio
@@ -30,11 +30,13 @@ _AT_ONCE = 2 * (os.cpu_count() or 1)
 
 
 class BubblewrapSandbox:
-    """Runs `num_at_once` executions at a time; the others wait for their turn. For one event loop, whose thread must
-    outlive the executions: bubblewrap ends with the thread that started it.
+    """A sandbox that runs at most `num_at_once` executions at a time; further ones queue.
+
+    It belongs to one event loop, whose thread must outlive the executions: bubblewrap's `--die-with-parent` ends a
+    process together with the thread that started it. `num_spare` processes are started ahead.
 
     Raises:
-        UserError: here if something is missing, and from `run` if bubblewrap fails; the text says what to do.
+        UserError: here if bubblewrap is missing, and from `run` if it fails; the text says what to do.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class BubblewrapSandbox:
         self._spare: deque[Process] = deque()
         self._directory = tempfile.TemporaryDirectory(prefix="slimrl-sandbox-")
         self._runner = Path(self._directory.name, "runner.pyc")
+        # Compiled once: each process would otherwise compile the runner's source anew.
         py_compile.compile(
             runner.__file__,
             str(self._runner),
@@ -67,15 +70,20 @@ class BubblewrapSandbox:
         )
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
-        """Run the code, after whatever else waits. Whatever it does is in the result; only UserError is raised."""
+        """Run the code when a slot is free and return the result. Errors of the code are in the result, not raised.
+
+        Raises:
+            UserError: if `timeout_s` is not positive, or no process can be started.
+        """
         if not timeout_s > 0:
             raise UserError(f"timeout_s = {timeout_s} leaves no time to run anything; set a number above 0.")
         with self._sessions.open(session_id) as session:
+            # In this order: an execution that waits for its session must not occupy a slot.
             async with session.lock, self._turn:
                 return await self._execution(session, Program(code, self._tools, timeout_s))
 
     def close(self) -> None:
-        """End what waits, and delete all files."""
+        """End the spare processes and delete all files."""
         while self._spare:
             self._spare.popleft().end()
         self._sessions.close()
@@ -104,7 +112,7 @@ class BubblewrapSandbox:
         return replace(execution, error=f"{execution.error}\n{note}".strip())
 
     async def _ready(self) -> tuple[Process, int]:
-        """A process that waits for its program, and a descriptor of its working directory."""
+        """A process that waits for its program, with a descriptor of its working directory. Raises UserError."""
         while True:
             is_spare = bool(self._spare)
             process = self._spare.popleft() if is_spare else self._new()
@@ -112,7 +120,7 @@ class BubblewrapSandbox:
                 return process, await process.begin()
             except UserError:
                 process.end()
-                if not is_spare:  # one that waited for long may have been killed meanwhile
+                if not is_spare:  # a spare one may have been killed since it was started, so the next one is tried
                     raise
             except asyncio.CancelledError:
                 process.end()
@@ -122,6 +130,6 @@ class BubblewrapSandbox:
         return Process(self._isolation, self._runner, self._limits)
 
     def _replace(self) -> None:
-        """Start the next ones now: they get ready while nobody waits for them."""
+        """Start spare processes up to their number; they get ready in the background."""
         while len(self._spare) < self._num_spare:
             self._spare.append(self._new())

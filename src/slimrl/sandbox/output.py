@@ -1,16 +1,17 @@
-"""What a process prints, read as it comes. Knows nothing of processes."""
+"""The module reads a process's output through a pipe, as it comes."""
 
 import asyncio
 import os
 from collections.abc import Callable
 
-MAX_BYTES = 8 * 2**20  # beyond which reading on is a waste: the execution ends
+MAX_BYTES = 8 * 2**20  # more output ends the execution
 _PART = 65536
-_BYTES_PER_CHAR = 4
+_BYTES_PER_CHAR = 4  # at most, in UTF-8
 
 
 class Output:
-    """Keeps the first characters that come through a pipe and reads on, so that the writer need not wait."""
+    """An output keeps the first `num_chars` characters from a pipe, and discards the rest so that the writer never
+    waits for a full pipe. `ended` is set when the last writer has closed it."""
 
     def __init__(self, pipe: int, num_chars: int) -> None:
         self._pipe = pipe
@@ -34,7 +35,7 @@ class Output:
         return self._decode()[: self._num_chars]
 
     @property
-    def truncated(self) -> bool:
+    def is_truncated(self) -> bool:
         return self._num_bytes > len(self._kept) or len(self._decode()) > self._num_chars
 
     def _decode(self) -> str:
@@ -45,11 +46,12 @@ class Output:
             part = os.read(self._pipe, _PART)
         except BlockingIOError:
             return
-        if not part:
+        if not part:  # the end of the stream
             self.stop()
             self.ended.set()
             return
         self._num_bytes += len(part)
+        # Enough bytes for `num_chars` characters of any kind; `text` cuts exactly.
         self._kept += part[: max(0, self._num_chars * _BYTES_PER_CHAR - len(self._kept))]
         if self._num_bytes > MAX_BYTES:
             self.stop()

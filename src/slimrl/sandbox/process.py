@@ -1,6 +1,6 @@
-"""One process that runs one program: started, fed, watched, ended with all that it started. Knows nothing of sessions.
+"""The module starts a process in the sandbox, sends it a program, watches it, and ends it with all its children.
 
-`Process()` only starts it; it gets ready by itself and waits for its program, so that it can be started ahead.
+`Process()` only starts it; the process gets ready by itself and waits for its program, so it can be started ahead.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from slimrl.sandbox.isolation import Isolation, call_filter, why_not
 from slimrl.sandbox.output import MAX_BYTES, Output
 from slimrl.sandbox.watch import Watch
 
-_START_S = 30.0  # on a crowded machine; unhindered it takes milliseconds
+_START_S = 30.0  # for an overloaded machine; usually it takes milliseconds
 _END_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run."""
+    """The code to run, with its tools and its time-out."""
 
     code: str
     tools: Tools
@@ -39,7 +39,7 @@ class Program:
 
 
 class Process:
-    """Used once. `begin`, `run` and `end`, in this order; `end` in any case."""
+    """A process for one program. Call `begin`, `run` and `end` in this order, and `end` in any case."""
 
     def __init__(self, isolation: Isolation, runner: Path, limits: Limits) -> None:
         self._isolation = isolation
@@ -49,6 +49,7 @@ class Process:
         self._info, info = os.pipe()
         self._channel = Channel(ours)
         self._directory = None if isolation.isolated else tempfile.TemporaryDirectory(prefix="slimrl-scratch-")
+        # After the `with`, only the process inside holds its end of the socket, so its death closes the channel.
         with tempfile.TemporaryFile() as filter_, theirs:
             filter_.write(call_filter())
             filter_.seek(0)
@@ -66,12 +67,14 @@ class Process:
         assert self._process.stdout and self._process.stderr
         self._stdout = Output(self._process.stdout.fileno(), limits.output_chars)
         self._stderr = Output(self._process.stderr.fileno(), limits.output_chars)
+        # Descriptors of processes, unlike their ids, are never reused: a signal cannot hit a stranger.
         self._outer = os.pidfd_open(self._process.pid)
-        self._first = self._process.pid  # of the processes to be watched and ended
+        self._first = self._process.pid  # the root of the process tree to watch; with bubblewrap, the one inside it
         self._inner = -1
 
     async def begin(self) -> int:
-        """Wait until it is ready; a descriptor of its working directory. Raises UserError if it does not start."""
+        """Wait until the process is ready and return a descriptor of its working directory. Raises UserError if it does
+        not start."""
         try:
             async with asyncio.timeout(_START_S):
                 self._scratch = await self._channel.scratch()
@@ -91,12 +94,12 @@ class Process:
         return self._scratch
 
     async def run(self, program: Program) -> Execution:
-        """Run it and end the process. Never raises for what the program does."""
+        """Run a program, end the process, and return the result. Nothing that the program does raises an exception."""
         started = perf_counter()
         timeout_s = min(program.timeout_s, self._limits.wall_s)
         try:
             async with asyncio.timeout(timeout_s):
-                error = await self._verdict(program)
+                error = await self._wait_for_outcome(program)
         except TimeoutError:
             error = f"the code took longer than timeout_s = {timeout_s:g} s, and was ended"
         await self._stop()
@@ -105,17 +108,17 @@ class Process:
             stderr=self._stderr.text,
             error=error[: self._limits.output_chars],
             duration_s=perf_counter() - started,
-            truncated=self._stdout.truncated or self._stderr.truncated,
+            truncated=self._stdout.is_truncated or self._stderr.is_truncated,
             calls=tuple(self._channel.calls),
         )
 
     def end(self) -> None:
-        """Kill whatever is left, and let go of everything."""
+        """Kill what is left of the process and release its resources."""
         self._kill()
         self._process.kill()
         self._process.wait()
         if self._inner >= 0:
-            ended = select.poll()  # select() knows no descriptor above 1,023
+            ended = select.poll()  # `select.select` refuses descriptors above 1,023
             ended.register(self._inner, select.POLLIN)
             ended.poll(_END_S * 1000)
         self._stdout.stop()
@@ -130,46 +133,46 @@ class Process:
         if self._directory:
             self._directory.cleanup()
 
-    async def _verdict(self, program: Program) -> str:
-        """What ends the program first: its end, a limit, or a message that no runner sends."""
-        verdict: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async def _wait_for_outcome(self, program: Program) -> str:
+        """The error that ends the program, whichever comes first: its own, a limit, or a violation of the protocol."""
+        outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def judge(error: str) -> None:
-            if not verdict.done():
-                verdict.set_result(error)
+        def finish(error: str) -> None:
+            if not outcome.done():  # several limits may be exceeded; the first counts
+                outcome.set_result(error)
 
         for output in (self._stdout, self._stderr):
-            output.start(lambda: judge(f"the code printed more than {MAX_BYTES // 2**20} MiB, and was ended"))
+            output.start(lambda: finish(f"the code printed more than {MAX_BYTES // 2**20} MiB, and was ended"))
         watch = Watch(self._first, self._scratch if self._isolation.isolated else -1, self._limits)
         tasks = [
-            asyncio.create_task(watch.run(judge)),
-            asyncio.create_task(self._serve(program, judge)),
+            asyncio.create_task(watch.run(finish)),
+            asyncio.create_task(self._serve(program, finish)),
         ]
         try:
-            return await verdict
+            return await outcome
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, program: Program, judge: Callable[[str], None]) -> None:
+    async def _serve(self, program: Program, finish: Callable[[str], None]) -> None:
         start = {
             "code": writable(program.code),
             "tools": list(program.tools),
             "limits": rlimits(self._limits),
         }
         try:
-            judge(await self._channel.serve(start, program.tools, self._limits.num_calls))
+            finish(await self._channel.serve(start, program.tools, self._limits.num_calls))
         except BrokenChannel as error:
-            judge(str(error))
+            finish(str(error))
         except EOFError:
-            await _end(self._outer)  # a program that only closes the channel may go on
-            judge(self._reason())
+            await _wait_for_end(self._outer)  # a program may close the channel and go on
+            finish(self._reason())
 
     def _reason(self) -> str:
-        """Why the process ended before its program did."""
+        """The reason why the process ended before it reported the program's end."""
         status = self._process.wait()
-        number = -status if status < 0 else status - 128  # as bubblewrap tells of signals
+        number = -status if status < 0 else status - 128  # bubblewrap reports a signal as status 128 + number
         if number == signal.SIGXCPU:
             return f"the code used more than cpu_s = {self._limits.cpu_s} s of CPU time, and was ended"
         if number in set(signal.Signals):
@@ -177,21 +180,21 @@ class Process:
         return f"the code ended its process itself, with status {status}"
 
     async def _stop(self) -> None:
-        """Kill all, wait until none is left, and take in what they had printed."""
+        """Kill all processes, wait until none is left, and read the rest of their output."""
         self._kill()
         try:
             async with asyncio.timeout(_END_S):
                 for process in (self._inner, self._outer):
                     if process >= 0:
-                        await _end(process)
+                        await _wait_for_end(process)
                 await self._stdout.ended.wait()
                 await self._stderr.ended.wait()
-        except TimeoutError:  # without isolation a process may have run away with the pipes
+        except TimeoutError:  # without isolation, a process that left the group may keep the pipes open
             self._stdout.stop()
             self._stderr.stop()
 
     def _kill(self) -> None:
-        """The first process inside takes all others with it: the kernel says that it ended when they have."""
+        """Kill the first process of the PID namespace, with which the kernel ends all others in it."""
         with suppress(ProcessLookupError):
             if self._inner >= 0:
                 signal.pidfd_send_signal(self._inner, signal.SIGKILL)
@@ -199,8 +202,8 @@ class Process:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def _end(process: int) -> None:
-    """Wait for the end of a process, given as a descriptor."""
+async def _wait_for_end(process: int) -> None:
+    """Wait for the end of a process, given as a pidfd, which then becomes readable."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_reader(process, ended.set)
@@ -211,7 +214,7 @@ async def _end(process: int) -> None:
 
 
 def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
-    """What `setrlimit` takes, soft and hard."""
+    """The arguments of `setrlimit`: (resource, (soft limit, hard limit)) for each."""
     megabytes = 2**20
     same = {
         resource.RLIMIT_AS: limits.memory_mb * megabytes,
@@ -222,5 +225,5 @@ def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
     }
-    cpu = (limits.cpu_s, limits.cpu_s + 1)  # the first sends a signal that the code may catch, the second kills
+    cpu = (limits.cpu_s, limits.cpu_s + 1)  # the soft limit sends SIGXCPU, which code may catch; the hard one kills
     return [(resource.RLIMIT_CPU, cpu), *((which, (limit, limit)) for which, limit in same.items())]

@@ -1,10 +1,11 @@
-"""What runs inside the sandbox: one program of a model's, with tools that call back to the host. Standard library only.
+"""The program that runs inside the sandbox: it executes a model's code, whose tool calls go to the host.
 
-Started as `python -I -S runner.pyc CHANNEL`, with the number of a Unix socket to the host. It imports next to nothing,
-as each import is paid for by every execution. Nothing here defends the host: the code may do whatever this file can.
+It is started as `python -I -S runner.pyc CHANNEL`, with the descriptor of a Unix socket to the host. It imports as
+little as possible, since each import delays every execution. It does not protect the host: the code can do all that
+this file can.
 
-Messages are a length of 4 bytes and that many bytes. From the host they are in `marshal`, which costs no import and
-whose sender is trusted; to the host they are JSON, since the host trusts nobody.
+A message is its length in 4 bytes, then its content. Messages from the host are `marshal`, which needs no import and is
+safe from a trusted sender; messages to the host are JSON, since the host trusts none of them.
 """
 
 import _signal  # type: ignore[import-not-found]  # typeshed has none; `signal` would import `enum`
@@ -14,16 +15,16 @@ import marshal
 import os
 import resource
 import sys
-from _json import encode_basestring_ascii as quoted  # without the rest of `json`, whose import takes milliseconds
+from _json import encode_basestring_ascii as quoted  # `json` itself takes milliseconds to import
 
-TYPE_CHECKING = False  # mypy takes it for typing's, whose import would take longer than most programs run
+TYPE_CHECKING = False  # mypy treats the name as that of `typing`, whose import would outlast most programs
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
 FILE = "<code>"
 MAX_FRAMES = 20
-CHANNEL = 3  # where its descriptor goes, whatever number the host had free: the next after the standard ones
+CHANNEL = 3  # the descriptor to which the socket is moved, so that all above it can be closed
 MAX_DESCRIPTORS = 2**16
 
 
@@ -38,7 +39,7 @@ class Channel:
         self._socket = _socket.socket(fileno=descriptor)
 
     def hand_over(self, descriptor: int) -> None:
-        """Give the host an open file of ours."""
+        """Send the host a descriptor of an open file."""
         rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, descriptor.to_bytes(4, sys.byteorder))
         self._socket.sendmsg([b"r"], [rights])
 
@@ -60,6 +61,7 @@ class Channel:
 
 
 def main() -> None:
+    """Run the one program that the host sends."""
     if (descriptor := int(sys.argv[1])) != CHANNEL:
         os.dup2(descriptor, CHANNEL)
     os.closerange(CHANNEL + 1, MAX_DESCRIPTORS)
@@ -72,17 +74,17 @@ def main() -> None:
         resource.setrlimit(which, limit)
     error = run(start["code"], {name: tool(name, channel) for name in start["tools"]})
     for stream in (sys.stdout, sys.stderr):
-        try:  # noqa: SIM105  # an import more
+        try:  # noqa: SIM105  # `contextlib` would be one more import
             stream.flush()
-        except BaseException:  # the code may have put anything there
+        except BaseException:  # the code may have replaced the stream by any object
             pass
     channel.send(f'{{"done": true, "error": {quoted(error)}}}')
     while True:
-        _signal.pause()  # until the host ends it: if it ended by itself, bubblewrap would leave a zombie behind
+        _signal.pause()  # the host kills it: if it ended by itself, bubblewrap would leave a zombie behind
 
 
 def tool(name: str, channel: Channel) -> "Any":
-    """The function that the code calls; takes one text, under whatever keyword."""
+    """The function by which code calls a tool. It takes one text, by position or by any keyword."""
 
     def call(*args: str, **keywords: str) -> "Any":
         values = [*args, *keywords.values()]
@@ -99,12 +101,12 @@ def tool(name: str, channel: Channel) -> "Any":
 
 
 def run(code: str, tools: "dict[str, Any]") -> str:
-    """Run the code as the module `__main__`; the error that ended it, empty if none did."""
+    """Run the code as the module `__main__` and return the traceback that ended it, or an empty text."""
     module = type(sys)("__main__")
     vars(module).update({"__builtins__": builtins, "ToolError": ToolError, **tools})
     sys.modules["__main__"] = module
     sys.argv = [FILE]
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # what was printed survives a time-out
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # output before a time-out is kept
     try:
         exec(compile(code, FILE, "exec", dont_inherit=True), vars(module))
         if "threading" in sys.modules:
@@ -114,13 +116,13 @@ def run(code: str, tools: "dict[str, Any]") -> str:
     except BaseException as error:
         try:
             return description(error, code.splitlines())
-        except BaseException:  # of the exception's own making
+        except BaseException:  # raised by the exception's own methods
             return "an exception that cannot be told"
     return ""
 
 
 def description(error: BaseException, lines: list[str]) -> str:
-    """A traceback with the frames of the code only: nobody who reads it has this file."""
+    """The traceback with the frames of the code alone: a model has not seen this file."""
     frames = list(own_frames(error.__traceback__, lines))
     if isinstance(error, SyntaxError) and error.filename == FILE and error.lineno:
         frames.append(frame(error.lineno, "", lines))
@@ -138,6 +140,7 @@ def description(error: BaseException, lines: list[str]) -> str:
 
 
 def own_frames(traceback: "TracebackType | None", lines: list[str]) -> list[str]:
+    """The lines of a traceback for the frames of the code, outermost first."""
     found = []
     while traceback:
         code = traceback.tb_frame.f_code
@@ -149,6 +152,7 @@ def own_frames(traceback: "TracebackType | None", lines: list[str]) -> list[str]
 
 
 def frame(number: int, where: str, lines: list[str]) -> str:
+    """The line of a traceback for one frame, with the line of code if it exists."""
     text = lines[number - 1].strip() if number <= len(lines) else ""
     return f"  line {number}{where}: {text:.200}"
 

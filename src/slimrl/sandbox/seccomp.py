@@ -1,7 +1,7 @@
-"""A filter of system calls, as the program in BPF that the kernel runs on each. Knows nothing of processes.
+"""The module makes the seccomp filter: a BPF program that the kernel runs on each system call.
 
-Namespaces hide the host's files, processes and network, but some of the kernel belongs to no namespace (VSOCK sockets,
-key rings), and some of it counts against no limit (memory files, shared memory of System V). The code goes without.
+Namespaces hide the host's files, processes and network. But some parts of the kernel belong to no namespace (VSOCK
+sockets, key rings), and some count against no limit (memory files, System V shared memory): the filter denies these.
 """
 
 import errno
@@ -9,13 +9,14 @@ import struct
 
 from slimrl.errors import UserError
 
+# Opcodes of classic BPF, the filter's return values, and offsets into the kernel's `struct seccomp_data`.
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # where they stand in the kernel's `struct seccomp_data`
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 
-_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6: in a network namespace of their own they reach nobody
+_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6: harmless in a network namespace without interfaces
 _NEW_NAMESPACES = 0x7E020000  # the CLONE_NEW* flags
-_X32 = 0x40000000  # numbers of another ABI of x86-64, which would pass by a filter of numbers
+_X32 = 0x40000000  # system calls of the x32 ABI have this bit set, and would pass a filter by number
 
 # name: (x86-64, arm64)
 _DENIED = {
@@ -77,13 +78,14 @@ _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 
 
 def program(machine: str) -> bytes:
-    """The filter for a machine as `platform.machine()` names it. Raises UserError for one whose calls are not known."""
+    """The filter for an architecture as `platform.machine()` names it. Raises UserError for an unknown one."""
     if machine not in _ARCHITECTURES:
         raise UserError(
             f"the sandbox cannot filter the system calls of a {machine} machine; it knows those of "
             f"{' and '.join(_ARCHITECTURES)}. Run its server on such a machine, and set its address here."
         )
     column = list(_ARCHITECTURES).index(machine)
+    # Kill calls by another architecture's numbers, and refuse those of the x32 ABI.
     code = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_JUMP_EQUAL, _ARCHITECTURES[machine], 1, 0),
@@ -94,8 +96,9 @@ def program(machine: str) -> bytes:
     ]
     for numbers in _DENIED.values():
         code += [_step(_JUMP_EQUAL, numbers[column], 0, 1), _refuse(errno.EPERM)]
-    # its flags lie in memory, out of a filter's reach; without it C libraries fall back to `clone`
+    # The flags of `clone3` are in memory, which a filter cannot read. With ENOSYS C libraries fall back to `clone`.
     code += [_step(_JUMP_EQUAL, _CLONE3[column], 0, 1), _refuse(errno.ENOSYS)]
+    # `clone` is refused with flags for new namespaces, `socket` for any family but the three.
     code += [
         _step(_JUMP_EQUAL, _CLONE[column], 0, 4),
         _step(_LOAD, _FIRST_ARGUMENT),
@@ -113,7 +116,7 @@ def program(machine: str) -> bytes:
 
 
 def _step(operation: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    """One instruction, the kernel's `struct sock_filter`; the jumps count instructions to skip."""
+    """One instruction, a `struct sock_filter` of the kernel; jumps are numbers of instructions to skip."""
     return struct.pack("=HBBI", operation, if_true, if_false, value)
 
 

@@ -1,6 +1,6 @@
-"""A sandbox behind HTTP: `POST /execute`, `GET /health`, and the tools one by one. Knows nothing of isolation.
+"""The module serves a sandbox over HTTP: `POST /execute`, `GET /health`, and the tools. It knows nothing of isolation.
 
-Needs the extra `server`. `python -m slimrl.sandbox --help` runs it; `make_app` is for tests and other servers.
+It needs the extra `server`. `python -m slimrl.sandbox` runs it; `make_app` is for tests and other servers.
 """
 
 import hmac
@@ -31,13 +31,13 @@ except ModuleNotFoundError as error:
     ) from None
 
 MAX_BODY_BYTES = 2**20
-# Longer than clients keep a connection that they do not use (httpx: 5 s, as uvicorn would by itself): where both ends
-# give one up at the same moment, the request that is just being sent is lost.
+# Longer than clients keep an idle connection (httpx: 5 s, uvicorn's default as well): if both ends close at the same
+# moment, a request that is just being sent is lost.
 KEEP_ALIVE_S = 60
 
 
 class ExecuteBody(BaseModel):
-    """Code, and the session whose files it finds in its working directory; an empty one shares files with nobody."""
+    """The body of `/execute`: code, and the session whose files are in its working directory; an empty one has none."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     code: str
@@ -46,14 +46,14 @@ class ExecuteBody(BaseModel):
 
 
 class CallBody(BaseModel):
-    """A call of one tool."""
+    """The body of a tool call."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     argument: str
 
 
 def make_app(sandbox: Sandbox, tools: Tools, token: str) -> FastAPI:
-    """The application. Without a token it answers whoever can reach it, but no web page: see `_refusal`."""
+    """The application. Without a token it answers every program that can reach it, but no web page: see `_refusal`."""
     app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
 
     @app.middleware("http")
@@ -76,17 +76,17 @@ def make_app(sandbox: Sandbox, tools: Tools, token: str) -> FastAPI:
 
     @app.post("/execute")
     async def execute(body: ExecuteBody) -> Reply:
-        """Run code; whatever it does is in the reply."""
+        """Run code and return the result; errors of the code are part of it."""
         return asdict(await sandbox.run(body.code, body.session_id, body.timeout_s or math.inf))
 
     @app.get("/tools")
     async def list_tools() -> Reply:
-        """The tools by their names, with what they say of themselves."""
+        """List the tools' names and descriptions."""
         return {"tools": [{"name": name, "description": (tool.__doc__ or "").strip()} for name, tool in tools.items()]}
 
     @app.post("/tools/{name}")
     async def call_tool(name: str, body: CallBody) -> Response:
-        """Call one tool: its `result`, or the `error` it ended with."""
+        """Call one tool and return its `result`, or the `error` by which it failed."""
         if name not in tools:
             return _error(404, f"There is no tool `{name}`.{nearest(name, tools)}")
         return JSONResponse(await call(tools, name, writable(body.argument)))
@@ -115,27 +115,30 @@ def serve(app: FastAPI, host: str, port: int, token: str) -> None:
                 f"cannot listen on {host}:{port}: {error.strerror}. Set another --port, or SANDBOX_PORT."
             ) from None
         port = listening.getsockname()[1]
-        listening.listen()  # before anybody is told the address: whoever comes at once waits until the server is up
+        # Before the address is printed: a client that connects at once then waits until the server is up.
+        listening.listen()
         print(f"sandbox server on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
         uvicorn.Server(config).run(sockets=[listening])
 
 
 def _refusal(request: Request, token: str) -> Response | None:
-    """Why the request is not answered, if it is not.
+    """The response that refuses a request, or None if it is allowed.
 
-    Without a token a page in a browser on this machine must not get through: it reaches the loopback address too, but
-    names itself in `Origin`, or has its own name point here, which is then in `Host`.
+    Without a token, a web page in a browser on this machine must not get through. It reaches the loopback address too,
+    but its requests have the header `Origin` or, after DNS rebinding, its own host name in `Host`.
     """
     if request.url.path == "/health":
         return None
     if token:
         given = request.headers.get("authorization", "").encode()
+        # In constant time, so that the time of a refusal does not tell how much of a guess was right.
         if not hmac.compare_digest(given, f"Bearer {token}".encode()):
             return _error(401, "A token is needed, as in `Authorization: Bearer TOKEN`; there is none, or a wrong one.")
     elif "origin" in request.headers or not is_loopback(_host(request)):
         return _error(403, "Without a token only programs on the server's machine may use it. Set SANDBOX_TOKEN.")
     if request.method == "POST":
+        # Checked before the body is read; without this header it could be endless.
         length = request.headers.get("content-length", "")
         if not length.isdigit():
             return _error(411, "The request must say how long its body is, by the header `Content-Length`.")

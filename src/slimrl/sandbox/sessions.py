@@ -1,4 +1,4 @@
-"""The files that live on from one execution of a session to its next. Knows nothing of processes."""
+"""The module keeps a session's files from one execution to the next. It knows nothing of processes."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from slimrl.sandbox.files import Copy, TooMuch
 
 
 class Session:
-    """One at a time may hold `lock`; `save` and `load` are for the one that does."""
+    """A session of executions. Hold `lock` to call `load` and `save`, so that its executions run one at a time."""
 
     def __init__(self, directory: Path, limits: Limits, lives_on: bool) -> None:
         self.lock = asyncio.Lock()
@@ -25,13 +25,13 @@ class Session:
         self._lives_on = lives_on
 
     def load(self, scratch: int) -> None:
-        """Copy the files into an empty directory, given as a descriptor."""
+        """Copy the session's files into an empty directory, given as a descriptor."""
         if self._directory.exists():
             with _open_directory(self._directory) as source:
                 self._copy().tree(source, scratch)
 
     def save(self, scratch: int) -> bool:
-        """Keep a directory's files, instead of those from before; False, and none are kept, if they are too many."""
+        """Replace the session's files by a directory's; return False, and keep none, if they exceed the limits."""
         self.drop()
         if not self._lives_on or not os.listdir(scratch):
             return True
@@ -63,7 +63,7 @@ class Sessions:
 
     @contextmanager
     def open(self, session_id: str) -> Iterator[Session]:
-        """The session of this id, which lives at least while this is open; a new one for `""`, whose files do not."""
+        """The session of an id, which cannot expire while the context is open; for `""` a new one without files."""
         self._expire()
         session = self._by_id.get(session_id) or self._new(lives_on=bool(session_id))
         if session_id:
@@ -80,12 +80,13 @@ class Sessions:
         shutil.rmtree(self._root, ignore_errors=True)
 
     def _new(self, lives_on: bool) -> Session:
-        self._num_opened += 1
+        self._num_opened += 1  # names the directory: an id comes from a client, and may be no file name
         return Session(self._root / str(self._num_opened), self._limits, lives_on)
 
     def _expire(self) -> None:
         oldest_s = monotonic() - self._ttl_s
         for session_id, session in list(self._by_id.items()):
+            # One with users is held or waited for, however long ago it was last used.
             if session.num_users == 0 and session.used_s < oldest_s:
                 session.drop()
                 del self._by_id[session_id]

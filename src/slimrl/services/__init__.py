@@ -1,1 +1,1 @@
-"""Programs that serve a judge or a sandbox: installed, started, watched and stopped."""
+"""This package installs, starts, watches and stops the programs that serve a judge or a sandbox."""

@@ -1,7 +1,7 @@
-"""From the name of a judge to a `.gguf` file: one that is here, the packaged one, or one of the Hub's, checked.
+"""The module finds the `.gguf` file that a judge's name stands for: a local one, the packaged model, or one of the Hub.
 
-Downloads go through huggingface_hub, which keeps them in its own cache and goes on where it was; each is compared with
-the digest that the Hub states, once.
+Downloads go through huggingface_hub, which caches them and resumes an interrupted one. The SHA-256 digest of each file
+is compared once with the one that the Hub states.
 """
 
 import re
@@ -22,9 +22,14 @@ PART = re.compile(r"-0*(\d+)-of-0*(\d+)\.gguf$", re.IGNORECASE)
 
 
 def gguf_file(name: str) -> Path:
-    """`name` is a `.gguf` file, the packaged model, a name that `settings.py` knows, or `owner/repository` on the Hub,
-    with `:Q8_0` or `/file.gguf` behind it to choose among its files. Of a model in parts the first is returned. Raises
-    UserError."""
+    """The path of the weights that a name stands for; for a model in several parts, the path of the first.
+
+    `name` is a `.gguf` file, the packaged model, a key of `judge_settings.KNOWN`, or `owner/repository` on the Hub,
+    where a suffix `:Q8_0` or `/file.gguf` chooses among its files.
+
+    Raises:
+        UserError: if the name is unknown, or the file cannot be fetched.
+    """
     path = Path(name).expanduser()
     if path.is_file() and path.suffix == ".gguf":
         return path.absolute()
@@ -40,16 +45,18 @@ def gguf_file(name: str) -> Path:
     return _from_hub(repository, wanted)
 
 
-def choose_file(files: list[str], wanted: str) -> list[str]:
-    """The file that is called or quantised as wanted, or all parts of it, in order. Empty if there is none.
+def choose_files(files: list[str], wanted: str) -> list[str]:
+    """The files with the wanted file name or quantisation, all parts in order; an empty list if none matches.
 
     >>> choose_file(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
     ['m-q4_k_m-00001-of-00002.gguf', 'm-q4_k_m-00002-of-00002.gguf']
     """
+    # `mmproj` files are the image encoders of multimodal models, no language model's weights.
     weights = sorted(file for file in files if file.endswith(".gguf") and "mmproj" not in file)
     if wanted in weights:
         stem = PART.sub("", wanted)
     else:
+        # "Q4_K_M" must be the whole last word of the name, or `Q4_K` would match `Q4_K_M` as well.
         ending = re.compile(rf"[-.]{re.escape(wanted)}$", re.IGNORECASE)
         stems = [PART.sub("", file).removesuffix(".gguf") for file in weights]
         stem = next((stem for stem in stems if ending.search(stem)), "")
@@ -60,6 +67,7 @@ def choose_file(files: list[str], wanted: str) -> list[str]:
 
 
 def _parse_name(name: str) -> tuple[str, str]:
+    """The repository, and the file name or quantisation that is wanted from it."""
     if name.endswith(".gguf") and name.count("/") >= 2:
         owner, repository, file = name.split("/", 2)
         return f"{owner}/{repository}", file
@@ -77,7 +85,7 @@ def _from_hub(repository: str, wanted: str) -> Path:
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
         return _from_cache(repository, wanted, error)
     files = {one.rfilename: one for one in info.siblings or ()}
-    names = choose_file(list(files), wanted)
+    names = choose_files(list(files), wanted)
     if not names:
         there = ", ".join(sorted(file for file in files if file.endswith(".gguf"))) or "none"
         raise UserError(f"{repository} has no .gguf file {wanted}. It has: {there}. Choose one by {repository}/FILE.")
@@ -101,7 +109,10 @@ def _download(repository: str, file: Any, revision: str) -> Path:
 
 
 def _check(path: Path, sha256: str) -> None:
-    """Raises UserError, and removes the file, if it is not what the Hub says. Reading it takes seconds: only once."""
+    """Compare a downloaded file with its digest; remove it and raise UserError if they differ.
+
+    Hashing gigabytes takes seconds, so a passed check is recorded, with the file's size and time of change.
+    """
     checked = cache_root() / "servers" / "checked" / sha256
     content = path.resolve()
     stamp = f"{content} {content.stat().st_size} {content.stat().st_mtime_ns}"
@@ -116,9 +127,9 @@ def _check(path: Path, sha256: str) -> None:
 
 
 def _from_cache(repository: str, wanted: str, error: Exception) -> Path:
-    """What was downloaded earlier, where the Hub cannot be reached."""
+    """The path of a file that was downloaded earlier; for use when the Hub cannot be reached. Raises UserError."""
     here = _find_cached_files(repository)
-    names = choose_file(list(here), wanted)
+    names = choose_files(list(here), wanted)
     if not names:
         reason = str(error).partition("\n")[0]
         raise UserError(
@@ -129,7 +140,7 @@ def _from_cache(repository: str, wanted: str, error: Exception) -> Path:
 
 
 def _find_cached_files(repository: str) -> dict[str, Path]:
-    """The newest revision's, of those that the cache has."""
+    """The files of the newest cached revision: path within the repository to path on disk."""
     try:
         found = [repo for repo in scan_cache_dir().repos if repo.repo_id == repository and repo.repo_type == "model"]
     except CacheNotFound:

@@ -1,6 +1,7 @@
-"""A program from the PATH, or else from a Python package, installed once into an environment of its own in the cache.
+"""The module finds a program on the PATH, or installs the Python package that has it, once, into the cache.
 
-Nothing is installed into this project's environment. Knows nothing of what the programs do.
+Each package gets a virtual environment of its own; slimrl's own environment is left as it is. The module knows nothing
+of what the programs do.
 """
 
 import shutil
@@ -17,7 +18,8 @@ DONE = "installed"  # written last, so that an interrupted installation is not t
 
 
 def on_path(given: str, name: str) -> Path | None:
-    """The program that was named, or the one on the PATH; None if there is none there. Raises UserError."""
+    """The path of the program that `given` names, or of `name` on the PATH, or None. Raises UserError if `given` is no
+    file."""
     if given:
         path = Path(given).expanduser()
         if not path.is_file():
@@ -28,19 +30,22 @@ def on_path(given: str, name: str) -> Path | None:
 
 
 def home_of(requirement: str) -> Path:
-    """Where the environment of a package is, or will be."""
+    """The directory of a package's virtual environment, whether it exists yet or not."""
     return cache_root() / "programs" / requirement.replace("==", "-")
 
 
 def ensure_installed(requirement: str, why: str) -> Path:
-    """The environment that holds a package. Installs it if it is not there, and says before what that takes; when
-    interrupted, the next call begins again, with what pip has kept. Raises UserError."""
+    """The directory of the virtual environment with a package, which is installed now if it is missing.
+
+    `why` is printed before an installation and says what it takes. After an interruption the next call begins again,
+    with what pip has cached. Raises UserError if pip fails.
+    """
     home = home_of(requirement)
     if (home / DONE).is_file():
         return home
     home.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(home.with_name(f"{home.name}.lock")):
-        if (home / DONE).is_file():
+        if (home / DONE).is_file():  # another process has installed it while this one waited for the lock
             return home
         say(f"installing {requirement} into {home}, once: {why}")
         python = home / "bin" / "python"
@@ -51,7 +56,7 @@ def ensure_installed(requirement: str, why: str) -> Path:
 
 
 def _run(command: list[str], requirement: str) -> None:
-    """Shows what it says, so that one can see that it goes on."""
+    """Run a command with its output on the terminal, so that its progress shows. Raises UserError if it fails."""
     done = subprocess.run(command, check=False)
     if done.returncode:
         raise UserError(

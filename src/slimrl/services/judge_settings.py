@@ -1,4 +1,4 @@
-"""What the scripts for judges read from `.env`: the model and the address. Starts nothing."""
+"""The settings that the judges' scripts read from `.env`: the model's name and the server's address."""
 
 import os
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from slimrl.errors import UserError
 from slimrl.io.urls import is_loopback
 
 DEFAULT_MODEL = "qwen2.5:7b"
-# Where Ollama listens, so that whoever has it needs no server of ours and no setting.
+# Ollama's address: a user of Ollama needs no server of ours and no setting.
 DEFAULT_URL = "http://localhost:11434/v1"
-# Names in the way of Ollama: the model on the Hub, and its weights for llama.cpp.
+# Names as Ollama spells them: the model on the Hub for vLLM, and its weights for llama.cpp.
 KNOWN = {
     "qwen2.5:3b": ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B-Instruct-GGUF"),
     "qwen2.5:7b": ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct-GGUF"),
@@ -21,14 +21,14 @@ KNOWN = {
 
 @dataclass(frozen=True, slots=True)
 class JudgeSettings:
-    """`model` is the name under which it is served and asked for; a server is started at `base_url`."""
+    """The judge's model and address: `model` is the name in requests, `base_url` the address where it is served."""
 
     model: str
     base_url: str
 
     @property
     def port(self) -> int:
-        """Raises UserError if the address is not one of this machine's."""
+        """The port of the address. Raises UserError if the address is not one of this machine."""
         try:
             parts = urlsplit(self.base_url)
             port = parts.port or 80
@@ -45,7 +45,7 @@ class JudgeSettings:
 
 
 def judge_settings() -> JudgeSettings:
-    """From the environment, into which a script has read `.env`."""
+    """The settings in the process's environment, into which the scripts have read `.env`."""
     return JudgeSettings(
         os.environ.get("JUDGE_MODEL", "").strip() or DEFAULT_MODEL,
         os.environ.get("JUDGE_BASE_URL", "").strip() or DEFAULT_URL,

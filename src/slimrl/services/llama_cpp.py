@@ -1,4 +1,4 @@
-"""`scripts/run_llamacpp.py`: llama.cpp's server for the judge that `.env` names."""
+"""The module is behind `scripts/run_llamacpp.py`: it serves the judge that `.env` names by llama.cpp."""
 
 import argparse
 import os
@@ -10,7 +10,7 @@ from slimrl.services.gguf_file import gguf_file
 from slimrl.services.install import ensure_installed, on_path
 from slimrl.services.judge_settings import JudgeSettings, judge_settings
 from slimrl.services.process import Program
-from slimrl.services.script import obey, parser_of
+from slimrl.services.script import make_parser, start_or_stop
 
 NAME = "llama-server"
 REQUIREMENT = "xllamacpp==2026.10.11549"
@@ -34,7 +34,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`ctx_size` is shared by the `parallel` requests that are answered at once."""
+    """The server's options: `parallel` requests are answered at once and share a context of `ctx_size` tokens."""
 
     parallel: int
     ctx_size: int
@@ -42,28 +42,29 @@ class Options:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns the exit status. Raises UserError."""
+    """Run the script and return its exit status. Raises UserError."""
     arguments = _parser().parse_args(argv)
     settings = judge_settings()
     options = Options(arguments.parallel, arguments.ctx_size, arguments.program)
-    return obey(arguments, NAME, settings.port, lambda: program_of(settings, options))
+    return start_or_stop(arguments, NAME, settings.port, lambda: program_of(settings, options))
 
 
 def program_of(settings: JudgeSettings, options: Options) -> Program:
-    """What to run; gets the weights and the program if they are missing."""
-    port = settings.port  # before anything slow
+    """The server to start. Missing weights and a missing llama.cpp are downloaded first. Raises UserError."""
+    port = settings.port  # a wrong address is reported before anything slow
     launcher = _launcher(options.program)
     weights = gguf_file(settings.model)
     numbers = {"--port": port, "--parallel": options.parallel, "--ctx-size": options.ctx_size}
     command = [*launcher, "--model", str(weights), "--alias", settings.model, "--host", "127.0.0.1"]
     command += [word for name, number in numbers.items() for word in (name, str(number))]
     about = f"llama.cpp with {settings.model}, {options.parallel} at once in a context of {options.ctx_size}"
-    # Where it came as a package, its libraries lie beside it, and not where the system looks.
+    # A program out of an archive has its shared libraries beside it, where the system's loader does not look.
     libraries = [str(Path(launcher[0]).parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     return Program(NAME, port, command, about, {"LD_LIBRARY_PATH": os.pathsep.join(libraries)})
 
 
 def _launcher(given: str) -> list[str]:
+    """The beginning of the command: `llama-server`, or the Python program that runs the one inside `xllamacpp`."""
     found = on_path(given, NAME)
     if found is not None:
         return [str(found)]
@@ -74,7 +75,7 @@ def _launcher(given: str) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("run_llamacpp.py", ABOUT, EXAMPLES)
+    parser = make_parser("run_llamacpp.py", ABOUT, EXAMPLES)
     parser.add_argument("--parallel", type=int, default=4, help="requests answered at once (default 4)")
     parser.add_argument(
         "--ctx-size", type=int, default=8192, help="tokens of context, shared by all of them (default 8192)"

@@ -1,6 +1,6 @@
-"""llama.cpp's server out of the Python package `xllamacpp`, with flags as `llama-server` has them.
+"""The program runs llama.cpp's server from the Python package `xllamacpp`, with the flags of `llama-server`.
 
-Run by the interpreter of the environment that the package is in, never imported: it knows nothing of slimrl.
+The interpreter of the package's own environment runs it, where slimrl is not installed; slimrl never imports it.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import xllamacpp
 
 
 def main() -> None:
+    """Serve until the process is ended."""
     parser = argparse.ArgumentParser()
     for name in ("--model", "--alias", "--host"):
         parser.add_argument(name, required=True)

@@ -1,6 +1,6 @@
-"""A program that goes on in the background: started once, found again, and ended by whoever started it and nobody else.
+"""The module starts a program in the background, finds it again in a later process, and ends it with all its children.
 
-What runs is remembered in a file beside its log. Knows nothing of what is served.
+A record of what runs is kept in a file beside its log. The module knows nothing of what is served.
 """
 
 import http.client
@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
-from slimrl.services.process_tree import began, end, family, processes
+from slimrl.services.process_tree import end, find_process_tree, processes, start_time
 
 STOP_S = 20.0
 POLL_S = 0.25
@@ -31,33 +31,40 @@ DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a pro
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run. `name` and `port` say which it is, of those that this machine may run side by side; `about` what it
-    serves and how, in words, so that a start with other settings is noticed. Its `health` is 200 when it is ready."""
+    """A program to run. `name` and `port` identify it among those of this machine.
+
+    `about` says in words what it serves and with which settings, so that a start with other settings is noticed. The
+    program is ready when it answers `/health` with status 200.
+    """
 
     name: str
     port: int
     command: Sequence[str]
     about: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    setting: str = "JUDGE_BASE_URL"  # where the port stands
-    path: str = "/v1"  # behind the address, of what is served
+    setting: str = "JUDGE_BASE_URL"  # the variable that sets the port, for messages
+    path: str = "/v1"  # of the served API, for messages
 
     @property
     def url(self) -> str:
+        """The server's address, without a path."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def record(self) -> Path:
+        """The file with the record of the process that runs."""
         return _directory() / f"{self.name}-{self.port}.json"
 
     @property
     def log(self) -> Path:
+        """The file with the program's output."""
         return self.record.with_suffix(".log")
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process as it was started, and whom else it had started when it was ready: they may outlive it."""
+    """The record of a started process. `others` are the processes that it had started itself by the time it was ready:
+    they may outlive it."""
 
     pid: int
     began: str
@@ -65,65 +72,75 @@ class Running:
     others: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def known(self) -> dict[int, str]:
+    def start_times(self) -> dict[int, str]:
+        """The time of start of each recorded process, by process id."""
         return {**self.others, self.pid: self.began}
 
 
 def start(program: Program) -> None:
-    """Start it in the background and wait until it is ready; if it runs already, wait for that, and say so. Raises
-    UserError if something else runs there, or it ends before it is ready."""
-    with _alone(program):
-        running = _find_program(program)
+    """Start a program in the background and wait until it is ready; one that runs already is only waited for.
+
+    Raises:
+        UserError: if another program has the port, or this one ends before it is ready.
+    """
+    with _hold_lock(program):
+        running = _find_running(program)
         if running is not None:
-            if not _gets_ready(program, running):
-                raise _explain_early_end(program, "")
+            if not _wait_until_ready(program, running):
+                raise _early_end_error(program, "")
             place = f"{program.url}{program.path}, process {running.pid}; log: {program.log}"
             say(f"already runs: {running.about} at {place}")
             return
         say(f"starting {program.about}; log: {program.log}")
         with program.log.open("wb") as log:
             process = _spawn(program, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        running = _as_started(program, process)
+        running = _make_record(program, process)
         try:
-            _remember(program, running)
-            if not _gets_ready(program, running):
-                _end(running)  # what it has left behind; before `wait` gives its number away
-                raise _explain_early_end(program, f" with status {process.wait()}")
-            _remember(program, replace(running, others=family(running.known)))
-        except BaseException:  # Ctrl-C and a full disk too: what is not ready, or cannot be stopped, is of no use
+            _write_record(program, running)
+            if not _wait_until_ready(program, running):
+                _end(running)  # its children; before `wait`, after which the kernel may reuse its process id
+                raise _early_end_error(program, f" with status {process.wait()}")
+            _write_record(program, replace(running, others=find_process_tree(running.start_times)))
+        except BaseException:  # Ctrl-C and a full disk too: nothing may stay that is not ready or not recorded
             _discard(program, process, running)
             raise
-    process.returncode = 0  # it is not ours to wait for any more: it goes on when we end
+    process.returncode = 0  # else Popen would warn, when collected, of a child that still runs; it is meant to
     say(f"ready at {program.url}{program.path}, process {process.pid}; to stop it: the same script with --stop")
 
 
 def run(program: Program) -> int:
-    """Run it in the foreground until it ends or Ctrl-C; its exit status. `stop` works from elsewhere."""
-    with _alone(program):
-        running = _find_program(program)
+    """Run a program in the foreground until it ends or Ctrl-C is pressed, and return its exit status.
+
+    `stop`, called by another process, ends it too. Raises UserError as `start` does.
+    """
+    with _hold_lock(program):
+        running = _find_running(program)
         if running is not None:
             say(f"already runs: {running.about} at {program.url}{program.path}, process {running.pid}")
             return 0
         say(f"starting {program.about} at {program.url}{program.path}; Ctrl-C ends it")
         process = _spawn(program)
-        running = _as_started(program, process)
+        running = _make_record(program, process)
         try:
-            _remember(program, running)
-        except BaseException:  # what is not remembered cannot be stopped from elsewhere
+            _write_record(program, running)
+        except BaseException:  # without a record, no other process could stop it
             _discard(program, process, running)
             raise
     try:
-        return _wait_until_ready(process)
+        return _wait_for_exit(process)
     finally:
-        _discard(program, process, running)  # if it is still there: Ctrl-C a second time
+        _discard(program, process, running)  # after a second Ctrl-C it may still run
 
 
 def stop(name: str, port: int) -> bool:
-    """End the one that was started under that name and port, with all that it has started; False, and says so, if there
-    is none. Raises UserError if it cannot be ended."""
+    """End the program of that name and port with all its children; return whether there was one.
+
+    Raises:
+        UserError: if a process survives even SIGKILL.
+    """
     program = Program(name, port, (), "")
     running = _read_record(program)
-    if running is None or not family(running.known):
+    if running is None or not find_process_tree(running.start_times):
         program.record.unlink(missing_ok=True)
         say(f"no {name} that was started here runs on port {port}")
         return False
@@ -134,14 +151,18 @@ def stop(name: str, port: int) -> bool:
     return True
 
 
-def _find_program(program: Program) -> Running | None:
-    """The one that runs already. Raises UserError if it is another, or the port is taken."""
+def _find_running(program: Program) -> Running | None:
+    """The record of the program if it runs already, else None.
+
+    Raises:
+        UserError: if it runs with other settings, its children have outlived it, or another program has the port.
+    """
     running = _read_record(program)
-    if running is None or not family(running.known):
-        _refuse_taken(program)
+    if running is None or not find_process_tree(running.start_times):
+        _check_port(program)
         return None
-    if began(running.pid) != running.began:
-        left = ", ".join(map(str, sorted(family(running.known))))
+    if start_time(running.pid) != running.began:
+        left = ", ".join(map(str, sorted(find_process_tree(running.start_times))))
         raise UserError(
             f"{running.about} has ended, but processes that it had started run still: {left}. End them first, by the "
             "same script with --stop."
@@ -154,8 +175,10 @@ def _find_program(program: Program) -> Running | None:
     return running
 
 
-def _refuse_taken(program: Program) -> None:
+def _check_port(program: Program) -> None:
+    """Raise UserError if another program listens on the port."""
     with socket.socket() as probe:
+        # Connections of a server that has just ended linger for a minute (TIME_WAIT) and must not count.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", program.port))
@@ -173,14 +196,14 @@ def _spawn(program: Program, **how: object) -> "subprocess.Popen[bytes]":
         raise UserError(f"{program.command[0]} cannot be run: {error.strerror}.") from error
 
 
-def _as_started(program: Program, process: "subprocess.Popen[bytes]") -> Running:
-    """Even of one that has ended already: a child has its number, and its moment, until it is waited for."""
+def _make_record(program: Program, process: "subprocess.Popen[bytes]") -> Running:
+    """The record of a new process, even if it has ended: a child keeps its id and time of start until it is reaped."""
     return Running(process.pid, processes(process.pid)[process.pid].began, program.about)
 
 
 @contextmanager
-def _alone(program: Program) -> Iterator[None]:
-    """Hold a lock, so that of several starts at once one goes first and the others find what it has started."""
+def _hold_lock(program: Program) -> Iterator[None]:
+    """Hold the program's lock: of several starts at once, one goes first and the others find what it has started."""
     program.record.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(program.record.with_suffix(".lock"))
     try:
@@ -194,8 +217,8 @@ def _alone(program: Program) -> Iterator[None]:
         lock.release()
 
 
-def _remember(program: Program, running: Running) -> None:
-    new = program.record.with_suffix(".new")  # so that `stop` never reads half of it
+def _write_record(program: Program, running: Running) -> None:
+    new = program.record.with_suffix(".new")  # written aside and renamed: `stop` never reads half of a record
     new.write_text(json.dumps(asdict(running)), encoding="utf-8")
     new.replace(program.record)
 
@@ -203,17 +226,17 @@ def _remember(program: Program, running: Running) -> None:
 def _read_record(program: Program) -> Running | None:
     try:
         running = Running(**json.loads(program.record.read_text(encoding="utf-8")))
-        others = {int(pid): moment for pid, moment in running.others.items()}  # JSON has texts for keys
+        others = {int(pid): began for pid, began in running.others.items()}  # keys of a JSON object are strings
     except (OSError, ValueError, TypeError, AttributeError):
         return None
     return replace(running, others=others) if running.began else None
 
 
-def _gets_ready(program: Program, running: Running) -> bool:
-    """Waits until it is, or has ended."""
+def _wait_until_ready(program: Program, running: Running) -> bool:
+    """Wait until the program is ready; return False if it has ended first."""
     since = said = time.monotonic()
     while not _is_healthy(program.url):
-        if began(running.pid) != running.began:
+        if start_time(running.pid) != running.began:
             return False
         if time.monotonic() - said > SAY_EVERY_S:
             said = time.monotonic()
@@ -222,16 +245,16 @@ def _gets_ready(program: Program, running: Running) -> bool:
     return True
 
 
-def _explain_early_end(program: Program, how: str) -> UserError:
+def _early_end_error(program: Program, how: str) -> UserError:
     return UserError(
         f"{program.about} ended{how} before it was ready. The end of its log, {program.log}:\n{_tail(program.log)}"
     )
 
 
-def _wait_until_ready(process: "subprocess.Popen[bytes]") -> int:
+def _wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
     try:
         return process.wait()
-    except KeyboardInterrupt:  # which the program gets too
+    except KeyboardInterrupt:  # the terminal sends Ctrl-C to the program too, so it ends by itself
         return process.wait()
 
 
@@ -239,7 +262,7 @@ def _is_healthy(url: str) -> bool:
     try:
         with DIRECTLY.open(f"{url}/health", timeout=5.0) as reply:
             return bool(reply.status == 200)
-    except (urllib.error.URLError, OSError, http.client.HTTPException):  # not there yet, or 503 while it loads
+    except (urllib.error.URLError, OSError, http.client.HTTPException):  # not listening yet, or 503 while it loads
         return False
 
 
@@ -254,8 +277,12 @@ def _discard(program: Program, process: "subprocess.Popen[bytes]", running: Runn
 
 
 def _end(running: Running) -> str:
-    """Who had to be killed, in words; empty if nobody. Raises UserError if even that was in vain."""
-    killed, left = end(running.known, STOP_S)
+    """End the processes of a record; return the ids of those that needed SIGKILL, joined by commas.
+
+    Raises:
+        UserError: if a process survives SIGKILL.
+    """
+    killed, left = end(running.start_times, STOP_S)
     if left:
         raise UserError(
             f"process {', '.join(map(str, left))} of {running.about} does not end, even when it is killed: it waits "

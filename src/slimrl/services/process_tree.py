@@ -1,7 +1,7 @@
-"""A process and all that it has started, and how they are ended. Knows nothing of what they do.
+"""The module finds and ends a process tree: a process with all of its descendants. It knows nothing of what they do.
 
-The number of a process that has ended may be given to another. So a process is known by its number and the moment at
-which it began, and a group by a known process in it: as long as one is there, the group's number is nobody else's.
+The kernel reuses the ids of processes that have ended. So a process is identified by its id and its time of start, and
+a process group by a known member: while one member runs, the group's id cannot be reused.
 """
 
 import os
@@ -16,14 +16,14 @@ from pathlib import Path
 POLL_S = 0.05
 PROC = Path("/proc")
 
-# Processes by number, with the moment at which each began, to the precision that the system has.
-Moments = Mapping[int, str]
+# Process id to time of start, as the system spells it: clock ticks since boot in /proc, a date in `ps`.
+StartTimes = Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One of this machine's. `ended` is one that nobody has waited for yet: it does nothing more, but has its number
-    still."""
+    """A process of this machine. `ended` marks a zombie: it does nothing any more, but keeps its id until its parent
+    waits for it."""
 
     parent: int
     group: int
@@ -31,14 +31,14 @@ class Process:
     ended: bool
 
 
-def began(pid: int) -> str:
-    """When a process began; empty if there is none, or it is dead already."""
+def start_time(pid: int) -> str:
+    """The time at which a process started; empty if there is no such process, or only its zombie."""
     found = processes(pid).get(pid)
     return "" if found is None or found.ended else found.began
 
 
 def processes(pid: int = 0) -> dict[int, Process]:
-    """The processes that this user may see by their numbers, or the one of that number, if it is there."""
+    """The processes that this user may see, by id; with `pid`, that process alone, if it exists."""
     if not (PROC / "self" / "stat").exists():
         return _from_ps(pid)
     numbers = [pid] if pid else [int(name) for name in os.listdir(PROC) if name.isdecimal()]
@@ -46,17 +46,20 @@ def processes(pid: int = 0) -> dict[int, Process]:
     for number in numbers:
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             text = (PROC / str(number) / "stat").read_text(encoding="utf-8", errors="replace")
-            fields = text.rpartition(")")[2].split()  # those after the name, which may have brackets and spaces in it
+            # The fields of proc(5) after the name, which stands in brackets and may hold brackets and spaces itself:
+            # 0 is the state, 1 the parent, 2 the process group, 19 the time of start.
+            fields = text.rpartition(")")[2].split()
             found[number] = Process(int(fields[1]), int(fields[2]), fields[19], fields[0] in "ZX")
     return found
 
 
-def family(known: Moments) -> dict[int, str]:
+def find_process_tree(known: StartTimes) -> dict[int, str]:
     """The known processes that still run, with all their descendants and with the members of the process groups that
-    known ones lead or led: process number to time of start."""
+    known ones lead or led: process id to time of start."""
     there = processes()
     ours = {pid for pid, moment in known.items() if pid in there and there[pid].began == moment}
     groups = {there[pid].group for pid in ours} & set(known)
+    # The transitive closure: each pass adds the children of those found so far, until a pass adds none.
     num = -1
     while num != len(ours):
         num = len(ours)
@@ -64,40 +67,45 @@ def family(known: Moments) -> dict[int, str]:
     return {pid: there[pid].began for pid in ours if not there[pid].ended}
 
 
-def end(known: Moments, patience_s: float) -> tuple[list[int], list[int]]:
-    """SIGTERM to the whole family; SIGKILL to those who are still there when the patience ends, by Ctrl-C or by itself.
-    Returns who had to be killed, and who is there even then."""
-    ours = family(known)
+def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
+    """Send SIGTERM to a process tree and, after `patience_s` seconds or Ctrl-C, SIGKILL to what is left of it.
+
+    Returns the ids that needed SIGKILL, and the ids that survived it.
+    """
+    ours = find_process_tree(known)
     known = {**known, **ours}
     _send(signal.SIGTERM, ours)
     with suppress(KeyboardInterrupt):
         _wait(known, patience_s)
-    stubborn = family(known)
+    stubborn = find_process_tree(known)
     known.update(stubborn)
     deadline = time.monotonic() + patience_s
-    while (left := family(known)) and time.monotonic() < deadline:
+    while (left := find_process_tree(known)) and time.monotonic() < deadline:
         known.update(left)
-        _send(signal.SIGKILL, left)  # again and again: what it starts meanwhile too
+        _send(signal.SIGKILL, left)  # again and again, for what they start meanwhile
         time.sleep(POLL_S)
     return sorted(stubborn), sorted(left)
 
 
 def _wait(known: dict[int, str], patience_s: float) -> None:
-    """Until none is left, or the patience ends. `known` gets whom it has seen: of one whose parent has ended nobody can
-    tell any more whose it was."""
+    """Wait until no process of the tree is left, or `patience_s` seconds have passed.
+
+    Every process seen is added to `known`: once its parent has ended, its origin can no longer be told.
+    """
     deadline = time.monotonic() + patience_s
-    while (left := family(known)) and time.monotonic() < deadline:
+    while (left := find_process_tree(known)) and time.monotonic() < deadline:
         known.update(left)
         time.sleep(POLL_S)
 
 
-def _send(number: signal.Signals, to: Moments) -> None:
+def _send(number: signal.Signals, to: StartTimes) -> None:
     for pid in to:
-        with suppress(ProcessLookupError, PermissionError):  # ended meanwhile; or another user's, and told as left
+        with suppress(ProcessLookupError, PermissionError):  # ended meanwhile; or another user's, reported as left
             os.kill(pid, number)
 
 
 def _from_ps(pid: int) -> dict[int, Process]:
+    """The processes as `ps` lists them: macOS has no /proc."""
     which = ["-p", str(pid)] if pid else ["-ax"]
     command = ["ps", *which, "-o", "pid=,ppid=,pgid=,stat=,lstart="]
     shown = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})

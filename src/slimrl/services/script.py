@@ -1,5 +1,4 @@
-"""What the scripts that start a server have in common: two flags, what they do, and how the script ends. Knows no
-server."""
+"""The module has what the scripts that start a server share: two flags, their effect, and the exit status."""
 
 import argparse
 import sys
@@ -10,7 +9,8 @@ from slimrl.errors import UserError
 from slimrl.services.process import Program, run, start, stop
 
 
-def parser_of(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
+def make_parser(script: str, about: str, examples: str = "") -> argparse.ArgumentParser:
+    """A parser with the flags `--stop` and `--foreground`, of which one call takes at most one."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=script, description=about, epilog=examples, formatter_class=raw)
     what = parser.add_mutually_exclusive_group()
@@ -19,9 +19,11 @@ def parser_of(script: str, about: str, examples: str = "") -> argparse.ArgumentP
     return parser
 
 
-def obey(arguments: argparse.Namespace, name: str, port: int, program: Callable[[], Program]) -> int:
-    """Start what `program` makes, or end the one of that name and port, as the two flags say. Returns the exit status.
-    Raises UserError."""
+def start_or_stop(arguments: argparse.Namespace, name: str, port: int, program: Callable[[], Program]) -> int:
+    """Start the program, or stop the one of that name and port, as the two flags say; return the exit status.
+
+    `program` is called only if one is to be started, since it may download gigabytes. Raises UserError.
+    """
     if arguments.stop:
         return 0 if stop(name, port) else 1
     if arguments.foreground:
@@ -30,8 +32,8 @@ def obey(arguments: argparse.Namespace, name: str, port: int, program: Callable[
     return 0
 
 
-def door(main: Callable[[Sequence[str]], int]) -> NoReturn:
-    """Ends the script as `main` says, given the command line."""
+def run_script(main: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Call `main` with the command line and exit with its status, or with the message of a UserError."""
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as error:

@@ -1,4 +1,4 @@
-"""`scripts/run_vllm.py`: vLLM's server for the judge that `.env` names, on a GPU that it may share."""
+"""The module is behind `scripts/run_vllm.py`: it serves the judge that `.env` names by vLLM, on a GPU it may share."""
 
 import argparse
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from slimrl.errors import UserError
 from slimrl.services.install import ensure_installed, on_path
 from slimrl.services.judge_settings import KNOWN, JudgeSettings, judge_settings
 from slimrl.services.process import Program
-from slimrl.services.script import obey, parser_of
+from slimrl.services.script import make_parser, start_or_stop
 
 NAME = "vllm"
 REQUIREMENT = "vllm"
@@ -34,7 +34,7 @@ examples:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`gpu_memory` is a share of the GPU's memory; `sleep` opens vLLM's routes for sleeping."""
+    """The server's options: `gpu_memory` is a share from 0 to 1, `sleep` opens the routes that free GPU memory."""
 
     gpu_memory: float
     ctx_size: int
@@ -43,16 +43,16 @@ class Options:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Returns the exit status. Raises UserError."""
+    """Run the script and return its exit status. Raises UserError."""
     arguments = _parser().parse_args(argv)
     settings = judge_settings()
     options = Options(arguments.gpu_memory, arguments.ctx_size, arguments.sleep, arguments.program)
-    return obey(arguments, NAME, settings.port, lambda: program_of(settings, options))
+    return start_or_stop(arguments, NAME, settings.port, lambda: program_of(settings, options))
 
 
 def program_of(settings: JudgeSettings, options: Options) -> Program:
-    """What to run; gets the program if it is missing. vLLM fetches the weights itself, into the Hub's own cache."""
-    port = settings.port  # before anything slow
+    """The server to start. A missing vLLM is installed first; it downloads the weights itself. Raises UserError."""
+    port = settings.port  # a wrong address is reported before anything slow
     if not 0.0 < options.gpu_memory <= 1.0:
         raise UserError(
             f"--gpu-memory is a share of the GPU's memory, above 0 and at most 1, not {options.gpu_memory}."
@@ -73,13 +73,13 @@ def program_of(settings: JudgeSettings, options: Options) -> Program:
     about = f"vLLM with {settings.model} in {options.gpu_memory:g} of the GPU's memory, context {options.ctx_size}"
     if not options.sleep:
         return Program(NAME, port, command, about)
-    # Its routes for sleeping are among those for development; like all of them, on this machine only.
+    # vLLM has the routes for sleeping only in its development mode; the server listens on this machine only.
     environment = {"VLLM_SERVER_DEV_MODE": "1"}
     return Program(NAME, port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", environment)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = parser_of("run_vllm.py", ABOUT, EXAMPLES)
+    parser = make_parser("run_vllm.py", ABOUT, EXAMPLES)
     parser.add_argument(
         "--gpu-memory", type=float, default=0.5, help="share of the GPU's memory that it may take (default 0.5)"
     )

@@ -9,8 +9,8 @@ import pytest
 
 from slimrl.sandbox.base import Limits
 from slimrl.sandbox.local import BubblewrapSandbox
-from slimrl.services.sandbox.attacks import Attempt, attempts
-from slimrl.services.sandbox.audit import Check, run_check
+from slimrl.services.sandbox.attacks import Exploit, exploits
+from slimrl.services.sandbox.audit import Check, run_exploit
 
 # What a limit holds, which acts without isolation too, and the environment, which nobody is given.
 HELD_ANYWAY = {
@@ -30,24 +30,24 @@ def port() -> Iterator[int]:
         yield int(listening.getsockname()[1])
 
 
-def results(chosen: Sequence[Attempt], isolation: Literal["bubblewrap", "none"]) -> dict[str, Check]:
+def results(chosen: Sequence[Exploit], isolation: Literal["bubblewrap", "none"]) -> dict[str, Check]:
     async def scenario() -> list[Check]:
         async with BubblewrapSandbox({}, Limits(), isolation=isolation, num_spare=0) as sandbox:
-            return [await run_check(sandbox, attempt, 20.0) for attempt in chosen]
+            return [await run_exploit(sandbox, exploit, 20.0) for exploit in chosen]
 
     return {check.name: check for check in asyncio.run(scenario())}
 
 
 def test_isolation_holds_what_it_alone_can_hold(isolated: None, port: int) -> None:
-    found = results([attempt for attempt in attempts(port) if attempt.name not in HELD_ANYWAY], "bubblewrap")
+    found = results([exploit for exploit in exploits(port) if exploit.name not in HELD_ANYWAY], "bubblewrap")
     assert [check for check in found.values() if not check.passed] == []
 
 
 def test_the_same_succeeds_without_isolation(isolated: None, port: int) -> None:
-    found = results([attempt for attempt in attempts(port) if attempt.name not in HELD_ANYWAY], "none")
+    found = results([exploit for exploit in exploits(port) if exploit.name not in HELD_ANYWAY], "none")
     assert [check for check in found.values() if check.passed] == []
 
 
 def test_what_limits_hold_is_known(port: int) -> None:
-    names = [attempt.name for attempt in attempts(port)]
+    names = [exploit.name for exploit in exploits(port)]
     assert len(names) == len(set(names)) and set(names) >= HELD_ANYWAY

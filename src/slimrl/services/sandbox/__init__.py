@@ -1,1 +1,1 @@
-"""The sandbox's server in a container, and the audit of one that runs."""
+"""This package runs the sandbox's server, in a container or here, and audits a running one."""

