@@ -32,7 +32,7 @@ MONTHS = ("January", "March", "April", "May", "June", "August", "September", "Oc
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact that can be asked for. In the question, `{}` stands for the entity's title or a phrase that leads to it."""
+    """A fact that can be asked for; `{}` in the question stands for the entity's title or for a phrase that leads to it."""
 
     question: str
     answer: str
@@ -168,7 +168,7 @@ class Encyclopedia:
         return None
 
     def _rng(self, *what: object) -> random.Random:
-        """The random generator for one purpose, seeded by a text: the same on every machine and in any order of calls."""
+        """The random generator for one purpose, the same on every machine and in any order of calls."""
         return random.Random(f"{self.seed}/{what}")
 
     # Names.
