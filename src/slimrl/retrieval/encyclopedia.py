@@ -32,7 +32,7 @@ MONTHS = ("January", "March", "April", "May", "June", "August", "September", "Oc
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact that can be asked for; `{}` in the question stands for the entity's title or for a phrase that leads to it."""
+    """A fact that can be asked for. `{}` in the question stands for the entity's title or a phrase for it."""
 
     question: str
     answer: str
