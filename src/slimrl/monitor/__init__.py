@@ -1,5 +1,5 @@
-"""Seeing a run: the registry of metrics, where they go, the console, plots, recorded rollouts, the closing table.
+"""This package shows a run: the registry of metrics and their sinks, the console, plots, rollouts and the summary.
 
-Knows nothing of models, environments or losses. Plots and readers work from files alone, so that a run can be looked at
-while it is going, after it ended, or on another machine.
+It knows nothing of models, environments or losses. Plots and readers work from files alone, so that a run can be
+inspected while it is going, after it has ended, or on another machine.
 """

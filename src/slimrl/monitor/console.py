@@ -1,7 +1,7 @@
-"""What the person at the terminal sees during a run: one bar over the steps, notes above it, bars for long jobs.
+"""The module has the console of a run: a progress bar over the steps, notes above it, and bars for long jobs.
 
-On a terminal it is live; in a pipe, a log file or CI it is one plain line a step, with no control characters. NO_COLOR
-is honoured. An object that is passed around: there is no global console. Computes nothing but a trend.
+On a terminal the bars are live; in a pipe, a log file or CI each step is one plain line without control characters.
+NO_COLOR is honoured. The console is passed as an argument: there is no global one.
 """
 
 import math
@@ -20,13 +20,13 @@ from slimrl.monitor.metrics import lookup, select_held_out_rewards
 
 SPARKS = "▁▂▃▄▅▆▇█"
 TREND_STEPS = 10
-BAR_LINE = 80  # what a line with a bar takes without a sparkline
+BAR_LINE = 80  # columns of a line with a bar, without its sparkline
 PLAIN_WIDTH = 120
 Clock = Callable[[], float]
 
 
 class RunConsole:
-    """The terminal, or the file that stands in for it.
+    """The console on a terminal, or on a file in its place.
 
     >>> console = RunConsole()  # doctest: +SKIP
     >>> console.note("one process on the CPU, bfloat16")  # doctest: +SKIP
@@ -37,31 +37,33 @@ class RunConsole:
         stream = stream or sys.stdout
         self.clock = clock
         live = stream.isatty()
-        # Force both ways: rich would also draw in a CI log when FORCE_COLOR is set.
+        # Set explicitly: with FORCE_COLOR in the environment, rich would draw bars in a CI log too.
         width = None if live else PLAIN_WIDTH
         self._rich = Console(file=stream, force_terminal=live, color_system="auto" if live else None, width=width)
         self.is_live = self._rich.is_interactive and not self._rich.is_dumb_terminal
+        # An ASCII terminal cannot show the blocks of a sparkline.
         spare = self._rich.width - BAR_LINE if self.is_live and not self._rich.options.ascii_only else 0
         self.spark_width = max(0, min(24, spare))
         self._progress = _progress(self._rich) if self.is_live else None
 
     def note(self, text: str, style: str = "") -> None:
-        """Prints a line that stays: start-up facts, warnings, evaluation results. `text` is not read as markup."""
+        """Print a line that stays above the bars. `text` is not read as rich's markup."""
         encoding = self._rich.encoding
-        printable = text.encode(encoding, "backslashreplace").decode(encoding)  # an ASCII log must not end a run
+        # A character that the log's encoding lacks must not end the run.
+        printable = text.encode(encoding, "backslashreplace").decode(encoding)
         self._rich.print(Text(printable, style=style), soft_wrap=True)
 
     def show(self, renderable: RenderableType) -> None:
-        """Prints a rich table or panel; without colours or control characters where there is no terminal."""
+        """Print a rich table or panel, without colours or control characters if this is no terminal."""
         self._rich.print(renderable, soft_wrap=True)
 
     def steps(self, total: int, first_step: int = 0, headline: str = "reward/mean") -> "StepDisplay":
-        """A sink that shows each step as it is logged; `headline` is the metric to watch."""
+        """A sink that shows each step as it is logged; `headline` is the metric beside the bar."""
         return StepDisplay(self, total, first_step, headline)
 
     @contextmanager
     def progress(self, description: str, total: int) -> Iterator["Bar"]:
-        """A bar for one long job: evaluation, conversion, warm-up. Leaves the screen when the job ends.
+        """A bar for one long job, such as an evaluation, which disappears when the job ends.
 
         >>> with console.progress("held-out evaluation", total=200) as bar:  # doctest: +SKIP
         ...     bar.advance()
@@ -73,21 +75,22 @@ class RunConsole:
             bar.close()
 
     def add_bar(self, description: str, total: int, done: int = 0) -> TaskID | None:
-        """Puts a bar on the live display; None where there is none."""
+        """Add a bar to the live display and return its id, or None without a terminal."""
         if self._progress is None:
             return None
         self._progress.start()
         return self._progress.add_task(description, total=total, completed=done, info="")
 
     def update_bar(self, bar: TaskID | None, completed: int, info: str) -> None:
-        """Moves a bar; `info` is the text after it."""
+        """Set a bar's progress and the text after it."""
         if self._progress is not None and bar is not None:
             self._progress.update(bar, completed=completed, info=info)
 
     def remove_bar(self, bar: TaskID | None) -> None:
-        """Takes a bar off the display, and ends the display with the last one."""
+        """Remove a bar from the display."""
         if self._progress is not None and bar is not None:
             self._progress.remove_task(bar)
+            # The display has a thread of its own, which must not outlive the last bar.
             if not self._progress.task_ids:
                 self._progress.stop()
 
@@ -106,7 +109,7 @@ def _progress(console: Console) -> Progress:
 
 
 class Bar:
-    """Progress of one job. On a terminal it moves; elsewhere each quarter done is a line."""
+    """The progress of one job: a bar on a terminal, elsewhere a line after each quarter."""
 
     def __init__(self, console: RunConsole, description: str, total: int) -> None:
         self._console, self._description, self._total = console, description, total
@@ -115,7 +118,7 @@ class Bar:
         self._task = console.add_bar(description, total)
 
     def advance(self, count: int = 1, info: str = "") -> None:
-        """Counts work as done; `info` is a few words to show beside it, such as a loss."""
+        """Count work as done; `info` is a short text beside the bar, such as a loss."""
         before, self._completed = self._completed, self._completed + count
         spent = self._console.clock() - self._started
         left = spent / self._completed * (self._total - self._completed) if self._completed else 0.0
@@ -123,16 +126,17 @@ class Bar:
         text = " · ".join(part for part in parts if part)
         if self._task is not None:
             self._console.update_bar(self._task, self._completed, escape(text))
+        # A line whenever the share done passes a multiple of 1/4.
         elif self._completed * 4 // max(1, self._total) > before * 4 // max(1, self._total):
             self._console.note(f"{self._description}: {self._completed}/{self._total} · {text}")
 
     def close(self) -> None:
-        """Takes the bar off the display."""
+        """Remove the bar from the display."""
         self._console.remove_bar(self._task)
 
 
 class StepDisplay:
-    """The sink behind `RunConsole.steps`. A line of metrics without the headline, such as an evaluation, is a note."""
+    """The sink that shows a run's steps on a console. Metrics without the headline, as of an evaluation, are notes."""
 
     def __init__(self, console: RunConsole, total: int, first_step: int, headline: str) -> None:
         self._console, self._total, self._first, self._headline = console, total, first_step, headline
@@ -142,7 +146,7 @@ class StepDisplay:
         self._task = console.add_bar("training", total, done=first_step)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Shows the metrics of a step."""
+        """Show the metrics of a step."""
         if results := _results(metrics):
             self._console.note(f"step {step}: {' · '.join(results)}", style="bold")
         if drops := _failures(metrics):
@@ -150,7 +154,7 @@ class StepDisplay:
         if self._headline not in metrics:
             return
         self._values.append(metrics[self._headline])
-        done = step + 1
+        done = step + 1  # training metrics of the first step are logged as step 0
         headline, others = self._headline_text(), [*_speed(metrics), self._time_left(done)]
         self._last = f"step {done}/{self._total} · {' · '.join([headline, *others])}"
         if self._task is None:
@@ -161,7 +165,7 @@ class StepDisplay:
             self._console.update_bar(self._task, done, f"{spark} {info}".lstrip())
 
     def close(self, failed: bool = False) -> None:
-        """Ends the bar and leaves its last state as a line."""
+        """Remove the bar and print its last state as a line."""
         if self._task is not None:
             self._console.remove_bar(self._task)
             self._task = None
@@ -174,20 +178,21 @@ class StepDisplay:
         return text if change is None else f"{text} ({change:+.3f})"
 
     def _colour(self) -> str:
-        """Green while the headline goes the way its registry entry calls better, yellow while it does not."""
+        """The colour of the headline: green if its trend is the better direction of the registry, yellow if not."""
         change, better = trend(self._values), lookup(self._headline).better
         if change is None or not better:
             return "default"
         return "green" if (change >= 0) == (better == "higher") else "yellow"
 
     def _time_left(self, done: int) -> str:
+        # Only the steps of this process count: a resumed run has done the first ones before.
         spent = self._console.clock() - self._started
         left = spent / max(1, done - self._first) * (self._total - done)
         return f"{format_clock(left)} left" if done < self._total else format_clock(spent)
 
 
 def _results(metrics: Mapping[str, float]) -> list[str]:
-    """What was evaluated, in words."""
+    """The evaluation results among the metrics, each as a label and a number."""
     rewards = select_held_out_rewards(metrics)
     labels = {name: f"held-out{name.removeprefix('held_out/reward').replace('_', ' ')}" for name in rewards}
     if "sft/val_loss" in metrics:
@@ -196,7 +201,7 @@ def _results(metrics: Mapping[str, float]) -> list[str]:
 
 
 def _failures(metrics: Mapping[str, float]) -> str:
-    """The rollouts that failed, by reason. Groups without a signal are dropped too, but nothing is wrong with them."""
+    """The numbers of failed rollouts by reason. Groups without a signal are dropped too, but are no failure."""
     reasons = {name.removeprefix("drop/"): count for name, count in metrics.items() if name.startswith("drop/")}
     return ", ".join(
         f"{count:.0f} x {reason}" for reason, count in reasons.items() if reason != "zero_signal" and count
@@ -211,7 +216,7 @@ def _speed(metrics: Mapping[str, float]) -> list[str]:
 
 
 def trend(values: list[float]) -> float | None:
-    """Mean of the last steps minus mean of those before them (up to 10 and 10); None before there are four values."""
+    """The mean of the last steps, up to 10, minus that of as many before them; None for fewer than four values."""
     half = min(TREND_STEPS, len(values) // 2)
     if half < 2:
         return None
@@ -219,7 +224,7 @@ def trend(values: list[float]) -> float | None:
 
 
 def sparkline(values: list[float], width: int) -> str:
-    """The last `width` values as bars between their lowest and highest; a blank for one that is not finite.
+    """The last `width` values as block characters, scaled between their minimum and maximum; a blank if not finite.
 
     >>> sparkline([9.0, 0.0, 0.5, 1.0], width=3)
     '▁▅█'
@@ -232,7 +237,7 @@ def sparkline(values: list[float], width: int) -> str:
 
 
 def format_clock(seconds: float) -> str:
-    """A duration in the least space.
+    """A duration as minutes and seconds, with hours if there are any.
 
     >>> format_clock(9.4), format_clock(75), format_clock(3720)
     ('0:09', '1:15', '1:02:00')

@@ -1,6 +1,6 @@
-"""A picture of a run while it is going: `live.png`, drawn again as numbers come, and a window where there is a display.
+"""The module plots a run while it is going, in `live.png` and, on a machine with a display, in a window.
 
-Neither may cost a run anything: a window that cannot be opened, or was closed, is done without.
+Neither may disturb the run: it goes on if the window cannot be opened, or has been closed.
 """
 
 import io
@@ -19,7 +19,7 @@ DPI = 90
 
 
 class Window:
-    """Shows one picture after another. Made by `open_window`."""
+    """A window that shows one picture after another; `open_window` makes it."""
 
     def __init__(self, tkinter: Any, title: str) -> None:
         self._tkinter = tkinter
@@ -30,9 +30,10 @@ class Window:
         self._image: Any = None
 
     def show(self, picture: Path) -> bool:
-        """False once the window has been closed."""
+        """Show a picture; return False if the window has been closed."""
         try:
-            self._image = self._tkinter.PhotoImage(master=self._root, file=str(picture))  # Tk itself keeps none
+            # Kept in an attribute: Tk holds no reference, and a collected image would vanish from the window.
+            self._image = self._tkinter.PhotoImage(master=self._root, file=str(picture))
             self._label.configure(image=self._image)
             self._root.update()
         except self._tkinter.TclError:
@@ -40,18 +41,18 @@ class Window:
         return True
 
     def wait(self) -> None:
-        """Until it is closed."""
+        """Wait until the user closes the window."""
         self._root.mainloop()
 
     def close(self) -> None:
         try:
             self._root.destroy()
         except self._tkinter.TclError:
-            return  # which somebody did before
+            return  # the user has closed it already
 
 
 def open_window(title: str, say: Callable[[str], None]) -> Window | None:
-    """A window, or None and a word about why there is none: no display, or a Python without Tk."""
+    """A new window, or None without a display or in a Python without Tk; `say` is then called with the reason."""
     try:
         import tkinter
     except ImportError as error:
@@ -65,7 +66,7 @@ def open_window(title: str, say: Callable[[str], None]) -> Window | None:
 
 
 class LivePlot:
-    """A sink that draws RUN_DIR/live.png from the metrics on disk, at most every `EVERY_S` seconds, and at the end."""
+    """The sink that draws RUN_DIR/live.png from the metrics on disk, every `EVERY_S` seconds at most and at the end."""
 
     def __init__(
         self, run_dir: Path, window: Window | None = None, clock: Callable[[], float] = time.monotonic
@@ -76,10 +77,10 @@ class LivePlot:
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         if self._clock() - self._drawn_s >= EVERY_S:
             self._draw()
-            self._drawn_s = self._clock()
+            self._drawn_s = self._clock()  # read again: the interval begins when the picture is done
 
     def close(self, failed: bool = False) -> None:
-        """Draws what is there by now, and shuts the window."""
+        """Draw the run's last state and close the window."""
         if math.isfinite(self._drawn_s):
             self._draw()
         if self._window:
@@ -93,8 +94,11 @@ class LivePlot:
 
 
 def draw_live(run_dir: Path, picture: Path) -> None:
-    """Draws everything that the run has numbers for; whoever looks at the file never sees half of it. Raises UserError
-    if there is nothing to draw."""
+    """Draw all panels that the run has metrics for; the file is replaced at once, so a viewer never sees half of it.
+
+    Raises:
+        UserError: if the run has no metrics yet.
+    """
     series = load_series(run_dir)
     drawn = io.BytesIO()
     draw_training(series, run_dir.resolve().name).savefig(drawn, format="png", dpi=DPI)

@@ -1,8 +1,8 @@
-"""The one registry of metrics: what each number means, its unit, and what a healthy value looks like.
+"""The registry of all metrics: the meaning of each number, its unit, and what a healthy value looks like.
 
-A name is `group/name`. Adding a metric is adding a line here; logging a name that is not here is an error. A name that
-ends in `<...>` is a family: any name with that prefix belongs to it. Run `python -m slimrl.monitor.metrics >
-docs/metrics.md` after a change: the docs are rendered from this file, and a test compares them.
+A name is `group/name`. A new metric needs a line here, and logging an unregistered name is an error. A name that ends
+in `<...>` stands for all names with that prefix. After a change, run `python -m slimrl.monitor.metrics >
+docs/metrics.md`: that page is rendered from this file, and a test compares them.
 """
 
 import re
@@ -17,7 +17,7 @@ Better = Literal["higher", "lower", ""]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric. `better` is empty where neither direction is good in itself."""
+    """A metric. `better` is empty if neither direction is good in itself."""
 
     name: str
     meaning: str
@@ -32,170 +32,173 @@ class Metric:
 
     @property
     def prefix(self) -> str:
-        """What every name of a family begins with; empty for a metric that is not a family."""
+        """The prefix of a name that ends in `<...>`; empty for any other name."""
         return self.name.partition("<")[0] if self.name.endswith(">") else ""
 
 
 GROUPS = {
-    "reward": "What the policy earned in training, over the rollouts of the step that have a reward.",
-    "rollout": "The episodes that the step collected.",
-    "drop": "Episodes that could not be trained on, counted by reason. Started = trained + dropped, always.",
-    "env": "What the environments report about their episodes.",
-    "loss": "The objective, over the trained tokens.",
-    "distill": "Distillation, over the trained tokens: what teacher and student think of what the student sampled.",
-    "guard": "Whether sampler and trainer agree on the sampled tokens.",
+    "reward": "The training reward, over the rollouts of the step that have one.",
+    "rollout": "The rollouts of the step.",
+    "drop": "Rollouts that were not trained on, by reason. Always: started = trained + dropped.",
+    "env": "Metrics that the environments report about their episodes.",
+    "loss": "The training objective. Means are over the tokens of the loss mask.",
+    "distill": "Distillation: log-probabilities that teacher and student give to the tokens the student sampled.",
+    "guard": "Agreement of sampler and trainer on the log-probabilities of the sampled tokens.",
     "optim": "The optimizer.",
-    "version": "Which weights were used.",
-    "held_out": "Evaluation on tasks that training never sees.",
-    "sft": "Supervised fine-tuning, alone or as a warm-up.",
-    "perf": "Speed and work.",
-    "time": "Where the time went.",
+    "version": "The version of the weights.",
+    "held_out": "Evaluation on held-out tasks, which are never trained on.",
+    "sft": "Supervised fine-tuning, alone or as a warm-up before RL.",
+    "perf": "Throughput and amount of computation.",
+    "time": "Wall-clock time of the parts of a step.",
     "memory": "Memory.",
 }
 
-NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory"})  # groups
+NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory"})  # groups that depend on the machine and its load
+# Prefixes of metrics that depend on a judge's server: its speed, and what its cache has from before.
 OF_A_SERVER = ("env/judge_", "held_out/judge_")
 
 METRICS = (
     Metric("reward/mean", "mean reward of the rollouts", "reward", "higher", "rises, with noise"),
-    Metric("reward/std", "standard deviation of the reward", "reward", "", "above 0: no spread, no signal"),
+    Metric("reward/std", "standard deviation of the reward", "reward", "", "above 0; at 0 there is no learning signal"),
     Metric("reward/min", "lowest reward", "reward", "higher", ""),
-    Metric("reward/max", "highest reward", "reward", "higher", "above the mean: there is something to learn from"),
+    Metric("reward/max", "highest reward", "reward", "higher", "above the mean, else there is nothing to reinforce"),
     Metric(
         "reward/zero_signal_groups",
-        "share of sampled groups without a signal: every advantage is 0, as when all rewards are equal",
+        "share of groups without a learning signal: all advantages are 0, as when all rewards are equal",
         "share",
         "lower",
         "below 0.5; near 1 the tasks are too easy or too hard",
     ),
-    Metric("rollout/num", "episodes started", "rollouts", "", "the batch size, plus what resampling added"),
-    Metric("rollout/num_trained", "episodes that reached the trainer", "rollouts", "", "rollout/num less all drop/"),
-    Metric("rollout/tokens_sampled", "tokens the policy sampled in the step", "tokens", "", ""),
-    Metric("rollout/tokens_sampled_mean", "tokens the policy sampled in an episode", "tokens", "", "no sudden drift"),
-    Metric("rollout/truncated", "share of episodes cut by max_tokens or seq_len", "share", "lower", "below 0.1"),
-    Metric("rollout/turns_mean", "policy turns in an episode", "turns", "", "below max_turns"),
-    Metric("drop/<reason>", "episodes dropped for that reason", "rollouts", "lower", "0"),
-    Metric("env/judge_cached", "share of a language model's verdicts that were in the cache", "share", "", ""),
-    Metric("env/judge_s", "time of a verdict that was not in the cache, all tries", "s", "lower", "below the time-out"),
+    Metric("rollout/num", "rollouts started", "rollouts", "", "the batch size plus resampled rollouts"),
+    Metric("rollout/num_trained", "rollouts that were trained on", "rollouts", "", "rollout/num minus all drop/"),
+    Metric("rollout/tokens_sampled", "tokens sampled by the policy in the step", "tokens", "", ""),
+    Metric("rollout/tokens_sampled_mean", "mean number of sampled tokens per rollout", "tokens", "", "no sudden drift"),
+    Metric("rollout/truncated", "share of rollouts cut off by max_tokens or seq_len", "share", "lower", "below 0.1"),
+    Metric("rollout/turns_mean", "mean number of policy turns per rollout", "turns", "", "below max_turns"),
+    Metric("drop/<reason>", "rollouts dropped for that reason", "rollouts", "lower", "0"),
+    Metric("env/judge_cached", "share of an LLM judge's verdicts that came from the cache", "share", "", ""),
+    Metric("env/judge_s", "mean time of a verdict not in the cache, with retries", "s", "lower", "below the time-out"),
     Metric("env/<name>", "mean of a metric that the environment reports", "its own", "", "see the environment"),
     Metric(
         "loss/kl_reference",
-        "KL divergence of the policy from the weights that RL began with, at the sampled tokens (k3 estimate)",
+        "KL(policy || initial weights of RL) per token, estimated on the sampled tokens (k3 estimator)",
         "nats",
         "",
-        "rises slowly; above 1 the policy has left its origin",
+        "rises slowly; above 1 the policy is far from where it started",
     ),
-    Metric("loss/value", "half of the mean squared error of the value head", "reward^2", "lower", "falls"),
-    Metric("loss/value_mean", "what the value head expects, on average", "reward", "", "near reward/mean"),
+    Metric("loss/value", "value loss: half of the value head's mean squared error", "reward^2", "lower", "falls"),
+    Metric("loss/value_mean", "mean prediction of the value head", "reward", "", "near reward/mean"),
     Metric(
         "loss/value_explained",
-        "share of the returns' variance that the value head explains",
+        "explained variance: 1 minus the value head's mean squared error over the variance of the returns",
         "share",
         "higher",
-        "rises above 0; below 0 it does harm",
+        "rises above 0; below 0 it is worse than a constant",
     ),
-    Metric("loss/policy", "the policy loss", "nats", "", "near 0; its value says little, its gradient is what counts"),
-    Metric("loss/entropy", "mean entropy at the trained tokens", "nats", "", "falls slowly; 0 is collapse"),
+    Metric("loss/policy", "policy loss (surrogate objective)", "nats", "", "near 0; only its gradient matters"),
+    Metric("loss/entropy", "mean entropy of the policy per token", "nats", "", "falls slowly; 0 is entropy collapse"),
     Metric("loss/ratio_max", "largest importance ratio of a token", "ratio", "lower", "1 on-policy"),
-    Metric("loss/clipped", "share of tokens where the ratio cap acted", "share", "lower", "0 on-policy; below 0.2"),
-    Metric("loss/tokens", "tokens trained in the step", "tokens", "", ""),
-    Metric("loss/nonfinite_tokens", "trained tokens with a non-finite loss", "tokens", "lower", "0"),
-    Metric("distill/teacher_logprob", "mean log-probability that the teacher gives", "nats", "higher", "rises"),
-    Metric("distill/student_logprob", "mean log-probability that the student gives", "nats", "", "minus the entropy"),
+    Metric("loss/clipped", "share of tokens with a clipped ratio", "share", "lower", "0 on-policy; below 0.2"),
+    Metric("loss/tokens", "tokens trained on in the step", "tokens", "", ""),
+    Metric("loss/nonfinite_tokens", "tokens with a loss of nan or infinity", "tokens", "lower", "0"),
+    Metric("distill/teacher_logprob", "mean log-probability under the teacher", "nats", "higher", "rises"),
+    Metric("distill/student_logprob", "mean log-probability under the student", "nats", "", "minus the entropy"),
     Metric(
         "distill/reverse_kl",
-        "KL(student || teacher) of a token, estimated on the sampled ones: student_logprob less teacher_logprob",
+        "KL(student || teacher) per token, estimated on the sampled tokens: student_logprob minus teacher_logprob",
         "nats",
         "lower",
-        "falls; near 0 the student has what the teacher's context gives",
+        "falls; near 0 the student matches the teacher",
     ),
     Metric(
         "guard/max_logprob_gap",
-        "largest |trainer - sampler| log-probability of a token",
+        "largest absolute difference of a token's log-probability between trainer and sampler",
         "nats",
         "lower",
         "rounding only: below 1e-3 in float32, below 2 in bfloat16",
     ),
-    Metric("guard/mean_logprob_gap", "mean |trainer - sampler| log-probability", "nats", "lower", "below 0.05"),
+    Metric("guard/mean_logprob_gap", "mean of that absolute difference", "nats", "lower", "below 0.05"),
     Metric(
         "guard/mismatch_kl",
         "KL(sampler || trainer), estimated on the sampled tokens",
         "nats",
         "lower",
-        "below 1e-6 in float32, below 0.01 in bfloat16, below 0.02 with weights of 8 bits",
+        "below 1e-6 in float32, below 0.01 in bfloat16, below 0.02 with 8-bit weights",
     ),
-    Metric("optim/lr", "learning rate", "1", "", "as scheduled"),
-    Metric("optim/grad_norm", "norm of the gradient before clipping", "1", "", "steady; spikes are clipped"),
-    Metric("optim/skipped", "1 if the gradient was not finite and nothing was updated", "1", "lower", "0"),
-    Metric("version/policy", "weight version that sampled the step's rollouts", "version", "", "the step, on-policy"),
-    Metric("held_out/reward_greedy", "mean reward, greedy decoding", "reward", "higher", "rises"),
+    Metric("optim/lr", "learning rate", "1", "", "follows the schedule"),
+    Metric("optim/grad_norm", "L2 norm of the gradient before clipping", "1", "", "steady; spikes are clipped"),
+    Metric("optim/skipped", "1 if the update was skipped for a non-finite gradient", "1", "lower", "0"),
+    Metric("version/policy", "weight version that sampled the rollouts", "version", "", "on-policy, the step"),
+    Metric("held_out/reward_greedy", "mean reward with greedy decoding", "reward", "higher", "rises"),
     Metric("held_out/reward_greedy_low", "lower end of its 95% interval", "reward", "higher", ""),
     Metric("held_out/reward_greedy_high", "upper end of its 95% interval", "reward", "higher", ""),
-    Metric("held_out/reward_sampled", "mean reward, sampled at temperature 1", "reward", "higher", "rises"),
+    Metric("held_out/reward_sampled", "mean reward when sampling at temperature 1", "reward", "higher", "rises"),
     Metric("held_out/reward_sampled_low", "lower end of its 95% interval", "reward", "higher", ""),
     Metric("held_out/reward_sampled_high", "upper end of its 95% interval", "reward", "higher", ""),
     Metric(
         "held_out/reward_sampled_<T>",
-        "mean reward, sampled at another temperature: `held_out/reward_sampled_0.7`; likewise with `_low` and `_high`",
+        "mean reward at another temperature, as `held_out/reward_sampled_0.7`; likewise with `_low` and `_high`",
         "reward",
         "higher",
         "rises",
     ),
-    Metric("held_out/num", "episodes behind each held-out number, at least", "rollouts", "", "200 or more for a claim"),
+    Metric("held_out/num", "rollouts per held-out mean, at least", "rollouts", "", "at least 200 for a conclusion"),
     Metric("held_out/exact_<mode>", "share of exactly right answers, greedy or sampled", "share", "higher", "rises"),
-    Metric("held_out/<score>", "mean of another score that the evaluation reports", "its own", "", ""),
-    Metric("sft/loss", "cross-entropy of the assistant's tokens", "nats/token", "lower", "falls"),
-    Metric("sft/val_loss", "the same on the validation set", "nats/token", "lower", "falls; rising is overfitting"),
-    Metric("sft/tokens", "assistant tokens trained in the step", "tokens", "", "about the same every step"),
-    Metric("perf/tokens_sampled_per_s", "tokens sampled a second, while rolling out", "tokens/s", "higher", "steady"),
-    Metric("perf/tokens_trained_per_s", "tokens trained a second, while training", "tokens/s", "higher", "steady"),
-    Metric("perf/prefill_tokens", "prompt tokens that the engine computed", "tokens", "lower", "shared ones once"),
+    Metric("held_out/<score>", "mean of another metric of the evaluation", "its own", "", ""),
+    Metric("sft/loss", "mean cross-entropy of the assistant's tokens", "nats/token", "lower", "falls"),
+    Metric("sft/val_loss", "the same on the validation set", "nats/token", "lower", "falls; a rise is overfitting"),
+    Metric("sft/tokens", "assistant tokens trained on in the step", "tokens", "", "about the same every step"),
+    Metric("perf/tokens_sampled_per_s", "sampled tokens per second of rollout time", "tokens/s", "higher", "steady"),
+    Metric("perf/tokens_trained_per_s", "trained tokens per second of training time", "tokens/s", "higher", "steady"),
+    Metric("perf/prefill_tokens", "prompt tokens computed by the engine", "tokens", "lower", "shared ones count once"),
     Metric(
         "perf/unique_token_share",
-        "share of the batch's tokens that had to be computed, shared prompts once",
+        "share of the batch's tokens that the trainer computes, as shared prompts are computed once",
         "share",
         "lower",
         "far below 1 with long prompts",
     ),
     Metric("time/step_s", "the whole step", "s", "lower", "steady"),
-    Metric("time/rollout_s", "sampling and environments", "s", "lower", ""),
-    Metric("time/teacher_s", "the teacher's scores", "s", "lower", "below time/train_s for the policy's own weights"),
-    Metric("time/train_s", "forward, backward, optimizer", "s", "lower", ""),
+    Metric("time/rollout_s", "sampling, environments and judges", "s", "lower", ""),
+    Metric("time/teacher_s", "the teacher's log-probabilities", "s", "lower", "below time/train_s if it is the policy"),
+    Metric("time/train_s", "forward and backward pass, optimizer", "s", "lower", ""),
     Metric("time/eval_s", "held-out evaluation", "s", "lower", ""),
-    Metric("memory/peak_gb", "peak memory of the process, or of the GPU", "GB", "lower", "flat after the first steps"),
+    Metric("memory/peak_gb", "peak memory of the process or GPU", "GB", "lower", "flat after the first steps"),
 )  # fmt: skip
 
 _EXACT = {metric.name: metric for metric in METRICS if not metric.prefix}
 _HELD_OUT_REWARD = re.compile(r"held_out/reward_(greedy|sampled(_[0-9.e+-]+)?)")
-_FAMILIES = sorted((metric for metric in METRICS if metric.prefix), key=lambda metric: -len(metric.prefix))
+# Longest prefix first, so that `held_out/reward_sampled_<T>` is found before `held_out/<score>`.
+_PREFIXED = sorted((metric for metric in METRICS if metric.prefix), key=lambda metric: -len(metric.prefix))
 
 
 def lookup(name: str) -> Metric:
-    """The registry's entry for a name: its own line first, else the family with the longest prefix.
+    """The registry's entry for a name: its own, or else the one with the longest matching prefix.
 
-    Raises ValueError when there is none, naming the nearest registered name.
+    Raises:
+        ValueError: if there is none; the text has the most similar registered name.
     """
     if name in _EXACT:
         return _EXACT[name]
-    for family in _FAMILIES:
-        if name.startswith(family.prefix) and name != family.prefix:
-            return family
+    for metric in _PREFIXED:
+        if name.startswith(metric.prefix) and name != metric.prefix:
+            return metric
     known = [metric.name for metric in METRICS]
     raise ValueError(f"metric `{name}` is not registered in monitor/metrics.py.{nearest(name, known)}")
 
 
 def select_held_out_rewards(names: Iterable[str]) -> list[str]:
-    """The held-out mean rewards among the names, one for each way of decoding, without the ends of their intervals."""
+    """The names of held-out mean rewards among `names`: one per decoding mode, without the bounds of the intervals."""
     return [name for name in names if _HELD_OUT_REWARD.fullmatch(name)]
 
 
 def is_reproducible(name: str) -> bool:
-    """Whether a resumed run must give this metric bit for bit (synchronous, same machine and threads)."""
+    """Whether a resumed run must repeat this metric bit for bit, on the same machine with the same threads."""
     return lookup(name).group not in NOT_REPRODUCIBLE and not name.startswith(OF_A_SERVER)
 
 
 def render_docs(metrics: Iterable[Metric] = METRICS) -> str:
-    """The registry as markdown: one table a group. This is docs/metrics.md."""
+    """The registry as markdown with one table per group, which is docs/metrics.md."""
     metrics = tuple(metrics)
     lines = ["# Metrics", "", "Rendered from `src/slimrl/monitor/metrics.py`: `python -m slimrl.monitor.metrics`."]
     lines += ["", *FILE_FORMAT]
@@ -209,13 +212,13 @@ def render_docs(metrics: Iterable[Metric] = METRICS) -> str:
 
 
 FILE_FORMAT = (
-    "A run writes them to `output_dir/metrics.jsonl`: one JSON object a line, `step` and the metrics of that step;",
-    "a step may have several lines (training, evaluation). A number that is not finite is written as `null`, and the",
-    'object then carries `"nonfinite": {"loss/policy": "nan"}`, so every line is valid JSON and nothing is lost.',
+    "A run writes its metrics to `output_dir/metrics.jsonl`. Each line is a JSON object with `step` and metrics of",
+    "that step; a step may have several lines (training, evaluation). A nan or infinity is written as `null` and named",
+    'in the same object, as in `"nonfinite": {"loss/policy": "nan"}`: each line is valid JSON, and nothing is lost.',
     "",
-    "`step` counts finished optimizer steps: training metrics of the first step and the evaluation before it are at 0.",
-    "Groups `time/`, `perf/` and `memory/` depend on the machine, and `env/judge_...` and `held_out/judge_...` on a",
-    "server; a resumed run gives every other metric bit for bit.",
+    "`step` counts the optimizer steps before: the metrics of the first training step, and of the evaluation before",
+    "it, have step 0. The groups `time/`, `perf/` and `memory/` depend on the machine, and `env/judge_...` and",
+    "`held_out/judge_...` on a judge's server. A resumed run repeats all other metrics bit for bit.",
 )
 
 

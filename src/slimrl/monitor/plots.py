@@ -1,7 +1,7 @@
-"""Pictures of a run, from its metrics.jsonl alone: reward.png, and training.png with everything else worth watching.
+"""The module plots a run from its metrics.jsonl alone: reward.png, and training.png with other important metrics.
 
-Draws with matplotlib's object API on Agg: no display, no global state. The colours are Okabe and Ito's (2008), which
-colour-blind people tell apart.
+It draws with matplotlib's object API on Agg, which needs no display and has no global state. The colours are from Okabe
+and Ito (2008), distinguishable for colour-blind readers.
 """
 
 import itertools
@@ -25,13 +25,13 @@ from slimrl.monitor.sinks import read_metrics
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
 FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
 OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
-FEW = 12  # points: so few are marked one by one
+FEW = 12  # series with fewer points get a marker at each
 Series = tuple[np.ndarray, np.ndarray]  # steps, values
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One small picture: a title, the metrics drawn in it, and its axis. `exact` numbers are not smoothed."""
+    """One panel of training.png: its title, metrics and axis. Series of an `exact` panel are not smoothed."""
 
     title: str
     names: tuple[str, ...]
@@ -52,7 +52,7 @@ PANELS = (
 
 
 def load_series(run_dir: Path) -> dict[str, Series]:
-    """Every metric of a run as (steps, values), in order of step. Raises UserError if there are none."""
+    """The metrics of a run by name, each as (steps, values) in order of step. Raises UserError if there are none."""
     points: dict[str, dict[int, float]] = defaultdict(dict)
     for step, metrics in read_metrics(run_dir / "metrics.jsonl"):
         for name, value in metrics.items():
@@ -63,7 +63,7 @@ def load_series(run_dir: Path) -> dict[str, Series]:
 
 
 def plot_run(run_dir: Path) -> list[Path]:
-    """Writes RUN_DIR/training.png, and RUN_DIR/reward.png if the run has rewards. Returns what was written."""
+    """Write RUN_DIR/training.png, and RUN_DIR/reward.png if the run has rewards; return their paths."""
     series = load_series(run_dir)
     written = [save_figure(draw_training(series, run_dir.resolve().name), run_dir / "training.png")]
     if _has_reward(series):
@@ -72,7 +72,7 @@ def plot_run(run_dir: Path) -> list[Path]:
 
 
 def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
-    """The learning curve of one run: training reward with its spread, held-out reward with its intervals."""
+    """The figure of a run's learning curve: training reward with its deviation, held-out rewards with intervals."""
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.add_subplot()
     _draw_reward(axes, series)
@@ -82,7 +82,7 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
 
 
 def draw_training(series: Mapping[str, Series], title: str) -> Figure:
-    """Small multiples: the reward first, then each panel that the run has numbers for."""
+    """The figure of small multiples: the reward, then each panel for which the run has metrics."""
     panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
     num = len(panels) + _has_reward(series)
     columns = min(3, max(1, num))
@@ -97,17 +97,17 @@ def draw_training(series: Mapping[str, Series], title: str) -> Figure:
         axes.legend(frameon=False, fontsize=7.5)
     for panel in panels:
         _draw_panel(next(cells), series, panel)
+    # The grid is filled row by row; the last row may have empty cells.
     for unused in cells:
         unused.set_axis_off()
     return figure
 
 
 def plot_runs(paths: Sequence[Path], output: Path, title: str, more: Sequence[str] = ()) -> None:
-    """Several seeds of one recipe: the reward, and below it `more` metrics, one small picture each. Every run is faint,
-    with their mean, and the range from lowest to highest.
+    """Plot several seeds of one recipe: the reward, and below it a small plot for each metric in `more`.
 
-    `paths` are run directories. Held-out points are means over the runs, their bars again the range. Only steps that
-    every run has are averaged.
+    `paths` are run directories. Thin lines are runs, the thick line is their mean, and the band reaches from the lowest
+    to the highest; held-out points are means with bars of the same range. Steps that some run lacks are left out.
     """
     runs = [load_series(path) for path in paths]
     figure = Figure(figsize=(7.2, 6.2 if more else 4.2), layout="constrained")
@@ -133,6 +133,7 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str, more: Sequence[st
 
 
 def _draw_seeds(axes: Axes, runs: Sequence[Mapping[str, Series]], name: str, label: str) -> None:
+    """Draw a metric of several runs: each run, their mean, and the band from lowest to highest."""
     smoothed = [(run[name][0], smooth(run[name][1])) for run in runs if name in run]
     if not smoothed:
         return
@@ -144,17 +145,18 @@ def _draw_seeds(axes: Axes, runs: Sequence[Mapping[str, Series]], name: str, lab
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-    """A moving average over the neighbours on both sides, up to a step in 40 of the run each (1 at least).
+    """The moving average of values, over one fortieth of the run on each side, at least one step.
 
-    Centred, so that the curve does not lag behind its points. What is not finite is left out.
+    It is centred, so that the curve does not lag behind its points. Values that are not finite are left out.
     """
     reach = max(1, len(values) // 40)
+    # At the ends the window is cut off, so that the curve has as many points as the series.
     parts = (values[max(0, middle - reach) : middle + reach + 1] for middle in range(len(values)))
     return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else math.nan for part in parts])
 
 
 def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
-    """The steps that every run has, and the values there: (S,) and (R, S)."""
+    """The steps that all runs have, (S,), and the values at them, (R, S) for R runs."""
     shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in runs)))
     tables = [dict(zip(steps.tolist(), values.tolist(), strict=True)) for steps, values in runs]
     return np.array(shared), np.array([[table[step] for step in shared] for table in tables])
@@ -165,7 +167,7 @@ def _has_reward(series: Mapping[str, Series]) -> bool:
 
 
 def _style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, str]]:
-    """The held-out rewards of a run and how each is drawn: label, colour, marker."""
+    """The held-out rewards of a run, each with its label, colour and marker."""
     names = sorted(select_held_out_rewards(series))
     others = itertools.cycle(OTHER_LOOKS)
     looks = {name: FIRST_LOOKS[name] if name in FIRST_LOOKS else next(others) for name in names}
@@ -179,6 +181,7 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
     if "reward/mean" in series:
         steps, mean = series["reward/mean"]
         middle = smooth(mean)
+        # Where only some steps have a deviation, there is no band: its ends would belong to other steps.
         if "reward/std" in series and len(series["reward/std"][1]) == len(mean):
             spread = smooth(series["reward/std"][1])
             label = "± 1 std of rollouts"
@@ -186,6 +189,7 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
         axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.4)
         axes.plot(steps, middle, color=BLUE, linewidth=2.0, label="training")
     for name, look in _style_held_out(series).items():
+        # Without bounds the bars have no length.
         low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
         _points(axes, series[name], (low, high), look)
     style_axes(axes)
@@ -195,7 +199,7 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
 def _points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str]) -> None:
     steps, values = series
     label, colour, marker = look
-    # Rounding may put an end of an interval of no width on the wrong side of the mean, which errorbar refuses.
+    # By rounding, a bound may lie on the wrong side of the mean; errorbar refuses negative lengths.
     bars = np.maximum(0.0, [values - bounds[0], bounds[1] - values])
     axes.errorbar(
         steps, values, bars, color=colour, marker=marker, markersize=4, capsize=3, linewidth=1.2, linestyle=":",
@@ -208,6 +212,7 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
         if name not in series:
             continue
         steps, values = series[name]
+        # A logarithmic axis cannot show 0 or less: such points become gaps.
         values = np.where(values > 0, values, np.nan) if panel.log else values
         if panel.exact or len(values) < FEW:
             axes.plot(
@@ -233,7 +238,7 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
 
 
 def style_axes(axes: Axes) -> None:
-    """The looks that all pictures share; `step` is on the x axis."""
+    """Apply the style that all plots share, with `step` on the x axis."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#999999")
     axes.tick_params(colors="#555555", labelsize=8)
@@ -250,7 +255,7 @@ def _legend_below(axes: Axes) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Writes the picture, making its folders, and returns the path. Raises UserError if that cannot be done."""
+    """Write a figure, creating missing directories, and return the path. Raises UserError if it cannot be written."""
     FigureCanvasAgg(figure)
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Rollouts on disk, to be read by a person or a viewer: `output_dir/rollouts/step_000010.jsonl`, one rollout a line.
+"""The module writes rollouts to `output_dir/rollouts/step_000010.jsonl`, one a line, for people and viewers to read.
 
-The text is given by the caller; this file knows nothing of tokenizers. JSON has no nan: a reward, advantage or
+The caller gives the text: the module knows nothing of tokenizers. As JSON has no nan, a reward, advantage or
 log-probability that is not finite is written as null and read back as nan.
 """
 
@@ -16,7 +16,7 @@ from slimrl.types import Rollout, StopReason
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """A rollout with what the loop knows about it: the advantage of each turn, and all of its tokens as text."""
+    """A rollout with the advantage of each turn and all of its tokens as text."""
 
     rollout: Rollout
     advantages: tuple[float, ...]
@@ -24,12 +24,12 @@ class RolloutRecord:
 
 
 def rollout_file(output_dir: Path, step: int) -> Path:
-    """Where the rollouts of a step are."""
+    """The path of a step's rollouts."""
     return output_dir / "rollouts" / f"step_{step:06d}.jsonl"
 
 
 def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
-    """Writes the file anew, a line at a time. Raises UserError when the disk is full."""
+    """Write the rollouts to a new file, line by line. Raises UserError if the disk is full."""
     file = LineFile(path)
     try:
         for record in records:
@@ -39,12 +39,13 @@ def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
 
 
 def read_rollouts(path: Path) -> list[RolloutRecord]:
-    """The rollouts of a file; a torn last line is left out. Raises UserError if the file is missing."""
+    """The rollouts of a file, without an incomplete last line. Raises UserError if the file is missing."""
     return [rollout_from_json(line) for line in read_lines(path)]
 
 
 def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
-    """A line of such a file."""
+    """The rollout as the JSON object of a line."""
+    # The short fields and the text come first: that is what a person who opens the file looks for.
     rollout = record.rollout
     return {
         "task_id": rollout.task_id,
@@ -66,7 +67,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
 
 
 def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
-    """The record of a line; keys that it does not know are passed over."""
+    """The rollout of a line; unknown keys are ignored."""
     rollout = Rollout(
         task_id=line["task_id"],
         token_ids_T=tuple(line["token_ids"]),
@@ -79,14 +80,14 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         metrics={name: _float(value) for name, value in line["metrics"].items()},
         failure=line["failure"],
         failure_detail=line["failure_detail"],
-        role=line.get("role", ""),
+        role=line.get("role", ""),  # files from before there were roles lack it
         stop_reason=_stop_reason(line),
     )
     return RolloutRecord(rollout, _floats(line["advantages"]), line["text"])
 
 
 def _stop_reason(line: dict[str, Any]) -> StopReason:
-    """The line's reason; files written before there was one have it in the metrics."""
+    """The reason why the rollout ended; in files from before `stop_reason`, it is inferred from the metrics."""
     if "stop_reason" in line:
         return StopReason(line["stop_reason"])
     if line["failure"]:

@@ -1,7 +1,7 @@
-"""Where metrics go: `Monitor.log` checks the names against the registry and hands them to every sink.
+"""The module writes metrics: `Monitor.log` checks the names against the registry and passes them to all sinks.
 
-`JsonlSink` is always there; W&B is an extra that may fail without harm. Run with `WANDB_MODE=offline` or `disabled` to
-keep W&B off the network.
+`JsonlSink` is always there; W&B is an extra whose failure does not harm the run. `WANDB_MODE=offline` or `disabled`
+keeps W&B off the network.
 """
 
 import math
@@ -19,7 +19,7 @@ from slimrl.types import Metrics
 
 
 class Sink(Protocol):
-    """Takes the metrics of a step. Steps do not fall; one step may come several times with different metrics."""
+    """A receiver of metrics. Steps never decrease; a step may come several times, with different metrics."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
@@ -27,7 +27,7 @@ class Sink(Protocol):
 
 
 class Monitor:
-    """The one place that the loops log to. A context manager: leaving it closes every sink.
+    """The monitor to which the loops log. It is a context manager: leaving it closes all sinks.
 
     >>> with Monitor([JsonlSink(output_dir / "metrics.jsonl", first_step=start)]) as monitor:  # doctest: +SKIP
     ...     monitor.log(0, {"reward/mean": 0.25, "env/num_words": 3.0})
@@ -37,19 +37,20 @@ class Monitor:
         self.open_sinks = list(sinks)
 
     def add(self, sink: Sink) -> None:
-        """From now on, log there too."""
+        """Add a sink for all metrics from now on."""
         self.open_sinks.append(sink)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Writes the metrics to every sink. Raises ValueError for an unregistered name, before anything is written."""
+        """Write the metrics to all sinks. Raises ValueError for an unregistered name, before anything is written."""
         for name in metrics:
             lookup(name)
+        # Plain numbers: JSON cannot hold those of numpy or PyTorch.
         values = {name: float(value) for name, value in metrics.items()}
         for sink in self.open_sinks:
             sink.write(step, values)
 
     def close(self, failed: bool = False) -> None:
-        """Closes every sink, even if closing one of them fails."""
+        """Close all sinks, even if closing one of them fails."""
         with ExitStack() as stack:
             for sink in self.open_sinks:
                 stack.callback(sink.close, failed)
@@ -64,36 +65,37 @@ class Monitor:
 
 
 class JsonlSink:
-    """metrics.jsonl: one JSON object a line, there for every reader as soon as `write` returns.
+    """The sink that writes metrics.jsonl, one JSON object a line, which is on disk when `write` returns.
 
         {"step": 3, "reward/mean": 0.41, "loss/ratio_max": null, "nonfinite": {"loss/ratio_max": "inf"}}
 
-    JSON has no nan or infinity: such a number is written as null and named under `nonfinite`; `read_metrics` undoes it.
+    JSON has no nan or infinity: such a number is null and is named under `nonfinite`, from which `read_metrics`
+    restores it.
     """
 
     def __init__(self, path: Path, first_step: int = 0) -> None:
-        """Keeps the file's lines before `first_step` and atomically drops the others and a torn last line.
+        """Open the file; lines from `first_step` on, and an incomplete last one, are removed atomically.
 
-        A fresh run starts at 0 and so starts an empty file; a run resumed from step k rewrites what followed k.
+        A new run has `first_step` 0, so its file is empty; a run resumed from step k logs again what followed k.
         """
         if path.exists():
             replace_file(path, (encode_line(line) for line in read_lines(path) if line["step"] < first_step))
         self._file = LineFile(path, keep=True)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Appends one line. Raises UserError when the disk is full."""
+        """Append one line. Raises UserError if the disk is full."""
         record: dict[str, Any] = {"step": step}
         record |= without_nan(metrics)
         odd = {name: str(value) for name, value in metrics.items() if not math.isfinite(value)}
         self._file.append(record | {"nonfinite": odd} if odd else record)
 
     def close(self, failed: bool = False) -> None:
-        """Closes the file."""
+        """Close the file."""
         self._file.close()
 
 
 def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
-    """(step, metrics) for every line of a metrics.jsonl, in order, with non-finite numbers restored."""
+    """The lines of a metrics.jsonl in order, each as (step, metrics), with nan and infinity restored."""
     lines: list[tuple[int, Metrics]] = []
     for record in read_lines(path):
         step = int(record.pop("step"))
@@ -103,16 +105,16 @@ def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
 
 
 class WandbSink:
-    """Weights & Biases, if the user asked for it. Anything that goes wrong in it is said once and then ignored.
+    """The sink that logs to Weights & Biases. Its first failure is reported, and the sink is off from then on.
 
-    W&B's own variables rule (WANDB_MODE, WANDB_API_KEY ...). A resumed run goes on in the same W&B run; its x axis is
-    the logged `step`, so that steps which a resumed run repeats are accepted.
+    W&B's environment variables (WANDB_MODE, WANDB_API_KEY ...) have their usual effect. A resumed run continues the
+    same W&B run. The x axis is the metric `step`: W&B's own step counter would refuse steps that a resumed run repeats.
     """
 
     def __init__(self, output_dir: Path, init: Mapping[str, Any], say: Callable[[str], None], resume: bool) -> None:
-        """`init` is passed to `wandb.init` (project, entity, name, config). Raises UserError without wandb."""
+        """Start or resume the W&B run. `init` has arguments of `wandb.init`. Raises UserError if wandb is missing."""
         try:
-            import wandb  # only when enabled: it takes seconds
+            import wandb  # an extra, and slow to import: only here
         except ImportError as error:
             raise UserError(
                 f"wandb.enabled is true, but wandb cannot be imported ({error}). Install the extra, "
@@ -128,7 +130,8 @@ class WandbSink:
         run_id = id_file.read_text().strip() if resume and id_file.exists() else uuid.uuid4().hex[:8]
         output_dir.mkdir(parents=True, exist_ok=True)
         id_file.write_text(run_id + "\n")
-        settings = self._wandb.Settings(console="off", silent=True)  # the terminal is ours
+        # W&B would otherwise capture the output and print between the progress bars.
+        settings = self._wandb.Settings(console="off", silent=True)
         options = {name: value for name, value in init.items() if value != ""}
         run = self._wandb.init(id=run_id, resume="allow", dir=str(output_dir), settings=settings, **options)
         run.define_metric("step")
@@ -136,18 +139,18 @@ class WandbSink:
         self._run = run
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Hands the metrics to W&B; does nothing after a failure."""
+        """Log the metrics to W&B, unless it has failed before."""
         if self._run is not None:
             self._call_guarded(lambda: self._run.log({"step": step, **metrics}))
 
     def close(self, failed: bool = False) -> None:
-        """Ends the W&B run, marked as crashed if the run failed."""
+        """Finish the W&B run, as crashed if the run failed."""
         if self._run is not None:
             self._call_guarded(lambda: self._run.finish(exit_code=int(failed)))
             self._run = None
 
     def _call_guarded(self, action: Callable[[], None]) -> None:
-        """The boundary to W&B: a network, a login and a helper process, none of which may cost a training run."""
+        """Call W&B; any exception turns the sink off. Network, login or helper process must not end a training run."""
         try:
             action()
         except Exception as error:

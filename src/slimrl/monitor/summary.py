@@ -1,6 +1,6 @@
-"""The closing table of a run: what held-out evaluation said at each stage, what it cost, where the weights are.
+"""The module shows a run's summary: the held-out results of each stage, the cost, and the path of the weights.
 
-Takes a dataclass and shows it, on a terminal, in a log file, and as summary.json. Computes nothing.
+The summary is a dataclass, which is printed as a table and written to summary.json. Nothing is computed here.
 """
 
 import json
@@ -20,7 +20,7 @@ from slimrl.stats import Estimate
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Held-out estimates of one stage of a run, by how the tokens were chosen: {"greedy": estimate, ...}."""
+    """A stage of a run with its held-out estimates by decoding mode: {"greedy": estimate, ...}."""
 
     name: str
     held_out: Mapping[str, Estimate]
@@ -28,9 +28,9 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What the closing table shows. `stages` are in the order of time: base, after warm-up if there was one, after RL.
+    """The summary of a run. `stages` are in order of time: base model, after a warm-up if there was one, after RL.
 
-    `measure` says what the estimates are of, such as "held-out reward". `command` evaluates the weights again.
+    `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again.
     """
 
     measure: str
@@ -43,12 +43,12 @@ class RunSummary:
 
 
 def show_summary(console: RunConsole, summary: RunSummary) -> None:
-    """Prints the table and, below it, the lines to copy: where the weights are and the command."""
+    """Print the table and, below it, the path of the weights and the command, to be copied."""
     console.show(render(summary, live=console.is_live))
 
 
 def render(summary: RunSummary, live: bool) -> RenderableType:
-    """The summary for rich; with `live` false, in plain characters only. Before and after stand under each other."""
+    """The summary for rich to print; with `live` false, in ASCII. The stages of a mode are adjacent rows."""
     table = Table(
         box=box.ROUNDED if live else box.ASCII2, title=summary.measure, title_style="bold", title_justify="left"
     )
@@ -56,6 +56,7 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
         table.add_column(header)
     for header in ("mean", "95% interval", "n"):
         table.add_column(header, justify="right", no_wrap=True)
+    # The modes of all stages, in the order of their first use: a stage may have been evaluated in fewer modes.
     for label in dict.fromkeys(label for stage in summary.stages for label in stage.held_out):
         rows = [(stage.name, stage.held_out[label]) for stage in summary.stages if label in stage.held_out]
         for number, (name, estimate) in enumerate(rows, start=1):
@@ -70,12 +71,12 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
     )
     lines = [Text.assemble((f"{name:<10}", "dim"), value) for name, value in facts]
     for line in lines:
-        line.overflow, line.no_wrap = "ignore", True  # a path or command is to be copied: never broken by us
+        line.overflow, line.no_wrap = "ignore", True  # a path or command that is to be copied must not be wrapped
     return Group(table, *lines) if summary.stages else Group(*lines)
 
 
 def write_summary(path: Path, summary: RunSummary) -> None:
-    """Writes summary.json, whole or not at all. Raises UserError when the disk is full."""
+    """Write summary.json atomically. Raises UserError if the disk is full."""
     content = {
         "measure": summary.measure,
         "stages": [

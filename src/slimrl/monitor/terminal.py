@@ -1,7 +1,7 @@
-"""What a person who plays sees and types: messages as panels, a reply of several lines, commands with a slash.
+"""The module is the terminal of a person who plays: messages are panels, a reply has several lines, commands a slash.
 
-Where there is no terminal, in a pipe or a log file, it is plain text without control characters, and what is typed is
-repeated so that the whole can be read. Knows nothing of environments: it is told what to show.
+In a pipe or a log file it prints plain text without control characters, and repeats the input so that the log is
+complete. It knows nothing of environments.
 """
 
 import contextlib
@@ -17,25 +17,29 @@ from rich.text import Text
 from slimrl.errors import UserError
 from slimrl.monitor.console import RunConsole
 
-with contextlib.suppress(ImportError):  # some builds of Python have none
-    import readline  # noqa: F401  # merely by being imported it lets `input` edit the line, with the arrow keys
+with contextlib.suppress(ImportError):  # some builds of Python lack it
+    import readline  # noqa: F401  # its import alone gives `input` line editing with the arrow keys
 
 QUIT, HELP = "/quit", "/help"
-# All but the tab and the end of a line: a page or a model could otherwise repaint the screen.
+# All control characters but tab and newline: text of a page or a model could otherwise repaint the screen.
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COLOURS = {"system": "magenta", "user": "cyan", "tool": "yellow", "you": "green"}
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """What a person typed: a reply, or one of the commands, such as `/quit`, and then no text."""
+    """The input of a person: the text of a reply, or a command such as `/quit`, and then no text."""
 
     text: str = ""
     command: str = ""
 
 
 class Terminal:
-    """The screen and the keyboard of one person. `commands` are known beside `/quit` and `/help`."""
+    """The screen and keyboard of one person. `commands` are accepted besides `/quit` and `/help`.
+
+    Raises:
+        UserError: if standard input is closed.
+    """
 
     def __init__(
         self, commands: Sequence[str] = (), keyboard: TextIO | None = None, screen: TextIO | None = None
@@ -46,14 +50,15 @@ class Terminal:
         self._console = RunConsole(screen)
         self._commands = (QUIT, HELP, *commands)
         self._typed_by_hand = self._keyboard.isatty()
+        # `input` edits lines only between the real keyboard and the real screen.
         self._edits_lines = self._typed_by_hand and self._keyboard is sys.stdin and screen is None
 
     def note(self, text: str, style: str = "") -> None:
-        """A line of the program's own."""
+        """Print a line of the program itself."""
         self._console.note(printable(text), style)
 
     def message(self, role: str, text: str) -> None:
-        """Something that was said, under the name of who said it."""
+        """Print a message under its role."""
         text = printable(text)
         if not self._console.is_live:
             self._console.note(f"--- {role} ---\n{text}")
@@ -62,16 +67,16 @@ class Terminal:
         self._console.show(Panel(body, title=role, title_align="left", border_style=COLOURS.get(role, "blue")))
 
     def numbers(self, values: Mapping[str, float]) -> None:
-        """Named numbers, one a line."""
+        """Print named numbers, one a line."""
         width = max(map(len, values), default=0)
         for name, value in values.items():
             self.note(f"  {name:<{width}}  {value:.6g}")
 
     def read(self) -> Typed:
-        """A reply: lines up to an empty one, or to Ctrl-D; `/quit` if there is nothing more to come.
+        """Read a reply, whose lines end with an empty one or Ctrl-D, or a command; at the end of the input, `/quit`.
 
-        A command acts on any line of its own, and what was typed of a reply is forgotten. A reply that is to begin with
-        a slash begins with two.
+        A command may stand on any line of its own; the lines of a reply before it are discarded. A reply that begins
+        with a slash is typed with two.
         """
         lines: list[str] = []
         while True:
@@ -90,18 +95,19 @@ class Terminal:
                 return self._echo_reply("\n".join(lines))
 
     def agrees(self, question: str) -> bool:
-        """Whether the person says yes to a question; Enter alone is yes, and the end of the input no."""
+        """Whether the person answers yes to a question; Enter alone means yes, the end of the input no."""
         self.note(question)
         line = self._line("[Y/n] ")
         return line is not None and line.strip().lower() in ("", "y", "yes")
 
     def _echo_reply(self, text: str) -> Typed:
+        """The reply, which is printed too unless the person has seen it while typing."""
         if not self._typed_by_hand:
             self.message("you", text)
         return Typed(text)
 
     def _line(self, prompt: str) -> str | None:
-        """One line, None for the end of the input. Whatever bytes come, the result can be written as UTF-8."""
+        """One line, or None at the end of the input. The result can always be encoded as UTF-8."""
         try:
             if self._edits_lines:
                 line = input(prompt)
@@ -112,7 +118,7 @@ class Terminal:
                 if not line:
                     return None
         except EOFError:
-            self._console.note("")  # the prompt stands there without an end of line
+            self._console.note("")  # ends the line of the prompt
             return None
         except UnicodeDecodeError:
             self.note("That was no UTF-8, and was passed over.", "yellow")
@@ -121,7 +127,7 @@ class Terminal:
 
 
 def printable(text: str) -> str:
-    """The text with control characters spelt out.
+    """The text with control characters as escapes.
 
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
