@@ -124,6 +124,7 @@ class Bar:
         left = spent / self._completed * (self._total - self._completed) if self._completed else 0.0
         parts = [info, f"{format_clock(left)} left" if left > 0 else format_clock(spent)]
         text = " · ".join(part for part in parts if part)
+        # Escaped, because rich would take words in square brackets for markup.
         if self._task is not None:
             self._console.update_bar(self._task, self._completed, escape(text))
         # A line whenever the share done passes a multiple of 1/4.
@@ -156,6 +157,7 @@ class StepDisplay:
         self._values.append(metrics[self._headline])
         done = step + 1  # training metrics of the first step are logged as step 0
         headline, others = self._headline_text(), [*_speed(metrics), self._time_left(done)]
+        # Kept for `close`, as the live bar leaves nothing on the screen.
         self._last = f"step {done}/{self._total} · {' · '.join([headline, *others])}"
         if self._task is None:
             self._console.note(self._last)
@@ -229,9 +231,11 @@ def sparkline(values: list[float], width: int) -> str:
     >>> sparkline([9.0, 0.0, 0.5, 1.0], width=3)
     '▁▅█'
     """
+    # Not values[-width:], which is all of them when the width is 0.
     shown = values[len(values) - min(width, len(values)) :]
     finite = [value for value in shown if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
+    # Equal values are all drawn as the lowest block.
     scale = (len(SPARKS) - 1) / (high - low) if high > low else 0.0
     return "".join(SPARKS[round((value - low) * scale)] if math.isfinite(value) else " " for value in shown)
 

@@ -45,6 +45,7 @@ class Window:
         self._root.mainloop()
 
     def close(self) -> None:
+        """Close the window."""
         try:
             self._root.destroy()
         except self._tkinter.TclError:
@@ -75,6 +76,7 @@ class LivePlot:
         self._drawn_s = -math.inf
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Draw the plot again if the last one is old enough."""
         if self._clock() - self._drawn_s >= EVERY_S:
             self._draw()
             self._drawn_s = self._clock()  # read again: the interval begins when the picture is done
@@ -100,6 +102,6 @@ def draw_live(run_dir: Path, picture: Path) -> None:
         UserError: if the run has no metrics yet.
     """
     series = load_series(run_dir)
-    drawn = io.BytesIO()
+    drawn = io.BytesIO()  # in memory first, as `savefig` writes a file piece by piece
     draw_training(series, run_dir.resolve().name).savefig(drawn, format="png", dpi=DPI)
     replace_file(picture, [drawn.getvalue()])

@@ -167,6 +167,7 @@ METRICS = (
 )  # fmt: skip
 
 _EXACT = {metric.name: metric for metric in METRICS if not metric.prefix}
+# A full match leaves out the bounds of the intervals, which end in `_low` and `_high`.
 _HELD_OUT_REWARD = re.compile(r"held_out/reward_(greedy|sampled(_[0-9.e+-]+)?)")
 # Longest prefix first, so that `held_out/reward_sampled_<T>` is found before `held_out/<score>`.
 _PREFIXED = sorted((metric for metric in METRICS if metric.prefix), key=lambda metric: -len(metric.prefix))

@@ -56,7 +56,7 @@ def load_series(run_dir: Path) -> dict[str, Series]:
     points: dict[str, dict[int, float]] = defaultdict(dict)
     for step, metrics in read_metrics(run_dir / "metrics.jsonl"):
         for name, value in metrics.items():
-            points[name][step] = value
+            points[name][step] = value  # a step may have several lines; the last value counts
     if not points:
         raise UserError(f"{run_dir / 'metrics.jsonl'} has no metrics yet: there is nothing to draw.")
     return {name: (np.array(list(by)), np.array(list(by.values()), dtype=float)) for name, by in points.items()}
@@ -84,7 +84,7 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
 def draw_training(series: Mapping[str, Series], title: str) -> Figure:
     """The figure of small multiples: the reward, then each panel for which the run has metrics."""
     panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
-    num = len(panels) + _has_reward(series)
+    num = len(panels) + _has_reward(series)  # one panel more for the reward
     columns = min(3, max(1, num))
     rows = math.ceil(num / columns)
     figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.3), layout="constrained")
@@ -114,6 +114,7 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str, more: Sequence[st
     grid = figure.add_gridspec(2 if more else 1, max(1, len(more)), height_ratios=(2, 1) if more else None)
     axes = figure.add_subplot(grid[0, :])
     _draw_seeds(axes, runs, "reward/mean", f"training: mean and range of {len(runs)} seeds")
+    # A mode of decoding that not every seed was evaluated in has no mean over the seeds.
     for name, look in _style_held_out(runs[0]).items():
         if all(name in run for run in runs):
             steps, values_RS = common_steps([run[name] for run in runs])

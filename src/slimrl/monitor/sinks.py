@@ -21,9 +21,11 @@ from slimrl.types import Metrics
 class Sink(Protocol):
     """A receiver of metrics. Steps never decrease; a step may come several times, with different metrics."""
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None: ...
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of a step."""
 
-    def close(self, failed: bool = False) -> None: ...
+    def close(self, failed: bool = False) -> None:
+        """End the sink; `failed` says that the run ended by an exception."""
 
 
 class Monitor:
@@ -51,6 +53,7 @@ class Monitor:
 
     def close(self, failed: bool = False) -> None:
         """Close all sinks, even if closing one of them fails."""
+        # An ExitStack calls all of its callbacks, though one raises, and raises that exception at the end.
         with ExitStack() as stack:
             for sink in self.open_sinks:
                 stack.callback(sink.close, failed)

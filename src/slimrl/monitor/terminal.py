@@ -83,6 +83,7 @@ class Terminal:
             line = self._line("... " if lines else "> ")
             if line is None:
                 return self._echo_reply("\n".join(lines)) if lines else Typed(command=QUIT)
+            # A command counts even amid a reply: otherwise `/quit` would be sent to the environment.
             word = line.strip()
             if word in self._commands:
                 return Typed(command=word)
@@ -90,6 +91,7 @@ class Terminal:
                 known = ", ".join(self._commands)
                 self.note(f"There is no command {word:.40}. Known: {known}. A slash that is text: type two.", "yellow")
             elif word:
+                # Of a doubled slash at the beginning of a reply one is text.
                 lines.append(line[1:] if not lines and line.startswith("//") else line)
             elif lines:
                 return self._echo_reply("\n".join(lines))

@@ -59,6 +59,7 @@ class Corpus:
         yield from self._database.execute("SELECT id, title FROM page ORDER BY number")
 
     def close(self) -> None:
+        """Close the file."""
         self._database.close()
 
 

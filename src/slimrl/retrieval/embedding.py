@@ -49,6 +49,7 @@ class SentenceEmbedder:
         self.fingerprint = f"{name} {_weights_digest(self._model)}"
 
     def embed(self, texts: Sequence[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The vectors of the texts, (N, D), each of length 1."""
         vectors = self._model.encode(
             list(texts), batch_size=BATCH, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
         )

@@ -8,7 +8,8 @@ from typing import Protocol
 class Bar(Protocol):
     """A progress bar."""
 
-    def advance(self, count: int = 1) -> None: ...
+    def advance(self, count: int = 1) -> None:
+        """Count parts as done."""
 
 
 # Called with a description and the total number of parts, 0 if unknown; the bar shows while the context is open.

@@ -36,4 +36,5 @@ class VectorFile:
             yield np.frombuffer(data, dtype=np.float32).reshape(length, -1)
 
     def close(self) -> None:
+        """Close the file."""
         self._database.close()

@@ -81,4 +81,5 @@ class Sandbox(Protocol):
     files with none. Each takes at most `timeout_s` seconds, and at most the sandbox's own limit.
     """
 
-    async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution: ...
+    async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
+        """Run code and return the result. Raises UserError if the sandbox itself does not work."""

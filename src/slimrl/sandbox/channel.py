@@ -66,6 +66,7 @@ class Channel:
             writer.transport.abort()  # `close` would wait until the other end has read the rest, which it may never do
 
     def close(self) -> None:
+        """Close the host's end of the socket."""
         self._socket.close()
 
     async def _answer(self, message: dict[str, Any], tools: Tools) -> dict[str, Any]:

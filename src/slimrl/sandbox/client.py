@@ -39,6 +39,7 @@ class HttpSandbox:
         )
 
     async def run(self, code: str, session_id: str = "", timeout_s: float = math.inf) -> Execution:
+        """Run code on the server and return the result."""
         timeout = 0 if math.isinf(timeout_s) else timeout_s  # JSON has no infinity; 0 stands for the server's own limit
         reply = await self._send("POST", "/execute", {"code": code, "session_id": session_id, "timeout_s": timeout})
         calls = tuple(Call(**call) for call in reply.pop("calls", ()))
@@ -53,6 +54,7 @@ class HttpSandbox:
         return await self._send("POST", f"/tools/{name}", {"argument": argument})
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:

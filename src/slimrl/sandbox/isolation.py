@@ -37,7 +37,8 @@ class Isolation(Protocol):
 
     isolated: bool
 
-    def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]: ...
+    def command(self, runner: Path, channel: int, info: int, filter_: int) -> list[str]:
+        """The command that starts the runner."""
 
 
 class Bare:

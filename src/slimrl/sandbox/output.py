@@ -23,19 +23,23 @@ class Output:
         os.set_blocking(pipe, False)
 
     def start(self, on_flood: Callable[[], None]) -> None:
+        """Begin to read; `on_flood` is called if more than MAX_BYTES come."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._pipe, self._read, on_flood)
 
     def stop(self) -> None:
+        """Stop reading."""
         if self._loop:
             self._loop.remove_reader(self._pipe)
 
     @property
     def text(self) -> str:
+        """The first `num_chars` characters."""
         return self._decode()[: self._num_chars]
 
     @property
     def is_truncated(self) -> bool:
+        """Whether there was more output than `text` has."""
         return self._num_bytes > len(self._kept) or len(self._decode()) > self._num_chars
 
     def _decode(self) -> str:

@@ -44,10 +44,12 @@ class Channel:
         self._socket.sendmsg([b"r"], [rights])
 
     def send(self, text: str) -> None:
+        """Send a message to the host."""
         content = text.encode()
         self._socket.sendall(len(content).to_bytes(4, "big") + content)
 
     def receive(self) -> "Any":
+        """Wait for the next message of the host."""
         return marshal.loads(self._exactly(int.from_bytes(self._exactly(4), "big")))
 
     def _exactly(self, num_bytes: int) -> bytes:

@@ -45,6 +45,7 @@ class Session:
         return True
 
     def drop(self) -> None:
+        """Delete the session's files."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _copy(self) -> Copy:
@@ -76,6 +77,7 @@ class Sessions:
             session.used_s = monotonic()
 
     def close(self) -> None:
+        """Delete all sessions with their files."""
         self._by_id.clear()
         shutil.rmtree(self._root, ignore_errors=True)
 
