@@ -43,7 +43,7 @@ def test_a_script_has_the_limits_of_a_model():
 
 
 class Slow(Sums):
-    """Whose expert does not come to an end on every second task."""
+    """A taskset whose expert does not come to an end on every second task."""
 
     def __init__(self, end: threading.Event) -> None:
         super().__init__()

@@ -41,7 +41,7 @@ class Sample:
 
 
 def bare_args(**more: Any) -> Namespace:
-    """Those of the contract tests, which know of no server and no model."""
+    """The arguments of the contract tests, which know of no server and no model."""
     return Namespace(
         partial_rollout=False,
         mask_offpolicy_in_partial_rollout=False,
@@ -54,7 +54,7 @@ def bare_args(**more: Any) -> Namespace:
 
 
 def slime_args(checkpoint: str, port: int, **more: Any) -> Namespace:
-    """Those of a run."""
+    """The arguments of a run."""
     known = {
         "hf_checkpoint": checkpoint,
         "sglang_router_ip": "127.0.0.1",

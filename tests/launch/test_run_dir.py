@@ -1,4 +1,4 @@
-"""Of two processes at one output directory the second is told of the first, whatever it wants there."""
+"""When two processes share an output directory, the second is told of the first, whatever it wants there."""
 
 import signal
 import subprocess

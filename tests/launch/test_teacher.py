@@ -149,7 +149,7 @@ def test_the_same_weights_with_the_same_context_give_no_signal(tiny_dir, environ
 
 
 def test_the_expected_signal_is_minus_the_kl_of_student_from_teacher(tiny_dir, environment, tmp_path):
-    """By all tokens of the vocabulary, one after the other, in the place of a single sampled token."""
+    """It gives all tokens of the vocabulary, one after the other, in the place of a single sampled token."""
     parts = parts_of(flags(tiny_dir, environment, tmp_path), tmp_path)
     teacher = ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts))
     prompt, opening = (5, 6, 7), (40, 41, 42, 43, 5, 6, 7)

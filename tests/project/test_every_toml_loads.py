@@ -36,7 +36,7 @@ def test_recipe_loads(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evaluations() -> list[Path]:
-    """Those that stand beside what they evaluate."""
+    """The settings that stand beside what they evaluate."""
     found = [path for path in recipes() if path.name in EVALUATIONS]
     return [path for path in found if (ROOT / path.with_name(EVALUATIONS[path.name])).exists()]
 

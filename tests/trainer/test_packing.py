@@ -118,7 +118,7 @@ def test_row_tokens_are_the_unique_tokens_of_random_samples():
 
 
 def _owners(pack: Pack) -> list[tuple[int, Segment]]:
-    """Of every token of the row its stretch, and its number within."""
+    """The segment of every token of the row, and its number within."""
     ordered = sorted(pack.segments, key=lambda segment: segment.start)
     return [(number, segment) for segment in ordered for number in range(segment.num_queries)]
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("isolated")
 
 
 def processes() -> set[int]:
-    """Those that this process started, in all generations."""
+    """The processes that this one started, in all generations."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

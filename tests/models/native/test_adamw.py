@@ -73,7 +73,7 @@ def test_masters_go_where_pytorchs_weights_go(length, dtype, gradient_dtype, cli
 
 @pytest.mark.parametrize("periods", [1, 2])
 def test_a_bfloat16_weight_is_its_master_rounded_at_the_threshold(periods):
-    """Of the master's 32 bits plus the threshold, the weight is the upper half: so it goes up with the share of the
+    """The weight is the upper half of the master's 32 bits plus the threshold: so it goes up with the share of the
     step that the master has gone, and what bfloat16 can represent stays as it is."""
     length = 3 * PERIOD + 17
     values = random(length, dtype=FLOAT)

@@ -128,7 +128,7 @@ def asks_for_everything(deal: Deal, seat: int, turn: int) -> str:
 
 
 def tries_one_proposal_after_the_other(deal: Deal, seat: int, turn: int) -> str:
-    """Those that look best to itself, so as to learn what the partner likes from what it rejects."""
+    """It proposes what looks best to itself, so as to learn what the partner likes from what it rejects."""
     return next_own_proposal(deal, seat, turn)
 
 
@@ -158,7 +158,7 @@ def proposes_the_same_at_once(deal: Deal, seat: int, turn: int) -> str:
 
 
 def asks_as_much_as_is_wanted_and_proposes_the_same(deal: Deal, seat: int, turn: int) -> str:
-    """Of as many questions as there are papers no answer is heard."""
+    """It asks as many questions as there are papers, and hears no answer."""
     return next_question(deal, turn) if turn < deal.size else format_act(Propose(tuple(range(deal.size))), deal)
 
 
@@ -207,7 +207,7 @@ def test_it_does_not_pay(cheat: Cheat, seat: int, size: int) -> None:
 @pytest.mark.parametrize("seat", [0, 1])
 @pytest.mark.parametrize("size", SIZES)
 def test_who_knows_the_rule_and_hears_no_answer_earns_less_than_who_listens(seat: int, size: int) -> None:
-    """By the rule what looks best alone is not the optimum, and a rejection is an answer too: that is worth more than
+    """What looks best alone is not the optimum, and a rejection is an answer too: that is worth more than
     `OWN_VIEW` in games of some sizes, and less than to ask."""
     deals, max_turns = some_deals(size, NUM_DEALS[size]), usual_turns(size)
     for num_first in (1, size):
@@ -217,7 +217,7 @@ def test_who_knows_the_rule_and_hears_no_answer_earns_less_than_who_listens(seat
 
 
 def test_two_papers_give_the_solution_away() -> None:
-    """Of two assignments, the only one that looks best is the poor one: little more is needed than a show of asking.
+    """With two assignments, the only one that looks best is the poor one: little more is needed than a show of asking.
     So two papers are for learning the form, and who plays them well has not shown that it listens."""
     for seat in (0, 1):
         cheat = asks_as_much_as_is_wanted_and_proposes_the_contrary

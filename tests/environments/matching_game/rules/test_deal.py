@@ -19,7 +19,7 @@ def small(**changes: object) -> Deal:
 
 
 def any_deal(rng: random.Random, n: int) -> Deal:
-    """Of the distribution without the rule."""
+    """A deal of the distribution without the rule."""
     known = tuple(tuple(tuple(rng.random() < 0.4 for _ in range(n)) for _ in range(n)) for _ in range(2))
     table = tuple(
         tuple(rng.randrange(100) if known[0][r][p] or known[1][r][p] else 50 for p in range(n)) for r in range(n)

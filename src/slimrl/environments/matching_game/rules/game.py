@@ -64,7 +64,7 @@ class MatchingGame:
         self.max_turns = max_turns
         self.max_errors = max_errors
         self.turn = 0
-        """Whose turn it is."""
+        """The player whose turn it is."""
         self.proposal: Assignment | None = None
         """The proposal that stands: the player whose turn it is must answer it."""
         self.agreed: Assignment | None = None
