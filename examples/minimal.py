@@ -78,8 +78,8 @@ def main() -> None:
         metrics = train_step(Batch(tuple(samples), 1.0), lr_factor=1.0, version=step)
         engine.publish(step + 1)  # the weights are in place already; this drops the keys and values of the old ones
         reward = statistics.fmean(rollout.reward for group in groups for rollout in group)
-        gap = metrics.get("guard/max_logprob_gap", 0.0)
-        print(f"step {step + 1}/{args.steps}: reward {reward:.3f}, sampler and trainer {gap:.4f} apart", flush=True)
+        gap = metrics.get("guard/mean_logprob_gap", 0.0)
+        print(f"step {step + 1}/{args.steps}: reward {reward:.3f}, sampler and trainer differ by {gap:.4f} a token", flush=True)
 
     print(f"after RL: held-out reward {evaluate():.3f}")
 
