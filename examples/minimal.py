@@ -79,7 +79,7 @@ def main() -> None:
         engine.publish(step + 1)  # the weights are in place already; this drops the keys and values of the old ones
         reward = statistics.fmean(rollout.reward for group in groups for rollout in group)
         gap = metrics.get("guard/mean_logprob_gap", 0.0)
-        print(f"step {step + 1}/{args.steps}: reward {reward:.3f}, sampler and trainer differ by {gap:.4f} a token", flush=True)
+        print(f"step {step + 1}/{args.steps}: reward {reward:.3f}, sampler and trainer {gap:.4f} apart", flush=True)
 
     print(f"after RL: held-out reward {evaluate():.3f}")
 
