@@ -18,6 +18,11 @@ def test_made_up_answers_are_the_same_every_time_and_half_of_them_right():
     assert answers != list(make_labelled_answers(76, seed=1))
 
 
+def test_a_kind_of_question_that_is_rare_has_a_wrong_answer_too():
+    """Of 300 questions of this seed, all that ask what a company makes have the same answer."""
+    assert len(list(make_labelled_answers(500, seed=3))) == 500
+
+
 def test_every_question_of_the_encyclopedia_has_a_sentence_for_its_answer():
     questions = Encyclopedia(1000, 0).questions()
     assert len({kind_of(next(questions).question)[0] for _ in range(1000)}) >= 15
