@@ -9,6 +9,7 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.parts import Parts, make_rl_parts, open_sinks
+from slimrl.launch.placement import place
 from slimrl.launch.run_dir import open_training_dir
 from slimrl.launch.stages import make_orchestrator, reference_module, report, train_rl
 from slimrl.launch.teacher import make_distillation
@@ -29,7 +30,8 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     Everything that can be refused is made first, so that a mistake in the settings shows before anything slow begins.
     """
     began = time.monotonic()
-    config, console = resolved.config, RunConsole()
+    console = RunConsole()
+    config = place(resolved.config, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         past = read_progress(output_dir) if config.resume else None
         first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)

@@ -4,6 +4,7 @@ All of them live in one process. The engine samples from the trainer's own modul
 weights costs nothing.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,10 +106,12 @@ def open_sinks(
     console: RunConsole,
     first: int,
 ) -> list[Sink]:
-    """The sinks of a run's metrics: its file, from step `first` on, and Weights & Biases if that is enabled."""
+    """The sinks of a run's metrics: its file, from step `first` on, and Weights & Biases if that is on."""
     sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first)]
-    if wandb.enabled:
-        init = {"project": wandb.project, "entity": wandb.entity, "name": wandb.name}
+    if wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
+        console.note("WANDB_MODE=disabled: Weights & Biases is off")
+    elif wandb.is_on:
+        init = {"project": wandb.project or "slimrl", "entity": wandb.entity, "name": wandb.name}
         sinks.append(
             WandbSink(output_dir, {**init, "config": resolved.config.model_dump()}, console.note, resume=first > 0)
         )
