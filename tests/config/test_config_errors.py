@@ -108,7 +108,7 @@ def test_line_numbers_survive_nested_arrays_of_tables(tmp_path: Path) -> None:
         (["--max_steps", "many"], '--max_steps: found "many", expected integer >= 1.'),
         (["--trainer.optim.lr", "nan"], "--trainer.optim.lr: found NaN, expected number > 0."),
         (["--resume", "maybe"], '--resume: found "maybe", expected true or false.'),
-        (["--wandb"], "--wandb: this is a section. Set something in it (`--wandb.project`"),
+        (["--eval"], "--eval: this is a section. Set something in it (`--eval.interval_steps`"),
         (["--trainer", "3"], "--trainer: found 3, expected a section."),
         (["--no-max_steps"], "--no-max_steps: max_steps is integer >= 1, so it cannot be turned off."),
         (["--no-resum"], "resum (--no-resum): there is no such setting. Did you mean `resume`?"),

@@ -188,7 +188,7 @@ def evaluation(prefix: str) -> dict[str, Rule]:
 
 def _hosted_model(found: Found) -> Outcome:
     """The model by its name, where other dialects have a section; the header of an empty section says nothing."""
-    return Renamed(("model", "name"), found.value) if isinstance(found.value, str) else NotNeeded("it is empty")
+    return NotNeeded("it is empty") if found.value == {} else Renamed(("model", "name"), found.value)
 
 
 def _num_examples(found: Found) -> Outcome:
@@ -323,7 +323,7 @@ TRAINER: dict[str, Rule] = {
     "trainer.tokenizer.**": unneeded("the tokenizer is the model's own"),
     **under("trainer", COMPUTE),
     **under("trainer", LORA),
-    **under("trainer.model.experimental", {"lora.**": to("model.lora.**")}),
+    **{key.replace("model.lora", "trainer.model.experimental.lora"): rule for key, rule in LORA.items()},
     **optim("trainer.optim", "trainer.optim"),
     **schedule("trainer.scheduler", "trainer.schedule"),
 }
@@ -334,7 +334,6 @@ RL_KEYS: Table = {
     **CKPT,
     **under("trainer", CKPT),
     **under("orchestrator", CKPT),
-    "wandb": to("wandb.enabled", lambda header: True, note="an empty section turns W&B on there"),
     **WANDB,
     **under("trainer", WANDB),
     **under("orchestrator", WANDB),

@@ -16,13 +16,18 @@ def _resume(found: Found) -> Outcome:
 
 
 def _monitors(keys: dict[str, Rule]) -> dict[str, Rule]:
-    return keys | {key.replace("wandb.", "monitors.wandb."): rule for key, rule in keys.items()}
+    return keys | {f"monitors.{key}": rule for key, rule in keys.items()}
+
+
+def _turn_on(found: Found) -> Outcome:
+    return Renamed(("wandb", "enabled"), found.value is not False, "a section by its bare name turns W&B on")
 
 
 COMPUTES = unneeded("how the trainer computes is chosen by what the machine has")
 MAKES = unneeded("weights are safetensors in Hugging Face format, and an adapter is kept beside the merged weights")
 
 CKPT: dict[str, Rule] = {
+    "ckpt": unneeded("checkpoints are written anyway, at the end and every ckpt.interval_steps"),
     "ckpt.interval": to("ckpt.interval_steps"),
     "ckpt.keep_last": to("ckpt.keep"),
     "ckpt.keep_interval": impossible("only the newest checkpoints are kept: ckpt.keep says how many"),
@@ -40,6 +45,7 @@ CKPT: dict[str, Rule] = {
 
 WANDB: dict[str, Rule] = _monitors(
     {
+        "wandb": _turn_on,
         "wandb.project": to("wandb.project"),
         "wandb.name": to("wandb.name"),
         "wandb.entity": to("wandb.entity"),

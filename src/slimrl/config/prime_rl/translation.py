@@ -15,6 +15,8 @@ from slimrl.config.reading.sources import Setting, show
 from slimrl.errors import UserError
 
 TABLES: Mapping[str, Table] = {"rl": RL_KEYS, "probe": RL_KEYS, "sft": SFT_KEYS}
+# Sections of slimrl's that prime-rl also takes as a plain value: a model by its name, `--ckpt` to turn them on.
+SECTIONS_AS_VALUES = (("model",), ("ckpt",), ("wandb",))
 UNKNOWN = "neither slimrl nor this translation knows this key"
 
 # What a file of prime-rl leaves open has another value there than here: theirs, and ours.
@@ -74,7 +76,7 @@ def is_foreign(source: Sequence[Setting], command: str, is_known: Callable[[Path
     return any(
         (not is_known(one.path) and is_listed(table, one.path))
         or ("env" in one.path and one.path[-1] == "id" and re.fullmatch(r"[\w.-]+/[\w.@-]+", str(one.value)))
-        or (one.path == ("model",) and isinstance(one.value, str))
+        or (one.path in SECTIONS_AS_VALUES and not isinstance(one.value, (dict, list)))
         for one in whole_values(source)
     )
 
@@ -86,13 +88,16 @@ def translate(source: Sequence[Setting], command: str, is_known: Callable[[Path]
     """
     values = list(whole_values(source))
     file = {one.path: one.value for one in values}
+    # What is not converted keeps the text of its flag: `123` may be a name.
+    texts = {one.path: one for one in source if one.kind != "file"}
     settings: list[Setting] = []
     lists: dict[str, list[str]] = {"taken": [], "renamed": [], "not_needed": [], "impossible": []}
     for one in values:
         name = f"{name_of(one.path)} = {show(one.value)}" if one.value != {} else f"[{name_of(one.path)}]"
         match find_outcome(TABLES[command], one.path, one.value, file):
             case Renamed(path, value, note) if (path, value) != (one.path, one.value):
-                settings.append(Setting(path, value, one.origin))
+                is_text = value is one.value and one.path in texts
+                settings.append(replace(texts[one.path], path=path) if is_text else Setting(path, value, one.origin))
                 lists["renamed"].append(f"{name} -> {spell(path)} = {show(value)}{f' ({note})' if note else ''}")
             case NotNeeded(why):
                 lists["not_needed"].append(f"{name}: {why}")
@@ -101,14 +106,14 @@ def translate(source: Sequence[Setting], command: str, is_known: Callable[[Path]
             case None if not is_known(one.path):
                 lists["impossible"].append(f"{name} ({one.origin}): {UNKNOWN}")
             case _:
-                settings.append(one)
+                settings.append(texts.get(one.path, one))
                 lists["taken"].append(name)
     settings += _additions(settings)
     said = {spell(one.path) for one in settings}
     left_open = [
         f"{key}: {theirs} there, {ours} here"
         for key, (theirs, ours) in DEFAULTS["sft" if command == "sft" else "rl"].items()
-        if key not in said
+        if key not in said and source[0].kind == "file"  # flags and variables are never the whole of the settings
     ]
     return Translation(command, settings, **lists, left_open=left_open)
 
@@ -136,12 +141,12 @@ def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
 
 
 def refuse_impossible(translation: Translation, name: str) -> None:
-    """Raises UserError if the file asks for something that cannot be done, with all of it by name."""
+    """Raises UserError if the source called `name` asks for something that cannot be done, with all of it by key."""
     if translation.impossible:
         entries = "\n".join(f"- {entry}" for entry in translation.impossible)
         raise UserError(
-            f"{name} is written for prime-rl, and asks for what slimrl cannot do:\n{entries}\n"
-            f"Remove these keys, or change them. `slimrl translate {name}` shows what becomes of all keys."
+            f"{name} has names of prime-rl's, and asks for what slimrl cannot do:\n{entries}\n"
+            "Remove these keys, or change them."
         )
 
 

@@ -57,7 +57,7 @@ def min_lr_ratio(section: str) -> Rule:
         peak = found.get(optim)
         if not peak:
             return Impossible(f"it is a share of the peak here, and {optim} is not set in this file")
-        return Renamed((*section.split("."), "min_lr_ratio"), found.value / peak, "a share of the peak here")
+        return Renamed((*section.split("."), "min_lr_ratio"), round(found.value / peak, 12), "a share of the peak here")
 
     return rule
 

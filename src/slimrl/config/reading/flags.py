@@ -6,6 +6,7 @@ In a flag `-` and `_` are the same. Files count for less than flags wherever the
 from collections.abc import Sequence
 from typing import Any
 
+from slimrl.config.prime_rl.translation import SECTIONS_AS_VALUES
 from slimrl.config.reading.names import Names
 from slimrl.config.reading.schema import Path, Spec, describe, keys_below, locate, spell
 from slimrl.config.reading.sources import Setting, from_file
@@ -49,7 +50,7 @@ def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting
         return names.translate(from_file(_file_name(words.pop(0), words, f"{flag} @"), under=path))
     elif not following.startswith("--") and following != "@" and not (spec.is_switch and following.startswith("@")):
         value = words.pop(0)
-    elif spec.is_switch or names.is_foreign(path):  # prime-rl turns a section on by its bare name, as in `--ckpt`
+    elif spec.is_switch or names.is_foreign(path) or path in SECTIONS_AS_VALUES:
         value = "true"
     elif spec.sections:
         inside = ", ".join(f"`{flag}.{key}`" for key in keys_below(spec))

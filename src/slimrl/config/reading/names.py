@@ -46,7 +46,7 @@ class Names:
             translation = translate(source, self.command, self.is_known)
             subject = _subject(source)
             refuse_impossible(translation, subject)
-            self.note(f"{subject} is written for prime-rl, and is read so:")
+            self.note(f"{subject} has names of prime-rl's, and is read so:")
             for line in translation.lines():
                 self.note(f"  {line}")
             source = translation.settings

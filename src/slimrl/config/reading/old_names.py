@@ -50,7 +50,14 @@ class OldNames:
                 _check_not_both(setting, self.current(setting.path), other)
         if old := [setting for setting in used if self._other(setting.path) in self.table]:
             self.note(self._advice(old))
-        return [replace(setting, path=self.current(setting.path)) for setting in source]
+        settings = [setting for setting in source if not self._is_way_to_other(setting)]
+        return [replace(setting, path=self.current(setting.path)) for setting in settings]
+
+    def _is_way_to_other(self, setting: Setting) -> bool:
+        """Whether it is the header of a section in which another name stands: `[trainer.model]`, around `lora`, is no
+        section of its own."""
+        path = setting.path
+        return setting.value == {} and any(len(path) < len(other) and other[: len(path)] == path for other in SYNONYMS)
 
     def _names(self) -> Mapping[Path, Path]:
         return {**SYNONYMS, **self.table}
