@@ -216,7 +216,9 @@ def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Res
     resolved = load(config_class, [word for word in argv if word not in dry_run], os.environ)
     if dry_run & set(argv):
         from slimrl.config.reading.write import config_toml
+        from slimrl.launch.tasksets import check_environments
 
+        check_environments(resolved.config)
         return _show(config_toml(resolved))
     _check_ranks(config_class.command)
     return start(resolved)

@@ -14,15 +14,15 @@ from torch import nn
 
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.config.rollout import EnvConfig, EpisodesConfig, InferenceConfig
+from slimrl.config.rollout import EpisodesConfig, InferenceConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
 from slimrl.environments.base import Taskset
-from slimrl.environments.find import load_taskset
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.tasksets import load_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
@@ -58,11 +58,6 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
     return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)
-
-
-def load_tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
-    """The tasksets of the environments, in their order."""
-    return [load_taskset(env.id, env.args) for env in envs]
 
 
 def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
