@@ -23,7 +23,7 @@ from slimrl.eval.report import as_markdown, failures_table, for_terminal, pairs_
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.parts import episode_limits, make_context, open_policy
-from slimrl.launch.run_dir import open_evaluation_dir
+from slimrl.launch.run_dir import open_evaluation_dir, with_pinned_model
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
@@ -68,6 +68,7 @@ class Results:
 
 def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     """Run the `eval` command. It writes `report.md`, `results.json`, `failures.md` and all rollouts to `output_dir`."""
+    resolved = with_pinned_model(resolved)
     config, console, began = resolved.config, RunConsole(), time.monotonic()
     tasksets = load_tasksets(config.env)
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)

@@ -77,6 +77,10 @@ class WarmupConfig(Config):
     batch_size: int = Field(default=32, ge=1)
     """Demonstrations in one step."""
 
+    repeat: bool = False
+    """Warm up a model, too, that has had supervised training in slimrl, by `sft` or by an earlier warm-up. Else such a
+    model begins with RL at once."""
+
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
 

@@ -20,6 +20,7 @@ from slimrl.environments.base import Taskset
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
+from slimrl.launch.best_weights import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.launch.tasksets import load_tasksets
@@ -101,8 +102,9 @@ def open_sinks(
     console: RunConsole,
     first: int,
 ) -> list[Sink]:
-    """The sinks of a run's metrics: its file, from step `first` on, and Weights & Biases if that is on."""
-    sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first)]
+    """The sinks of a run's metrics: its file, from step `first` on, the name of its best weights, and Weights & Biases
+    if that is on."""
+    sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first), *best_weights(resolved.config, output_dir)]
     if wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
         console.note("WANDB_MODE=disabled: Weights & Biases is off")
     elif wandb.is_on:

@@ -6,6 +6,7 @@ A process that has opened a directory holds a lock on it until the `with` block 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from slimrl.config.base import CommandConfig
+from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved, load
 from slimrl.config.reading.write import FILE_NAME, write_config
 from slimrl.errors import UserError
@@ -31,6 +33,16 @@ EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines
 def warmup_directory(output_dir: Path) -> Path:
     """The directory of the files of a run's warm-up."""
     return output_dir / "warmup"
+
+
+def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
+    """The settings with the weights that `weights/latest` or `weights/best` stands for now: the name may stand for
+    others when the run is resumed."""
+    model = getattr(resolved.config, "model", None)
+    if not isinstance(model, ModelConfig) or not (path := Path(model.name)).is_symlink():
+        return resolved
+    pinned = model.model_copy(update={"name": str(path.parent / path.readlink())})
+    return replace(resolved, config=resolved.config.model_copy(update={"model": pinned}))
 
 
 @contextmanager
