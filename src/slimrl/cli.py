@@ -213,7 +213,10 @@ def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Res
     from slimrl.config.reading.load import load
 
     dry_run = {"--dry-run", "--dry_run"}
+    from slimrl.launch.model_names import check_model_names
+
     resolved = load(config_class, [word for word in argv if word not in dry_run], os.environ)
+    check_model_names(resolved.config)
     if dry_run & set(argv):
         from slimrl.config.reading.write import config_toml
         from slimrl.launch.tasksets import check_environments
