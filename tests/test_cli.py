@@ -22,7 +22,7 @@ ARGV = {
     "trainer": ["--model.num_threads", "3"],
     "eval": ["--env.0.id", "reverse-text"],
     "inference": ["--port", "3"],
-    "probe": [*ENV, "--teacher.type", "model", "--teacher.name", "larger"],
+    "probe": [*ENV, "--teacher.type", "model", "--teacher.name", "owner/larger"],
     "play": ["--id", "reverse-text"],
 }
 LAUNCHERS = tuple(f"slimrl.commands.{name}" for name in ("rl", "sft", "trainer", "eval", "inference", "probe", "play"))

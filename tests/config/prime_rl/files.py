@@ -557,3 +557,32 @@ num_gpus = 2
         },
     ),
 }
+
+# The settings that the original design shows, as they stand there, with the packaged model.
+DESIGN = """
+max_steps = 100
+seq_len = 2048
+max_async_level = 2
+output_dir = "outputs"
+
+[model]
+name = "smollm2-135m"
+
+[trainer.optim]
+lr = 1e-5
+
+[trainer.model.lora]
+rank = 32
+alpha = 64
+target_modules = ["q_proj", "v_proj"]
+
+[orchestrator]
+batch_size = 128
+rollouts_per_example = 8
+
+[[orchestrator.env]]
+id = "reverse-text"
+
+[wandb]
+project = "my-project"
+"""

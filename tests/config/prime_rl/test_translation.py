@@ -15,7 +15,7 @@ from slimrl.config.reading.schema import locate, spec_of
 from slimrl.config.reading.sources import from_file
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.errors import UserError
-from tests.config.prime_rl.files import HOSTED, SFT, SINCE_V06, UP_TO_V05
+from tests.config.prime_rl.files import DESIGN, HOSTED, SFT, SINCE_V06, UP_TO_V05
 
 RL_FILES = [*UP_TO_V05.items(), *SINCE_V06.items(), *HOSTED.items()]
 CASES = [pytest.param(RLConfig, *content, id=name) for name, content in RL_FILES]
@@ -150,9 +150,10 @@ def test_a_translation_never_overwrites(tmp_path):
     assert (tmp_path / "mine.toml").read_text() == "kept"
 
 
-def test_the_file_of_the_original_design_reads_as_it_stands():
+def test_the_file_of_the_original_design_reads_as_it_stands(tmp_path):
+    (tmp_path / "design.toml").write_text(DESIGN)
     notes: list[str] = []
-    argv = ["@", str(Path(__file__).parent / "seed_004.toml"), "--trainer_gpu_ids", "0", "--inference_gpu_ids", "1"]
+    argv = ["@", str(tmp_path / "design.toml"), "--trainer_gpu_ids", "0", "--inference_gpu_ids", "1"]
     config = load(RLConfig, argv, {}, notes.append).config
     assert (config.model.lora.rank, config.model.lora.targets) == (32, ["q_proj", "v_proj"])
     assert (config.trainer_gpu_ids, config.inference_gpu_ids) == ([0], [1])
