@@ -22,7 +22,7 @@ ARGV = {
     "trainer": ["--model.num_threads", "3"],
     "eval": ["--env.0.id", "reverse-text"],
     "inference": ["--port", "3"],
-    "probe": [*ENV, "--teacher.type", "model", "--teacher.name", "larger"],
+    "probe": [*ENV, "--teacher.type", "model", "--teacher.name", "owner/larger"],
     "play": ["--id", "reverse-text"],
 }
 LAUNCHERS = tuple(f"slimrl.commands.{name}" for name in ("rl", "sft", "trainer", "eval", "inference", "probe", "play"))
@@ -208,6 +208,8 @@ def test_help_needs_no_valid_configuration(command: str, capsys: pytest.CaptureF
         (["--help"], ["torch", "transformers", "pydantic"]),
         (["rl", "--help"], ["torch", "transformers", "numpy", "rich", "yaml", "pydantic_settings"]),
         (["rl", *ENV, "--dry-run"], ["torch", "transformers", "numpy", "rich"]),
+        (["rl", *ENV, "--model.name", "outputs/nowhere/weights/step_1"], ["torch", "transformers", "numpy"]),
+        (["translate", "nowhere.toml"], ["torch", "transformers", "numpy"]),
         (["rl", "--sed", "3"], ["torch", "transformers", "numpy", "rich"]),
     ],
 )

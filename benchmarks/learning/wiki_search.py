@@ -1,4 +1,4 @@
-"""Does a small model learn to search? `examples/wiki_search/cpu.toml` on several seeds, with held-out questions.
+"""Does a small model learn to search? `examples/wiki_search/rl.toml` on several seeds, with held-out questions.
 
 `uv run python -m benchmarks.learning.wiki_search`: trains the seeds one after the other, copies their curves to
 `benchmarks/results/wiki_search/`, draws `docs/wiki_search.png`, and writes the first ten held-out episodes of the first
@@ -16,7 +16,7 @@ METRICS = ("tool_calls", "right_page_first", "right_page", "right_section", "inv
 WIDTH = 110  # of a line of a conversation; longer ones are cut
 CURVES = ("env/tool_calls", "env/right_page_first", "env/right_section", "env/invalid_calls")
 RECIPE = Recipe(
-    config="wiki_search/cpu.toml",
+    config="wiki_search/rl.toml",
     name="wiki_search",
     title="SmolLM2-135M learns to search an encyclopedia on 2 CPU cores",
     metrics=METRICS,

@@ -23,7 +23,8 @@ from slimrl.commands.sft import run_sft
 from slimrl.config.base import CommandConfig
 from slimrl.config.checks.command import check
 from slimrl.config.reading.load import Resolved, resolve
-from slimrl.config.reading.old_names import old_names, print_note
+from slimrl.config.reading.names import names_of
+from slimrl.config.reading.old_names import print_note
 from slimrl.config.reading.sources import Setting, flatten, from_file
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError
@@ -101,7 +102,7 @@ def _run(
 
 def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[str, Any]) -> Resolved[C]:
     given: list[Setting] = []
-    names = old_names(config_class, print_note)
+    names = names_of(config_class, print_note)
     for source in sources:
         if isinstance(source, (str, Path)):
             given += names.translate(from_file(str(source)))

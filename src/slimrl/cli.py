@@ -34,6 +34,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl trainer    run the trainer alone, on made-up samples
   slimrl inference  serve a model over HTTP, in OpenAI's protocol
   slimrl judge      find out how far a judge of answers agrees with labelled ones
+  slimrl translate  turn a settings file of prime-rl into one of slimrl's
 
 In a checkout `slimrl` is `uv run slimrl`, or what it says once .venv is active. Most are commands of their own too
 (`rl ...`). `slimrl COMMAND --help` lists the settings of one.
@@ -74,7 +75,7 @@ RUNS = {
 AGAIN = {
     "inference": "serve again",
     "play": "play again",
-    **dict.fromkeys(("probe", "compare", "judge", "init"), "start over"),
+    **dict.fromkeys(("probe", "compare", "judge", "init", "translate"), "start over"),
 }
 
 
@@ -134,6 +135,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
         "play": _play,
         "judge": _judge,
         "init": _init,
+        "translate": _translate,
     }
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
@@ -196,6 +198,12 @@ def _init(argv: Sequence[str]) -> int:
     return run_init(argv)
 
 
+def _translate(argv: Sequence[str]) -> int:
+    from slimrl.commands.translate import run_translate
+
+    return run_translate(argv)
+
+
 def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:
     """Prints the help or the resolved configuration if asked, else starts the run."""
     if {"-h", "--help"} & set(argv):
@@ -205,10 +213,15 @@ def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Res
     from slimrl.config.reading.load import load
 
     dry_run = {"--dry-run", "--dry_run"}
+    from slimrl.launch.model_names import check_model_names
+
     resolved = load(config_class, [word for word in argv if word not in dry_run], os.environ)
+    check_model_names(resolved.config)
     if dry_run & set(argv):
         from slimrl.config.reading.write import config_toml
+        from slimrl.launch.tasksets import check_environments
 
+        check_environments(resolved.config)
         return _show(config_toml(resolved))
     _check_ranks(config_class.command)
     return start(resolved)

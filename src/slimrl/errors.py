@@ -27,8 +27,9 @@ def install_hint(extra: str) -> str:
     return f"`pip install 'slimrl[{extra}]'`, or in a checkout `uv sync --inexact --extra {extra}`"
 
 
-def nearest(unknown: str, known: Iterable[str]) -> str:
+def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """A hint for an unknown name: the most similar known one, then all of them. Empty when no name is known.
+    Names less similar than `cutoff`, from 0 to 1, are not suggested.
 
     >>> nearest("gpro", ["grpo", "rloo"])
     ' Did you mean `grpo`? Known: grpo, rloo.'
@@ -36,6 +37,6 @@ def nearest(unknown: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if not names:
         return ""
-    close = difflib.get_close_matches(unknown, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(unknown, names, n=1, cutoff=cutoff)
     hint = f" Did you mean `{close[0]}`?" if close else ""
     return f"{hint} Known: {', '.join(names)}."

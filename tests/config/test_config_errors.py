@@ -23,7 +23,7 @@ def error_of(config_class: type[CommandConfig], argv: list[str], **environ: str)
     [
         ("max_stps = 3", ["max_stps (FILE:3)", "no such setting", "`max_steps`"]),
         ("lr = 3", ["lr (FILE:3)", "`trainer.optim.lr` or `warmup.optim.lr`"]),
-        ("trainer.optim.betas = 3", ["trainer.optim.betas (FILE:3)", "Did you mean `beta"]),
+        ("trainer.optim.betas = 3", ["trainer.optim.betas (FILE:3)", "Did you mean `trainer.optim.beta1`"]),
         ("trainr.optim.lr = 3", ["trainr (FILE:3)", "Did you mean `trainer`?"]),
         ("wandb.colour = 3", ["wandb.colour (FILE:3)", "Known: enabled, entity, name, project"]),
         ("seed.x = 3", ["seed.x (FILE:3)", "seed is integer >= 0 and has no settings inside it"]),
@@ -37,7 +37,7 @@ def error_of(config_class: type[CommandConfig], argv: list[str], **environ: str)
         ('model.dtype = "fp16"', ['found "fp16", expected one of "auto", "bfloat16", "float32"']),
         ("trainer.optim.lr = nan", ["trainer.optim.lr (FILE:3)", "expected number > 0"]),
         ("trainer.optim.beta1 = 1.0", ["found 1.0, expected number >= 0 and < 1"]),
-        ("eval.temperatures = 0.5", ["eval.temperatures (FILE:3): found 0.5, expected list of numbers >= 0"]),
+        ("eval.temperatures = true", ["eval.temperatures (FILE:3): found true, expected list of numbers >= 0"]),
         (
             "eval.temperatures = []",
             ["eval.temperatures (FILE:3): found [], expected list of numbers >= 0, at least one"],
@@ -100,7 +100,7 @@ def test_line_numbers_survive_nested_arrays_of_tables(tmp_path: Path) -> None:
     [
         (["--lr", "3"], "--lr: there is no such setting. Did you mean `trainer.optim.lr` or `warmup.optim.lr`?"),
         (["--optim.lr", "3"], "--optim.lr: there is no such setting. Did you mean `trainer.optim.lr` or"),
-        (["--trainr.optim.lr", "3"], "--trainr.optim.lr: there is no such setting. Did you mean `trainer.optim.lr` or"),
+        (["--trainr.optim.lr", "3"], "--trainr.optim.lr: there is no such setting. Did you mean `trainer.optim.lr`?"),
         (["--max-stps", "3"], "max_stps (--max-stps): there is no such setting. Did you mean `max_steps`?"),
         (["--max_steps"], "--max_steps: no value follows, expected integer >= 1."),
         (["--max_steps", "--seed", "1"], "--max_steps: no value follows"),
@@ -108,7 +108,7 @@ def test_line_numbers_survive_nested_arrays_of_tables(tmp_path: Path) -> None:
         (["--max_steps", "many"], '--max_steps: found "many", expected integer >= 1.'),
         (["--trainer.optim.lr", "nan"], "--trainer.optim.lr: found NaN, expected number > 0."),
         (["--resume", "maybe"], '--resume: found "maybe", expected true or false.'),
-        (["--wandb"], "--wandb: this is a section. Set something in it (`--wandb.enabled`"),
+        (["--eval"], "--eval: this is a section. Set something in it (`--eval.interval_steps`"),
         (["--trainer", "3"], "--trainer: found 3, expected a section."),
         (["--no-max_steps"], "--no-max_steps: max_steps is integer >= 1, so it cannot be turned off."),
         (["--no-resum"], "resum (--no-resum): there is no such setting. Did you mean `resume`?"),

@@ -67,15 +67,15 @@ def test_present_names_are_not_spoken_of() -> None:
 
 @pytest.mark.parametrize("present", [["--sampling.max_tokens", "8"], ["--sampling", "{max_tokens = 8}"]])
 def test_one_source_with_both_names_is_refused(present: list[str]) -> None:
-    with pytest.raises(UserError, match=r"max_tokens \(--max_tokens\) is the old name of sampling\.max_tokens"):
+    with pytest.raises(UserError, match=r"max_tokens \(--max_tokens\) is another name of sampling\.max_tokens"):
         evaluation(*ENV, "--max_tokens", "7", *present)
 
 
 def test_a_file_with_both_names_is_refused(tmp_path: Path) -> None:
     (tmp_path / "both.toml").write_text(f"{OLD_FILE}[sampling]\nmax_tokens = 8\n")
-    with pytest.raises(UserError, match=r"both\.toml:1\) is the old name .*both\.toml:6\) is set beside it"):
+    with pytest.raises(UserError, match=r"both\.toml:1\) is another name .*both\.toml:6\) is set beside it"):
         evaluation("@", f"{tmp_path}/both.toml")
-    with pytest.raises(UserError, match=r"SLIMRL_MAX_TOKENS\) is the old name"):
+    with pytest.raises(UserError, match=r"SLIMRL_MAX_TOKENS\) is another name"):
         evaluation(*ENV, SLIMRL_MAX_TOKENS="7", SLIMRL_SAMPLING__MAX_TOKENS="8")
 
 

@@ -131,6 +131,7 @@ def test_a_module_that_does_not_load(tmp_path, monkeypatch, source, message):
 @pytest.mark.parametrize(
     ("env_id", "args", "says"),
     [
+        ("reverse-text", {"style": 2024}, """`style` cannot be 2024: .* A text is written in quotes: '"2024"'"""),
         ("wordle", {"hints": "False"}, "`hints` cannot be 'False': .*boolean"),
         ("wordle", {"opened": 1}, "`opened` cannot be 1: .*boolean"),
         ("matching-game", {"max_turns": 2.5}, "`max_turns` cannot be 2.5: .*integer"),

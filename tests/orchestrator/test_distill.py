@@ -21,8 +21,8 @@ from slimrl.orchestrator.distill import (
     teacher_term,
     teacher_terms,
     with_advantages,
-    with_entropy_bonus,
     with_opening,
+    without_teacher,
 )
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.types import Sample, Task, Turn
@@ -140,9 +140,9 @@ def test_a_token_that_the_sampler_could_not_tell_spoils_no_mean():
 
 def test_student_tau_alone_is_an_entropy_bonus():
     loss = LossConfig(student_tau=0.1).resolve()
-    advantages = with_entropy_bonus(TWO_TURNS, loss).advantages_T
+    advantages = without_teacher(TWO_TURNS, loss).advantages_T
     assert [advantages[t] for t in (3, 4, 8, 9)] == pytest.approx([1.05, 1.1, -0.85, -0.8])
-    assert with_entropy_bonus(TWO_TURNS, LossConfig().resolve()) is TWO_TURNS
+    assert without_teacher(TWO_TURNS, LossConfig().resolve()) is TWO_TURNS
 
 
 @pytest.mark.parametrize("opening", [(70,), (5, 6, 7), (70, 71, 72, 73, 74)])

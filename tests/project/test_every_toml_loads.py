@@ -43,7 +43,11 @@ def evaluations() -> list[Path]:
 
 def test_all_evaluations_are_compared() -> None:
     both = {f"examples/{name}/{file}" for name in ("alphabet_sort", "matching_game", "wordle") for file in EVALUATIONS}
-    others = {"examples/reverse_text/eval.toml", "experiments/context_distill/eval.toml"}
+    others = {
+        "examples/reverse_text/eval.toml",
+        "examples/wiki_search/eval.toml",
+        "experiments/context_distill/eval.toml",
+    }
     assert {str(path) for path in evaluations()} == both | others
 
 

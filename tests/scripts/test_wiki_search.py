@@ -106,7 +106,7 @@ def test_the_loop_is_reinforce_with_a_constant_baseline_a_question_a_step():
     orchestrator = config.orchestrator
     assert (config.max_steps, orchestrator.batch_size, orchestrator.rollouts_per_example) == (3, 2, 2)
     assert (orchestrator.max_turns, orchestrator.sampling.max_tokens, orchestrator.resample_factor) == (3, 200, 1)
-    assert not config.wandb.enabled and "judge" not in orchestrator.env[0].args
+    assert not config.wandb.is_on and "judge" not in orchestrator.env[0].args
     assert resolved(Variables(), "--seed", "3").seed == 3
 
 
@@ -123,6 +123,6 @@ def test_every_variable_has_an_effect():
     config = resolved(variables)
     args = config.orchestrator.env[0].args
     assert args["data_dir"] == "d" and args["judge"] == {"base_url": "http://h/v1", "model": "m"}
-    assert (config.wandb.enabled, config.wandb.project, config.wandb.entity) == (True, "p", "e")
+    assert (config.wandb.is_on, config.wandb.project, config.wandb.entity) == (True, "p", "e")
     assert Variables.of({"JUDGE_BASE_URL": ""}).judge_base_url == OLLAMA
     assert Variables.of({"DEV": "1"}).num_pages == 10 and Variables.of({}).num_pages == 1000

@@ -22,8 +22,9 @@ from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdow
 from slimrl.eval.report import as_markdown, failures_table, for_terminal, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
-from slimrl.launch.parts import episode_limits, load_tasksets, make_context, open_policy
-from slimrl.launch.run_dir import open_evaluation_dir
+from slimrl.launch.parts import episode_limits, make_context, open_policy
+from slimrl.launch.run_dir import open_evaluation_dir, with_pinned_model
+from slimrl.launch.tasksets import load_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
 
@@ -67,6 +68,7 @@ class Results:
 
 def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     """Run the `eval` command. It writes `report.md`, `results.json`, `failures.md` and all rollouts to `output_dir`."""
+    resolved = with_pinned_model(resolved)
     config, console, began = resolved.config, RunConsole(), time.monotonic()
     tasksets = load_tasksets(config.env)
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)

@@ -20,6 +20,7 @@ from slimrl.eval.report import Cells, as_markdown, for_terminal
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.parts import Parts, make_context, make_rl_parts
+from slimrl.launch.placement import place
 from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.launch.stages import make_orchestrator, make_room, reference_module
 from slimrl.launch.teacher import ModuleTeacher, make_distillation, teacher_tasksets
@@ -54,7 +55,8 @@ class Probe:
 
 def run_probe(resolved: Resolved[ProbeConfig]) -> int:
     """Run the `probe` command. It writes `probe.json`, `probe.md` and all rollouts to `output_dir/probe`."""
-    config, console, began = resolved.config, RunConsole(), time.monotonic()
+    console, began = RunConsole(), time.monotonic()
+    config = place(resolved.config, console.note)
     with open_evaluation_dir(resolved, Path(config.output_dir) / DIRECTORY, False, console.note) as output_dir:
         parts = make_rl_parts(config, output_dir, console)
         probe = measure(parts)

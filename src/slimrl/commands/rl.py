@@ -9,10 +9,12 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.parts import Parts, make_rl_parts, open_sinks
-from slimrl.launch.run_dir import open_training_dir
-from slimrl.launch.stages import make_orchestrator, reference_module, report, train_rl
+from slimrl.launch.placement import place
+from slimrl.launch.run_dir import open_training_dir, with_pinned_model
+from slimrl.launch.stages import initial_weights, make_orchestrator, reference_module, report, train_rl
 from slimrl.launch.teacher import make_distillation
-from slimrl.launch.warm_up import WarmUp, prepare_warm_up, warm_up
+from slimrl.launch.warm_up import WarmUp, prepare_warm_up, warm_up, without_needless_warm_up
+from slimrl.models.history import read_history
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor, Sink
@@ -29,7 +31,8 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     Everything that can be refused is made first, so that a mistake in the settings shows before anything slow begins.
     """
     began = time.monotonic()
-    config, console = resolved.config, RunConsole()
+    console, resolved = RunConsole(), with_pinned_model(resolved)
+    config = without_needless_warm_up(place(resolved.config, console.note), console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         past = read_progress(output_dir) if config.resume else None
         first, earlier_s = (past.step, past.seconds) if past else (0, 0.0)
@@ -51,6 +54,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
             stages, before = _stages_before_rl(parts, warmup)
             aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, reference)
             state = start(parts.policy, config.trainer.optim, output_dir, config.resume, aux_losses)
+            state.history = (*read_history(Path(initial_weights(parts))), "rl")
             state.spend(time.monotonic() - began)  # so that a resumed run also counts the time before the first step
 
             # Train, and evaluate again. The console shows steps from here on, and not those of the warm-up.
@@ -69,7 +73,8 @@ def _stages_before_rl(parts: Parts, warmup: WarmUp | None) -> tuple[list[Stage],
     process measured. Returns the stages for the closing table, and the metrics from right before RL."""
     stages: list[Stage] = []
     if parts.config.warmup.max_steps:
-        stages.append((parts.held_out.recall("base") or parts.held_out.measure("base", "base model"))[0])
+        first = "before warm-up" if read_history(Path(parts.config.model.name)) else "base model"
+        stages.append((parts.held_out.recall("base") or parts.held_out.measure("base", first))[0])
     if warmup is not None:
         warm_up(parts, warmup)
     name = "after warm-up" if stages else "before RL"

@@ -10,7 +10,7 @@ from slimrl.config.run import TrainerOnlyConfig
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.parts import open_policy, open_sinks, restore_measured
 from slimrl.launch.ranks import agree_on_dtype, join_ranks, run_on_first
-from slimrl.launch.run_dir import open_training_dir
+from slimrl.launch.run_dir import open_training_dir, with_pinned_model
 from slimrl.models.load import load_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor
@@ -18,7 +18,8 @@ from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.state import start, weights_directory
+from slimrl.trainer.state import start
+from slimrl.trainer.weights import weights_directory
 
 
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
@@ -28,6 +29,7 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
 
 
 def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, console: RunConsole) -> int:
+    resolved = with_pinned_model(resolved)
     config, output_dir = resolved.config, Path(resolved.config.output_dir)
     directory = open_training_dir(resolved, output_dir, config.resume, console.note)
     with ExitStack() as held:  # one process alone may open the directory, and all others wait for it

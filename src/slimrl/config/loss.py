@@ -193,7 +193,7 @@ class LossConfig(Config):
     without, and without their copy in memory."""
 
     adv_tau: Literal["preset"] | NotNegative = "preset"
-    """Weight of the task's advantage; `preset` is 0.5 with a `[teacher]`, else 1."""
+    """Weight of the reward's advantage; `preset` is 0.5 with a `[teacher]`, else 1."""
 
     teacher_tau: Literal["preset"] | NotNegative = "preset"
     """Weight of the teacher's log-probability of a token; `preset` is 0.5 with a `[teacher]`."""

@@ -22,6 +22,9 @@ class EnvConfig(Config):
     args: dict[str, Any] = Field(default={})
     """Keyword arguments for the environment's constructor; its own documentation names them."""
 
+    name: str = ""
+    """What the environment is called in metrics and reports where there are several; empty is its `id`."""
+
 
 class ReplyConfig(Config):
     """How long one reply of the policy may be."""
@@ -82,6 +85,12 @@ class EpisodesConfig(Config):
 
     episode_timeout_s: float = Field(default=60.0, gt=0)
     """Longest that an episode may wait for its environment, in seconds."""
+
+    @property
+    def labels(self) -> list[str]:
+        """A name for each environment, all of them different."""
+        names = [env.name or env.id for env in self.env]
+        return [f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
 
 
 class OrchestratorConfig(EpisodesConfig):

@@ -16,6 +16,7 @@ from slimrl.config.serve import ServeConfig
 from slimrl.config.teacher import AnyTeacherConfig, NoTeacherConfig
 from slimrl.config.train import OptimConfig, ScheduleConfig, TrainerConfig
 
+GpuIds = list[Annotated[int, Field(ge=0)]]
 Temperatures = Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1)]
 
 
@@ -32,17 +33,23 @@ class CkptConfig(Config):
 class WandbConfig(Config):
     """Weights & Biases, beside the local files that are always written. Needs the extra `wandb`."""
 
-    enabled: bool = False
-    """Send metrics to Weights & Biases. The variable WANDB_MODE (`offline`, `disabled`) is respected."""
+    project: str = ""
+    """The project to log to; naming one turns Weights & Biases on. The variable WANDB_MODE is respected: `disabled`
+    turns it off, `offline` keeps everything here."""
 
-    project: str = Field(default="slimrl", min_length=1)
-    """The project to log to."""
+    enabled: Literal["auto"] | bool = "auto"
+    """Send metrics to Weights & Biases; `auto` does if a `project` is named."""
 
     entity: str = ""
     """Team or user that owns the project; empty is your own default."""
 
     name: str = ""
     """Name of the run; empty lets W&B make one up."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the settings ask for Weights & Biases."""
+        return bool(self.project) if self.enabled == "auto" else self.enabled
 
 
 class EvalConfig(Config):
@@ -69,6 +76,10 @@ class WarmupConfig(Config):
 
     batch_size: int = Field(default=32, ge=1)
     """Demonstrations in one step."""
+
+    repeat: bool = False
+    """Warm up a model, too, that has had supervised training in slimrl, by `sft` or by an earlier warm-up. Else such a
+    model begins with RL at once."""
 
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
@@ -117,8 +128,8 @@ class RLConfig(TrainingRunConfig):
     )
 
     max_async_level: int = Field(default=0, ge=0)
-    """How many weight versions a rollout may lag behind the trainer. Only 0 in this version: sampling and training take
-    turns, and a run can be reproduced bit for bit from its seed."""
+    """How many weight versions a rollout may lag behind the trainer. Sampling and training take turns in this version,
+    so no rollout ever lags, whatever this says; a run can be reproduced bit for bit from its seed."""
 
     output_dir: str = Field(default="outputs/rl", min_length=1)
     """Directory of the run: config, metrics, rollouts, weights, checkpoints, plot."""
@@ -126,8 +137,16 @@ class RLConfig(TrainingRunConfig):
     seed: int = Field(default=0, ge=0)
     """Decides the order of tasks and every sampled token."""
 
-    teacher_gpu_ids: list[Annotated[int, Field(ge=0)]] = Field(default=[])
-    """The GPU that a teacher of type `model` has to itself, as in `[1]`; the same as `teacher.device = "cuda:1"`."""
+    trainer_gpu_ids: GpuIds = Field(default=[])
+    """GPUs to train on, as in `0` or `0,1`. One process samples and trains in this version, on the first of them; a
+    line at the start says what is used. Empty looks at the machine: its first GPU, or the CPU."""
+
+    inference_gpu_ids: GpuIds = Field(default=[])
+    """GPUs to sample on. In this version sampling is where training is, in turn with it."""
+
+    teacher_gpu_ids: GpuIds = Field(default=[])
+    """GPUs that a teacher of type `model` has to itself, of which this version uses the first; `1` is the same as
+    `teacher.device = "cuda:1"`."""
 
     orchestrator: OrchestratorConfig
     inference: InferenceConfig = InferenceConfig()
@@ -193,7 +212,8 @@ class SFTConfig(TrainingRunConfig):
     """Conversations in one training step."""
 
     micro_batch_tokens: int = Field(default=4096, ge=1)
-    """Tokens in one forward and backward pass. Lower saves memory; the gradient is the same. At least `seq_len`."""
+    """Tokens in one forward and backward pass; a longer conversation has a pass of its own. Lower saves memory; the
+    gradient is the same."""
 
     val_interval_steps: int = Field(default=20, ge=0)
     """Steps between two measurements of the validation loss; 0 measures only before and after."""

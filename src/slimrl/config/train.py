@@ -69,4 +69,5 @@ class TrainerConfig(Config):
     guard: GuardConfig = GuardConfig()
 
     micro_batch_tokens: int = Field(default=4096, ge=1)
-    """Tokens in one forward and backward pass. Lower saves memory; the gradient is the same. At least `seq_len`."""
+    """Tokens in one forward and backward pass; a longer conversation has a pass of its own. Lower saves memory; the
+    gradient is the same."""

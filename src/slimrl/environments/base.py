@@ -17,6 +17,7 @@ __all__ = [
     "FailureKinds",
     "Message",
     "Offloading",
+    "Preparing",
     "Script",
     "Scripted",
     "SelfPlay",
@@ -68,6 +69,15 @@ class SelfPlay(Protocol):
 
     def self_play(self, task: Task) -> Sequence[Environment]:
         """Fresh episodes on the task, one for each role in the order of `roles`, that wait for one another."""
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A taskset that has something long to do before its first task, as building an index; making it is quick, so that
+    its `args` can be checked at once."""
+
+    def prepare(self) -> None:
+        """Does it, unless it is done. It is called once, before a model is loaded. Raises UserError if it cannot."""
 
 
 @runtime_checkable

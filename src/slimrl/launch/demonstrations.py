@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.run import SFTConfig
 from slimrl.environments.base import Taskset
-from slimrl.environments.find import load_taskset, tasks_of
+from slimrl.environments.find import tasks_of
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
+from slimrl.launch.tasksets import load_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
@@ -19,7 +20,7 @@ from slimrl.types import Message, Sample, Task
 def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
     """The training and validation samples that the config's `data` section asks for."""
     if isinstance(config.data, ExpertDataConfig):
-        return from_experts(config, [load_taskset(config.data.env.id, config.data.env.args)], chat)
+        return from_experts(config, load_tasksets([config.data.env]), chat)
     return _from_data(config, config.data, chat, console)
 
 

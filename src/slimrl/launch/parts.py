@@ -4,6 +4,7 @@ All of them live in one process. The engine samples from the trainer's own modul
 weights costs nothing.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,15 +14,16 @@ from torch import nn
 
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
-from slimrl.config.rollout import EnvConfig, EpisodesConfig, InferenceConfig
+from slimrl.config.rollout import EpisodesConfig, InferenceConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
 from slimrl.environments.base import Taskset
-from slimrl.environments.find import load_taskset
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
+from slimrl.launch.best_weights import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.tasksets import load_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
@@ -57,11 +59,6 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
     return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)
-
-
-def load_tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
-    """The tasksets of the environments, in their order."""
-    return [load_taskset(env.id, env.args) for env in envs]
 
 
 def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
@@ -105,10 +102,13 @@ def open_sinks(
     console: RunConsole,
     first: int,
 ) -> list[Sink]:
-    """The sinks of a run's metrics: its file, from step `first` on, and Weights & Biases if that is enabled."""
-    sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first)]
-    if wandb.enabled:
-        init = {"project": wandb.project, "entity": wandb.entity, "name": wandb.name}
+    """The sinks of a run's metrics: its file, from step `first` on, the name of its best weights, and Weights & Biases
+    if that is on."""
+    sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first), *best_weights(resolved.config, output_dir)]
+    if wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
+        console.note("WANDB_MODE=disabled: Weights & Biases is off")
+    elif wandb.is_on:
+        init = {"project": wandb.project or "slimrl", "entity": wandb.entity, "name": wandb.name}
         sinks.append(
             WandbSink(output_dir, {**init, "config": resolved.config.model_dump()}, console.note, resume=first > 0)
         )

@@ -6,6 +6,7 @@ A process that has opened a directory holds a lock on it until the `with` block 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from slimrl.config.base import CommandConfig
+from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved, load
 from slimrl.config.reading.write import FILE_NAME, write_config
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
+from slimrl.launch.seam import describe_jump
 from slimrl.trainer.checkpoint import remove_leftovers
 
 METRICS = "metrics.jsonl"
@@ -33,6 +36,16 @@ def warmup_directory(output_dir: Path) -> Path:
     return output_dir / "warmup"
 
 
+def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:
+    """The settings with the weights that `weights/latest` or `weights/best` stands for now: the name may stand for
+    others when the run is resumed."""
+    model = getattr(resolved.config, "model", None)
+    if not isinstance(model, ModelConfig) or not (path := Path(model.name)).is_symlink():
+        return resolved
+    pinned = model.model_copy(update={"name": str(path.parent / path.readlink())})
+    return replace(resolved, config=resolved.config.model_copy(update={"model": pinned}))
+
+
 @contextmanager
 def open_training_dir(
     resolved: Resolved[C], output_dir: Path, resume: bool, note: Callable[[str], None]
@@ -45,8 +58,11 @@ def open_training_dir(
     """
     with _lock(output_dir):
         if resume:
-            for change in _changes(resolved.config, output_dir / FILE_NAME, MAY_DIFFER):
-                note(f"resuming with another setting: {change}")
+            if before := _kept_config(resolved.config, output_dir / FILE_NAME):
+                for change in _changes(before, resolved.config, MAY_DIFFER):
+                    note(f"resuming with another setting: {change}")
+                if jump := describe_jump(before, resolved.config, output_dir):
+                    note(jump)
         elif _holds(output_dir, (*TRAINING, EVALUATION)):
             raise UserError(
                 f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` "
@@ -71,7 +87,8 @@ def open_evaluation_dir(
         if _holds(output_dir, TRAINING):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
         goes_on = resume and _holds(output_dir, (EVALUATION,))
-        if goes_on and (changes := [*_changes(resolved.config, output_dir / FILE_NAME, EVALUATION_MAY_DIFFER)]):
+        before = _kept_config(resolved.config, output_dir / FILE_NAME) if goes_on else None
+        if before and (changes := [*_changes(before, resolved.config, EVALUATION_MAY_DIFFER)]):
             raise UserError(
                 f"the evaluation in {output_dir} was made with other settings ({'; '.join(changes)}): its episodes "
                 "cannot be taken together with new ones. Leave `--resume` away to begin again, or give `--output_dir` "
@@ -121,17 +138,19 @@ def _make_writable(output_dir: Path) -> None:
         raise UserError(f"cannot write to {output_dir}. Change its permissions or choose another `--output_dir`.")
 
 
-def _changes(config: CommandConfig, kept: Path, may_differ: Collection[str]) -> Iterator[str]:
-    """The differences between the settings and those kept in the run's directory, each as `key: old -> new`."""
-    if not kept.exists():
-        return
+def _kept_config(config: C, kept: Path) -> C | None:
+    """The settings that the run has had so far, as its directory keeps them; None if it keeps none."""
     # What the file calls by an old name it calls so since the run began; it is written anew right after this.
     # Reading the kept file through the schema adds defaults of settings that it was written without.
-    before = dict(_flat(load(type(config), ["@", str(kept)], {}, note=lambda text: None).config.model_dump()))
-    now = dict(_flat(config.model_dump()))
-    for key in sorted(before.keys() | now.keys()):
-        if key not in may_differ and before.get(key) != now.get(key):
-            yield f"{key}: {before.get(key, 'none')} -> {now.get(key, 'none')}"
+    return load(type(config), ["@", str(kept)], {}, note=lambda text: None).config if kept.exists() else None
+
+
+def _changes(before: CommandConfig, now: CommandConfig, may_differ: Collection[str]) -> Iterator[str]:
+    """The differences between the settings of a run so far and the present ones, each as `key: old -> new`."""
+    old, new = dict(_flat(before.model_dump())), dict(_flat(now.model_dump()))
+    for key in sorted(old.keys() | new.keys()):
+        if key not in may_differ and old.get(key) != new.get(key):
+            yield f"{key}: {old.get(key, 'none')} -> {new.get(key, 'none')}"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -25,7 +25,8 @@ from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summar
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.state import TrainState, weights_directory
+from slimrl.trainer.state import TrainState
+from slimrl.trainer.weights import weights_directory
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 

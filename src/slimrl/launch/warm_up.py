@@ -1,18 +1,23 @@
 """The supervised stage before RL, on demonstrations by the environments' scripted experts."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from slimrl.config.data import ExpertDataConfig
-from slimrl.config.run import SFTConfig
+from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.launch.demonstrations import from_experts
 from slimrl.launch.parts import Parts
 from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.launch.stages import make_room
+from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
 from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
 from slimrl.trainer.state import start
+
+C = TypeVar("C", bound=RLConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,16 @@ class WarmUp:
 
     config: SFTConfig
     conversations: Conversations
+
+
+def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
+    """The settings without their warm-up if the model has had one, or other supervised training, in slimrl; `note`
+    receives a line about it. `warmup.repeat` keeps it."""
+    trained = SUPERVISED in read_history(Path(config.model.name))
+    if not config.warmup.max_steps or config.warmup.repeat or not trained:
+        return config
+    note(f"{config.model.name} has had supervised training, so there is no warm-up; --warmup.repeat makes one")
+    return config.model_copy(update={"warmup": config.warmup.model_copy(update={"max_steps": 0})})
 
 
 def prepare_warm_up(parts: Parts) -> WarmUp:
@@ -47,6 +62,7 @@ def warm_up(parts: Parts, warmup: WarmUp) -> None:
     """Train on the demonstrations; a warm-up that has finished before is only loaded."""
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume)
+    state.history = (*read_history(Path(parts.config.model.name)), SUPERVISED)
     first = state.progress.step
     if first < sft.max_steps:
         make_room(parts)

@@ -5,7 +5,7 @@ Knows nothing of optimizers: the module is in the compute dtype, and the trainer
 
 import contextlib
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from slimrl.models.check import check_forward
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
 from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.forward.fused import can_fuse
+from slimrl.models.history import write_history
 from slimrl.models.lora import adapt, is_adapted, keep_merged, merge_parameters, save_adapter
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import resolve
@@ -80,12 +81,13 @@ def load_policy(config: ModelConfig) -> Policy:
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
 
 
-def save_policy(policy: Policy, directory: Path) -> None:
+def save_policy(policy: Policy, directory: Path, history: Sequence[str] = ()) -> None:
     """Save weights, config, generation config, tokenizer and chat template, for transformers to load.
 
     The tensors are those of the module, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
-    adapter is merged into them, and also saved on its own in `adapter/`, in PEFT's format. The directory appears in one
-    rename and replaces an older one. Raises OSError if it cannot be written.
+    adapter is merged into them, and also saved on its own in `adapter/`, in PEFT's format. `history` is what training
+    they have had. The directory appears in one rename and replaces an older one. Raises OSError if it cannot be
+    written.
     """
     module: Any = policy.module
     # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
@@ -100,6 +102,7 @@ def save_policy(policy: Policy, directory: Path) -> None:
         policy.tokenizer.save_pretrained(temporary)
         if is_adapted(module):
             save_adapter(module, temporary / "adapter")
+        write_history(temporary, history)
 
 
 @contextlib.contextmanager

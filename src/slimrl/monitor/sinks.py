@@ -120,8 +120,9 @@ class WandbSink:
             import wandb  # an extra, and slow to import: only here
         except ImportError as error:
             raise UserError(
-                f"wandb.enabled is true, but wandb cannot be imported ({error}). Install the extra, "
-                f"{install_hint('wandb')}, or run with --wandb.enabled false: metrics.jsonl is written either way."
+                f"[wandb] asks for Weights & Biases, but wandb cannot be imported ({error}). Install the extra, "
+                f"{install_hint('wandb')}, or turn it off with WANDB_MODE=disabled or --no-wandb.enabled: "
+                "metrics.jsonl is written either way."
             ) from error
         self._wandb = wandb
         self._say = say

@@ -172,10 +172,13 @@ def with_advantages(sample: Sample, values_N: Sequence[float], loss: ResolvedLos
     return replace(sample, advantages_T=tuple(advantages_T))
 
 
-def with_entropy_bonus(sample: Sample, loss: ResolvedLoss) -> Sample:
-    """The sample with A' for advantages where there is no teacher: `student_tau` alone adds to them."""
+def without_teacher(sample: Sample, loss: ResolvedLoss) -> Sample:
+    """The sample with A' for advantages where there is no teacher: `adv_tau` weighs the reward's, `student_tau` adds an
+    entropy bonus."""
+    if loss.adv_tau == 1.0 and not loss.student_tau:
+        return sample
     nothing = [0.0] * sum(sample.loss_mask_T)
-    return with_advantages(sample, teacher_terms(sample, nothing, loss), loss) if loss.student_tau else sample
+    return with_advantages(sample, teacher_terms(sample, nothing, loss), loss)
 
 
 def with_opening(

@@ -21,7 +21,7 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
 from slimrl.orchestrator.curriculum import Curriculum, Draw
-from slimrl.orchestrator.distill import Distillation, Opening, with_entropy_bonus
+from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
 from slimrl.orchestrator.roles import check_groups, num_games, role_advantages
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, mean_metrics, run_groups
 from slimrl.rollout.self_play import self_play_specs
@@ -96,6 +96,7 @@ class Orchestrator:
         if not groups:
             raise UserError(_all_failed(played))
         metrics = _metrics(played, groups, num_drawn) | _speed(played, time.perf_counter() - began)
+        metrics |= self._reward_by_environment(groups)
         samples, more = self._samples([group for group in groups if group.has_signal])
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
@@ -145,11 +146,22 @@ class Orchestrator:
         """The samples to train on, and the metrics of distillation if there is a teacher."""
         samples = [sample for group in groups for sample in _samples(group, self.loss)]
         if not self.distillation:
-            return tuple(with_entropy_bonus(sample, self.loss) for sample in samples), {}
+            return tuple(without_teacher(sample, self.loss) for sample in samples), {}
         began = time.perf_counter()
         openings = [group.opening for group in groups for _ in group.rollouts]
         distilled, metrics = self.distillation.apply(samples, openings, self.loss, self.config.sampling.temperature)
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
+
+    def _reward_by_environment(self, groups: Sequence[Group]) -> Metrics:
+        """With several environments, the mean reward of each of those that have rollouts in this step."""
+        labels = self.config.labels
+        rewards: dict[str, list[float]] = {}
+        for group in groups:
+            label = labels[group.position % len(labels)]  # the curriculum goes round the environments
+            rewards.setdefault(label, []).extend(rollout.reward for rollout in group.rollouts)
+        if len(labels) == 1:
+            return {}
+        return {f"reward/mean/{label}": sum(values) / len(values) for label, values in sorted(rewards.items())}
 
     def _records(self, groups: Sequence[Group], played: Sequence[Rollout]) -> list[RolloutRecord]:
         graded = [pair for group in groups for pair in zip(group.rollouts, group.advantages_GK, strict=True)]

@@ -114,7 +114,7 @@ def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
         "inference.max_slots": max(rollouts, NUM_HELD_OUT),
     }
     if variables.wandb_project:
-        settings |= {"wandb.enabled": "true", "wandb.project": variables.wandb_project}
+        settings |= {"wandb.project": variables.wandb_project}
     if variables.wandb_project and variables.wandb_entity:
         settings |= {"wandb.entity": variables.wandb_entity}
     return [word for key, value in settings.items() for word in (f"--{key}", str(value))]

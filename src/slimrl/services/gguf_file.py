@@ -13,7 +13,8 @@ from huggingface_hub.errors import CacheNotFound, HfHubHTTPError, OfflineModeIsE
 
 from slimrl.errors import UserError, nearest
 from slimrl.io.cache import cache_root, file_sha256, say
-from slimrl.models.resolve import PACKAGED, find_packaged_file
+from slimrl.models.names import PACKAGED
+from slimrl.models.resolve import find_packaged_file
 from slimrl.services.judge_settings import KNOWN
 
 QUANTISATION = "Q4_K_M"

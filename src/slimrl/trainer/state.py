@@ -18,19 +18,19 @@ from slimrl.trainer.checkpoint import (
     Progress,
     fresh_progress,
     load_checkpoint,
-    prune,
     report_write_errors,
     save_checkpoint,
-    step_directories,
 )
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import ALONE, Ranks
+from slimrl.trainer.weights import keep_newest, weights_directory
 
 
 @dataclass(slots=True)
 class TrainState:
     """All that a checkpoint holds (the policy, its optimizer, the progress), and the auxiliary losses, whose trained
-    modules belong to the optimizer, too. `ranks` are the processes that hold the same state."""
+    modules belong to the optimizer, too. `ranks` are the processes that hold the same state; `history` is what training
+    the weights have had, this one included."""
 
     policy: Policy
     optimizer: MasterAdamW
@@ -38,6 +38,7 @@ class TrainState:
     aux_losses: Sequence[AuxLoss] = ()
     ranks: Ranks = ALONE
     heap_trimmer: HeapTrimmer = field(default_factory=HeapTrimmer)
+    history: Sequence[str] = ()
 
     def advance(self, seconds: float, orchestrator_state: Mapping[str, Any] | None = None) -> None:
         """Count one more finished step, which took `seconds`, and return memory that it left unused."""
@@ -81,14 +82,9 @@ def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptC
         weights = weights_directory(output_dir, step)
         # Weights first: a checkpoint says that a step is done, and then its weights must be there.
         with report_write_errors(weights):
-            save_policy(state.policy, weights)
+            save_policy(state.policy, weights, state.history)
         save_checkpoint(output_dir, state.optimizer, state.progress, ckpt.keep)
-        prune(step_directories(output_dir / "weights"), ckpt.keep)
-
-
-def weights_directory(output_dir: Path, step: int) -> Path:
-    """The directory of the weights after `step` steps, in Hugging Face format."""
-    return output_dir / "weights" / f"step_{step}"
+        keep_newest(output_dir, ckpt.keep)
 
 
 def peak_memory_gb(device: torch.device) -> float:

@@ -24,6 +24,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
     def make(**args: Any) -> WikiSearch:
         taskset = load_taskset("wiki-search", small | args)
         assert isinstance(taskset, WikiSearch)
+        taskset.prepare()
         return taskset
 
     return make

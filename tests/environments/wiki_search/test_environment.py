@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slimrl.environments.find import load_taskset
 from slimrl.environments.wiki_search.environment import WikiSearch, split_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.retrieval.pages import Question
@@ -125,8 +126,16 @@ def test_long_results_are_cut(made: Made):
     (message,) = CHAT.cut_excerpts(turn.messages)
     result = message["content"].removeprefix("<result>\n").partition("\n[")[0]
     assert 30 < len(TOKENIZER.encode(result)) <= 60 and message["content"].endswith("were left out]\n</result>")
-    with pytest.raises(UserError, match="`max_tool_tokens` must be 1 or more"):
-        made(max_tool_tokens=0)
+    for name in ("max_tool_tokens", "num_results"):
+        with pytest.raises(UserError, match=f"`{name}` must be 1 or more"):
+            made(**{name: 0})
+
+
+def test_settings_are_checked_before_anything_is_built(tmp_path: Path):
+    with pytest.raises(UserError, match="`num_results` must be 1 or more, not 0"):
+        load_taskset("wiki-search", {"num_results": 0, "data_dir": str(tmp_path / "data")})
+    load_taskset("wiki-search", {"num_results": 1, "data_dir": str(tmp_path / "data")})
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_corpus_of_ones_own(made: Made, tmp_path: Path):

@@ -60,15 +60,27 @@ def check_loss(loss: LossConfig, rollouts_per_example: int, group_key: str, teac
 def check_taus(loss: LossConfig, teacher: bool) -> None:
     """Refuses weights of distillation that weigh nothing. Raises ConfigError."""
     given, resolved = loss.overrides(), loss.resolve(teacher)
-    if not teacher:
-        for name in ("adv_tau", "teacher_tau"):
-            if name in given:
-                raise ConfigError(
-                    f'trainer.loss.{name} cannot act without a teacher. Remove it, or set teacher.type to "policy", '
-                    '"model" or "server".',
-                    f"trainer.loss.{name}",
-                    "teacher.type",
-                )
+    if not teacher and "teacher_tau" in given:
+        raise ConfigError(
+            'trainer.loss.teacher_tau cannot act without a teacher. Remove it, or set teacher.type to "policy", '
+            '"model" or "server".',
+            "trainer.loss.teacher_tau",
+            "teacher.type",
+        )
+    if not teacher and resolved.adv_tau == 0 and resolved.student_tau == 0:
+        raise ConfigError(
+            "trainer.loss.adv_tau = 0 leaves nothing to learn from: without a teacher there is the reward alone. "
+            "Raise it, or name a teacher.",
+            "trainer.loss.adv_tau",
+            "teacher.type",
+        )
+    if resolved.has_critic and "adv_tau" in given:
+        raise ConfigError(
+            'trainer.loss.adv_tau cannot act with trainer.loss.advantage "gae": a value head makes the advantages. '
+            "Remove it, or take another advantage.",
+            "trainer.loss.adv_tau",
+            "trainer.loss.advantage",
+        )
     if teacher and resolved.teacher_tau == 0:
         raise ConfigError(
             "trainer.loss.teacher_tau = 0 asks the teacher in vain: nothing of what it says would count. Raise it, or "

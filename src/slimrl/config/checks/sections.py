@@ -60,17 +60,6 @@ def check_fits(max_tokens: int, seq_len: int, key: str) -> None:
         )
 
 
-def check_micro_batch(micro_batch_tokens: int, seq_len: int, key: str) -> None:
-    """Refuses a micro-batch that cannot hold one sequence; `key` names it. Raises ConfigError."""
-    if micro_batch_tokens < seq_len:
-        raise ConfigError(
-            f"{key} = {micro_batch_tokens} cannot hold a sequence of seq_len = {seq_len} tokens, and a sequence is "
-            f"never split. Raise {key} to {seq_len} or more.",
-            key,
-            "seq_len",
-        )
-
-
 def check_temperatures(temperatures: list[float], key: str) -> None:
     """Refuses a temperature that is listed twice. Raises ConfigError."""
     if len(set(temperatures)) != len(temperatures):

@@ -5,7 +5,13 @@ import re
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.loss import check_rewards_count, check_taus
 from slimrl.config.run import ProbeConfig, RLConfig
-from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig, ServerTeacherConfig, TeacherConfig
+from slimrl.config.teacher import (
+    ModelTeacherConfig,
+    NoTeacherConfig,
+    PolicyTeacherConfig,
+    ServerTeacherConfig,
+    TeacherConfig,
+)
 from slimrl.io.urls import is_http_url, is_variable_name
 
 
@@ -95,22 +101,15 @@ def check_probe(config: ProbeConfig) -> None:
 
 
 def check_teacher_gpu(config: RLConfig) -> None:
-    """Refuses GPUs for a teacher that has no use for them, or that has a device already. Raises ConfigError."""
+    """Refuses GPUs for a teacher that is not there, or that has a device already. Raises ConfigError."""
     ids = config.teacher_gpu_ids
-    if len(ids) > 1:
+    if isinstance(config.teacher, NoTeacherConfig):
         raise ConfigError(
-            f"teacher_gpu_ids = {ids}: a teacher in this process has one GPU in this version. For a larger one start "
-            'a server on these GPUs, and use teacher.type = "server".',
-            "teacher_gpu_ids",
-        )
-    if not isinstance(config.teacher, ModelTeacherConfig):
-        raise ConfigError(
-            f'teacher_gpu_ids = {ids} cannot act with teacher.type = "{config.teacher.type}": only a teacher of type '
-            '"model" is put somewhere. Remove it.',
+            f'teacher_gpu_ids = {ids} cannot act with teacher.type = "none". Remove it, or name a teacher.',
             "teacher_gpu_ids",
             "teacher.type",
         )
-    if config.teacher.device != "policy":
+    if isinstance(config.teacher, ModelTeacherConfig) and config.teacher.device != "policy":
         raise ConfigError(
             f'teacher_gpu_ids = {ids} and teacher.device = "{config.teacher.device}" say the same thing twice. Remove '
             "one of the two.",

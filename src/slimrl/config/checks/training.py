@@ -5,20 +5,18 @@ from slimrl.config.checks.loss import check_loss, check_rewards_count, check_tau
 from slimrl.config.checks.sections import (
     check_fits,
     check_groups,
-    check_micro_batch,
     check_model,
     check_schedule,
     check_temperatures,
 )
 from slimrl.config.checks.teacher import check_teacher
-from slimrl.config.data import FileDataConfig, HubDataConfig
+from slimrl.config.data import ExpertDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig
 
 
 def check_rl(config: RLConfig) -> None:
     """Applies the rules of `rl`. Raises ConfigError."""
     check_model(config.model)
-    check_async(config.max_async_level)
     group = config.orchestrator.rollouts_per_example
     check_groups(config.orchestrator.batch_size, group, "orchestrator")
     check_loss(config.trainer.loss, group, "orchestrator.rollouts_per_example", config.has_teacher)
@@ -26,7 +24,6 @@ def check_rl(config: RLConfig) -> None:
     check_schedule(config.trainer.schedule, "trainer.schedule")
     check_schedule(config.warmup.schedule, "warmup.schedule")
     check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
-    check_micro_batch(config.trainer.micro_batch_tokens, config.seq_len, "trainer.micro_batch_tokens")
     check_temperatures(config.eval.temperatures, "eval.temperatures")
 
 
@@ -43,7 +40,6 @@ def check_trainer(config: TrainerOnlyConfig) -> None:
             "trainer.loss.student_tau",
         )
     check_schedule(config.trainer.schedule, "trainer.schedule")
-    check_micro_batch(config.trainer.micro_batch_tokens, config.seq_len, "trainer.micro_batch_tokens")
     length = config.data.prompt_len + config.data.completion_len
     if length > config.seq_len:
         raise ConfigError(
@@ -58,8 +54,9 @@ def check_sft(config: SFTConfig) -> None:
     """Applies the rules of `sft`. Raises ConfigError."""
     check_model(config.model)
     check_schedule(config.schedule, "schedule")
-    check_micro_batch(config.micro_batch_tokens, config.seq_len, "micro_batch_tokens")
     match config.data:
+        case ExpertDataConfig(env=env) if env.name:
+            raise ConfigError("data.env.name cannot act: there is one environment. Remove it.", "data.env.name")
         case FileDataConfig(val_path=own) if own:
             check_held_out(config.data, "val_path")
         case HubDataConfig(val_split=own) if own:
@@ -74,14 +71,4 @@ def check_held_out(data: FileDataConfig | HubDataConfig, own: str) -> None:
             f"data.val_fraction cannot act, because data.{own} names what to validate on. Remove one of the two.",
             "data.val_fraction",
             f"data.{own}",
-        )
-
-
-def check_async(max_async_level: int) -> None:
-    """Refuses asynchronous training, which this version lacks. Raises ConfigError."""
-    if max_async_level != 0:
-        raise ConfigError(
-            f"max_async_level = {max_async_level}: asynchronous training is not in this version. Set it to 0: sampling "
-            "and training take turns.",
-            "max_async_level",
         )

@@ -4,16 +4,18 @@ In a flag `-` and `_` are the same. Files count for less than flags wherever the
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from slimrl.config.reading.old_names import OldNames
+from slimrl.config.prime_rl.translation import SECTIONS_AS_VALUES
+from slimrl.config.reading.names import Names
 from slimrl.config.reading.schema import Path, Spec, describe, keys_below, locate, spell
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.errors import UserError
 
 
-def from_command_line(argv: Sequence[str], root: Spec, names: OldNames) -> list[Setting]:
+def from_command_line(argv: Sequence[str], root: Spec, names: Names) -> list[Setting]:
     """The settings of every file, then those of every flag. `root` says which flags are sections or switches, `names`
-    which have changed their name."""
+    which have other names."""
     files: list[Setting] = []  # files count for less than flags wherever they stand, hence two lists
     flags: list[Setting] = []
     words = list(argv)
@@ -31,13 +33,13 @@ def from_command_line(argv: Sequence[str], root: Spec, names: OldNames) -> list[
     return files + names.translate(flags)
 
 
-def _flag(word: str, words: list[str], root: Spec, names: OldNames) -> list[Setting]:
+def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting]:
     """The setting of one flag, or those of the file that it names. Removes what belongs to the flag from `words`."""
     flag, has_value, value = word.partition("=")
     path = _path(flag)
     if not has_value and (switch := _switch_off_path(path, root)):
         return [Setting(switch, "false", flag, "flag")]
-    spec = locate(root, names.current(path), flag)
+    spec = Spec(Any) if names.is_foreign(path) else locate(root, names.current(path), flag)
     following = words[0] if words else "--"
     takes_file = bool(spec.sections) or spec.is_open
     # After a switch, `@` begins a file of the whole command; after a section, a file of that section; and after
@@ -45,10 +47,10 @@ def _flag(word: str, words: list[str], root: Spec, names: OldNames) -> list[Sett
     if has_value:
         pass
     elif takes_file and following.startswith("@"):
-        return from_file(_file_name(words.pop(0), words, f"{flag} @"), under=path)
+        return names.translate(from_file(_file_name(words.pop(0), words, f"{flag} @"), under=path))
     elif not following.startswith("--") and following != "@" and not (spec.is_switch and following.startswith("@")):
         value = words.pop(0)
-    elif spec.is_switch:
+    elif spec.is_switch or names.is_foreign(path) or path in SECTIONS_AS_VALUES:
         value = "true"
     elif spec.sections:
         inside = ", ".join(f"`{flag}.{key}`" for key in keys_below(spec))

@@ -1,6 +1,6 @@
-"""Settings whose name has changed: the old one still reads, and a line on stderr says what to write now.
+"""Settings that have another name: a synonym, or an old name, for which a line on stderr says what to write now.
 
-The table below is all that there is to say of a change; a setting that was read under its old name keeps its origin, so
+The tables below are all that there is to say of a name; a setting that was read under another name keeps its origin, so
 that errors name the line or the flag as it stands.
 """
 
@@ -18,42 +18,59 @@ OLD_NAMES: dict[str, Mapping[Path, Path]] = {
     "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
 }
 
+# Two ways to write the same, both of them right: no line is printed. A longer name comes first.
+SYNONYMS: Mapping[Path, Path] = {
+    ("trainer", "model", "lora", "target_modules"): ("model", "lora", "targets"),
+    ("trainer", "model", "lora"): ("model", "lora"),
+    ("model", "lora", "target_modules"): ("model", "lora", "targets"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class OldNames:
-    """The old names of one command's settings; `note` receives the line about those that were used."""
+    """The other names of one command's settings; `note` receives the line about the old ones that were used."""
 
     table: Mapping[Path, Path]
     note: Callable[[str], None]
 
     def current(self, path: Path) -> Path:
         """The path as it is called now."""
-        old = self._old(path)
-        return (*self.table[old], *path[len(old) :]) if old else path
+        other = self._other(path)
+        return (*self._names()[other], *path[len(other) :]) if other else path
 
     def translate(self, source: Sequence[Setting]) -> list[Setting]:
         """The settings of one source (a file, the flags, the variables) under their present names.
 
         Raises UserError where the source has a setting under both names, because either could be meant.
         """
-        used = [setting for setting in source if self._old(setting.path)]
-        present = [setting for setting in source if not self._old(setting.path)]
+        used = [setting for setting in source if self._other(setting.path)]
+        present = [setting for setting in source if not self._other(setting.path)]
         for setting in used:
             for other in present:
                 _check_not_both(setting, self.current(setting.path), other)
-        if used:
-            self.note(self._advice(used))
-        return [replace(setting, path=self.current(setting.path)) for setting in source]
+        if old := [setting for setting in used if self._other(setting.path) in self.table]:
+            self.note(self._advice(old))
+        settings = [setting for setting in source if not self._is_way_to_other(setting)]
+        return [replace(setting, path=self.current(setting.path)) for setting in settings]
 
-    def _old(self, path: Path) -> Path:
-        """The old name that a path begins with; empty if its name has not changed."""
-        return next((old for old in self.table if path[: len(old)] == old), ())
+    def _is_way_to_other(self, setting: Setting) -> bool:
+        """Whether it is the header of a section in which another name stands: `[trainer.model]`, around `lora`, is no
+        section of its own."""
+        path = setting.path
+        return setting.value == {} and any(len(path) < len(other) and other[: len(path)] == path for other in SYNONYMS)
+
+    def _names(self) -> Mapping[Path, Path]:
+        return {**SYNONYMS, **self.table}
+
+    def _other(self, path: Path) -> Path:
+        """The other name that a path begins with; empty if it is the present one."""
+        return next((other for other in self._names() if path[: len(other)] == other), ())
 
     def _advice(self, used: Sequence[Setting]) -> str:
         """One line with what to write instead, spelled as the source of the settings spells it."""
         words = []
         for setting in used:
-            old = self._old(setting.path)
+            old = self._other(setting.path)
             new = self.table[old]
             match setting.kind:
                 case "variable":
@@ -69,7 +86,7 @@ class OldNames:
 
 
 def old_names(config_class: type[CommandConfig], note: Callable[[str], None]) -> OldNames:
-    """The old names of a command's settings."""
+    """The other names of a command's settings."""
     return OldNames(OLD_NAMES.get(config_class.command, {}), note)
 
 
@@ -83,6 +100,6 @@ def _check_not_both(setting: Setting, present: Path, other: Setting) -> None:
     shared = min(len(present), len(other.path))
     if present[:shared] == other.path[:shared] and other.value != {}:
         raise UserError(
-            f"{spell(setting.path)} ({setting.origin}) is the old name of {spell(present)}, and {spell(other.path)} "
-            f"({other.origin}) is set beside it. Remove the old one."
+            f"{spell(setting.path)} ({setting.origin}) is another name of {spell(present)}, and {spell(other.path)} "
+            f"({other.origin}) is set beside it. Remove one of the two."
         )

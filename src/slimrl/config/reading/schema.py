@@ -4,6 +4,7 @@ Knows nothing of values or where they come from. A path is a tuple of keys, `("o
 element of a list is addressed by its index, in digits.
 """
 
+import difflib
 import inspect
 import types
 from collections.abc import Iterator
@@ -18,6 +19,10 @@ from slimrl.config.base import Config
 from slimrl.errors import UserError, nearest
 
 Path = tuple[str, ...]
+
+# A setting less similar than this is not suggested: no hint is better than a far one. `gpro` and `grpo` are at 0.75,
+# `sandbox` and `wandb` at 0.67.
+NEAR = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +50,18 @@ class Spec:
         return get_origin(self.annotation) is list
 
     @property
+    def is_list_of_numbers(self) -> bool:
+        return self.is_list and spec_of(get_args(self.annotation)[0]).annotation in (int, float)
+
+    @property
     def is_open(self) -> bool:
         """Whether any key may follow: in a dictionary, and in anything inside one."""
         return self.annotation is Any or get_origin(self.annotation) is dict
 
     @property
     def is_switch(self) -> bool:
-        return self.annotation is bool
+        """Whether its bare name turns it on; some switches may also be `auto`."""
+        return self.annotation is bool or any(option.annotation is bool for option in self.options)
 
     @property
     def is_verbatim(self) -> bool:
@@ -143,6 +153,13 @@ def spell(path: Path) -> str:
     return ".".join(path)
 
 
+def _is_near(one: Path, other: Path) -> bool:
+    """Whether two paths have the same number of keys, each the same or misspelt."""
+    return len(one) == len(other) and all(
+        difflib.SequenceMatcher(None, first, second).ratio() >= NEAR for first, second in zip(one, other, strict=True)
+    )
+
+
 def _bounds(spec: Spec) -> str:
     """The range of a number or text, as `>= 0 and < 1`."""
     parts: list[str] = []
@@ -198,11 +215,14 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
         return f"{parent_name} is a list, whose elements are named by number, as in `{parent_name}.0`."
     if not parent.sections:
         return f"{parent_name} is {describe(parent)} and has no settings inside it."
-    # People mostly forget a section: `--lr` for `--trainer.optim.lr`. Settings with the same last keys come first.
+    # People mostly forget a section, `--lr` for `--trainer.optim.lr`, or write one too many. Settings with the same
+    # last keys come first; one in quite another section is not meant.
     known = [leaf for leaf, _ in leaves(root)]
-    same_ending = [leaf for leaf in known if leaf[-len(path) :] == path]
-    elsewhere = same_ending or [leaf for leaf in known if leaf[-1] == path[-1]]
+    nested = [leaf for leaf in known if set(leaf) <= set(path) or set(path) <= set(leaf)]
+    same_ending = [leaf for leaf in nested if leaf[-len(path) :] == path]
+    misspelt = [leaf for leaf in known if _is_near(leaf, path)]
+    elsewhere = same_ending or [leaf for leaf in nested if leaf[-1] == path[-1]] or misspelt
     if not elsewhere:
-        return f"there is no such setting.{nearest(path[depth], keys_below(parent))}"
+        return f"there is no such setting.{nearest(path[depth], keys_below(parent), NEAR)}"
     close = sorted(elsewhere, key=lambda leaf: -len(set(leaf) & set(path)))[:3]
     return f"there is no such setting. Did you mean {' or '.join(f'`{spell(leaf)}`' for leaf in close)}?"

@@ -4,6 +4,7 @@ Knows names and text, but not which values are valid: `load.py` merges and valid
 (`run.toml:12`, `--seed`, `SLIMRL_SEED`), so that an error can say where to look.
 """
 
+import difflib
 import json
 import re
 import tomllib
@@ -15,11 +16,13 @@ from typing import Any, Literal
 import yaml
 
 from slimrl.config.base import OTHER_VARIABLES
-from slimrl.config.reading.schema import Path
-from slimrl.errors import UserError, nearest
+from slimrl.config.reading.schema import NEAR, Path
+from slimrl.errors import UserError
 
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
 Lines = dict[Path, int]
+# Files of other programs that lie in the root of many repositories.
+OF_OTHER_PROGRAMS = ("pyproject.toml", "mkdocs.yml", "package.json", "tsconfig.json", ".pre-commit-config.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +100,7 @@ def _read(name: str) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
-        directory = path.parent
-        names = [str(directory / entry.name) for entry in directory.iterdir()] if directory.is_dir() else []
-        configs = [entry for entry in names if entry.endswith((".toml", ".yaml", ".yml", ".json"))]
-        where = nearest(name, configs) or f" There is no config file in {directory.resolve()}."
-        raise UserError(f"{name}: no such file.{where}") from None
+        raise UserError(f"{name}: no such file.{_other_files(path)}") from None
     except IsADirectoryError:
         inside = path / "config.toml"
         hint = f" Did you mean `@ {inside}`?" if inside.is_file() else " Name a file in it."
@@ -111,6 +110,24 @@ def _read(name: str) -> str:
         raise UserError(f"{name}:{line}: not UTF-8 text ({error.reason}). Save the file as UTF-8.") from None
     except OSError as error:
         raise UserError(f"{name}: cannot be read: {error.strerror}.") from None
+
+
+def _other_files(path: FilePath) -> str:
+    """A hint at the settings files that are where a missing one was looked for."""
+    directory = path.parent
+    if not directory.is_dir():
+        return f" There is no directory {directory}."
+    found = {
+        one.stem: one
+        for one in sorted(directory.iterdir())
+        if one.suffix in (".toml", ".yaml", ".yml", ".json") and one.name not in OF_OTHER_PROGRAMS
+    }
+    if not found:
+        return f" There is no settings file in {directory.resolve()}."
+    # By their stems alone: what all have in common, directory and ending, would make each of them look near.
+    close = difflib.get_close_matches(path.stem, found, 1, NEAR)
+    hint = f" Did you mean `{found[close[0]]}`?" if close else ""
+    return f"{hint} Known: {', '.join(str(one) for one in found.values())}."
 
 
 def _read_toml(name: str, text: str) -> tuple[Any, Lines]:

@@ -55,7 +55,7 @@ def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Itera
         if name + key == SECRET and value:
             yield f"# {SECRET} is set, and not written here{_comment(SECRET, provenance)}"
         elif key not in inner and name + key != OF_ONE_START:
-            yield f"{key} = {_literal(value)}{_comment(name + key, provenance)}"
+            yield f"{key} = {toml_literal(value)}{_comment(name + key, provenance)}"
     for key, value in inner.items():
         if isinstance(value, Config):
             yield from ("", f"[{name}{key}]")
@@ -77,7 +77,7 @@ def _comment(key: str, provenance: Mapping[str, str]) -> str:
     return f"  # {' '.join(', '.join(dict.fromkeys(origins)).split())}" if origins else ""
 
 
-def _literal(value: Any) -> str:
+def toml_literal(value: Any) -> str:
     """The value as a TOML literal."""
     match value:
         case bool():
@@ -86,13 +86,13 @@ def _literal(value: Any) -> str:
             # JSON's escapes are TOML's too; DEL alone TOML wants escaped and JSON does not.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case list():
-            return f"[{', '.join(map(_literal, value))}]"
+            return f"[{', '.join(map(toml_literal, value))}]"
         case dict():
-            return f"{{{', '.join(f'{_key(key)} = {_literal(item)}' for key, item in value.items())}}}"
+            return f"{{{', '.join(f'{toml_key(key)} = {toml_literal(item)}' for key, item in value.items())}}}"
         case _:
             return repr(value)
 
 
-def _key(key: str) -> str:
+def toml_key(key: str) -> str:
     """The key as TOML writes it, in quotes if need be."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _literal(key)
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml_literal(key)

@@ -11,6 +11,7 @@ import random
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from slimrl.io.cache import cache_root
 from slimrl.judges.judge import Judge, judge_of
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
+from slimrl.retrieval.corpus import Corpus
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.pages import Question, question_of
@@ -78,18 +80,39 @@ class WikiSearch:
             raise UserError(f"wiki-search: `hops` must be 1 or 2, not {self.hops}.")
         if self.format not in FORMATS:
             raise UserError(f"wiki-search: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
-        if self.max_tool_tokens < 1:
-            raise UserError(f"wiki-search: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
-        source = Source(self.corpus, self.num_pages, self.seed)
-        directory = directory_of(source, self.data_dir)
-        self._pages = prepare_corpus(directory, source, line_progress)
+        for name, value in (("max_tool_tokens", self.max_tool_tokens), ("num_results", self.num_results)):
+            if value < 1:
+                raise UserError(f"wiki-search: `{name}` must be 1 or more, not {value}.")
+        if self.sandbox and self.format != "code":
+            raise UserError(f'wiki-search: a `sandbox` is for `format = "code"`, and this is "{self.format}".')
+        self._judge = judge_of(self.judge)
+
+    def prepare(self) -> None:
+        """Builds the corpus, its index and the call format, unless they are there. Raises UserError if it cannot."""
+        _ = self._pages, self._tools, self._new_calls, self._own
+
+    @cached_property
+    def _source(self) -> Source:
+        return Source(self.corpus, self.num_pages, self.seed)
+
+    @cached_property
+    def _pages(self) -> Corpus:
+        return prepare_corpus(directory_of(self._source, self.data_dir), self._source, line_progress)
+
+    @cached_property
+    def _tools(self) -> WikiTools:
         with no_progress_bars():
             embedder = SentenceEmbedder(self.embedder)
-        index = prepare_index(directory, self._pages, embedder, line_progress)
-        self._tools = WikiTools(self._pages, index, self.num_results)
-        self._new_calls = self._formats()
-        self._judge = judge_of(self.judge)
-        self._own = list(read_questions(self.questions, "`questions`")) if self.questions else []
+        index = prepare_index(directory_of(self._source, self.data_dir), self._pages, embedder, line_progress)
+        return WikiTools(self._pages, index, self.num_results)
+
+    @cached_property
+    def _new_calls(self) -> Callable[[], CallFormat]:
+        return self._formats()
+
+    @cached_property
+    def _own(self) -> list[Question]:
+        return list(read_questions(self.questions, "`questions`")) if self.questions else []
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The questions of a split. Raises UserError when there are not that many."""
@@ -146,8 +169,6 @@ class WikiSearch:
         tools, max_tokens = self._tools.by_name, self.max_tool_tokens
         if self.format == "code":
             return code_formats(tools, max_tokens, self.sandbox)
-        if self.sandbox:
-            raise UserError(f'wiki-search: a `sandbox` is for `format = "code"`, and this is "{self.format}".')
         one = NativeFormat if self.format == "native" else TagFormat
         return lambda: one(tools, max_tokens)
 

@@ -1,0 +1,123 @@
+"""What may become of a key of another trainer's file: the outcomes, and the rules that choose one.
+
+A table maps patterns to rules: `*` stands for one key, `**` at the end for any number of keys. A rule looks at the key,
+its value and the rest of the file, and answers with an outcome.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.config.reading.schema import Path, spell
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """The key is another one here. `value` is its value in slimrl's units; `note` says what else is different."""
+
+    path: Path
+    value: Any
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotNeeded:
+    """The key asks for nothing that this program would have to do."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """The key asks for something that slimrl cannot do; the run must not start as if it had."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A key of the file. `stars` are the keys that the pattern's stars matched, `rest` those of its `**`; `file` has
+    all plain values of the file by their paths."""
+
+    path: Path
+    value: Any
+    stars: Path
+    rest: Path
+    file: Mapping[Path, Any]
+
+    def get(self, key: str) -> Any:
+        """The value of another key of the file; None if the file does not have it."""
+        return self.file.get(tuple(key.split(".")))
+
+
+Outcome = Renamed | NotNeeded | Impossible
+Rule = Callable[[Found], Outcome]
+Table = Mapping[str, Rule]
+
+
+def to(key: str, convert: Callable[[Any], Any] | None = None, note: str = "") -> Rule:
+    """A rule that renames a key: `{0}` in the new one stands for what the first star matched, a final `**` for the rest
+    of the path. `convert` computes the value; a ValueError that it raises makes the key impossible."""
+
+    def rule(found: Found) -> Outcome:
+        keys = key.format(*found.stars).split(".")
+        path = (*keys[:-1], *found.rest) if keys[-1] == "**" else tuple(keys)
+        try:
+            return Renamed(path, found.value if convert is None else convert(found.value), note)
+        except ValueError as error:
+            return Impossible(str(error))
+
+    return rule
+
+
+def unneeded(why: str) -> Rule:
+    """A rule for a key that asks for nothing."""
+    return lambda found: NotNeeded(why)
+
+
+def impossible(why: str) -> Rule:
+    """A rule for a key that cannot be done."""
+    return lambda found: Impossible(why)
+
+
+def only(values: tuple[Any, ...], why: str, otherwise: str) -> Rule:
+    """A rule for a key that is not needed with one of `values`, for the reason `why`, and cannot be done otherwise."""
+
+    def rule(found: Found) -> Outcome:
+        # `True == 1` in Python, and a switch is no number.
+        same = any(found.value == value and type(found.value) is type(value) for value in values)
+        return NotNeeded(why) if same else Impossible(otherwise)
+
+    return rule
+
+
+def find_outcome(table: Table, path: Path, value: Any, file: Mapping[Path, Any]) -> Outcome | None:
+    """The outcome of the first pattern of the table that fits the path; None if none does."""
+    for pattern, rule in table.items():
+        fitted = _fit(tuple(pattern.split(".")), path)
+        if fitted is not None:
+            return rule(Found(path, value, *fitted, file))
+    return None
+
+
+def is_listed(table: Table, path: Path) -> bool:
+    """Whether the table has a pattern that fits the path."""
+    return any(_fit(tuple(pattern.split(".")), path) is not None for pattern in table)
+
+
+def _fit(pattern: Path, path: Path) -> tuple[Path, Path] | None:
+    """The keys that the stars of a pattern and its final `**` stand for; None if it does not fit."""
+    if pattern and pattern[-1] == "**":
+        pattern, path, rest = pattern[:-1], path[: len(pattern) - 1], path[len(pattern) - 1 :]
+    else:
+        rest = ()
+    if len(pattern) != len(path):
+        return None
+    if any(wanted not in ("*", key) for wanted, key in zip(pattern, path, strict=True)):
+        return None
+    return tuple(key for wanted, key in zip(pattern, path, strict=True) if wanted == "*"), rest
+
+
+def name_of(path: Path) -> str:
+    """The key as a report writes it: `orchestrator.env[0].id`."""
+    return spell(tuple(f"[{key}]" if key.isdecimal() else key for key in path)).replace(".[", "[")

@@ -1,0 +1,69 @@
+"""The names under which a command's settings may be given: the present ones, synonyms and old ones, and prime-rl's."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.prime_rl.rules import is_listed
+from slimrl.config.prime_rl.translation import TABLES, is_foreign, refuse_impossible, translate
+from slimrl.config.reading.old_names import OldNames, old_names
+from slimrl.config.reading.schema import Path, Spec, below, spec_of
+from slimrl.config.reading.sources import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of one command's settings; `note` receives lines about those that are not the present ones."""
+
+    command: str
+    root: Spec
+    old: OldNames
+    note: Callable[[str], None]
+
+    def current(self, path: Path) -> Path:
+        """The path as it is called now; a name of prime-rl's stays."""
+        return self.old.current(path)
+
+    def is_known(self, path: Path) -> bool:
+        """Whether slimrl has a setting at the path, under its present or another name of its own."""
+        spec: Spec | None = self.root
+        for key in self.current(path):
+            spec = below(spec, key) if spec else None
+        return spec is not None
+
+    def is_foreign(self, path: Path) -> bool:
+        """Whether the path is a name of prime-rl's that slimrl does not have."""
+        return not self.is_known(path) and is_listed(TABLES.get(self.command, {}), path)
+
+    def translate(self, source: Sequence[Setting]) -> list[Setting]:
+        """The settings of one source (a file, the flags, the variables) under their present names.
+
+        Raises UserError where the source has a setting under two names, and where it is written for prime-rl and asks
+        for what slimrl cannot do.
+        """
+        if is_foreign(source, self.command, self.is_known):
+            translation = translate(source, self.command, self.is_known)
+            subject = _subject(source)
+            refuse_impossible(translation, subject)
+            self.note(f"{subject} has names of prime-rl's, and is read so:")
+            for line in translation.lines():
+                self.note(f"  {line}")
+            source = translation.settings
+        return self.old.translate(source)
+
+
+def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> Names:
+    """The names of a command's settings."""
+    return Names(config_class.command, spec_of(config_class), old_names(config_class, note), note)
+
+
+def _subject(source: Sequence[Setting]) -> str:
+    """What a source is called in a message."""
+    match source[0].kind:
+        case "file":
+            return re.sub(r":\d+$", "", source[0].origin)
+        case "flag":
+            return "the command line"
+        case _:
+            return "the environment"

@@ -1,0 +1,75 @@
+"""Reads the values of settings: the text of flags and variables as numbers or lists, and nested data in parts."""
+
+import contextlib
+import json
+import re
+import tomllib
+from typing import Any
+
+from slimrl.config.reading.schema import Spec, describe, locate, spell, where
+from slimrl.config.reading.sources import Setting, flatten, show
+from slimrl.errors import UserError
+
+
+def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
+    """The plain values of a setting: the text of a flag or variable is read, and nested data is taken apart.
+
+    Raises UserError for an unknown key, and for a section or list where the other is expected.
+    """
+    spec = locate(root, setting.path, setting.origin)
+    value = setting.value if setting.kind == "file" else read_text(setting.value, spec)
+    if spec.is_list_of_numbers and isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = [value]  # one number is a list of one
+    here = where(setting.path, setting.origin)
+    if not isinstance(value, (str, int, float, list, dict)):
+        found = "nothing" if value is None else f"{value}, a {type(value).__name__}"
+        raise UserError(f"{here}: found {found}, expected {describe(spec)}.")
+    is_section = isinstance(value, dict)
+    if spec.is_list and not isinstance(value, list):
+        name = f"[[{spell(setting.path)}]]"
+        hint = f" Write `{name}` with two brackets." if is_section else quote_hint(value)
+        raise UserError(f"{here}: found {'a section' if is_section else show(value)}, expected {describe(spec)}.{hint}")
+    if spec.sections and not is_section:
+        raise UserError(f"{here}: found {show(value)}, expected {describe(spec)}.{quote_hint(value)}")
+    parts = [Setting(path, part, setting.origin) for path, part in flatten(value, setting.path)]
+    for part in parts:
+        locate(root, part.path, part.origin)
+    return parts
+
+
+def read_text(text: str, spec: Spec) -> Any:
+    """The value that a text stands for: a TOML or JSON literal, or else the text itself."""
+    if spec.is_verbatim:
+        return text
+    if spec.is_switch:
+        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(text.lower(), text)
+    if spec.is_list_of_numbers and re.fullmatch(r"[-+.\w]+(\s*,\s*[-+.\w]+)+", text):
+        text = f"[{text}]"
+    if spec.annotation is float:  # also for `.5` and `5`, which TOML refuses or reads as an integer
+        with contextlib.suppress(ValueError):
+            return float(text)
+    if _ends_in_comment(text):  # TOML would read `16 # x` as 16, and lose the rest
+        return text
+    for document, read in ((f"value = {text}", tomllib.loads), (f'{{"value": {text}}}', json.loads)):
+        with contextlib.suppress(ValueError):  # what both raise for text that is no literal of theirs
+            parsed = read(document)
+            # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
+            if list(parsed) == ["value"] and isinstance(parsed["value"], (str, int, float, list, dict)):
+                return parsed["value"]
+    return text
+
+
+def quote_hint(value: Any) -> str:
+    """A hint for a text that looks like a list or a table, and whose inner quotes the shell has removed."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        return """ The shell takes quotes away: put single ones around the whole, as in '[{id="reverse-text"}]'."""
+    return ""
+
+
+def _ends_in_comment(text: str) -> bool:
+    """Whether TOML would take the end of the text for a comment: then nothing that follows can be wrong."""
+    try:
+        tomllib.loads(f"value = {text} ]")
+    except tomllib.TOMLDecodeError:
+        return False
+    return True

@@ -1,0 +1,57 @@
+"""The environment variables of a command. All commands share the environment, so those of another one are left out."""
+
+import difflib
+from collections.abc import Mapping
+
+from slimrl.config.base import OTHER_VARIABLES, SECRET
+from slimrl.config.reading.names import Names, names_of
+from slimrl.config.reading.old_names import print_note
+from slimrl.config.reading.schema import leaves
+from slimrl.config.reading.sources import Setting, from_environment
+from slimrl.config.run import COMMANDS
+from slimrl.errors import UserError
+
+# A variable with a section in its name sets something, and is refused if there is no such thing. One without may belong
+# to another program of prime-rl's makers, and is refused only if it looks like a setting that is misspelt.
+SECTIONS = "__"
+LOOKS_LIKE = 0.8
+
+
+def own_variables(environ: Mapping[str, str], prefix: str, names: Names) -> list[Setting]:
+    """The settings that the variables with this prefix make for the command of `names`.
+
+    Raises UserError for a variable that no command has, with the nearest one that there is.
+    """
+    return [one for one in from_environment(environ, prefix) if _is_own(one, prefix, names)]
+
+
+def _is_own(setting: Setting, prefix: str, names: Names) -> bool:
+    # PRIME_API_KEY is the secret of another service, and must not become the key of our server.
+    if prefix == "PRIME_" and setting.path == (SECRET,):
+        return False
+    if names.is_known(setting.path) or names.is_foreign(setting.path):
+        return True
+    if any(_has(names_of(other, print_note), setting) for other in COMMANDS.values()):
+        return False
+    close = _nearest(setting.origin, prefix, names)
+    if prefix == "PRIME_" and SECTIONS not in setting.origin and close is None:
+        return False
+    hint = f" The nearest is `{close}`." if close else ""
+    raise UserError(
+        f"{setting.origin}: this environment variable sets nothing that exists.{hint} Correct it, or unset it."
+    )
+
+
+def _has(names: Names, setting: Setting) -> bool:
+    return names.is_known(setting.path) or names.is_foreign(setting.path)
+
+
+def _nearest(name: str, prefix: str, names: Names) -> str | None:
+    """The variable that is most like the name; None if none is like it."""
+    known = [f"{prefix}{SECTIONS.join(path).upper()}" for path, _ in leaves(names.root)]
+    known += OTHER_VARIABLES if prefix == "SLIMRL_" else []
+    # A forgotten section is likelier than a misspelling: SLIMRL_OPTIM__LR ends like SLIMRL_TRAINER__OPTIM__LR.
+    ending = name.removeprefix(prefix.rstrip("_"))
+    if (prefix == "SLIMRL_" or SECTIONS in ending) and (same := [one for one in known if one.endswith(ending)]):
+        return same[0]
+    return next(iter(difflib.get_close_matches(name, known, 1, LOOKS_LIKE)), None)

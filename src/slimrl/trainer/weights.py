@@ -1,0 +1,53 @@
+"""The weights that a run has saved, `weights/step_N`, and the names `latest` and `best` for two of them.
+
+The names are symbolic links, so that every program can use them.
+"""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from slimrl.trainer.checkpoint import step_directories
+
+LATEST, BEST = "latest", "best"
+
+
+def weights_directory(output_dir: Path, step: int) -> Path:
+    """The directory of the weights after `step` steps, in Hugging Face format."""
+    return output_dir / "weights" / f"step_{step}"
+
+
+def keep_newest(output_dir: Path, keep: int) -> None:
+    """Names the newest weights `latest`, and deletes all but the newest `keep` and the ones named `best`."""
+    found = step_directories(output_dir / "weights")
+    if not found:
+        return
+    _link(output_dir / "weights" / LATEST, found[-1])
+    best = output_dir / "weights" / BEST
+    for old in found[:-keep]:
+        if not (best.exists() and best.samefile(old)):
+            shutil.rmtree(old)
+
+
+def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
+    """Names the weights `best` whose step has the highest score, the later ones of equals; only those that are still
+    there count. Without scores of any there is no such name."""
+    measured = [path for path in step_directories(output_dir / "weights") if step_of(path) in scores]
+    if measured:
+        _link(output_dir / "weights" / BEST, max(measured, key=lambda path: (scores[step_of(path)], step_of(path))))
+
+
+def step_of(directory: Path) -> int:
+    """The number of steps after which the weights in a directory `step_N` were saved."""
+    return int(directory.name.removeprefix("step_"))
+
+
+def _link(name: Path, target: Path) -> None:
+    """Points a name at a directory beside it, in one rename. A file system without links does without the name."""
+    partial = name.with_name(f".partial_{name.name}")
+    with contextlib.suppress(OSError):
+        partial.unlink(missing_ok=True)
+        partial.symlink_to(target.name, target_is_directory=True)
+        os.replace(partial, name)
