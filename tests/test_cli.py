@@ -231,3 +231,9 @@ def test_closed_pipe_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait() == 0
+
+
+def test_a_part_of_another_command_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["orchestrator", "@", "examples/reverse_text/rl.toml"]) == 2
+    assert "`orchestrator` is no command of its own" in (message := capsys.readouterr().err)
+    assert "`slimrl rl @ FILE` does it all" in message

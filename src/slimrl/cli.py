@@ -71,6 +71,11 @@ RUNS = {
     "inference": "slimrl.commands.inference:run_inference",
 }
 
+# Programs of other trainers that are part of another command here.
+PARTS = {
+    "orchestrator": "one process samples, gathers rollouts and trains in this version: `slimrl rl @ FILE` does it all",
+}
+
 # How to go on after Ctrl-C, where nothing is left to resume.
 AGAIN = {
     "inference": "serve again",
@@ -109,6 +114,11 @@ def inference() -> int:
     return run(["inference", *sys.argv[1:]])
 
 
+def orchestrator() -> int:
+    """The console script `orchestrator`, which says where its work is done."""
+    return run(["orchestrator", *sys.argv[1:]])
+
+
 def run(argv: Sequence[str]) -> int:
     """Runs one command line. Returns the run's exit status, 2 after a mistake of the user's, 130 after Ctrl-C."""
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -139,6 +149,8 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
     }
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
+    if name in PARTS:
+        raise UserError(f"`{name}` is no command of its own: {PARTS[name]}.")
     if name not in commands:
         raise UserError(f"there is no command `{name}`.{nearest(name, commands)}")
     return commands[name]
