@@ -17,7 +17,10 @@ from slimrl.tools.base import CallAttempt, Frame, Tool, ToolError, arguments_of,
 from slimrl.types import Message
 
 END = "When you know it, end with <answer>the answer</answer>."
-CALL = re.compile(r"<tool>(.*?)</tool>", re.DOTALL)
+# A call ends at the first closing tag outside of its quoted texts, or where these are not closed at the first of all.
+CALL = re.compile(
+    r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class TagFormat:
             error = "there was neither a call in <tool> tags nor an answer in <answer> tags."
             return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
         try:
-            name, positional, keywords = parse_call(call[1])
+            name, positional, keywords = parse_call(call["call"])
         except ToolError as error:
             return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=str(error)),))
         called, text = make_call(self._tools, name, positional, keywords, str)

@@ -2,9 +2,10 @@
 
 import re
 
+OPEN_THOUGHTS, CLOSE_THOUGHTS = "<think>", "</think>"
 # The first alternative allows for a missing opening tag, which some templates write into the prompt; the second for a
 # missing closing tag: reasoning that never ends contains no answer.
-_THOUGHTS = re.compile(r"^.*</think>|<think>.*", re.DOTALL)
+_THOUGHTS = re.compile(f"^.*{CLOSE_THOUGHTS}|{OPEN_THOUGHTS}.*", re.DOTALL)
 
 
 def without_thoughts(reply: str) -> str:
@@ -14,3 +15,8 @@ def without_thoughts(reply: str) -> str:
     ('<answer>42</answer>', '')
     """
     return _THOUGHTS.sub("", reply)
+
+
+def opens_thoughts(prompt: str) -> bool:
+    """Whether a prompt ends in the opening tag of the reasoning, so that the reply begins inside of it."""
+    return prompt.rstrip().endswith(OPEN_THOUGHTS)
