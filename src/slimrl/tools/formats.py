@@ -18,9 +18,7 @@ from slimrl.types import Message
 
 END = "When you know it, end with <answer>the answer</answer>."
 # A call ends at the first closing tag outside of its quoted texts, or where these are not closed at the first of all.
-CALL = re.compile(
-    r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL
-)
+CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

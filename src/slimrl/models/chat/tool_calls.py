@@ -53,7 +53,9 @@ class ToolReader:
             self._in_thoughts = self._in_thoughts or _begins_in_thoughts(reply)
         while self._at < len(reply):
             tags = [CLOSE_THOUGHTS] if self._in_thoughts else [OPEN, OPEN_THOUGHTS]
-            start, tag = min(((place, tag) for tag in tags if (place := reply.find(tag, self._at)) >= 0), default=(-1, ""))
+            start, tag = min(
+                ((place, tag) for tag in tags if (place := reply.find(tag, self._at)) >= 0), default=(-1, "")
+            )
             if start < 0:
                 # Its last characters may be the beginning of a tag: hold them back until more text decides.
                 end = len(reply) if closed else len(reply) - partial_mark_length(reply[self._at :], tags)
