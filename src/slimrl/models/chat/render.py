@@ -63,8 +63,9 @@ class Renderer:
         return text
 
     def gap(self, messages: Sequence[Message]) -> str:
-        """The text between the last reply and the next message, or before the first message if there is no reply. Raises
-        UserError if the template leaves out a message of a conversation like this; some do so silently.
+        """The text between the last reply and the next message, or before the first message if there is no reply.
+
+        Raises UserError if the template leaves out a message of a conversation like this; some do so silently.
 
         Numbered markers are rendered in the place of the texts, once for each sequence of roles and calls.
         """
@@ -123,8 +124,8 @@ def _tools(messages: Sequence[Message]) -> Any:
 
 
 def _shown(messages: Sequence[Message]) -> list[Plain]:
-    """The messages as the template takes them. Where tools are offered, the calls in a reply are given as calls, without
-    their arguments: templates decide by them what they write around a result."""
+    """The messages as the template takes them. Where tools are offered, the calls in a reply are given as calls without
+    arguments: templates decide by them what they write around a result."""
     shown = []
     for message in messages:
         plain: Plain = {key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES}

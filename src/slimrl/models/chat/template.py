@@ -153,6 +153,14 @@ class ChatFormat:
             mask += [False] * len(prompt) + [messages[turn].get("weight", 1) != 0] * len(reply)
         return token_ids, mask
 
+    def writes_name(self, role: str) -> bool:
+        """Whether the template writes the `name` of a message in this role."""
+        named = cast(Message, {"role": role, "content": "text", "name": MARKER})
+        try:
+            return MARKER in self._renderer.text([*((QUESTION,) if role != "system" else ()), named], generate=False)
+        except UserError:  # the conversation itself will be refused, and say why
+            return True
+
     @property
     def _end_text(self) -> str:
         return cast(str, self._tokenizer.convert_ids_to_tokens(self.end_of_turn))
@@ -167,7 +175,9 @@ class ChatFormat:
         beside = [key for key in ("reasoning_content", "tool_calls") if key in reply]
         if not beside:
             return f"{self._lead}{self._encoder.mark(reply['content'])}{self._trail}"
-        prompt, whole = self._renderer.text(messages[:-1], generate=True), self._renderer.text(messages, generate=False)
+        # Calls with results behind them: some templates write more into the very last message.
+        shown = [*messages, *[RESULT] * len(reply.get("tool_calls", ()))]
+        prompt, whole = self._renderer.text(messages[:-1], generate=True), self._renderer.text(shown, generate=True)
         text = whole[len(prompt) :] if whole.startswith(prompt) else ""
         written = self._encoder.unmark(text)
         lost = ["tool_calls"] if "tool_calls" in reply and _calls_in(written) != _calls_of(reply) else []
@@ -179,7 +189,7 @@ class ChatFormat:
                 f"with {', '.join(f'`{key}`' for key in beside)}, so the model would learn to answer without it. Write "
                 "all that the model is to say into `content`, or take a model whose template writes it."
             )
-        return text.rpartition(self._end_text)[0] or text
+        return text.removesuffix(self._renderer.behind_last_reply(shown)) + self._trail
 
     def _cut_excerpt(self, message: Message) -> Message:
         if "excerpt" not in message:
