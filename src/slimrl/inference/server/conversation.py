@@ -8,6 +8,7 @@ tags, and a result as a user's message in `<tool_response>` tags.
 import inspect
 import json
 from collections.abc import Sequence
+from datetime import date
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
@@ -15,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.errors import bad_request
 from slimrl.io.text import is_writable
+from slimrl.models.chat.clock import with_date
 from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, render_tools
 
 Plain = dict[str, Any]  # a message or tool in the form that templates take
@@ -30,10 +32,12 @@ To call a function, answer with a JSON object of its name and arguments in these
 
 
 class PromptWriter:
-    """Renders conversations for one tokenizer. Raises ApiError 400 for those that the template refuses."""
+    """Renders conversations for one tokenizer. A template that reads the clock writes `day`, or the present date if
+    there is none. Raises ApiError 400 for conversations that the template refuses."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
         self._tokenizer = tokenizer
+        self._day = day
         # Names that a client may not set through `chat_template_kwargs`, such as `tokenize` or another template.
         self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
         self._knows_tools = render_tools(tokenizer) is not None
@@ -53,7 +57,11 @@ class PromptWriter:
 
     def _render(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> str:
         try:
-            text = self._tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, **settings)
+            template = self._tokenizer.get_chat_template(tools=tools or None)
+            template = with_date(template, self._day) if self._day else template
+            text = self._tokenizer.apply_chat_template(
+                messages, tools=tools or None, chat_template=template, tokenize=False, **settings
+            )
         except TEMPLATE_ERRORS as error:
             raise bad_request(
                 f"The chat template of the model refuses this conversation: {error}", "messages"

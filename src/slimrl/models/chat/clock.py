@@ -14,7 +14,9 @@ def reads_clock(template: str) -> bool:
 
 
 def with_date(template: str, day: date) -> str:
-    """The chat template with a clock of its own, which always says midnight of that day."""
+    """The chat template with a clock of its own, which always says midnight of that day, if it reads the clock."""
+    if not reads_clock(template):
+        return template
     values = {"%%": "\0", **{name: day.strftime(name) for name in _DIRECTIVES}, "\0": "%"}
     # A name that a template defines itself hides the function of transformers. The line break ends up in no text.
     return (

@@ -106,7 +106,7 @@ class Renderer:
             text = self._tokenizer.apply_chat_template(
                 self._mark(shown),
                 tools=self._mark(tools),
-                chat_template=with_date(template, self._day) if reads_clock(template) else template,
+                chat_template=with_date(template, self._day),
                 tokenize=False,
                 add_generation_prompt=generate,
             )

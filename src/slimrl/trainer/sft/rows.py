@@ -74,7 +74,7 @@ def unread_keys(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _given(row: Any, where: str) -> list[dict[str, Any]]:
-    """The messages as they stand in the row: `messages`, or `prompt` and `completion`. Of a prompt nothing is learnt."""
+    """The messages as they stand in the row: `messages`, or `prompt` and `completion`, of which a prompt is masked."""
     match row:
         case {"messages": [*messages]}:
             pass
@@ -148,8 +148,8 @@ def _call(call: Any, where: str) -> dict[str, Any]:
         arguments = _parsed(arguments)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
         raise UserError(
-            f'{where}: a call is {{"function": {{"name": ..., "arguments": {{...}}}}}}, and the arguments are an object '
-            f"or its JSON, found: {preview(call)}"
+            f'{where}: a call is {{"function": {{"name": ..., "arguments": {{...}}}}}}, and the arguments are an '
+            f"object or its JSON, found: {preview(call)}"
         )
     call_id = call.get("id") or "0"
     return {"id": call_id, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
