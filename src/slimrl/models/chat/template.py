@@ -23,11 +23,9 @@ from slimrl.types import Message
 QUESTION: Message = {"role": "user", "content": "question"}
 REPLY: Message = {"role": "assistant", "content": MARKER}
 RESULT: Message = {"role": "tool", "content": "result"}
-# A reply with a call, and one whose call cannot be read; environments answer both in the role `tool`.
-CALLING: tuple[Message, ...] = (
-    {"role": "assistant", "content": f'{OPEN}{{"name": "call", "arguments": {{}}}}{CLOSE}'},
-    {"role": "assistant", "content": f"{OPEN}{CLOSE}"},
-)
+CALL = f'{OPEN}{{"name": "call", "arguments": {{}}}}{CLOSE}'
+# A reply with one call, with two, and one whose call cannot be read; environments answer all in the role `tool`.
+CALLING: list[Message] = [{"role": "assistant", "content": text} for text in (CALL, CALL + CALL, f"{OPEN}{CLOSE}")]
 
 
 class ChatFormat:
@@ -185,9 +183,9 @@ class ChatFormat:
         lost += [key for key, said in texts.items() if said.strip() not in written]
         if lost:
             raise UserError(
-                f"the chat template of {self._renderer.name} does not write the `{lost[0]}` of an assistant's message "
-                f"with {', '.join(f'`{key}`' for key in beside)}, so the model would learn to answer without it. Write "
-                "all that the model is to say into `content`, or take a model whose template writes it."
+                f"the chat template of {self._renderer.name} does not write the `{lost[0]}` of a reply that has "
+                f"{' and '.join(f'`{key}`' for key in beside)}, so the model would learn to reply without it. Write all "
+                "that the model is to say into `content`, or take a model whose template writes it."
             )
         return text.removesuffix(self._renderer.behind_last_reply(shown)) + self._trail
 
@@ -234,6 +232,7 @@ class ChatFormat:
                 "take a model with such a template, as those of Qwen2.5 and Qwen3 have."
             )
         # Now, and not when the first call or mistake happens to be sampled.
+        self._check_closed([*opening, REPLY, QUESTION])
         for reply in CALLING:
             self._check_closed([*opening, reply, RESULT])
             self._check_closed([*opening, reply, RESULT, reply, RESULT, RESULT])
