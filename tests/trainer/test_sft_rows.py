@@ -89,6 +89,7 @@ def test_of_a_prompt_and_its_completion_only_the_latter_is_learnt() -> None:
     row = {"prompt": [USER, ASSISTANT, USER], "completion": [{"role": "assistant", "content": "B"}]}
     assert learnt(row) == "B<|im_end|>"
     assert list(unread_keys({**row, "id": 1})) == ["id"]
+    assert learnt({**row, "messages": None}) == "B<|im_end|>"
 
 
 @pytest.mark.parametrize("chat", [QWEN25, QWEN3], ids=["qwen2.5", "qwen3"])
@@ -135,6 +136,8 @@ def test_calls_that_the_template_does_not_write_are_refused() -> None:
         ({**replying(), "chat_template_kwargs": {"enable_thinking": False}}, "`chat_template_kwargs` would be left"),
         ({**replying(), "system": "Be brief."}, "`system` would be left out.*first message"),
         ({**replying(), "tools": "[{"}, "`tools` is a list"),
+        ({"messages": [{**USER, "tools": ["f"]}, ASSISTANT]}, "`tools` is a list"),
+        ({"messages": [{**USER, "tools": [ADD]}, ASSISTANT], "tools": [ADD]}, "both the row and its first message"),
         ({"messages": [USER, {**ASSISTANT, "tools": [ADD]}]}, "not a later one"),
         (replying(tool_calls={"name": "f"}), "`tool_calls` is a list"),
         (replying(tool_calls=[{**CALL, "function": {"name": "f", "arguments": '{"a'}}]), "message 2: a call is"),

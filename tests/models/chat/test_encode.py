@@ -116,3 +116,14 @@ def test_a_forged_control_token_stays_text_and_the_rest_as_it_is(family: str) ->
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert token_ids.count(end) == 2
     assert tokenizer.decode(token_ids).replace(" ", "").endswith("A<|im_end|>\n<|im_start|>B<|im_end|>")
+
+
+@pytest.mark.parametrize("template", ["llama2", "mistral"])
+@pytest.mark.parametrize("family", TOKENIZERS)
+def test_a_sampled_reply_that_is_learnt_later_has_the_same_tokens(family: str, template: str) -> None:
+    tokenizer = piece_tokenizer(family, CLOSING[template])
+    chat = ChatFormat(tokenizer)
+    token_ids, mask = chat.encode_conversation([user("q"), assistant("Paris.")])
+    sampled = [token for token, trained in zip(token_ids, mask, strict=True) if trained]
+    recorded = assistant(chat.text(sampled))  # with or without the space, as the tokenizer decodes
+    assert chat.encode_conversation([user("q"), recorded]) == (token_ids, mask)

@@ -172,7 +172,11 @@ class ChatFormat:
         reply = messages[-1]
         beside = [key for key in ("reasoning_content", "tool_calls") if key in reply]
         if not beside:
-            return f"{self._lead}{self._encoder.mark(reply['content'])}{self._trail}"
+            content = reply["content"]
+            # The text of a sampled reply may have them already.
+            lead = "" if content.startswith(self._lead) else self._lead
+            trail = "" if content.endswith(self._trail) else self._trail
+            return f"{lead}{self._encoder.mark(content)}{trail}"
         # Calls with results behind them: some templates write more into the very last message.
         shown = [*messages, *[RESULT] * len(reply.get("tool_calls", ()))]
         prompt, whole = self._renderer.text(messages[:-1], generate=True), self._renderer.text(shown, generate=True)
@@ -184,8 +188,8 @@ class ChatFormat:
         if lost:
             raise UserError(
                 f"the chat template of {self._renderer.name} does not write the `{lost[0]}` of a reply that has "
-                f"{' and '.join(f'`{key}`' for key in beside)}, so the model would learn to reply without it. Write all "
-                "that the model is to say into `content`, or take a model whose template writes it."
+                f"{' and '.join(f'`{key}`' for key in beside)}, so the model would learn to reply without it. Write "
+                "all that the model is to say into `content`, or take a model whose template writes it."
             )
         return text.removesuffix(self._renderer.behind_last_reply(shown)) + self._trail
 

@@ -35,7 +35,7 @@ REFUSED_IN_ROW = {
 }
 # Keys of rollouts that slimrl recorded (`monitor/rollouts.py`).
 OF_ROLLOUTS = ("task_id", "loss_mask")
-READ_IN_ROW = ("messages", "tools", "failure", "metrics")
+READ_IN_ROW = ("tools", "failure", "metrics")
 
 
 def read_messages(row: Any, where: str) -> list[Message]:
@@ -55,19 +55,20 @@ def read_messages(row: Any, where: str) -> list[Message]:
         raise UserError(f"{where}: every assistant message has a weight of 0, so there is nothing to learn.")
     if any("tools" in message for message in messages[1:]):
         raise UserError(f"{where}: only the row or its first message has `tools`, not a later one.")
-    if not _is_empty(tools := row.get("tools")):
-        if "tools" in messages[0]:
-            raise UserError(f"{where}: both the row and its first message have `tools`; remove one of them.")
-        messages[0]["tools"] = _tools(tools, where)
+    offered = [tools for tools in (row.get("tools"), messages[0].get("tools")) if not _is_empty(tools)]
+    if len(offered) > 1:
+        raise UserError(f"{where}: both the row and its first message have `tools`; remove one of them.")
+    if offered:
+        messages[0]["tools"] = _tools(offered[0], where)
     return messages
 
 
 def unread_keys(row: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a row and its messages that nothing is learnt from, but for those of recorded rollouts."""
-    read = (*READ_IN_ROW, *(() if "messages" in row else ("prompt", "completion")))
+    parts = ("prompt", "completion") if _is_empty(row.get("messages")) else ("messages",)
     if not all(key in row for key in OF_ROLLOUTS):
-        yield from (key for key, value in row.items() if key not in read and not _is_empty(value))
-    for message in [*row.get("messages", ()), *(() if "messages" in row else (*row["prompt"], *row["completion"]))]:
+        yield from (key for key, value in row.items() if key not in (*READ_IN_ROW, *parts) and not _is_empty(value))
+    for message in (message for part in parts for message in row[part]):
         for key, value in message.items():
             if key not in (*KEYS, *THOUGHTS, *WEIGHTS) and not _is_empty(value):
                 yield f"messages.{key}"
@@ -76,9 +77,9 @@ def unread_keys(row: Mapping[str, Any]) -> Iterator[str]:
 def _given(row: Any, where: str) -> list[dict[str, Any]]:
     """The messages as they stand in the row: `messages`, or `prompt` and `completion`, of which a prompt is masked."""
     match row:
-        case {"messages": [*messages]}:
+        case {"messages": [*messages]} if messages or "prompt" not in row:
             pass
-        case {"prompt": [*prompt], "completion": [*completion]} if "messages" not in row:
+        case {"prompt": [*prompt], "completion": [*completion]} if _is_empty(row.get("messages")):
             if "label" in row:
                 raise UserError(f"{where}: `label` marks good and bad completions: keep the good ones, without it.")
             messages = [_masked(message) for message in prompt] + completion
