@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Protocol
 
-from slimrl.models.chat.tool_calls import CLOSE, OPEN, ToolCall, ToolReader
+from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.tools.base import CallAttempt, Frame, Tool, ToolError, arguments_of, purpose, schema_of, usage
 from slimrl.types import Message
 

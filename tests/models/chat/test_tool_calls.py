@@ -82,6 +82,7 @@ def call_of(query: str) -> str:
         (call_of("<tool_call>{}</tool_call>"), ["<tool_call>{}</tool_call>"]),
         (f"First {call_of(QUERY)} then {call_of('plain')}", [QUERY, "plain"]),
         (f'<tool_call>say "hi</tool_call>{call_of("good")}', ["good"]),
+        (f"I write <tool_call> and then: {call_of('good')}", ["good"]),
         (call_of("what is </think>?"), ["what is </think>?"]),
         (call_of("what is <think>?") + call_of("b"), ["what is <think>?", "b"]),
     ],
@@ -111,6 +112,7 @@ def test_many_quotation_marks_do_not_slow_the_reader_down() -> None:
         (f"I could call {call_of('draft')}{call_of('other')} first, but no.\n</think>", True),
         (f"<think>{call_of('draft')}</think>Then I <think>{call_of('again')}</think>", False),
         ("<think><tool_call>no call</think>", False),
+        ("In <tool_call> I write {} and </think>", True),
     ],
 )
 def test_calls_within_thoughts_are_text(thoughts: str, in_thoughts: bool, step: int) -> None:

@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
 from slimrl.models.chat.clock import reads_clock, with_date
-from slimrl.models.chat.tool_calls import CLOSE, MARKER, TEMPLATE_ERRORS, ToolCall, ToolReader
+from slimrl.models.chat.tags import CLOSE
+from slimrl.models.chat.tool_calls import MARKER, TEMPLATE_ERRORS, ToolCall, ToolReader
 from slimrl.types import Message
 
 Plain = dict[str, Any]  # a message in the form that templates take

@@ -17,7 +17,8 @@ from slimrl.errors import UserError
 from slimrl.models.chat.encode import TextEncoder
 from slimrl.models.chat.excerpt import shorten
 from slimrl.models.chat.render import Renderer
-from slimrl.models.chat.tool_calls import CLOSE, MARKER, OPEN, ToolCall, ToolReader, tool_trouble
+from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.models.chat.tool_calls import MARKER, ToolCall, ToolReader, tool_trouble
 from slimrl.types import Message
 
 QUESTION: Message = {"role": "user", "content": "question"}

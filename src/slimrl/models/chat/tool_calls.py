@@ -15,13 +15,9 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.io.text import is_writable, partial_mark_length
-from slimrl.models.chat.thoughts import CLOSE_THOUGHTS, OPEN_THOUGHTS
+from slimrl.models.chat.tags import CALL, CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
+from slimrl.models.chat.thoughts import begins_in_thoughts
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
-# A call ends at the first closing tag outside of JSON's texts: an argument may spell one. The possessive `*+` keeps the
-# search linear where a quotation mark is never closed.
-_CALL = re.compile(rf'{OPEN}((?:[^"]|"(?:[^"\\]|\\.)*+")*?){CLOSE}', re.DOTALL)
-_CALL_OR_THOUGHTS = re.compile(f"{_CALL.pattern}|{OPEN_THOUGHTS}|{CLOSE_THOUGHTS}", re.DOTALL)
 MARKER = "slimrl@marker@"
 # Exceptions that templates raise when a conversation is not as they expect it.
 TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
@@ -50,7 +46,7 @@ class ToolReader:
         """The new texts and calls, in order. `reply` is the whole reply so far; `closed` means that it is complete."""
         found: list[str | ToolCall] = []
         if closed and not self._at:
-            self._in_thoughts = self._in_thoughts or _begins_in_thoughts(reply)
+            self._in_thoughts = self._in_thoughts or begins_in_thoughts(reply)
         while self._at < len(reply):
             tags = [CLOSE_THOUGHTS] if self._in_thoughts else [OPEN, OPEN_THOUGHTS]
             start, tag = min(
@@ -66,7 +62,11 @@ class ToolReader:
                 self._in_thoughts = not self._in_thoughts
                 continue
             self._take_text(reply, start, found)
-            match = _CALL.match(reply, start)
+            body = reply[start + len(tag) :].lstrip()
+            if body and not body.startswith("{"):  # the tag is only spoken of
+                self._take_text(reply, start + len(tag), found)
+                continue
+            match = CALL.match(reply, start)
             # A call without its closing tag is only known to be malformed once the reply is complete.
             if match is None and not closed:
                 break
@@ -79,7 +79,7 @@ class ToolReader:
 
     def _take_call(self, reply: str, match: re.Match[str] | None, found: list[str | ToolCall]) -> None:
         """Read the call that begins here; a malformed one is text up to its first closing tag."""
-        call = _parse(match[1]) if match else None
+        call = _parse(match["call"]) if match else None
         if match is None or call is None:
             _, tag, rest = reply[self._at :].partition(CLOSE)
             self._take_text(reply, len(reply) - len(rest) if tag else len(reply), found)
@@ -98,12 +98,6 @@ class ToolReader:
             self._space = text[len(solid) :]
         else:
             self._space += text
-
-
-def _begins_in_thoughts(reply: str) -> bool:
-    """Whether a reply ends thoughts that it has not begun: some templates write the opening tag into the prompt."""
-    tags = (match[0] for match in _CALL_OR_THOUGHTS.finditer(reply) if match[1] is None)
-    return next(tags, "") == CLOSE_THOUGHTS
 
 
 def _parse(text: str) -> ToolCall | None:
