@@ -92,6 +92,15 @@ def test_of_a_prompt_and_its_completion_only_the_latter_is_learnt() -> None:
     assert learnt({**row, "messages": None}) == "B<|im_end|>"
 
 
+def test_the_form_of_sharegpt_is_read() -> None:
+    turns = [("system", "Be brief."), ("human", "q"), ("gpt", "WRONG"), ("human", "r"), ("gpt", "B")]
+    row: dict[str, Any] = {"conversations": [{"from": role, "value": text} for role, text in turns]}
+    row["conversations"][2]["train"] = False
+    assert learnt(row) == "B<|im_end|>"
+    assert read_text(row, CHATML).startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nq<|im_end|>")
+    assert list(unread_keys(row)) == []
+
+
 @pytest.mark.parametrize("chat", [QWEN25, QWEN3], ids=["qwen2.5", "qwen3"])
 @pytest.mark.parametrize("tools", [[ADD], json.dumps([ADD])], ids=["list", "json"])
 def test_calls_are_learnt_as_the_template_writes_them(chat: ChatFormat, tools: Any) -> None:
@@ -143,7 +152,10 @@ def test_calls_that_the_template_does_not_write_are_refused() -> None:
         (replying(tool_calls=[{**CALL, "function": {"name": "f", "arguments": '{"a'}}]), "message 2: a call is"),
         ({"prompt": [USER], "completion": [ASSISTANT], "label": False}, "`label` marks good and bad"),
         ({"prompt": "q", "completion": "A"}, "expected"),
-        ({"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "A"}]}, "expected"),
+        ({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "{}"}]}, "expected"),
+        ({"conversations": [{"from": ["x"], "value": "q"}]}, "expected"),
+        ({"prompt": ["q"], "completion": [ASSISTANT]}, "expected"),
+        ({"prompt": [USER], "completion": []}, "expected"),
     ],
 )
 def test_what_cannot_be_learnt_is_refused_with_its_row_and_key(row: dict[str, Any], why: str) -> None:

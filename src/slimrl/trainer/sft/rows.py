@@ -17,6 +17,9 @@ KEYS = tuple(Message.__annotations__)
 # The names of a reply's thoughts, and of the switch that leaves a reply out of the loss.
 THOUGHTS = ("reasoning_content", "reasoning", "thinking")
 WEIGHTS = ("weight", "train", "training", "train_on_turn", "loss")
+# The keys of ShareGPT's form, and its names of roles.
+SHAREGPT = ("from", "value")
+SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "observation": "tool"}
 # What would change the meaning of a conversation and cannot be done, and what to do instead.
 CALLS = "Write calls as `tool_calls`, and the functions as `tools` of the row."
 TEXT = "Write what the model is to say into `content`, or remove it."
@@ -65,40 +68,47 @@ def read_messages(row: Any, where: str) -> list[Message]:
 
 def unread_keys(row: Mapping[str, Any]) -> Iterator[str]:
     """The keys of a row and its messages that nothing is learnt from, but for those of recorded rollouts."""
-    parts = ("prompt", "completion") if _is_empty(row.get("messages")) else ("messages",)
+    parts = _parts(row)
     if not all(key in row for key in OF_ROLLOUTS):
         yield from (key for key, value in row.items() if key not in (*READ_IN_ROW, *parts) and not _is_empty(value))
     for message in (message for part in parts for message in row[part]):
         for key, value in message.items():
-            if key not in (*KEYS, *THOUGHTS, *WEIGHTS) and not _is_empty(value):
+            if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT) and not _is_empty(value):
                 yield f"messages.{key}"
 
 
 def _given(row: Any, where: str) -> list[dict[str, Any]]:
-    """The messages as they stand in the row: `messages`, or `prompt` and `completion`, of which a prompt is masked."""
-    match row:
-        case {"messages": [*messages]} if messages or "prompt" not in row:
-            pass
-        case {"prompt": [*prompt], "completion": [*completion]} if _is_empty(row.get("messages")):
-            if "label" in row:
-                raise UserError(f"{where}: `label` marks good and bad completions: keep the good ones, without it.")
-            messages = [_masked(message) for message in prompt] + completion
-        case _:
-            raise _unexpected(row, where)
-    if not all(isinstance(message, dict) and "role" in message for message in messages):
+    """The messages as they stand in the row, with roles and contents. Of a prompt nothing is learnt."""
+    lists: list[Any] = [row.get(part) for part in _parts(row)] if isinstance(row, dict) else [None]
+    if not all(isinstance(given, list) and all(isinstance(item, dict) for item in given) for given in lists):
         raise _unexpected(row, where)
-    return messages
+    if "completion" in _parts(row) and "label" in row:
+        raise UserError(f"{where}: `label` marks good and bad completions: keep the good ones, without it.")
+    *prompts, last = [[_named(message) for message in given] for given in lists]
+    masked = [{**m, "weight": 0} if m.get("role") == "assistant" else m for prompt in prompts for m in prompt]
+    if not all("role" in message for message in [*masked, *last]):
+        raise _unexpected(row, where)
+    return [*masked, *last]
 
 
-def _masked(message: Any) -> Any:
-    is_reply = isinstance(message, dict) and message.get("role") == "assistant"
-    return {**message, "weight": 0} if is_reply else message
+def _parts(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys of the row's lists of messages, which stand one behind the other."""
+    forms = (("messages",), ("prompt", "completion"), ("conversations",))
+    return next((form for form in forms if not any(_is_empty(row.get(part)) for part in form)), forms[0])
+
+
+def _named(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with `role` and `content`, which ShareGPT's form calls `from` and `value`."""
+    if not all(key in message for key in SHAREGPT):
+        return message
+    role, content, others = message["from"], message["value"], {k: v for k, v in message.items() if k not in SHAREGPT}
+    return {"role": SHAREGPT_ROLES.get(str(role), role), "content": content, **others}
 
 
 def _unexpected(row: Any, where: str) -> UserError:
     return UserError(
         f'{where}: expected {{"messages": [{{"role": ..., "content": ...}}, ...]}}, or such lists as `prompt` and '
-        f"`completion`, with roles {', '.join(ROLES)} and text contents, found: {preview(row)}"
+        f"`completion` or as `conversations`, with roles {', '.join(ROLES)} and text contents, found: {preview(row)}"
     )
 
 
