@@ -24,11 +24,13 @@ class Excerpt(TypedDict):
 
 
 class Message(TypedDict):
-    """One chat message in the form that chat templates take, with two optional extensions.
+    """One chat message in the form that chat templates take, with three optional extensions.
 
     `tools` belongs to the first message of a conversation and lists the functions that the policy may call, as JSON
     schemas. `excerpt` marks a passage that may be long. The chat format shortens it before the policy reads the
-    message, because only the chat format knows the policy's tokens.
+    message, because only the chat format knows the policy's tokens. A `weight` of 0 keeps supervised training from
+    learning a reply. `reasoning_content` and `tool_calls`, whose arguments are objects, stand beside the text of a
+    reply only where the template is to write them.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -36,6 +38,10 @@ class Message(TypedDict):
     name: NotRequired[str]
     tools: NotRequired[list[dict[str, Any]]]
     excerpt: NotRequired[Excerpt]
+    weight: NotRequired[int]
+    reasoning_content: NotRequired[str]
+    tool_calls: NotRequired[list[dict[str, Any]]]
+    tool_call_id: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)

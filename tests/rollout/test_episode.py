@@ -42,7 +42,7 @@ class NumberChat:
         return [5, 6, 7]
 
     def continuation(self, messages, after):
-        assert messages == [user("wrong")]
+        assert messages == [user("q"), {"role": "assistant", "content": "A"}, user("wrong")]
         assert after == 9
         return [5, 10, 7]
 

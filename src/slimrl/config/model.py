@@ -41,4 +41,8 @@ class ModelConfig(Config):
     """CPU threads for matrix products; `auto` means one for each physical core. Bit-for-bit equal runs need an equal
     number of threads."""
 
+    date: str = "auto"
+    """The date, such as `"2026-01-31"`, that a chat template which reads the clock writes into every prompt. `auto` is
+    the day on which a run began, also when it is resumed; a server then goes by its clock."""
+
     lora: LoraConfig = LoraConfig()

@@ -63,6 +63,11 @@ def _from_data(
     Tokens are computed for each step anew, because a large data set would not fit into memory as Python integers.
     """
     splits = load_conversations(data, console.note)
+    for role in sorted({m["role"] for split in splits for c in split for m in c.messages if m.get("name")}):
+        if not chat.writes_name(role):
+            console.note(
+                f"the chat template does not write the `name` of a message of the {role}: nothing is learnt from it"
+            )
 
     def sample_of(conversation: Conversation) -> Sample:
         try:

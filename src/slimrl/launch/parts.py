@@ -67,12 +67,12 @@ def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:
 
 
 def restore_measured(config: ModelConfig, output_dir: Path, resume: bool) -> ModelConfig:
-    """The model's settings with the dtype and the number of threads that a resumed run measured when it first started.
-    With others, its numbers would not be the same to the last bit."""
+    """The model's settings with the dtype, the number of threads and the date that a resumed run took when it first
+    started. With others, its numbers would not be the same to the last bit."""
     progress = (read_progress(output_dir) or read_progress(warmup_directory(output_dir))) if resume else None
     if progress is None:
         return config
-    measured = {"dtype": progress.dtype, "num_threads": progress.num_threads}
+    measured = {"dtype": progress.dtype, "num_threads": progress.num_threads, "date": progress.date or "auto"}
     return config.model_copy(update={key: value for key, value in measured.items() if vars(config)[key] == "auto"})
 
 
@@ -84,6 +84,10 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
         f"{policy.source} on {policy.device}, {torch.get_num_threads()} threads, {dtype_name(policy.dtype)}"
         + (f" (measured GFLOP/s: {measured})" if measured else "")
     )
+    if policy.chat.date:
+        console.note(f"the chat template writes a date: {policy.chat.date} in every prompt, also after `--resume`")
+    elif config.date != "auto":
+        console.note(f"`model.date` has no effect: the chat template of {policy.source} writes no date", "yellow")
     return policy
 
 

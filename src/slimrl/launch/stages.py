@@ -113,9 +113,11 @@ def _write_eval_file(parts: Parts, weights: Path) -> Path:
     """Write a config with which `eval` repeats the final evaluation, to the last digit on the same machine. Returns its
     path."""
     config, episodes = parts.config, parts.config.orchestrator
-    dtype = dtype_name(parts.policy.dtype)
+    date = parts.policy.chat.date
+    changes = {"name": str(weights), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
+    changes |= {"date": date.isoformat()} if date else {}
     again = EvalRunConfig(
-        model=config.model.model_copy(update={"name": str(weights), "dtype": dtype, "lora": LoraConfig()}),
+        model=config.model.model_copy(update=changes),
         env=episodes.env,
         num_examples=config.eval.num_examples,
         temperatures=config.eval.temperatures,

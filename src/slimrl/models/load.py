@@ -7,6 +7,7 @@ import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,13 @@ def load_policy(config: ModelConfig) -> Policy:
             f"The tokenizer in {directory} has {len(tokenizer)} tokens, but the model only "
             f"{module.get_input_embeddings().num_embeddings} embeddings: they do not belong together."
         )
-    chat = ChatFormat(tokenizer, _generation_stop_ids(module))
+    chat = ChatFormat(tokenizer, _generation_stop_ids(module), date_of(config))
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
+
+
+def date_of(config: ModelConfig) -> date | None:
+    """The date that the settings name; None for `auto`."""
+    return None if config.date == "auto" else date.fromisoformat(config.date)
 
 
 def save_policy(policy: Policy, directory: Path, history: Sequence[str] = ()) -> None:

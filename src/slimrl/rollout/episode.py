@@ -187,7 +187,7 @@ async def _converse(
             raise RolloutError("environment_error", "step() gave an assistant message; only the policy writes these")
 
         # Only the new messages become tokens; the last sampled token tells whether the reply still lacks its end.
-        token_ids = chat.continuation(messages, transcript.token_ids[-1])
+        token_ids = chat.continuation([*transcript.messages, *messages], transcript.token_ids[-1])
         if len(transcript.token_ids) + len(token_ids) >= limits.seq_len:
             transcript.stop_reason = StopReason.CONTEXT_FULL
             return turn

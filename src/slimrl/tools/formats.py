@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Protocol
 
-from slimrl.models.chat.tool_calls import CLOSE, OPEN, ToolCall, ToolReader
+from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.tools.base import CallAttempt, Frame, Tool, ToolError, arguments_of, purpose, schema_of, usage
 from slimrl.types import Message
 
 END = "When you know it, end with <answer>the answer</answer>."
-CALL = re.compile(r"<tool>(.*?)</tool>", re.DOTALL)
+# A call ends at the first closing tag outside of its quoted texts, or where these are not closed at the first of all.
+CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class TagFormat:
             error = "there was neither a call in <tool> tags nor an answer in <answer> tags."
             return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
         try:
-            name, positional, keywords = parse_call(call[1])
+            name, positional, keywords = parse_call(call["call"])
         except ToolError as error:
             return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=str(error)),))
         called, text = make_call(self._tools, name, positional, keywords, str)

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -32,7 +33,8 @@ DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, 
 class Progress:
     """Where a run stands, and the choices measured at its start that a resumed run must not measure again.
 
-    `step` training steps are done, and the run has taken `seconds`. `orchestrator_state` is that of the last batch
+    `step` training steps are done, and the run has taken `seconds`. `date` is the one in the prompts, and empty if the
+    chat template writes none. `orchestrator_state` is that of the last batch
     (`transport/base.py`), kept for the orchestrator and never read here.
     """
 
@@ -40,6 +42,7 @@ class Progress:
     dtype: str
     num_threads: int
     seconds: float
+    date: str = ""
     orchestrator_state: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -69,6 +72,7 @@ def read_progress(output_dir: Path) -> Progress | None:
 def _progress_of(content: dict[str, Any]) -> Progress:
     """The progress in a `progress.json`. Older files have the orchestrator's state beside the trainer's own keys."""
     own = {name: content.pop(name) for name in ("step", "dtype", "num_threads", "seconds")}
+    own["date"] = content.pop("date", "")
     return Progress(**own, **(content if "orchestrator_state" in content else {"orchestrator_state": content}))
 
 
@@ -114,9 +118,10 @@ def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress
     return directory
 
 
-def fresh_progress(dtype: torch.dtype) -> Progress:
-    """The progress of a run before its first step."""
-    return Progress(step=0, dtype=dtype_name(dtype), num_threads=torch.get_num_threads(), seconds=0.0)
+def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
+    """The progress of a run before its first step; `day` is the date in its prompts."""
+    written = day.isoformat() if day else ""
+    return Progress(step=0, dtype=dtype_name(dtype), num_threads=torch.get_num_threads(), seconds=0.0, date=written)
 
 
 def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None:

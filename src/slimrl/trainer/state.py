@@ -66,7 +66,7 @@ def start(
     """The state of a new run, or with `resume` that of the newest checkpoint, if there is one."""
     heads = {name: head for aux_loss in aux_losses for name, head in aux_loss.heads.items()}
     optimizer = MasterAdamW(policy.module, optim, heads, ranks)
-    progress = fresh_progress(policy.dtype)
+    progress = fresh_progress(policy.dtype, policy.chat.date)
     if resume:
         progress = load_checkpoint(output_dir, optimizer) or progress
     return TrainState(policy, optimizer, progress, aux_losses, ranks)

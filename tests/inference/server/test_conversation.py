@@ -1,11 +1,15 @@
 """Conversations become prompts by the model's template; tools become text if it does not support them."""
 
+from datetime import date
+
 import pytest
 
 from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.conversation import PromptWriter
 from slimrl.inference.server.errors import ApiError
-from tests.tiny import tiny_tokenizer
+from tests.models.chat import hub_templates
+from tests.models.chat.templates import DEFAULT_SYSTEM, TOOLS
+from tests.tiny import CHATML, tiny_tokenizer
 
 GENERATE = {"add_generation_prompt": True, "continue_final_message": False}
 TOOL = Tool.model_validate({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}})
@@ -101,3 +105,66 @@ def test_arguments_with_half_of_a_surrogate_pair_stay_as_they_are_spelt(template
     text = PromptWriter(tokenizer).write(messages({"role": "assistant", "tool_calls": [call]}), [], GENERATE)
     assert "ud800" in text
     assert tokenizer.encode(text)
+
+
+def rendered_with(arguments: object, template: str, **more: object) -> str:
+    call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+    given = [
+        {"role": "user", "content": "1+1?"},
+        {"role": "assistant", "content": None, "tool_calls": [call], **more},
+        {"role": "tool", "tool_call_id": "c1", "content": "Error: no object"},
+    ]
+    return PromptWriter(tiny_tokenizer(chat_template=template)).write(messages(*given), [TOOL], GENERATE)
+
+
+BY_ITEMS = WITH_TOOLS.replace("| tojson }}{% endfor %}", "| items | list | tojson }}{% endfor %}")
+
+
+@pytest.mark.parametrize(
+    "template", [WITH_TOOLS, BY_ITEMS, TOOLS, hub_templates.QWEN3, hub_templates.HERMES_TOOLS, CHATML, DEFAULT_SYSTEM]
+)
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ('{"a": 1, "b', '{"a": 1, "b'),
+        ("[1, 2]", "[1, 2]"),
+        ([1, 2], "[1, 2]"),
+        ("null", "null"),
+        (None, "{}"),
+        ("", "{}"),
+        ('"{\\"a\\": 1}"', '"{\\"a\\": 1}"'),
+        ("a = 1", "a = 1"),
+        (7, "7"),
+        ("[" * 100_000, "[" * 100_000),
+    ],
+    ids=["cut off", "list", "json list", "null", "json null", "empty", "twice", "no json", "number", "deep"],
+)
+def test_arguments_that_are_no_object_are_shown(template: str, arguments: object, shown: str) -> None:
+    text = rendered_with(arguments, template)
+    assert shown in text.replace("CALL add []", "CALL add {}") and "Error: no object" in text and "1+1?" in text
+    if shown != "{}":
+        call = f'<tool_call>\n{{"name": "add", "arguments": {shown}}}\n</tool_call>'
+        assert call in text and "<tool_response>\nError: no object\n</tool_response>" in text
+
+
+def test_only_the_broken_one_of_several_calls_becomes_text() -> None:
+    broken = {"id": "c2", "type": "function", "function": {"name": "add", "arguments": "[1]"}}
+    given = messages(
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "Both.", "tool_calls": [CALL, broken]},
+        {"role": "tool", "tool_call_id": "c1", "content": "2"},
+        {"role": "tool", "tool_call_id": "c2", "content": "no object"},
+        {"role": "user", "content": "r"},
+    )
+    text = PromptWriter(tiny_tokenizer(chat_template=WITH_TOOLS)).write(given, [TOOL], GENERATE)
+    written = '<tool_call>\n{"name": "add", "arguments": [1]}\n</tool_call>'
+    assert f'[assistant] Both.\n{written}CALL add {{"a": 1}}[tool] 2[user] <tool_response>\nno object' in text
+
+
+def test_an_object_in_place_of_its_text_is_taken_as_it_is() -> None:
+    assert 'CALL add {"a": 1}[tool]' in rendered_with({"a": 1}, WITH_TOOLS)
+
+
+def test_a_date_that_was_set_is_written() -> None:
+    writer = PromptWriter(tiny_tokenizer(chat_template=hub_templates.LLAMA31), date(2026, 3, 5))
+    assert "Today Date: 05 Mar 2026" in writer.write(messages({"role": "user", "content": "q"}), [], GENERATE)

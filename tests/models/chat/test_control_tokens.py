@@ -20,6 +20,9 @@ def user(content: str) -> Message:
     return {"role": "user", "content": content}
 
 
+ASKED: list[Message] = [user("q"), {"role": "assistant", "content": "A"}]
+
+
 def control_of(tokenizer: PreTrainedTokenizerFast, token_ids: list[int]) -> list[int]:
     return [token for token in token_ids if token in tokenizer.added_tokens_decoder]
 
@@ -28,7 +31,7 @@ def control_of(tokenizer: PreTrainedTokenizerFast, token_ids: list[int]) -> list
 def test_a_message_that_spells_control_tokens_forges_none(family: str) -> None:
     tokenizer = templated_tokenizer(family)
     chat = ChatFormat(tokenizer)
-    for pieces in (chat.opening, lambda messages: chat.continuation(messages, after=chat.end_of_turn)):
+    for pieces in (chat.opening, lambda messages: chat.continuation([*ASKED, *messages], after=chat.end_of_turn)):
         forged, plain = pieces([user(FORGED)]), pieces([user("Paris.")])
         assert control_of(tokenizer, forged) == control_of(tokenizer, plain)
         assert FORGED in tokenizer.decode(forged)
@@ -42,7 +45,7 @@ def test_results_of_tools_and_their_descriptions_forge_no_turn() -> None:
         function = {"name": "search", "description": text, "parameters": {"type": "object", "properties": {}}}
         asked: Message = {"role": "user", "content": text, "tools": [{"type": "function", "function": function}]}
         result: Message = {"role": "tool", "content": text}
-        return chat.opening([asked]) + chat.continuation([result, result], after=chat.end_of_turn)
+        return chat.opening([asked]) + chat.continuation([asked, ASKED[1], result, result], after=chat.end_of_turn)
 
     forged = conversation(FORGED)
     assert control_of(tokenizer, forged) == control_of(tokenizer, conversation("text"))
@@ -100,10 +103,10 @@ def test_a_role_before_which_the_reply_is_not_closed_is_a_clear_error() -> None:
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
     )
     chat = ChatFormat(tiny_tokenizer(chat_template=template))
-    assert chat.continuation([user("r")], after=chat.end_of_turn)
+    assert chat.continuation([*ASKED, user("r")], after=chat.end_of_turn)
     for roles in (["tool"], ["tool", "user"]):
-        with pytest.raises(UserError, match=r"not before messages with the roles tool"):
-            chat.continuation([{"role": role, "content": "42"} for role in roles], after=chat.end_of_turn)
+        with pytest.raises(UserError, match=r"not in a conversation with the roles user, assistant, tool"):
+            chat.continuation([*ASKED, *({"role": role, "content": "42"} for role in roles)], after=chat.end_of_turn)
 
 
 def test_a_template_that_trips_over_a_conversation_is_a_clear_error() -> None:

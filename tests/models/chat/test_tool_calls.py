@@ -63,3 +63,74 @@ def test_a_whole_surrogate_pair_is_a_character() -> None:
     )
     assert isinstance(call, ToolCall)
     assert call.arguments == '{"x": "🙂"}'
+
+
+QUERY = "what the tag </tool_call> is for"
+
+
+def call_of(query: str) -> str:
+    return f"<tool_call>{json.dumps({'name': 'search_pages', 'arguments': {'query': query}})}</tool_call>"
+
+
+@pytest.mark.parametrize("step", [1, 3, 1000])
+@pytest.mark.parametrize(
+    ("text", "queries"),
+    [
+        (call_of(QUERY), [QUERY]),
+        (call_of("</tool_call></tool_call>"), ["</tool_call></tool_call>"]),
+        (call_of('a quoted "</tool_call>" and \\'), ['a quoted "</tool_call>" and \\']),
+        (call_of("<tool_call>{}</tool_call>"), ["<tool_call>{}</tool_call>"]),
+        (f"First {call_of(QUERY)} then {call_of('plain')}", [QUERY, "plain"]),
+        (f'<tool_call>say "hi</tool_call>{call_of("good")}', ["good"]),
+        (f"I write <tool_call> and then: {call_of('good')}", ["good"]),
+        (call_of("what is </think>?"), ["what is </think>?"]),
+        (call_of("what is <think>?") + call_of("b"), ["what is <think>?", "b"]),
+    ],
+)
+def test_a_tag_in_an_argument_is_part_of_the_argument(text: str, queries: list[str], step: int) -> None:
+    reader = ToolReader()
+    parts = [part for end in range(step, len(text) + step, step) for part in reader.read(text[:end], end >= len(text))]
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    assert [json.loads(call.arguments)["query"] for call in calls] == queries
+
+
+def test_an_argument_that_never_ends_is_text_up_to_its_first_tag() -> None:
+    cut = '<tool_call>{"name": "f", "arguments": {"x": "a </tool_call> b'
+    assert ToolReader().read(cut, closed=True) == [cut.partition(" b")[0], " b"]
+
+
+def test_many_quotation_marks_do_not_slow_the_reader_down() -> None:
+    text = '<tool_call>{"' * 2000
+    assert "".join(map(str, ToolReader().read(text, closed=True))) == text
+
+
+@pytest.mark.parametrize("step", [1, 2, 7, 1000])
+@pytest.mark.parametrize(
+    ("thoughts", "in_thoughts"),
+    [
+        (f"<think>\nI could call {call_of('draft')} first, but no.\n</think>", False),
+        (f"I could call {call_of('draft')}{call_of('other')} first, but no.\n</think>", True),
+        (f"<think>{call_of('draft')}</think>Then I <think>{call_of('again')}</think>", False),
+        ("<think><tool_call>no call</think>", False),
+        ("In <tool_call> I write {} and </think>", True),
+    ],
+)
+def test_calls_within_thoughts_are_text(thoughts: str, in_thoughts: bool, step: int) -> None:
+    text = f"{thoughts}\n{call_of('meant')}"
+    reader = ToolReader(in_thoughts)
+    parts = [part for end in range(step, len(text) + step, step) for part in reader.read(text[:end], end >= len(text))]
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    assert [json.loads(call.arguments)["query"] for call in calls] == ["meant"]
+    assert "".join(part for part in parts if isinstance(part, str)) == thoughts
+
+
+def test_a_whole_reply_may_end_thoughts_that_the_prompt_began() -> None:
+    text = f"I could call {call_of('draft')} or not.</think>{call_of('meant')}"
+    said, call = ToolReader().read(text, closed=True)
+    assert said == text.removesuffix(call_of("meant"))
+    assert isinstance(call, ToolCall) and "meant" in call.arguments
+
+
+def test_thoughts_without_an_end_hold_no_call() -> None:
+    text = f"<think>perhaps {call_of('draft')}"
+    assert "".join(map(str, ToolReader().read(text, closed=True))) == text

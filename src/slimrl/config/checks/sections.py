@@ -1,6 +1,7 @@
 """Rules of the sections that several commands share: model, groups, schedule, lengths, temperatures."""
 
 import re
+from datetime import date
 
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.model import ModelConfig
@@ -8,12 +9,23 @@ from slimrl.config.train import ScheduleConfig
 
 
 def check_model(model: ModelConfig) -> None:
-    """Refuses a device that does not exist in PyTorch's notation. Raises ConfigError."""
+    """Refuses a device that does not exist in PyTorch's notation, and a date that is none. Raises ConfigError."""
     if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", model.device):
         raise ConfigError(
             f'model.device = "{model.device}" is no device, expected auto, cpu, cuda or cuda:NUMBER.',
             "model.device",
         )
+    if model.date != "auto" and not _is_date(model.date):
+        raise ConfigError(
+            f'model.date = "{model.date}" is no date, expected auto or YEAR-MONTH-DAY, as in 2026-01-31.', "model.date"
+        )
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def check_nothing_trained(model: ModelConfig) -> None:

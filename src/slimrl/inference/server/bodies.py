@@ -106,8 +106,10 @@ class TextPart(Body):
 
 
 class CalledFunction(Body):
+    """What a model has called; its arguments may be any JSON, as a model may have written anything."""
+
     name: str
-    arguments: str = "{}"
+    arguments: Any = "{}"
 
 
 class ToolCall(Body):

@@ -11,7 +11,10 @@ from slimrl.inference.server.errors import bad_request
 from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
 from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from slimrl.inference.server.service import Service
+from slimrl.models.chat.thoughts import opens_thoughts
 from slimrl.models.chat.tool_calls import ToolCall, ToolReader
+
+TAG_TOKENS = 16  # at the end of a prompt: no tokenizer takes more for the opening tag of the thoughts
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +28,7 @@ class Chat:
     names: TokenNames
     id: str
     created: int
+    in_thoughts: bool  # whether the prompt ends in the opening tag of the thoughts
 
     @property
     def reads_tools(self) -> bool:
@@ -46,7 +50,8 @@ class Chat:
     async def chunks(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the reply in pieces: the role, the content, the finish reason, and the usage if asked for."""
         # A reader per choice holds back what may become a tool call, so that no half of one is streamed as text.
-        readers = {choice.index: ToolReader() for choice in self.generation.choices} if self.reads_tools else {}
+        choices = self.generation.choices if self.reads_tools else []
+        readers = {choice.index: ToolReader(self.in_thoughts) for choice in choices}
         for choice in self.generation.choices:
             first = self._chunk(choice.index, {"role": "assistant", "content": ""})
             if self.body.return_token_ids:
@@ -105,7 +110,7 @@ class Chat:
         text, calls = choice.text_so_far(done=True), []
         message: dict[str, Any] = {"role": "assistant", "content": text}
         if self.reads_tools:
-            parts = ToolReader().read(text, closed=True)
+            parts = ToolReader(self.in_thoughts).read(text, closed=True)
             calls = [part for part in parts if isinstance(part, ToolCall)]
             message["content"] = "".join(part for part in parts if isinstance(part, str)) or (None if calls else "")
         # OpenAI leaves the key out where there are no calls.
@@ -134,7 +139,8 @@ async def open_chat(service: Service, body: ChatBody) -> Chat:
     )
     generation = prepare(service, [prompt], body, [wanted])
     names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
-    return Chat(body, name, prompt, generation, names, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
+    in_thoughts = opens_thoughts(service.model.vocabulary.decode(prompt[-TAG_TOKENS:], skip_special=False))
+    return Chat(body, name, prompt, generation, names, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), in_thoughts)
 
 
 async def _prompt(service: Service, body: ChatBody) -> list[int]:

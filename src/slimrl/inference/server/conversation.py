@@ -2,12 +2,14 @@
 
 A template that renders tools, calls and results gets them unchanged. For others they are written into messages in the
 form that most such models are trained on: the functions as JSON in the system message, a call as JSON in `<tool_call>`
-tags, and a result as a user's message in `<tool_response>` tags.
+tags, and a result as a user's message in `<tool_response>` tags. Calls whose arguments are no object, which templates
+cannot write, become such text for every template, with their results: the model sees what it wrote, and can try again.
 """
 
 import inspect
 import json
 from collections.abc import Sequence
+from datetime import date
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
@@ -15,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.errors import bad_request
 from slimrl.io.text import is_writable
+from slimrl.models.chat.clock import with_date
 from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, render_tools
 
 Plain = dict[str, Any]  # a message or tool in the form that templates take
@@ -30,10 +33,12 @@ To call a function, answer with a JSON object of its name and arguments in these
 
 
 class PromptWriter:
-    """Renders conversations for one tokenizer. Raises ApiError 400 for those that the template refuses."""
+    """Renders conversations for one tokenizer. A template that reads the clock writes `day`, or the present date if
+    there is none. Raises ApiError 400 for conversations that the template refuses."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, day: date | None = None) -> None:
         self._tokenizer = tokenizer
+        self._day = day
         # Names that a client may not set through `chat_template_kwargs`, such as `tokenize` or another template.
         self._own_settings = set(inspect.signature(tokenizer.apply_chat_template).parameters)
         self._knows_tools = render_tools(tokenizer) is not None
@@ -42,8 +47,9 @@ class PromptWriter:
         """The text of the prompt. `settings` are passed to the template, such as `add_generation_prompt`."""
         plain = [_message(message) for message in messages]
         functions = [tool.model_dump(exclude_none=True) for tool in tools]
+        plain = _as_text(plain, every_call=not self._knows_tools)
         if not self._knows_tools:
-            plain, functions = _without_tool_roles(plain, functions), []
+            plain, functions = _with_prompt(plain, functions), []
         return self._render(plain, functions, settings)
 
     def check_settings(self, settings: Plain) -> None:
@@ -53,7 +59,11 @@ class PromptWriter:
 
     def _render(self, messages: list[Plain], tools: list[Plain], settings: Plain) -> str:
         try:
-            text = self._tokenizer.apply_chat_template(messages, tools=tools or None, tokenize=False, **settings)
+            template = self._tokenizer.get_chat_template(tools=tools or None)
+            template = with_date(template, self._day) if self._day else template
+            text = self._tokenizer.apply_chat_template(
+                messages, tools=tools or None, chat_template=template, tokenize=False, **settings
+            )
         except TEMPLATE_ERRORS as error:
             raise bad_request(
                 f"The chat template of the model refuses this conversation: {error}", "messages"
@@ -86,42 +96,62 @@ def _message(message: ChatMessage) -> Plain:
     return plain
 
 
-def _arguments(text: str) -> Any:
+def _arguments(given: Any) -> Any:
     """The arguments of a call as an object; the text itself if it is no JSON object that a template can write."""
+    if given is None or given == "":  # of a function without parameters
+        return {}
     try:
-        read = json.loads(text)
-        return read if isinstance(read, dict) and is_writable(read) else text
+        read = json.loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
-        return text
+        return given
+    if isinstance(read, dict) and is_writable(read):
+        return read
+    return given if isinstance(given, str) else json.dumps(given)
 
 
-def _without_tool_roles(messages: list[Plain], tools: list[Plain]) -> list[Plain]:
-    """The same conversation without tool roles and calls, in the roles that every template has."""
+def _as_text(messages: list[Plain], every_call: bool) -> list[Plain]:
+    """The same conversation with calls and their results as text, in the roles that every template has: every call, or
+    only those whose arguments are no object. A result belongs to the call of its id, or to the last ones without."""
     written: list[Plain] = []
+    ids: set[str] = set()  # of the last reply's calls that became text
+    results: Plain | None = None  # the message that holds the results so far
     for message in messages:
-        if message["role"] == "tool":
+        if message["role"] == "tool" and (every_call or message.get("tool_call_id", "") in ids):
             text = f"<tool_response>\n{message['content']}\n</tool_response>"
             # Results of several calls follow each other and become one message: many templates want alternating roles.
-            if written and written[-1].get("results"):
-                written[-1]["content"] += f"\n{text}"
+            if results is None:
+                results = {"role": "user", "content": text}
+                written.append(results)
             else:
-                written.append({"role": "user", "content": text, "results": True})
-        else:
-            calls = [f"<tool_call>\n{_dump(call['function'])}\n</tool_call>" for call in message.pop("tool_calls", [])]
+                results["content"] += f"\n{text}"
+            continue
+        results = None
+        if calls := message.pop("tool_calls", []):
+            kept = [] if every_call else [call for call in calls if isinstance(call["function"]["arguments"], dict)]
+            texts = [f"<tool_call>\n{_call_text(call['function'])}\n</tool_call>" for call in calls if call not in kept]
+            ids = {call["id"] for call in calls if call not in kept} | (set() if kept else {""})
             # Text and calls on lines of their own; empty content is left out if there are calls.
-            content = "\n".join([*([message["content"]] if message["content"] or not calls else []), *calls])
-            written.append({**message, "content": content})
-    # The functions belong to the system message, which is made if the conversation has none.
-    if tools:
-        prompt = TOOL_PROMPT.format(tools="\n".join(_dump(tool["function"]) for tool in tools))
-        if written[0]["role"] == "system":
-            written[0] = {**written[0], "content": f"{written[0]['content']}\n\n{prompt}"}
-        else:
-            written.insert(0, {"role": "system", "content": prompt})
-    # The mark was only needed to merge results.
-    for message in written:
-        message.pop("results", None)
+            message["content"] = "\n".join([*([message["content"]] if message["content"] or not texts else []), *texts])
+            message |= {"tool_calls": kept} if kept else {}
+        written.append(message)
     return written
+
+
+def _call_text(function: Plain) -> str:
+    """A call as a model writes it. Arguments that are no object stand in it as they were spelt."""
+    arguments = function["arguments"]
+    spelt = arguments if isinstance(arguments, str) else _dump(arguments)
+    return f'{{"name": {_dump(function["name"])}, "arguments": {spelt}}}'
+
+
+def _with_prompt(messages: list[Plain], tools: list[Plain]) -> list[Plain]:
+    """The conversation with the functions in its system message, which is made if there is none."""
+    if not tools:
+        return messages
+    prompt = TOOL_PROMPT.format(tools="\n".join(_dump(tool["function"]) for tool in tools))
+    if messages[0]["role"] != "system":
+        return [{"role": "system", "content": prompt}, *messages]
+    return [{**messages[0], "content": f"{messages[0]['content']}\n\n{prompt}"}, *messages[1:]]
 
 
 def _dump(value: Any) -> str:

@@ -18,7 +18,7 @@ from slimrl.inference.server.errors import ApiError, bad_request, too_long
 from slimrl.inference.server.metrics import ServerMetrics
 from slimrl.inference.server.text import Vocabulary
 from slimrl.inference.server.worker import EngineThread
-from slimrl.models.load import Policy, load_policy
+from slimrl.models.load import Policy, date_of, load_policy
 
 LONG_TEXT = 20_000  # from this many characters on, a text is encoded in a thread, off the event loop
 RETRY_AFTER_S = 1
@@ -59,7 +59,7 @@ class Service:
         lengths = config.max_slots, config.context_len, config.lookup_tokens
         engine = Engine(policy.module, policy.chat.stop_ids, *lengths, config.quantization)
         _reserve(engine, config)
-        self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer))
+        self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer, date_of(config.model)))
         return engine
 
     def check_ready(self) -> None:

@@ -2,35 +2,31 @@
 
 Sampled tokens are never tokenized again, and earlier turns are never rendered again. So the context of the next turn
 contains exactly the sampled tokens, even where the chat template would rewrite history (strip `<think>` blocks, trim
-spaces). The pieces come from the tokenizer's own chat template, which is rendered around a marker and cut
-there. Knows nothing of models or environments.
-
-Control tokens are those that the tokenizer marks as special or that separate turns. Only the template and the policy
-produce them: where a message or a tool's description spells one (a web page that says `<|im_end|>`), its characters are
-encoded as text, so that no message can forge a turn. Added tokens that are part of a text (`<think>` and `<tool_call>`
-of Qwen3) are encoded as tokens everywhere. Where a template separates turns by plain text, a message can still forge
-one.
+spaces). The pieces come from the tokenizer's own chat template, which renders the whole conversation so far
+(`models/chat/render.py`) and is cut behind the last reply. Knows nothing of models or environments.
 """
 
-import functools
-import re
+import json
 from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import Any, cast
 
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
+from slimrl.models.chat.encode import TextEncoder
 from slimrl.models.chat.excerpt import shorten
-from slimrl.models.chat.tool_calls import MARKER, OPEN, TEMPLATE_ERRORS, tool_trouble
+from slimrl.models.chat.render import Renderer
+from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.models.chat.tool_calls import MARKER, ToolCall, ToolReader, tool_trouble
 from slimrl.types import Message
 
-# Keys of our messages that templates do not know.
-NOT_FOR_TEMPLATES = ("tools", "excerpt")
-# A conversation with placeholders: `MARKER` stands for an assistant's reply, or (numbered) for any message, where the
-# template is rendered only to find out what it writes around them.
 QUESTION: Message = {"role": "user", "content": "question"}
 REPLY: Message = {"role": "assistant", "content": MARKER}
-NEXT = f"{MARKER}next"  # stands for the message after the reply
+RESULT: Message = {"role": "tool", "content": "result"}
+CALL = f'{OPEN}{{"name": "call", "arguments": {{}}}}{CLOSE}'
+# A reply with one call, with two, and one whose call cannot be read; environments answer all in the role `tool`.
+CALLING: list[Message] = [{"role": "assistant", "content": text} for text in (CALL, CALL + CALL, f"{OPEN}{CLOSE}")]
 
 
 class ChatFormat:
@@ -39,28 +35,32 @@ class ChatFormat:
     Two turns in ChatML; `|` separates the pieces, and brackets enclose sampled tokens:
 
         <start>user q<end> <start>assistant | [A <end>] | <start>user wrong<end> <start>assistant | [B <end>]
-        opening([q])                                      continuation([wrong], after=<end>)
+        opening([q])                                      continuation([q, A, wrong], after=<end>)
 
     `end_of_turn` is the token that ends an assistant's turn in the template. `stop_ids` also contains the tokenizer's
-    end-of-sequence token and `more_stop_ids` (a model's generation config may name more). Raises UserError for a
-    tokenizer without a chat template, or one whose turns have no end token.
+    end-of-sequence token and `more_stop_ids` (a model's generation config may name more). `date` is the day that the
+    template writes in every prompt, and None for a template that reads no clock. Raises UserError for a tokenizer
+    without a chat template, or one whose turns have no end token.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, more_stop_ids: Iterable[int] = ()) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, more_stop_ids: Iterable[int] = (), day: date | None = None
+    ) -> None:
         if not tokenizer.chat_template:
             raise UserError(
                 f"The tokenizer of {tokenizer.name_or_path} has no chat template, so it is not known how to write a "
                 "conversation. Use an instruct model, or put a file chat_template.jinja into the model's directory."
             )
         self._tokenizer = tokenizer
-        self._known_roles: set[tuple[str, ...]] = set()
-        self._closed_before: set[tuple[str, ...]] = set()
         self._knows_tools = False
-        self._control = _pattern([])  # not known yet, and the placeholders rendered here contain none
-        self._check_roles(("user", "assistant", "user"))
+        day = day or date.today()
+        self._encoder = encoder = TextEncoder(tokenizer)
+        self._renderer = renderer = Renderer(tokenizer, encoder.mark, day)
+        self.date = day if renderer.reads_clock else None
+        renderer.gap([QUESTION, REPLY, QUESTION])  # no user's message may be left out
         # The first special token after the reply ends a turn; without any, the end-of-sequence token does.
         eos: int | None = tokenizer.eos_token_id
-        at_the_end = self._first_special(self._render([QUESTION, REPLY], generate=False).partition(MARKER)[2])
+        at_the_end = self._first_special(renderer.text([QUESTION, REPLY], generate=False).partition(MARKER)[2])
         end_of_turn = eos if at_the_end is None else at_the_end
         if end_of_turn is None:
             raise UserError(
@@ -70,14 +70,19 @@ class ChatFormat:
             )
         self.end_of_turn: int = end_of_turn
         self.stop_ids = frozenset({end_of_turn, *more_stop_ids, *(() if eos is None else (eos,))})
-        # Whether the template itself ends a reply that another message follows; not all do.
-        between = self._render([QUESTION, REPLY, QUESTION], generate=False).partition(MARKER)[2]
+        # What the template writes around a reply that another message follows.
+        prompt = renderer.text([QUESTION], generate=True)
+        before, _, between = renderer.text([QUESTION, REPLY, QUESTION], generate=False).partition(MARKER)
+        # Whether the template itself ends such a reply; not all do.
         self._template_closes = self._first_special(between) == end_of_turn
         # Tokens that separate turns are control tokens, even if the tokenizer does not mark them as special.
         added = tokenizer.added_tokens_decoder
-        parting = {token for token in self._encode(between) if token in added and not added[token].content.isspace()}
-        control = (token for number, token in added.items() if token.special or number in parting)
-        self._control = _pattern(token.content for token in control)
+        parting = {token for token in encoder.encode(between) if token in added and not added[token].content.isspace()}
+        encoder.protect(token.content for number, token in added.items() if token.special or number in parting)
+        # Some templates write spaces around every reply, which belong to it: a reply that is sampled has them, too.
+        self._before_reply = encoder.last_segment(prompt)
+        self._lead = before[len(prompt) :] if before.startswith(prompt) else ""
+        self._trail = between.partition(self._end_text)[0] if self._template_closes else ""
 
     def opening(self, messages: Sequence[Message]) -> list[int]:
         """The token ids of a conversation's first messages and of the generation prompt.
@@ -85,29 +90,28 @@ class ChatFormat:
         Raises UserError if the template refuses these roles or leaves a message out, or if the first message has tools
         and the template does not support them.
         """
+        self._renderer.gap(messages)
         if messages and "tools" in messages[0]:
-            self._check_tools()
-        self._check_roles(tuple(message["role"] for message in messages))
-        return self._encode(self._render(messages, generate=True))
+            self._check_tools(messages)
+        return self._encoder.encode(self._renderer.text(messages, generate=True))
 
     def continuation(self, messages: Sequence[Message], after: int) -> list[int]:
         """The token ids between the last sampled token, `after`, and the assistant's next turn; their loss mask is 0.
 
-        They are the end of the sampled turn (without the end-of-turn token if that was sampled itself), the new
-        messages, and the next generation prompt. Raises UserError as `opening` does, and if the template ends a turn
-        before these messages in another way than before a user's.
+        `messages` is the whole conversation so far, and those behind its last reply are new. The token ids are the end
+        of the sampled turn (without the end-of-turn token if that was sampled itself), the new messages, and the next
+        generation prompt. Raises UserError as `opening` does, and if the template does not end the reply before these
+        messages, as it does before a user's.
         """
-        roles = tuple(message["role"] for message in messages)
-        self._check_roles(("user", "assistant", *roles))
-        self._check_closed(roles)
-        # Rendered after a placeholder for the reply: what follows the first marker is the continuation.
-        token_ids = self._encode(self._render([QUESTION, REPLY, *messages], generate=True).partition(MARKER)[2])
+        self._check_closed(messages)
+        text = self._renderer.behind_last_reply(messages)
         # If the policy sampled the end-of-turn token itself, the template's own must not follow it.
         if self._template_closes and after == self.end_of_turn:
+            token_ids = self._encoder.encode(text)
             if after not in token_ids:
-                raise self._not_closed(roles)
+                raise self._not_closed(messages)
             return token_ids[token_ids.index(after) + 1 :]
-        return token_ids
+        return self._encoder.encode_behind(MARKER, text)
 
     def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
         """The messages, with every excerpt cut to its maximal number of tokens."""
@@ -123,10 +127,12 @@ class ChatFormat:
         return cast(str, self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False))
 
     def encode_conversation(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """The token ids of a whole conversation and its loss mask: true for assistant turns and their end tokens.
+        """The token ids of a whole conversation and its loss mask: true for the assistant's turns and their end tokens,
+        but for turns of weight 0.
 
         The pieces are those of rollouts, so that supervised training and RL see the same sequences. Raises UserError
-        unless the conversation begins with another role and ends with the assistant.
+        unless the conversation begins with another role and ends with the assistant, and if the template does not write
+        a reply's thoughts or calls.
         """
         messages = self.cut_excerpts(messages)
         turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
@@ -137,15 +143,56 @@ class ChatFormat:
             )
         token_ids: list[int] = []
         mask: list[bool] = []
-        for previous, turn in zip([None, *turns[:-1]], turns, strict=True):
-            if previous is None:
-                prompt = self.opening(messages[:turn])
-            else:
-                prompt = self.continuation(messages[previous + 1 : turn], after=self.end_of_turn)
-            reply = [*self._encode(self._mark_controls(messages[turn]["content"])), self.end_of_turn]
+        for turn in turns:
+            so_far = messages[:turn]
+            prompt = self.continuation(so_far, after=self.end_of_turn) if token_ids else self.opening(so_far)
+            text = self._reply_text(messages[: turn + 1])
+            reply = [*self._encoder.encode_behind(self._before_reply, text), self.end_of_turn]
             token_ids += prompt + reply
-            mask += [False] * len(prompt) + [True] * len(reply)
+            mask += [False] * len(prompt) + [messages[turn].get("weight", 1) != 0] * len(reply)
         return token_ids, mask
+
+    def writes_name(self, role: str) -> bool:
+        """Whether the template writes the `name` of a message in this role."""
+        named = cast(Message, {"role": role, "content": "text", "name": MARKER})
+        try:
+            return MARKER in self._renderer.text([*((QUESTION,) if role != "system" else ()), named], generate=False)
+        except UserError:  # the conversation itself will be refused, and say why
+            return True
+
+    @property
+    def _end_text(self) -> str:
+        return cast(str, self._tokenizer.convert_ids_to_tokens(self.end_of_turn))
+
+    def _reply_text(self, messages: Sequence[Message]) -> str:
+        """The text between the generation prompt and the end of the last message's turn.
+
+        A reply that is a text alone stays as it is, within the spaces that the template writes around every reply.
+        Thoughts and calls beside the text are for the template to write.
+        """
+        reply = messages[-1]
+        beside = [key for key in ("reasoning_content", "tool_calls") if key in reply]
+        if not beside:
+            content = reply["content"]
+            # The text of a sampled reply may have them already.
+            lead = "" if content.startswith(self._lead) else self._lead
+            trail = "" if content.endswith(self._trail) else self._trail
+            return f"{lead}{self._encoder.mark(content)}{trail}"
+        # Calls with results behind them: some templates write more into the very last message.
+        shown = [*messages, *[RESULT] * len(reply.get("tool_calls", ()))]
+        prompt, whole = self._renderer.text(messages[:-1], generate=True), self._renderer.text(shown, generate=True)
+        text = whole[len(prompt) :] if whole.startswith(prompt) else ""
+        written = self._encoder.unmark(text)
+        lost = ["tool_calls"] if "tool_calls" in reply and _calls_in(written) != _calls_of(reply) else []
+        texts = {"reasoning_content": reply.get("reasoning_content", ""), "content": reply["content"]}
+        lost += [key for key, said in texts.items() if said.strip() not in written]
+        if lost:
+            raise UserError(
+                f"the chat template of {self._renderer.name} does not write the `{lost[0]}` of a reply that has "
+                f"{' and '.join(f'`{key}`' for key in beside)}, so the model would learn to reply without it. Write "
+                "all that the model is to say into `content`, or take a model whose template writes it."
+            )
+        return text.removesuffix(self._renderer.behind_last_reply(shown)) + self._trail
 
     def _cut_excerpt(self, message: Message) -> Message:
         if "excerpt" not in message:
@@ -158,119 +205,53 @@ class ChatFormat:
         return cut
 
     def _count_tokens(self, text: str) -> int:
-        return len(self._encode(self._mark_controls(text)))
+        return len(self._encoder.encode(self._encoder.mark(text)))
 
-    def _render(self, messages: Sequence[Message], generate: bool) -> str:
-        plain = [{key: value for key, value in message.items() if key not in NOT_FOR_TEMPLATES} for message in messages]
-        tools = messages[0].get("tools") if messages else None
-        try:
-            text = self._tokenizer.apply_chat_template(
-                self._mark_controls(plain),
-                tools=self._mark_controls(tools),
-                tokenize=False,
-                add_generation_prompt=generate,
-            )
-        except TEMPLATE_ERRORS as error:
-            raise UserError(
-                f"The chat template of {self._tokenizer.name_or_path} refuses a conversation with the roles "
-                f"{', '.join(message['role'] for message in messages) or '(none)'}: {error}. Let the environment send "
-                "other roles, for example the instructions as part of the first user message."
-            ) from error
-        return cast(str, text)
-
-    def _check_roles(self, roles: tuple[str, ...]) -> None:
-        """Raise UserError if the template leaves out a message of these roles; some do so silently.
-
-        Numbered markers are rendered, once for each sequence of roles, and looked for in the text.
-        """
-        if roles in self._known_roles:
-            return
-        markers = [f"{MARKER}{index}." for index in range(len(roles))]
-        messages = [{"role": role, "content": marker} for role, marker in zip(roles, markers, strict=True)]
-        text = self._render(cast(list[Message], messages), generate=True)
-        if lost := [role for role, marker in zip(roles, markers, strict=True) if marker not in text]:
-            raise UserError(
-                f"The chat template of {self._tokenizer.name_or_path} leaves out the {lost[0]} message of a "
-                f"conversation with the roles {', '.join(roles)}. Let the environment send that text in another role."
-            )
-        self._known_roles.add(roles)
-
-    def _check_closed(self, roles: tuple[str, ...]) -> None:
-        """Raise UserError if the template does not end the reply before a message in the first of these roles.
+    def _check_closed(self, messages: Sequence[Message]) -> None:
+        """Raise UserError if the template does not end the last reply before the next message.
 
         `continuation` would else take a later end-of-turn token for the reply's, and drop the message in between.
         """
-        if not self._template_closes or roles in self._closed_before:
-            return
-        messages = [QUESTION, REPLY, *({"role": role, "content": NEXT} for role in roles)]
-        text = self._render(cast(list[Message], messages), generate=True).partition(MARKER)[2].partition(NEXT)[0]
-        if self.end_of_turn not in self._encode(text):
-            raise self._not_closed(roles)
-        self._closed_before.add(roles)
+        gap = self._renderer.gap(messages)
+        if self._template_closes and self.end_of_turn not in self._encoder.encode(gap):
+            raise self._not_closed(messages)
 
-    def _not_closed(self, roles: tuple[str, ...]) -> UserError:
-        end = self._tokenizer.convert_ids_to_tokens(self.end_of_turn)
+    def _not_closed(self, messages: Sequence[Message]) -> UserError:
         return UserError(
-            f"The chat template of {self._tokenizer.name_or_path} closes an assistant's turn with {end} before a "
-            f"user's message, and not before messages with the roles {', '.join(roles) or '(none)'}, so it is not "
-            "known how they follow a reply. Let the environment send them in the role of the user, or take a model "
-            "with another template."
+            f"The chat template of {self._renderer.name} closes an assistant's turn with {self._end_text} before a "
+            f"user's message, and not in a conversation with the roles {', '.join(m['role'] for m in messages)}, so it "
+            "is not known how the last of them follow a reply. Let the environment send them in the role of the user, "
+            "or take a model with another template."
         )
 
-    def _check_tools(self) -> None:
-        trouble = "" if self._knows_tools else tool_trouble(self._tokenizer)
-        if not trouble and OPEN not in self.text(self._encode(OPEN)):
+    def _check_tools(self, opening: Sequence[Message]) -> None:
+        if self._knows_tools:
+            return
+        trouble = tool_trouble(self._tokenizer)
+        if not trouble and OPEN not in self.text(self._encoder.encode(OPEN)):
             trouble = f"writes {OPEN} as a special token, which is no part of a reply"
         if trouble:
             raise UserError(
-                f"The chat template of {self._tokenizer.name_or_path} {trouble}, so this model cannot be offered any "
+                f"The chat template of {self._renderer.name} {trouble}, so this model cannot be offered any "
                 'that way. Let the environment describe its tools in words (for wiki-search, `format = "tags"`), or '
                 "take a model with such a template, as those of Qwen2.5 and Qwen3 have."
             )
+        # Now, and not when the first call or mistake happens to be sampled.
+        self._check_closed([*opening, REPLY, QUESTION])
+        for reply in CALLING:
+            self._check_closed([*opening, reply, RESULT])
+            self._check_closed([*opening, reply, RESULT, reply, RESULT, RESULT])
         self._knows_tools = True
 
     def _first_special(self, text: str) -> int | None:
         special = {*self._tokenizer.all_special_ids, *self._tokenizer.added_tokens_decoder}
-        return next((token for token in self._encode(text) if token in special), None)
-
-    def _mark_controls(self, content: Any) -> Any:
-        """A text, or a structure of texts, with marks around every control token that it spells, for `_encode`.
-
-        The marks are two private-use characters, which are removed from texts that contain them.
-        """
-        return _templates().mark_control_tokens(content, self._control)
-
-    def _encode(self, text: str) -> list[int]:
-        """The token ids of a rendered text. Marked control tokens are encoded as plain text.
-
-        No special tokens are added: the template writes them all, the first one included.
-        """
-        # The shortcut matters: the other branch loops over all added tokens, and some tokenizers have thousands.
-        if _mark() not in text:
-            return cast(list[int], self._tokenizer.encode(text, add_special_tokens=False))
-        try:
-            return cast(list[int], _templates().encode_marked_chat(self._tokenizer, text))
-        except ValueError as error:
-            raise UserError(f"A message cannot be written for {self._tokenizer.name_or_path}: {error}.") from error
+        return next((token for token in self._encoder.encode(text) if token in special), None)
 
 
-def _templates() -> Any:
-    """The module of transformers that marks control tokens.
-
-    It is imported on first use: SLIME's contract tests replace transformers by a stub of few names, with which this
-    module must load.
-    """
-    from transformers.utils import chat_template_utils
-
-    return chat_template_utils
+def _calls_in(text: str) -> list[tuple[str, Any]]:
+    parts = ToolReader().read(text, closed=True)
+    return [(part.name, json.loads(part.arguments)) for part in parts if isinstance(part, ToolCall)]
 
 
-@functools.cache
-def _mark() -> str:
-    """The character that transformers puts before a marked control token."""
-    return cast(str, _templates().mark_control_tokens("x", re.compile("x")))[0]
-
-
-def _pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    """A pattern that matches any of these tokens, the longest first; it never matches if there are none."""
-    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
+def _calls_of(message: Message) -> list[tuple[str, Any]]:
+    return [(call["function"]["name"], call["function"]["arguments"]) for call in message["tool_calls"]]

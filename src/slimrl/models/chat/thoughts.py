@@ -2,15 +2,36 @@
 
 import re
 
-# The first alternative allows for a missing opening tag, which some templates write into the prompt; the second for a
-# missing closing tag: reasoning that never ends contains no answer.
-_THOUGHTS = re.compile(r"^.*</think>|<think>.*", re.DOTALL)
+from slimrl.models.chat.tags import CALL, CLOSE_THOUGHTS, OPEN_THOUGHTS
+
+# A call, thoughts up to their end or that of the reply, or the end of thoughts that began in the prompt.
+_PART = re.compile(rf"{CALL.pattern}|{OPEN_THOUGHTS}.*?(?:{CLOSE_THOUGHTS}|\Z)|{CLOSE_THOUGHTS}", re.DOTALL)
 
 
 def without_thoughts(reply: str) -> str:
-    """The reply without its reasoning.
+    """The reply behind its reasoning. Reasoning that never ends contains no answer. Tags in a tool call are a part of
+    it.
 
     >>> without_thoughts("<think>42?</think><answer>42</answer>"), without_thoughts("<think><answer>42</answer>")
     ('<answer>42</answer>', '')
     """
-    return _THOUGHTS.sub("", reply)
+    start, end = 0, len(reply)
+    for part in _PART.finditer(reply):
+        if part["call"] is not None:
+            continue
+        if part[0].endswith(CLOSE_THOUGHTS):
+            start = part.end()
+        else:
+            end = part.start()
+    return reply[start:end]
+
+
+def begins_in_thoughts(reply: str) -> bool:
+    """Whether a reply ends thoughts that it has not begun: some templates write the opening tag into the prompt."""
+    tags = (part[0] for part in _PART.finditer(reply) if part["call"] is None)
+    return next(tags, "") == CLOSE_THOUGHTS
+
+
+def opens_thoughts(prompt: str) -> bool:
+    """Whether a prompt ends in the opening tag of the reasoning, so that the reply begins inside of it."""
+    return prompt.rstrip().endswith(OPEN_THOUGHTS)

@@ -1,10 +1,12 @@
 """Parses tool calls, `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`, in replies and in chat templates.
 
 `ToolReader` reads a reply while it grows, so that a streamed reply shows neither tags nor part of one. Anything but a
-well-formed call stays text. The parser does not know which tools exist: the caller must answer calls of unknown tools.
+well-formed call stays text, and so do calls that the model only considers in its thoughts. The parser does not know
+which tools exist: the caller must answer calls of unknown tools.
 """
 
 import json
+import re
 import uuid
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,8 +15,9 @@ from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from slimrl.io.text import is_writable, partial_mark_length
+from slimrl.models.chat.tags import CALL, CLOSE, CLOSE_THOUGHTS, OPEN, OPEN_THOUGHTS
+from slimrl.models.chat.thoughts import begins_in_thoughts
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MARKER = "slimrl@marker@"
 # Exceptions that templates raise when a conversation is not as they expect it.
 TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, KeyError, AttributeError, ArithmeticError, RecursionError)
@@ -30,46 +33,65 @@ class ToolCall:
 
 
 class ToolReader:
-    """Splits a growing reply into text and tool calls, without the white space around calls."""
+    """Splits a growing reply into text and tool calls, without the white space around calls. `in_thoughts` means that
+    the prompt has opened the thoughts already."""
 
-    def __init__(self) -> None:
+    def __init__(self, in_thoughts: bool = False) -> None:
         self._at = 0  # characters of the reply that were read
         self._space = ""  # white space that is text only if text follows
+        self._in_thoughts = in_thoughts
         self.num_calls = 0
 
     def read(self, reply: str, closed: bool) -> list[str | ToolCall]:
         """The new texts and calls, in order. `reply` is the whole reply so far; `closed` means that it is complete."""
         found: list[str | ToolCall] = []
+        if closed and not self._at:
+            self._in_thoughts = self._in_thoughts or begins_in_thoughts(reply)
         while self._at < len(reply):
-            start = reply.find(OPEN, self._at)
+            tags = [CLOSE_THOUGHTS] if self._in_thoughts else [OPEN, OPEN_THOUGHTS]
+            start, tag = min(
+                ((place, tag) for tag in tags if (place := reply.find(tag, self._at)) >= 0), default=(-1, "")
+            )
             if start < 0:
                 # Its last characters may be the beginning of a tag: hold them back until more text decides.
-                end = len(reply) if closed else len(reply) - partial_mark_length(reply[self._at :], [OPEN])
-                self._take_text(reply[self._at : end], found)
-                self._at = end
+                end = len(reply) if closed else len(reply) - partial_mark_length(reply[self._at :], tags)
+                self._take_text(reply, end, found)
                 break
-            self._take_text(reply[self._at : start], found)
-            self._at = start
-            end = reply.find(CLOSE, start)
-            if end < 0 and not closed:
-                break
+            if tag != OPEN:
+                self._take_text(reply, start + len(tag), found)
+                self._in_thoughts = not self._in_thoughts
+                continue
+            self._take_text(reply, start, found)
+            body = reply[start + len(tag) :].lstrip()
+            if body and not body.startswith("{"):  # the tag is only spoken of
+                self._take_text(reply, start + len(tag), found)
+                continue
+            match = CALL.match(reply, start)
             # A call without its closing tag is only known to be malformed once the reply is complete.
-            call = _parse(reply[start + len(OPEN) : end]) if end >= 0 else None
-            behind = end + len(CLOSE) if end >= 0 else len(reply)
-            if call is None:
-                self._take_text(reply[start:behind], found)
-            else:
-                self.num_calls += 1
-                self._space = ""
-                found.append(call)
-            self._at = behind
+            if match is None and not closed:
+                break
+            self._take_call(reply, match, found)
         # A reply without calls keeps its final white space, so that the text is exactly what was sampled.
         if closed and not self.num_calls and self._space:
             found.append(self._space)
             self._space = ""
         return found
 
-    def _take_text(self, text: str, found: list[str | ToolCall]) -> None:
+    def _take_call(self, reply: str, match: re.Match[str] | None, found: list[str | ToolCall]) -> None:
+        """Read the call that begins here; a malformed one is text up to its first closing tag."""
+        call = _parse(match["call"]) if match else None
+        if match is None or call is None:
+            _, tag, rest = reply[self._at :].partition(CLOSE)
+            self._take_text(reply, len(reply) - len(rest) if tag else len(reply), found)
+            return
+        self.num_calls += 1
+        self._space = ""
+        found.append(call)
+        self._at = match.end()
+
+    def _take_text(self, reply: str, end: int, found: list[str | ToolCall]) -> None:
+        text = reply[self._at : end]
+        self._at = end
         solid = text.rstrip()
         if solid:
             found.append(self._space + solid)

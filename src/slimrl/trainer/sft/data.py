@@ -1,7 +1,8 @@
 """Conversations to train on and to validate on, from a JSONL or parquet file or a Hub data set with `messages`.
 
 A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is such a row, so a run's own episodes can be trained on.
-Rollouts that failed or were cut off are skipped. To train on good rollouts alone, remove the others from the file.
+Rollouts that failed or were cut off are skipped. To train on good rollouts alone, remove the others from the file. What
+may be in a row is in `trainer/sft/rows.py`.
 """
 
 import hashlib
@@ -9,18 +10,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
-from slimrl.io.rows import file_rows, hub_rows, preview
+from slimrl.io.rows import file_rows, hub_rows
+from slimrl.trainer.sft.rows import read_messages, unread_keys
 from slimrl.types import Message
-
-KEYS = tuple(Message.__annotations__)
-ROLES = ("system", "user", "assistant", "tool")
-# Keys of OpenAI's format for calls, which stand beside the text. Columnar files have these keys in every row, mostly
-# empty.
-CALLS = ("tool_calls", "function_call", "functions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +63,19 @@ def _load(
 
 def _from_rows(rows: Iterable[tuple[Any, str]], source: str, note: Callable[[str], None]) -> list[Conversation]:
     conversations, passed_over = list[Conversation](), 0
+    unread = dict[str, None]()  # in the order in which they are found
     for row, where in rows:
         if _is_broken(row):
             passed_over += 1
-        else:
-            conversations.append(Conversation(_messages(row, where), where))
+            continue
+        conversations.append(Conversation(read_messages(row, where), where))
+        unread |= dict.fromkeys(unread_keys(row))
     if not conversations:
         raise UserError(f"{source} has no conversations, but for {passed_over} rollouts that failed or were cut off.")
     if passed_over:
         note(f"{source}: passed over {passed_over} rollouts that failed or were cut off")
+    if unread:
+        note(f"{source}: nothing is learnt from these keys: {', '.join(f'`{key}`' for key in unread)}")
     return conversations
 
 
@@ -86,34 +86,6 @@ def _is_broken(row: Any) -> bool:
         return False
     metrics = row.get("metrics")
     return bool(row.get("failure")) or (isinstance(metrics, Mapping) and bool(metrics.get("truncated")))
-
-
-def _messages(row: Any, where: str) -> list[Message]:
-    try:
-        messages = list(row["messages"])
-        unread = [key for key in ("tools", *CALLS) if row.get(key)]
-        unread += [key for message in messages for key in CALLS if message.get(key)]
-        good = all(m["role"] in ROLES and isinstance(m["content"], str) for m in messages)
-    except (KeyError, TypeError, AttributeError):
-        good, messages, unread = False, [], []
-    if unread:
-        raise UserError(
-            f"{where}: `{unread[0]}` would be left out, and the model would learn to answer without it. Write calls "
-            "into `content`, as the model is to say them, and the functions into `tools` of the first message."
-        )
-    if not good:
-        raise UserError(
-            f'{where}: expected {{"messages": [{{"role": ..., "content": ...}}, ...]}} with roles {", ".join(ROLES)} '
-            f"and text contents, found: {preview(row)}"
-        )
-    roles = [message["role"] for message in messages]
-    if roles[:1] == ["assistant"] or roles[-1:] != ["assistant"]:
-        raise UserError(
-            f"{where}: a conversation to learn from begins with a system or user message and ends with an assistant "
-            f"message; this one has the roles: {', '.join(roles) or 'none'}."
-        )
-    # Columnar files have every key in every message, so empty ones are dropped.
-    return [cast(Message, {key: m[key] for key in KEYS if m.get(key) is not None}) for m in messages]
 
 
 def _fraction(conversation: Sequence[Message]) -> float:

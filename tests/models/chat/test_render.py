@@ -1,0 +1,140 @@
+"""What stands behind a reply is what the template writes there in the whole conversation."""
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.models.chat.template import ChatFormat
+from slimrl.types import Message
+from tests.models.chat import hub_templates
+from tests.models.chat.pieces import piece_tokenizer
+from tests.models.chat.templates import TOOLS
+
+SEARCH = {
+    "type": "function",
+    "function": {"name": "search", "description": "Finds.", "parameters": {"type": "object", "properties": {}}},
+}
+CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "x"}}\n</tool_call>'
+STRUCTURED = {"id": "0", "type": "function", "function": {"name": "search", "arguments": {"query": "x"}}}
+WITH_CALLS = {
+    "hermes": hub_templates.HERMES,
+    "qwen2.5": TOOLS,
+    "qwen3": hub_templates.QWEN3,
+    "counting": hub_templates.COUNTING,
+    "after a call": hub_templates.AFTER_A_CALL,
+}
+
+
+def user(content: str) -> Message:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str) -> Message:
+    return {"role": "assistant", "content": content}
+
+
+def result(content: str) -> Message:
+    return {"role": "tool", "content": content}
+
+
+def behind(tokenizer, chat: ChatFormat, messages, tools) -> list[int]:
+    """The token ids behind the last reply's end, in the whole conversation as other programs render it."""
+    last = max(index for index, message in enumerate(messages) if message["role"] == "assistant")
+    shown = [
+        {**message, "content": "", "tool_calls": [STRUCTURED] * message["content"].count("<tool_call>")}
+        if "</tool_call>" in message["content"]
+        else message
+        for message in messages
+    ]
+    text = tokenizer.apply_chat_template(shown, tools=tools, tokenize=False, add_generation_prompt=True)
+    up_to_reply = tokenizer.apply_chat_template(shown[: last + 1], tools=tools, tokenize=False)
+    # A template may write an earlier turn otherwise than a last one, so the ends of turns are counted.
+    whole = tokenizer.encode(text, add_special_tokens=False)
+    ends = [index for index, token in enumerate(whole) if token == chat.end_of_turn]
+    return whole[ends[up_to_reply.count(tokenizer.convert_ids_to_tokens(chat.end_of_turn)) - 1] + 1 :]
+
+
+CONVERSATIONS = [
+    [user("q"), assistant(CALL), result("1")],
+    [user("q"), assistant(CALL), result("1"), assistant(CALL), result("2")],
+    [user("q"), assistant(CALL), result("1"), result("2"), assistant("Hm."), user("r")],
+    [user("q"), assistant(CALL + CALL), result("1"), result("2"), assistant(CALL), result("3"), result("4")],
+    [user("q"), assistant("A"), user("r"), assistant(CALL), result("1"), assistant("B"), user("s")],
+]
+
+
+@pytest.mark.parametrize("messages", CONVERSATIONS, ids=range(len(CONVERSATIONS)))
+@pytest.mark.parametrize("name", WITH_CALLS)
+@pytest.mark.parametrize("family", ["bytes", "prepend", "metaspace-first"])
+def test_results_are_written_as_in_the_whole_conversation(family: str, name: str, messages: list[Message]) -> None:
+    tokenizer = piece_tokenizer(family, WITH_CALLS[name])
+    chat = ChatFormat(tokenizer)
+    offered: list[Message] = [{**messages[0], "tools": [SEARCH]}, *messages[1:]]
+    prompt = tokenizer.apply_chat_template(messages[:1], tools=[SEARCH], tokenize=False, add_generation_prompt=True)
+    assert chat.opening(offered[:1]) == tokenizer.encode(prompt, add_special_tokens=False)
+    expected = behind(tokenizer, chat, messages, [SEARCH])
+    assert chat.continuation(offered, after=chat.end_of_turn) == expected
+
+
+@pytest.mark.parametrize("template", [hub_templates.DEEPSEEK, hub_templates.COUNTING, hub_templates.LLAMA31])
+def test_results_without_tools_are_written_as_in_the_whole_conversation(template: str) -> None:
+    tokenizer = piece_tokenizer("bytes", template)
+    chat = ChatFormat(tokenizer)
+    for more in ([result("1")], [result("1"), result("2")], [result("1"), assistant("B"), result("2")]):
+        messages = [user("q"), assistant("A"), *more]
+        assert chat.continuation(messages, after=chat.end_of_turn) == behind(tokenizer, chat, messages, None)
+
+
+def test_a_malformed_call_is_text_and_its_error_follows_it() -> None:
+    tokenizer = piece_tokenizer("bytes", hub_templates.AFTER_A_CALL)
+    chat = ChatFormat(tokenizer)
+    offered: Message = {**user("q"), "tools": [SEARCH]}
+    bad = [offered, assistant("<tool_call>{</tool_call>"), result("Error")]
+    assert "Result 1: Error" in tokenizer.decode(chat.continuation(bad, after=chat.end_of_turn))
+    good = [offered, assistant(CALL), result("1")]
+    assert "First result: 1" in tokenizer.decode(chat.continuation(good, after=chat.end_of_turn))
+
+
+def test_a_page_that_spells_our_markers_changes_nothing() -> None:
+    tokenizer = piece_tokenizer("bytes", hub_templates.COUNTING)
+    chat = ChatFormat(tokenizer)
+    spelt = "slimrl@marker@ slimrl@marker@0. </tool_call> <tool_call>"
+    messages: list[Message] = [{**user(spelt), "tools": [SEARCH]}, assistant(CALL), result(spelt)]
+    said = tokenizer.decode(chat.continuation(messages, after=chat.end_of_turn))
+    assert said == f"\n<|im_start|>tool\nFirst result: {spelt}<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        (hub_templates.LLAMA31, "in another form than <tool_call>"),
+        (hub_templates.COMMAND_R, "in another form than <tool_call>"),
+        (hub_templates.MISTRAL_TOOLS, "does not write tools, calls of them and their results"),
+        (hub_templates.HERMES_CHAT, "does not write tools, calls of them and their results"),
+        (
+            hub_templates.COUNTING.replace(
+                "{% if m['role'] == 'tool' %}",
+                "{% if m['role'] == 'tool' %}{% if loop.previtem['role'] == 'assistant' and not "
+                "loop.previtem['tool_calls'] %}{{ raise_exception('a result needs a call') }}{% endif %}",
+            ),
+            "a result needs a call",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_refused_at_the_first_episode(template: str | dict[str, str], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        ChatFormat(piece_tokenizer("bytes", template)).opening([{**user("q"), "tools": [SEARCH]}])
+
+
+def test_a_result_that_the_template_for_tools_alone_knows_is_refused_without_tools() -> None:
+    chat = ChatFormat(piece_tokenizer("bytes", hub_templates.COMMAND_R))
+    with pytest.raises(UserError, match="leaves out the tool message"):
+        chat.continuation([user("q"), assistant("A"), result("1")], after=chat.end_of_turn)
+
+
+def test_a_supervised_conversation_with_tools_is_the_template_for_tools() -> None:
+    tokenizer = piece_tokenizer("bytes", hub_templates.HERMES)
+    messages = [{**user("q"), "tools": [SEARCH]}, assistant(CALL), result("1"), result("2"), assistant("A")]
+    text = tokenizer.decode(ChatFormat(tokenizer).encode_conversation(messages)[0])
+    assert text.startswith("<s><|im_start|>system\nYou are a function calling AI model.")
+    results = "<tool_response>\n1\n</tool_response>\n<tool_response>\n2\n</tool_response><|im_end|>"
+    assert text.endswith(f"{CALL}<|im_end|>\n<|im_start|>tool\n{results}<|im_start|>assistant\nA<|im_end|>")
