@@ -91,6 +91,8 @@ def violations(sources: Mapping[str, str]) -> list[str]:
 def imports_of(tree: ast.AST, module: str, modules: Collection[str], in_function: bool = False) -> Iterator[Imported]:
     """Every module that the tree imports; `from package import module` counts as the module."""
     for node in ast.iter_child_nodes(tree):
+        if _starts_the_program(node):
+            continue
         inside = in_function or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         if isinstance(node, ast.Import):
             yield from (Imported(alias.name, node.lineno, inside) for alias in node.names)
@@ -103,6 +105,12 @@ def imports_of(tree: ast.AST, module: str, modules: Collection[str], in_function
                 yield Imported(full if full in modules else base, node.lineno, inside)
         else:
             yield from imports_of(node, module, modules, inside)
+
+
+def _starts_the_program(node: ast.AST) -> bool:
+    """Whether this is `if __name__ == "__main__":`. A module that is run as a program hands over to its command there,
+    and then stands above all floors."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
 
 
 def unit_of(module: str) -> str:
@@ -230,6 +238,7 @@ def test_what_is_allowed_passes() -> None:
         "slimrl.commands.play": "from slimrl.environments.wordle.rules import Game",
         "slimrl.launch.parts": "def f():\n    import numpy",
         "slimrl.cli": "def rl():\n    from slimrl.commands.rl import run_rl",
+        "slimrl.trainer.rl.train": "if __name__ == '__main__':\n    from slimrl.cli import trainer",
     }
     assert violations(allowed) == []
 

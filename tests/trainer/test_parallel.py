@@ -65,9 +65,10 @@ def test_both_processes_make_the_same_update_to_the_last_bit(loss: str, found: t
 def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_dir: Path) -> None:
     lr = 1e-3
     flags = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--model.device", "cpu", "--max_steps", "3"]
-    command = ["-m", "slimrl", "trainer", "@", DEBUG, *flags, "--trainer.optim.lr", str(lr), "--output_dir"]
+    settings = ["@", DEBUG, *flags, "--trainer.optim.lr", str(lr), "--output_dir"]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    run_all([[*command, str(tmp_path / "one")], [*torchrun, *command, str(tmp_path / "two")]])
+    one_process, two_processes = ["-m", "slimrl", "trainer"], [*torchrun, "src/slimrl/trainer/rl/train.py"]
+    run_all([[*one_process, *settings, str(tmp_path / "one")], [*two_processes, *settings, str(tmp_path / "two")]])
     one, two = (load_file(tmp_path / name / "weights" / "step_3" / "model.safetensors") for name in ("one", "two"))
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=0, atol=0.1 * lr, msg=name)

@@ -3,8 +3,11 @@
 The loop knows nothing of environments, sampling or text. Batches come from `receive` and weights leave through
 `publish` (`transport/base.py`), whether these are calls in this process or sockets. The loss is in `trainer/losses.py`,
 the step in `trainer/step.py`.
+
+`torchrun src/slimrl/trainer/rl/train.py @ FILE` is the command `trainer` (`commands/trainer.py`).
 """
 
+import sys
 import time
 from pathlib import Path
 
@@ -48,3 +51,9 @@ def train(
         monitor.log(step, batch.metrics | metrics)
         state.advance(ended - began, batch.orchestrator_state)
         save_if_due(state, Path(config.output_dir), config.max_steps, config.ckpt)
+
+
+if __name__ == "__main__":
+    from slimrl.cli import trainer
+
+    sys.exit(trainer())

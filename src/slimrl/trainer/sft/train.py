@@ -2,8 +2,11 @@
 
 The loss is the mean negative log-likelihood over the assistant tokens of the batch. Conversations come as `Sample`s
 whose mask marks those tokens, so packing, log-probabilities and the optimizer are shared with RL.
+
+`python src/slimrl/trainer/sft/train.py @ FILE` is the command `sft` (`commands/sft.py`).
 """
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,3 +72,9 @@ def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
     packs = pack_samples(samples, config.micro_batch_tokens, state.policy.device)
     total = sum(-target_logprobs(state.policy.module, pack, temperature=1.0)[0].sum().item() for pack in packs)
     return total / sum(len(pack.target_N) for pack in packs)
+
+
+if __name__ == "__main__":
+    from slimrl.cli import sft
+
+    sys.exit(sft())
