@@ -4,8 +4,7 @@ import os
 
 from dotenv import load_dotenv
 
-from slimrl.environments.wiki_search.environment import directory_of
-from slimrl.retrieval.prepare import Source
+from slimrl.retrieval.prepare import GENERATED, Source, directory_of
 from slimrl.scripts.wiki_search import Variables
 from slimrl.services.sandbox.container import main
 from slimrl.services.script import run_script
@@ -13,5 +12,5 @@ from slimrl.services.script import run_script
 if __name__ == "__main__":
     load_dotenv()
     variables = Variables.of(os.environ)
-    source = Source("generated", variables.num_pages)
+    source = Source(GENERATED, variables.num_pages)
     run_script(lambda argv: main(argv, directory_of(source, variables.data_dir)))

@@ -4,25 +4,29 @@
     uv run python scripts/setup_environment.py --corpus willcb/rare-wiki-pages --data-dir data/wiki
     uv run python scripts/setup_environment.py --corpus pages.jsonl --rebuild
 
-May be interrupted at any moment and goes on where it was; does nothing where everything is there. DEV=1 makes ten pages
-do, to see that it works. `.env` may set DATA_DIR.
+May be interrupted at any moment and goes on where it was; does nothing where everything is there. What is there of
+other pages, or is damaged, is replaced, and a line says so. DEV=1 makes ten pages do, to see that it works. `.env` may
+set DATA_DIR, where the pages are `corpus.sqlite` and the index `.chroma_db`.
 """
 
 import argparse
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from dotenv import load_dotenv
 
-from slimrl.environments.wiki_search.environment import directory_of
 from slimrl.errors import UserError
-from slimrl.models.quiet import no_progress_bars
 from slimrl.monitor.console import RunConsole
+from slimrl.retrieval.corpus import StaleError
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
-from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
+from slimrl.retrieval.prepare import GENERATED, INDEX, Source, directory_of, prepare_corpus, prepare_index
 from slimrl.scripts.wiki_search import Variables
 from slimrl.services.sandbox.container import build_image
+
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -66,13 +70,29 @@ def set_up(arguments: argparse.Namespace) -> None:
     source = Source(arguments.corpus, arguments.num_pages, arguments.seed)
     console, began = RunConsole(), time.monotonic()
     directory = directory_of(source, arguments.data_dir)
-    corpus = prepare_corpus(directory, source, console.progress, arguments.rebuild)
+
+    def build(prepare: Callable[[bool], T]) -> T:
+        """What `prepare(rebuild)` builds, anew if asked for, or if what is there is stale."""
+        try:
+            return prepare(arguments.rebuild)
+        except StaleError as stale:
+            console.note(f"{stale.found}: building it anew", "yellow")
+            return prepare(True)
+
+    corpus = build(lambda rebuild: prepare_corpus(directory, source, console.progress, rebuild))
     console.note(f"{len(corpus):,} pages in {corpus.path}")
-    if not arguments.skip_index:
-        with no_progress_bars():
-            embedder = SentenceEmbedder(arguments.embedder)
-        prepare_index(directory, corpus, embedder, console.progress, arguments.rebuild).close()
-        console.note(f"index of their titles in {directory / 'chroma'}, {time.monotonic() - began:.0f} s")
+    if arguments.skip_index:
+        return
+    embedder = load_embedder(arguments.embedder)
+    build(lambda rebuild: prepare_index(directory, corpus, embedder, console.progress, rebuild)).close()
+    console.note(f"index of their titles in {directory / INDEX}, {time.monotonic() - began:.0f} s")
+
+
+def load_embedder(name: str) -> SentenceEmbedder:
+    from slimrl.models.quiet import no_progress_bars  # it loads transformers, for which --help need not wait
+
+    with no_progress_bars():
+        return SentenceEmbedder(name)
 
 
 if __name__ == "__main__":

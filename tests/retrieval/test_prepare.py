@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from slimrl.environments.wiki_search.environment import directory_of
 from slimrl.errors import UserError
 from slimrl.retrieval.encyclopedia import Encyclopedia
-from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
+from slimrl.retrieval.prepare import GENERATED, Source, directory_of, prepare_corpus, prepare_index
 from tests.retrieval.test_index import Bars, Letters
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
@@ -47,10 +46,10 @@ def test_a_second_process_waits_for_the_first(tmp_path):
 def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
     corpus = prepare_corpus(tmp_path, SMALL, Bars())
     prepare_index(tmp_path, corpus, Letters(), Bars())
-    setup = f"setup_environment.py --num-pages 20 --seed 1 --data-dir {tmp_path} --rebuild`"
+    setup = f"setup_environment.py --num-pages 20 --seed 1 --data-dir {tmp_path}`"
     with pytest.raises(UserError, match=f"made from generated, 20 pages, seed 0, .*{setup}"):
         prepare_corpus(tmp_path, Source(GENERATED, num_pages=20, seed=1), Bars())
-    setup = f"--seed 0 --data-dir {tmp_path} --embedder 'a model' --rebuild`"
+    setup = f"--seed 0 --data-dir {tmp_path} --embedder 'a model'`"
     with pytest.raises(UserError, match=f"made from another embedder than .* {setup}"):
         prepare_index(tmp_path, corpus, Letters("a model"), Bars())
     prepare_index(tmp_path, corpus, Letters("a model"), Bars(), rebuild=True)
@@ -60,7 +59,7 @@ def test_pages_that_other_code_generated_are_stale(tmp_path, monkeypatch):
     prepare_corpus(tmp_path, SMALL, Bars())
     pages = list(SMALL.pages())
     monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
-    with pytest.raises(UserError, match=r"made by an earlier version of slimrl, .* --rebuild`"):
+    with pytest.raises(UserError, match=r"made by an earlier version of slimrl, .*`"):
         prepare_corpus(tmp_path, SMALL, Bars())
 
 
@@ -79,7 +78,7 @@ def test_a_changed_file_is_noticed_and_a_corpus_of_files_is_named(tmp_path):
     source, directory = Source(str(tmp_path / "my pages")), tmp_path / "data"
     assert prepare_corpus(directory, source, Bars()).page("a") is not None
     page.write_text("# A, and more")
-    with pytest.raises(UserError, match=r"1 files, 3 bytes.* --corpus '.*my pages' --data-dir .* --rebuild`"):
+    with pytest.raises(UserError, match=r"1 files, 3 bytes.* --corpus '.*my pages' --data-dir .*`"):
         prepare_corpus(directory, source, Bars())
     assert next(prepare_corpus(directory, source, Bars(), rebuild=True).titles()) == ("a", "A, and more")
 
@@ -92,7 +91,7 @@ def test_a_file_of_a_folder_that_got_another_name_is_noticed(tmp_path):
     source, directory = Source(str(pages)), tmp_path / "data"
     prepare_corpus(directory, source, Bars())
     (pages / "a.md").rename(pages / "c.md")
-    with pytest.raises(UserError, match=r"2 files, 16 bytes.*--rebuild`"):
+    with pytest.raises(UserError, match=r"2 files, 16 bytes.*`"):
         prepare_corpus(directory, source, Bars())
     (pages / "c.md").rename(pages / "a.md")
     assert prepare_corpus(directory, source, Bars()).page("a") is not None

@@ -31,7 +31,7 @@ def test_it_builds_once_and_says_how_to_build_another(tmp_path):
     other = run(tmp_path, DEV="1")
     assert other.returncode == 1 and "Traceback" not in other.stderr
     assert "made from generated, 30 pages, seed 0" in other.stderr
-    assert f"setup_environment.py --num-pages 10 --seed 0 --data-dir {tmp_path} --rebuild`" in other.stderr
+    assert f"setup_environment.py --num-pages 10 --seed 0 --data-dir {tmp_path}`" in other.stderr
 
 
 @pytest.mark.slow

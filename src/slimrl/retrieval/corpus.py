@@ -22,11 +22,21 @@ CREATE TABLE page (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TE
 """
 
 
+class StaleError(UserError):
+    """What is on disk is damaged, or is not what is asked for now; `found` says so in words, and building it anew mends
+    that. The message names the `command` that does."""
+
+    def __init__(self, found: str, command: str) -> None:
+        super().__init__(f"{found}: run `{command}`, which builds it anew, or name another directory.")
+        self.found = found
+
+
 class Corpus:
     """A corpus in a complete file. Any number of threads and processes may read it.
 
     `fingerprint` is a digest of all pages in order, so corpora with equal fingerprints are equal. `command` is the
-    command that builds the corpus, for messages. Raises UserError if the file is missing or of another format.
+    command that builds the corpus, for messages. Raises UserError if the file is missing, and StaleError if it is
+    damaged or of another format.
     """
 
     def __init__(self, path: Path, command: str = SETUP) -> None:
@@ -38,9 +48,9 @@ class Corpus:
         try:
             about = dict(self._database.execute("SELECT name, value FROM about"))
         except sqlite3.DatabaseError as error:
-            raise UserError(f"{path} is no corpus of slimrl's ({error}): run `{command} --rebuild`.") from error
+            raise StaleError(f"{path} is no corpus of slimrl's ({error})", command) from error
         if about.get("format") != FORMAT:
-            raise UserError(f"{path} has the format {about.get('format')}, not {FORMAT}: run `{command} --rebuild`.")
+            raise StaleError(f"{path} has the format {about.get('format')}, not {FORMAT}", command)
         self.source, self.fingerprint, self._length = about["source"], about["fingerprint"], int(about["pages"])
 
     def __len__(self) -> int:

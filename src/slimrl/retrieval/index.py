@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError, install_hint
-from slimrl.retrieval.corpus import Corpus
+from slimrl.retrieval.corpus import Corpus, StaleError
 from slimrl.retrieval.embedding import DEFAULT, Embedder
 from slimrl.retrieval.progress import Progress
 from slimrl.retrieval.vectors import VectorFile
@@ -54,7 +54,8 @@ class TitleIndex:
     """A complete index of the corpus, open for search. `search(query, num_results)` returns (page id, title) pairs.
 
     Raises:
-        UserError: if the index is missing, incomplete, damaged, or of another origin.
+        UserError: if the index is missing or incomplete.
+        StaleError: if it is damaged, or of another origin.
     """
 
     def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
@@ -88,8 +89,8 @@ def whole_in(directory: Path) -> Path | None:
 def build_index(directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False) -> int:
     """Build the index of the corpus in `directory`, or finish it, and return the number of titles embedded now.
 
-    With `rebuild`, an index that exists is deleted first. Only one process at a time may call it. Raises UserError if
-    the index is of another origin, or the disk is full.
+    With `rebuild`, an index that exists is deleted first. Only one process at a time may call it. Raises StaleError if
+    the index is of another origin, and UserError if the disk is full.
     """
     origin = _origin(corpus, embedder)
     try:
@@ -171,22 +172,20 @@ def _write_about(directory: Path, origin: Origin) -> None:
 
 
 def _check(directory: Path, origin: Origin, command: str) -> None:
-    """Raise UserError, with the command to run, unless the index in the directory is of this origin."""
+    """Raise an error, with the command to run, unless the index in the directory is of this origin."""
     try:
         found = Origin(**json.loads((directory / ABOUT).read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise UserError(f"there is no index in {directory}: run `{command}`.") from None
     except (ValueError, TypeError) as error:
-        raise UserError(f"{directory / ABOUT} is damaged ({error}): run `{command} --rebuild`.") from error
+        raise StaleError(f"{directory / ABOUT} is damaged ({error})", command) from error
     if differing := found.differences(origin):
-        raise UserError(
-            f"the index in {directory} was made from another {' and '.join(differing)} than the present one: run "
-            f"`{command} --rebuild`, or name the ones it was made from."
-        )
+        made_from = " and ".join(differing)
+        raise StaleError(f"the index in {directory} was made from another {made_from} than the present one", command)
 
 
 def _open_collection(directory: Path, num_pages: int, command: str) -> tuple[Any, Any]:
-    """Chroma's client and the collection. Raises UserError if it is damaged or has not all pages."""
+    """Chroma's client and the collection. Raises StaleError if it is damaged or has not all pages."""
     try:
         with ExitStack() as closed_unless_opened:
             client = closed_unless_opened.enter_context(_client(directory))
@@ -194,9 +193,9 @@ def _open_collection(directory: Path, num_pages: int, command: str) -> tuple[Any
             count = collection.count()
             closed_unless_opened.pop_all()  # no error: the client stays open
     except _chromadb().errors.ChromaError as error:
-        raise UserError(f"the index in {directory} is damaged ({error}): run `{command} --rebuild`.") from error
+        raise StaleError(f"the index in {directory} is damaged ({error})", command) from error
     if count != num_pages:
-        raise UserError(f"the index in {directory} has {count} of {num_pages} pages: run `{command} --rebuild`.")
+        raise StaleError(f"the index in {directory} has {count} of {num_pages} pages", command)
     return client, collection
 
 

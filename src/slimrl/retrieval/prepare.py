@@ -11,7 +11,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
-from slimrl.retrieval.corpus import SETUP, Corpus, build_corpus
+from slimrl.io.cache import cache_root
+from slimrl.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus
 from slimrl.retrieval.embedding import Embedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.index import TitleIndex, build_index, whole_in
@@ -19,6 +20,7 @@ from slimrl.retrieval.pages import Page
 from slimrl.retrieval.progress import Progress
 from slimrl.retrieval.sources import files_of, read_pages
 
+CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
 NUM_STAMPED = 20  # pages whose digest identifies the code that generates a corpus: two cycles of all kinds
 
@@ -76,6 +78,18 @@ class Source:
         return read_pages(self.name, "`corpus`")
 
 
+def directory_of(source: Source, data_dir: str) -> Path:
+    """The directory of a corpus and its index: `data_dir`, or one in the cache where that is empty."""
+    if data_dir:
+        return Path(data_dir).expanduser()
+    if source.name == GENERATED:
+        # `generator` changes with the code that makes the pages: other pages are kept in another directory.
+        return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}-{source.generator}"
+    path = Path(source.name).expanduser()
+    digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]
+    return cache_root() / "wiki" / f"{path.stem}-{digest}"
+
+
 def _digest(folder: Path, files: Sequence[Path]) -> str:
     """A digest of the files' names, which are the pages' ids, with their sizes and times of change."""
     facts = ((file.relative_to(folder).as_posix(), file.stat()) for file in files)
@@ -90,9 +104,10 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     """The corpus in `directory`, which is written now if it is missing, or replaced with `rebuild`.
 
     Raises:
-        UserError: if a corpus from another source is there, or the directory cannot be written to.
+        StaleError: if a corpus from another source is there, or a damaged one.
+        UserError: if the directory cannot be written to.
     """
-    path = directory / "corpus.sqlite"
+    path = directory / CORPUS
     if rebuild or not path.exists():
         with _hold_lock(directory, progress):
             if rebuild or not path.exists():  # another process may have written it while this one waited
@@ -100,18 +115,16 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
                     build_corpus(path, source.pages(), source.stamp, bar.advance)
     corpus = Corpus(path, source.command(directory))
     if corpus.source != source.stamp:
-        raise UserError(
-            f"the corpus in {directory} was made {source.difference(corpus.source)}: "
-            f"run `{corpus.command} --rebuild`, or name another directory."
-        )
+        raise StaleError(f"the corpus in {directory} was made {source.difference(corpus.source)}", corpus.command)
     return corpus
 
 
 def prepare_index(
     directory: Path, corpus: Corpus, embedder: Embedder, progress: Progress, rebuild: bool = False
 ) -> TitleIndex:
-    """The index in `directory`, which is built or finished now if it is not complete. Raises UserError."""
-    place = directory / "chroma"
+    """The index in `directory`, which is built or finished now if it is not complete. Raises StaleError if it is
+    damaged or of another origin, and UserError if it cannot be built."""
+    place = directory / INDEX
     if rebuild or not whole_in(place):  # a complete index is opened without the lock, which needs a writable directory
         with _hold_lock(directory, progress):
             build_index(place, corpus, embedder, progress, rebuild)

@@ -163,7 +163,7 @@ def test_a_corpus_of_ones_own(made: Made, tmp_path: Path):
     (turn,) = play(taskset, task, ['<tool>read_section("empty:full")</tool>'])
     assert said(turn) == "<result>\n\n</result>"
     pages.write_text("\n".join(map(json.dumps, rows[:2])))
-    with pytest.raises(UserError, match=r"was made from .*pages\.jsonl, 1 files, \d+ bytes.* --rebuild"):
+    with pytest.raises(UserError, match=r"was made from .*pages\.jsonl, 1 files, \d+ bytes.*which builds it anew"):
         made(corpus=str(pages), questions=str(questions))
     with pytest.raises(UserError, match="`questions` belong to"):
         made(questions=str(questions))

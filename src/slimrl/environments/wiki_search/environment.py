@@ -22,7 +22,6 @@ from slimrl.environments.wiki_search.progress import line_progress
 from slimrl.environments.wiki_search.scripts import solve, wander
 from slimrl.environments.wiki_search.tools import WikiTools
 from slimrl.errors import UserError, nearest
-from slimrl.io.cache import cache_root
 from slimrl.judges.judge import Judge, judge_of
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
@@ -30,7 +29,7 @@ from slimrl.retrieval.corpus import Corpus
 from slimrl.retrieval.embedding import DEFAULT, SentenceEmbedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.pages import Question, question_of
-from slimrl.retrieval.prepare import GENERATED, Source, prepare_corpus, prepare_index
+from slimrl.retrieval.prepare import GENERATED, Source, directory_of, prepare_corpus, prepare_index
 from slimrl.retrieval.sources import read_questions
 from slimrl.tools.code_format import code_formats
 from slimrl.tools.formats import CallFormat, NativeFormat, TagFormat
@@ -224,15 +223,3 @@ def split_of(question: Question) -> str:
 
 def _task(question: Question, task_id: str) -> Task:
     return Task(task_id, {**asdict(question), "aliases": list(question.aliases)})
-
-
-def directory_of(source: Source, data_dir: str) -> Path:
-    """The directory of a corpus and its index: `data_dir`, or one in the cache where that is empty."""
-    if data_dir:
-        return Path(data_dir).expanduser()
-    if source.name == GENERATED:
-        # `generator` changes with the code that makes the pages: other pages are kept in another directory.
-        return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}-{source.generator}"
-    path = Path(source.name).expanduser()
-    digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]
-    return cache_root() / "wiki" / f"{path.stem}-{digest}"

@@ -7,6 +7,7 @@ from slimrl.models.quiet import no_progress_bars
 from slimrl.retrieval.corpus import Corpus
 from slimrl.retrieval.embedding import SentenceEmbedder
 from slimrl.retrieval.index import TitleIndex
+from slimrl.retrieval.prepare import CORPUS, INDEX
 from slimrl.retrieval.readonly import writable
 from slimrl.sandbox.base import Tools
 
@@ -14,7 +15,7 @@ from slimrl.sandbox.base import Tools
 def tools(data_dir: Path) -> Tools:
     """The tools by name, over the corpus and index that `scripts/setup_environment.py` made in the directory with the
     default embedder. Raises UserError if they are not there."""
-    corpus = Corpus(data_dir / "corpus.sqlite")
+    corpus = Corpus(data_dir / CORPUS)
     with no_progress_bars():
         embedder = SentenceEmbedder()
-    return WikiTools(corpus, TitleIndex(writable(data_dir / "chroma"), corpus, embedder)).by_name
+    return WikiTools(corpus, TitleIndex(writable(data_dir / INDEX), corpus, embedder)).by_name

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
+from slimrl.retrieval.prepare import INDEX
 from slimrl.services.process import Program, run, start, stop
 
 NAME = "sandbox"
@@ -73,7 +74,7 @@ def port_of() -> int:
 
 def local(port: int, data_dir: Path) -> Program:
     """The server as a program on this machine. Raises UserError if the directory has no index."""
-    if not (data_dir / "chroma").is_dir():
+    if not (data_dir / INDEX).is_dir():
         raise UserError(f"there is no index in {data_dir}: run `uv run python scripts/setup_environment.py` first.")
     command = [sys.executable, "-m", "slimrl.sandbox", "--port", str(port), "--tools", TOOLS]
     command += ["--data-dir", str(data_dir)]
