@@ -165,7 +165,7 @@ def _run_with_config(name: str, argv: Sequence[str]) -> int:
         status: int = getattr(import_module(module), function)(resolved)
         return status
 
-    return _command(COMMANDS[name], argv, start)
+    return run_command(COMMANDS[name], argv, start)
 
 
 def _compare(argv: Sequence[str]) -> int:
@@ -195,7 +195,7 @@ def _play(argv: Sequence[str]) -> int:
 
         raise UserError(f"play needs an environment, as in `slimrl play {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}.")
     named = not argv[0].startswith(("-", "@"))
-    return _command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
+    return run_command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
 
 
 def _judge(argv: Sequence[str]) -> int:
@@ -216,8 +216,9 @@ def _translate(argv: Sequence[str]) -> int:
     return run_translate(argv)
 
 
-def _command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:
-    """Prints the help or the resolved configuration if asked, else starts the run."""
+def run_command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:
+    """Prints the help or the resolved configuration if asked, else starts the run. Returns the exit status. Raises
+    UserError for wrong settings."""
     if {"-h", "--help"} & set(argv):
         from slimrl.config.reading.help import help_text
 

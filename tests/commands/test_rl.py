@@ -130,7 +130,7 @@ def test_an_interrupted_run_is_never_taken_for_a_fresh_directory(tiny_dir, tmp_p
 def test_what_was_refused_before_it_began_is_not_in_the_way(tiny_dir, tmp_path, capsys):
     output_dir = tmp_path / "run"
     assert run(rl_flags(tiny_dir, output_dir, "--orchestrator.env", '[{id="reverse-text", args={min_words=-1}}]')) == 2
-    assert (output_dir / "config.toml").exists() and "min_words" in capsys.readouterr().err
+    assert not output_dir.exists() and "min_words" in capsys.readouterr().err
     (output_dir / "held_out").mkdir()
     (output_dir / "held_out" / "base_greedy.jsonl").touch()
     assert run(rl_flags(tiny_dir, output_dir, "--warmup.max_steps", "0", "--max_steps", "1")) == 0

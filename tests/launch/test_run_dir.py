@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,41 @@ def test_an_evaluation_that_was_saved_under_old_names_goes_on(tmp_path: Path, ca
     with open_evaluation_dir(evaluation, tmp_path, True, print):
         assert "[sampling]\nmax_tokens = 7" in (tmp_path / "config.toml").read_text()
     assert capsys.readouterr() == ("", "")
+
+
+def refuse_in(directory: Path, files: Mapping[str, str]) -> None:
+    """A run that is refused when it has written the files."""
+    with pytest.raises(UserError, match="no such model"), open_training_dir(trainer(), directory, False, print):
+        for name, text in files.items():
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        raise UserError("no such model")
+
+
+def test_a_refused_run_leaves_no_directory(tmp_path: Path):
+    refuse_in(tmp_path / "outputs" / "a" / "b", {"metrics.jsonl": "", "rollouts/0.jsonl": "x"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_run_leaves_what_was_there_before(tmp_path: Path):
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    refuse_in(tmp_path / "outputs" / "a", {})
+    refuse_in(tmp_path / "mine", {})
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine", "outputs"]
+    assert list((tmp_path / "outputs").iterdir()) == [] and (tmp_path / "mine" / "notes.txt").is_file()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/step_1/x", "warmup/metrics.jsonl", "held_out/base.json"])
+def test_a_run_that_stops_later_keeps_what_it_has(tmp_path: Path, name: str):
+    refuse_in(tmp_path / "a", {name: "{}\n"})
+    assert (tmp_path / "a" / "config.toml").is_file()
+
+
+def test_a_refused_evaluation_leaves_no_directory(tmp_path: Path):
+    evaluation = load(EvalRunConfig, ["@", str(ROOT / "examples" / "reverse_text" / "eval.toml")], {})
+    with pytest.raises(UserError), open_evaluation_dir(evaluation, tmp_path / "runs" / "a", False, print):
+        raise UserError("no such model")
+    assert list(tmp_path.iterdir()) == []

@@ -1,10 +1,12 @@
 """The directory of a run: checks that it can be written, and that it does not hold another run or other settings.
 
-A process that has opened a directory holds a lock on it until the `with` block ends or the process dies.
+A process that has opened a directory holds a lock on it until the `with` block ends or the process dies. A run that is
+refused before it has measured or saved anything, as for a model that cannot be loaded, leaves no directory behind.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -106,6 +108,7 @@ def open_evaluation_dir(
 def _lock(output_dir: Path) -> Iterator[None]:
     """Create and lock the directory. The operating system releases the lock when its holder dies, so a killed run can
     be resumed."""
+    new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
     _make_writable(output_dir)
     lock = FileLock(output_dir / LOCK)
     with explain_write_errors(output_dir / LOCK):
@@ -118,8 +121,21 @@ def _lock(output_dir: Path) -> Iterator[None]:
             ) from None
     try:
         yield
+    except UserError:
+        if new and not _holds(output_dir, (*TRAINING, EVALUATION)):
+            _remove(new)
+        raise
     finally:
         lock.release()
+
+
+def _remove(directories: Sequence[Path]) -> None:
+    """Remove a directory with all that is in it, and then those of its parents that are empty."""
+    shutil.rmtree(directories[0])
+    for parent in directories[1:]:
+        if any(parent.iterdir()):  # another run may have begun there
+            return
+        parent.rmdir()
 
 
 def _holds(output_dir: Path, names: Collection[str]) -> bool:
