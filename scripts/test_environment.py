@@ -6,17 +6,22 @@
 `.env` may set SANDBOX_PORT and SANDBOX_TOKEN.
 """
 
-import sys
+import argparse
+from collections.abc import Sequence
 
 from dotenv import load_dotenv
 
-from slimrl.errors import UserError
 from slimrl.services.sandbox.audit import check_tools, report
 from slimrl.services.sandbox.container import port_of, token_of
+from slimrl.services.script import run_script
+
+
+def main(argv: Sequence[str]) -> int:
+    raw = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args(argv)
+    return report("tools of wiki-search", f"http://127.0.0.1:{port_of()}", check_tools, token_of())
+
 
 if __name__ == "__main__":
     load_dotenv()
-    try:
-        sys.exit(report("tools of wiki-search", f"http://127.0.0.1:{port_of()}", check_tools, token_of()))
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_script(main)

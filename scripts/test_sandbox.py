@@ -1,23 +1,41 @@
-"""Tests the isolation of the running server that `run_environment.py` started: programs try to break out of it.
+"""Tests the isolation of the sandbox: programs try to break out of it.
 
-    uv run python scripts/run_environment.py
     uv run python scripts/test_sandbox.py
+
+They run on the server that `run_environment.py` started, in a container or not. Where none runs, one with made-up tools
+is started for the test, and code that calls them is tested too: neither corpus nor index is needed.
 
 `.env` may set SANDBOX_PORT and SANDBOX_TOKEN.
 """
 
-import sys
+import argparse
+from collections.abc import Sequence
 
 from dotenv import load_dotenv
 
-from slimrl.errors import UserError
-from slimrl.services.sandbox.audit import isolation_checks, report
+from slimrl.sandbox.client import HttpSandbox
+from slimrl.services.sandbox.audit import Check, is_up, isolation_checks, report
 from slimrl.services.sandbox.container import port_of, token_of
+from slimrl.services.sandbox.mocks import check_calls, serve_mocks
+from slimrl.services.script import run_script
+
+
+def main(argv: Sequence[str]) -> int:
+    raw = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=raw).parse_args(argv)
+    port = port_of()
+    running = f"http://127.0.0.1:{port}"
+    if is_up(running):
+        return report("attempts to break out", running, isolation_checks(port), token_of())
+    with serve_mocks() as (address, its_port):
+
+        async def checks(sandbox: HttpSandbox) -> list[Check]:
+            return [*await check_calls(sandbox), *await isolation_checks(its_port)(sandbox)]
+
+        title = f"calls of made-up tools and attempts to break out; no server runs on port {port}, so this one is new"
+        return report(title, address, checks)
+
 
 if __name__ == "__main__":
     load_dotenv()
-    try:
-        port = port_of()
-        sys.exit(report("attempts to break out", f"http://127.0.0.1:{port}", isolation_checks(port), token_of()))
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    run_script(main)

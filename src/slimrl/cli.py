@@ -6,7 +6,7 @@ Only here do imports of our own stand inside functions: `slimrl --help` answers 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -216,7 +216,12 @@ def _translate(argv: Sequence[str]) -> int:
     return run_translate(argv)
 
 
-def run_command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[Resolved[C]], int]") -> int:
+def run_command(
+    config_class: "type[C]",
+    argv: Sequence[str],
+    start: "Callable[[Resolved[C]], int]",
+    environ: Mapping[str, str] = os.environ,
+) -> int:
     """Prints the help or the resolved configuration if asked, else starts the run. Returns the exit status. Raises
     UserError for wrong settings."""
     if {"-h", "--help"} & set(argv):
@@ -228,7 +233,7 @@ def run_command(config_class: "type[C]", argv: Sequence[str], start: "Callable[[
     dry_run = {"--dry-run", "--dry_run"}
     from slimrl.launch.model_names import check_model_names
 
-    resolved = load(config_class, [word for word in argv if word not in dry_run], os.environ)
+    resolved = load(config_class, [word for word in argv if word not in dry_run], environ)
     check_model_names(resolved.config)
     if dry_run & set(argv):
         from slimrl.config.reading.write import config_toml

@@ -131,7 +131,7 @@ def test_what_was_refused_before_it_began_is_not_in_the_way(tiny_dir, tmp_path, 
     output_dir = tmp_path / "run"
     assert run(rl_flags(tiny_dir, output_dir, "--orchestrator.env", '[{id="reverse-text", args={min_words=-1}}]')) == 2
     assert not output_dir.exists() and "min_words" in capsys.readouterr().err
-    (output_dir / "held_out").mkdir()
+    (output_dir / "held_out").mkdir(parents=True)
     (output_dir / "held_out" / "base_greedy.jsonl").touch()
     assert run(rl_flags(tiny_dir, output_dir, "--warmup.max_steps", "0", "--max_steps", "1")) == 0
 

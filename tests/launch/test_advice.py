@@ -3,7 +3,10 @@
 import pytest
 
 from slimrl.config.model import LoraConfig
-from slimrl.launch.advice import lora_warnings
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig
+from slimrl.environments.base import Environment, Script, Split, Task
+from slimrl.launch.advice import lora_warnings, nothing_earned
 
 
 @pytest.mark.parametrize(
@@ -28,3 +31,35 @@ def test_unusual_settings_are_pointed_out(rank: int, alpha: float, lr: float, co
 def test_leaving_the_mlp_out_is_pointed_out(targets: list[str], num: int) -> None:
     found = lora_warnings(LoraConfig(rank=8, targets=targets), "optim.lr", 2e-4)
     assert ["leaves the MLP as it is" in text for text in found] == [True] * num
+
+
+class Tasks:
+    """A taskset with the scripts of the given names."""
+
+    def __init__(self, *scripts: str) -> None:
+        self.scripts: dict[str, Script] = dict.fromkeys(scripts, lambda task, seed: [])
+
+    def tasks(self, split: Split) -> list[Task]:
+        return []
+
+    def environment(self, task: Task) -> Environment:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("flags", "scripts", "metrics", "said"),
+    [
+        ((), ("expert",), {"reward/max": 0.0}, "--warmup.max_steps 20"),
+        ((), ("expert",), {"reward/max": -0.5, "held_out/reward_greedy": 0.0}, "--warmup.max_steps 20"),
+        (("--warmup.max_steps", "7"), ("expert",), {"reward/max": 0.0}, "raise --warmup.max_steps, which is 7"),
+        ((), ("random",), {"reward/max": 0.0}, "slimrl sft"),
+        ((), ("expert",), {"reward/max": 0.1}, ""),
+        ((), ("expert",), {"reward/max": 0.0, "held_out/reward_greedy": 0.05}, ""),  # two rollouts may well fail
+    ],
+)
+def test_a_model_that_earns_nothing_is_told_of_the_warm_up(
+    flags: tuple[str, ...], scripts: tuple[str, ...], metrics: dict[str, float], said: str
+) -> None:
+    config = load(RLConfig, ["--orchestrator.env.0.id", "reverse-text", *flags], {}).config
+    advice = nothing_earned(config, [Tasks(*scripts)], metrics)
+    assert said in advice and bool(said) == bool(advice)

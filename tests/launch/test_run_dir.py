@@ -106,12 +106,16 @@ def test_an_evaluation_that_was_saved_under_old_names_goes_on(tmp_path: Path, ca
 
 def refuse_in(directory: Path, files: Mapping[str, str]) -> None:
     """A run that is refused when it has written the files."""
-    with pytest.raises(UserError, match="no such model"), open_training_dir(trainer(), directory, False, print):
+
+    def begin() -> None:
         for name, text in files.items():
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         raise UserError("no such model")
+
+    with pytest.raises(UserError, match="no such model"), open_training_dir(trainer(), directory, False, print):
+        begin()
 
 
 def test_a_refused_run_leaves_no_directory(tmp_path: Path):
@@ -129,7 +133,9 @@ def test_a_refused_run_leaves_what_was_there_before(tmp_path: Path):
     assert list((tmp_path / "outputs").iterdir()) == [] and (tmp_path / "mine" / "notes.txt").is_file()
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "checkpoints/step_1/x", "warmup/metrics.jsonl", "held_out/base.json"])
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "checkpoints/step_1/x", "warmup/metrics.jsonl", "held_out/base.json"]
+)
 def test_a_run_that_stops_later_keeps_what_it_has(tmp_path: Path, name: str):
     refuse_in(tmp_path / "a", {name: "{}\n"})
     assert (tmp_path / "a" / "config.toml").is_file()

@@ -179,9 +179,7 @@ def test_a_stale_index_is_refused_until_it_is_rebuilt(tmp_path):
     other = corpus_of(tmp_path, TITLES[:3])
     with pytest.raises(UserError, match=r"another corpus than the present one: run `uv run python scripts/setup"):
         TitleIndex(directory, other, Letters())
-    with pytest.raises(
-        UserError, match=r"another corpus and embedder than .*setup_environment\.py --embedder new`"
-    ):
+    with pytest.raises(UserError, match=r"another corpus and embedder than .*setup_environment\.py --embedder new`"):
         build_index(directory, other, Letters("new"), Bars())
     assert build_index(directory, other, Letters("new"), Bars(), rebuild=True) == 3
     assert len(TitleIndex(directory, other, Letters("new")).search("x", 10)) == 3
@@ -217,7 +215,7 @@ def test_what_is_no_index_is_named(tmp_path):
         TitleIndex(directory, corpus, Letters())
     build_index(directory, corpus, Letters(), Bars())
     (directory / ABOUT).write_text("{")
-    with pytest.raises(UserError, match="is damaged .*which builds it anew"):
+    with pytest.raises(UserError, match=r"is damaged .*which builds it anew"):
         TitleIndex(directory, corpus, Letters())
 
 
@@ -226,7 +224,7 @@ def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
     build_index(directory, corpus, Letters(), Bars())
     (graph,) = built(tmp_path).glob("*/index_metadata.pickle")
     graph.write_bytes(graph.read_bytes()[:-100])  # as Chroma leaves it when it is killed
-    with pytest.raises(UserError, match="is damaged .*which builds it anew"):
+    with pytest.raises(UserError, match=r"is damaged .*which builds it anew"):
         TitleIndex(directory, corpus, Letters())
     assert build_index(directory, corpus, Letters(), Bars(), rebuild=True) == 1000
     assert TitleIndex(directory, corpus, Letters()).search("Page 7")[0] == ("page_7", "Page 7")

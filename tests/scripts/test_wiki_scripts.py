@@ -1,8 +1,10 @@
 """The scripts as a person runs them: help, mistakes, and a server that is started, tested and stopped."""
 
 import io
+import os
 import runpy
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor
 from slimrl.retrieval.embedding import SentenceEmbedder
 from slimrl.retrieval.prepare import Source, prepare_corpus, prepare_index
+from tests.retrieval.test_index import Letters
 
 pytest.importorskip("chromadb", reason="the extra [search] is not installed")
 ROOT = Path(__file__).parents[2]
@@ -49,22 +52,74 @@ def test_help_names_every_flag(script: str, flags: str, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("script", "arguments", "said"),
     [
-        ("train", ("--num_sample", "0"), "max_steps"),
+        ("train", ("--num_sample", "0"), "--num_samples: found '0', expected a number of 1 or more"),
         ("train", ("--batchsize", "3"), "there is no such setting"),
         ("plot_metrics", ("nowhere",), "could not be read"),
         ("run_environment", ("--data-dir", "nowhere"), "there is no index in nowhere"),
-        ("test_environment", (), "does not answer"),
-        ("test_sandbox", (), "does not answer"),
+        ("eval", ("--num_samples", "many"), "--num_samples: found 'many'"),
+        ("eval", ("--batchsize", "3"), "there is no such setting"),
+        ("test_environment", (), "scripts/run_environment.py"),
+        ("test_environment", ("--port", "1"), "unrecognized arguments: --port 1"),
+        ("test_sandbox", (), "bubblewrap (`bwrap`) is not installed"),
+        ("test_sandbox", ("--mock",), "unrecognized arguments: --mock"),
         ("setup_environment", ("--docker-only",), "docker is not on the PATH"),
         ("run_environment", ("--container",), "nothing here can run a container"),
     ],
 )
-def test_mistakes_are_told(tmp_path: Path, script, arguments, said, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_mistakes_are_told(tmp_path: Path, script, arguments, said, monkeypatch: pytest.MonkeyPatch, capfd):
     settings = {"SANDBOX_PORT": str(free_port()), "PATH": str(tmp_path), "SLIMRL_CACHE": str(tmp_path)}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     assert status_of(script, arguments, monkeypatch) in (1, 2)
-    assert said in capsys.readouterr().err
+    assert said in capfd.readouterr().err
+
+
+ALL = sorted(path.stem for path in (ROOT / "scripts").glob("*.py"))
+LOADED = """
+import runpy, sys
+for words in {commands!r}:
+    sys.argv = words
+    try:
+        runpy.run_path("scripts/" + words[0] + ".py", run_name="__main__")
+    except SystemExit as ended:
+        print(*words, "status", ended.code)
+print("loaded", *sorted({heavy!r} & sys.modules.keys()))
+"""
+HEAVY = {"torch", "transformers", "chromadb", "sentence_transformers", "datasets"}
+
+
+@pytest.mark.parametrize("word", ["--help", "--typo"])
+def test_help_and_typos_are_answered_before_anything_heavy_is_loaded(word: str, tmp_path: Path):
+    commands = [[script, word] for script in ALL if script != "run_llamacpp"]
+    commands += [["run_environment", "--stop"]] if word == "--help" else []
+    program = LOADED.format(commands=commands, heavy=HEAVY)
+    environment = {**os.environ, "SLIMRL_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.stdout.splitlines()[-1] == "loaded", done.stdout + done.stderr
+    ended = [line for line in done.stdout.splitlines() if " status " in line and "--stop" not in line]
+    failed = [line for line in ended if not line.endswith("status 0")]
+    assert len(ended) == len(commands) - (word == "--help") and failed == ([] if word == "--help" else ended)
+
+
+def test_a_dry_run_shows_the_settings_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for script, shown in (("train", "rollouts_per_example = 2"), ("eval", "num_examples = 100")):
+        assert status_of(script, ("--dry-run",), monkeypatch) == 0
+        assert shown in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("train", "--model_name"), ("eval", "--model")])
+def test_a_model_that_is_not_there_leaves_no_directory(arguments, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setattr("slimrl.environments.wiki_search.environment.SentenceEmbedder", lambda name: Letters())
+    monkeypatch.setattr("dotenv.load_dotenv", lambda: None)  # a developer's own .env
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DEV", "1")
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
+    script, flag = arguments
+    assert status_of(script, (flag, "no/such/directory"), monkeypatch) == 2
+    assert "no/such/directory" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
 def free_port() -> int:

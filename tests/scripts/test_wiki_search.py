@@ -3,6 +3,7 @@
 import argparse
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,7 +111,8 @@ def test_the_loop_is_reinforce_with_a_constant_baseline_a_question_a_step():
     assert resolved(Variables(), "--seed", "3").seed == 3
 
 
-def test_every_variable_has_an_effect():
+def test_every_variable_has_an_effect(monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setattr("slimrl.scripts.wiki_search.find_spec", lambda name: SimpleNamespace(origin="wandb.py"))
     variables = Variables.of(
         {
             "DATA_DIR": "d",
@@ -124,5 +126,9 @@ def test_every_variable_has_an_effect():
     args = config.orchestrator.env[0].args
     assert args["data_dir"] == "d" and args["judge"] == {"base_url": "http://h/v1", "model": "m"}
     assert (config.wandb.is_on, config.wandb.project, config.wandb.entity) == (True, "p", "e")
+    monkeypatch.setattr("slimrl.scripts.wiki_search.find_spec", lambda name: SimpleNamespace(origin=None))
+    assert not resolved(variables).wandb.is_on  # a directory called wandb, as W&B leaves it
+    said = capsys.readouterr().err
+    assert "WANDB_PROJECT is p, but the package wandb is not installed" in said and "--extra wandb" in said
     assert Variables.of({"JUDGE_BASE_URL": ""}).judge_base_url == OLLAMA
     assert Variables.of({"DEV": "1"}).num_pages == 10 and Variables.of({}).num_pages == 1000

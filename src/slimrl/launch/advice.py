@@ -1,7 +1,14 @@
-"""Advice on settings that are allowed, but unusual enough to be a mistake. It is printed and stops nothing."""
+"""Advice on settings that are allowed, but unusual enough to be a mistake, and on a run that cannot get anywhere. It is
+printed and stops nothing."""
+
+from collections.abc import Sequence
 
 from slimrl.config.model import LoraConfig, ModelConfig
+from slimrl.config.run import RLConfig
+from slimrl.environments.base import Taskset
+from slimrl.environments.scripts import EXPERT, find_scripts
 from slimrl.monitor.console import RunConsole
+from slimrl.types import Metrics
 
 # The ranges of learning rates and of alpha / rank that draw no warning. Usual learning rates are 10 times those of full
 # fine-tuning, which are about 3e-6 to 3e-4.
@@ -43,3 +50,21 @@ def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
             '["all-linear"] takes both'
         )
     return found
+
+
+def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
+    """A sentence on what to do where neither a rollout of the first step nor a held-out task has earned anything; empty
+    where some did. A teacher's opinion is something to learn from without a reward."""
+    held_out = [value for name, value in metrics.items() if name.startswith("held_out/reward_")]
+    if config.has_teacher or max(metrics["reward/max"], *held_out, 0.0) > 0.0:
+        return ""
+    if not all(EXPERT in find_scripts(taskset) for taskset in tasksets):
+        remedy = "fine-tune it first by `slimrl sft` on conversations that succeed, or take easier tasks"
+    elif config.warmup.max_steps:
+        remedy = f"its warm-up was too short: raise --warmup.max_steps, which is {config.warmup.max_steps}"
+    else:
+        remedy = "warm it up on what the environment's expert does, by adding --warmup.max_steps 20"
+    return (
+        "the model earns nothing yet, in no rollout and on no held-out task, and reinforcement only strengthens what "
+        f"succeeds now and then: {remedy}"
+    )

@@ -15,6 +15,7 @@ from slimrl.config.run import EvalRunConfig
 from slimrl.environments.base import Offloading
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
+from slimrl.launch.advice import nothing_earned
 from slimrl.launch.parts import Parts
 from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.models.device import dtype_name
@@ -78,7 +79,10 @@ def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monito
         prefill: Metrics = {"perf/prefill_tokens": float(parts.engine.counters.prefilled - prefilled)}
         if not batch.samples:
             parts.console.note(f"step {step}: no group carries a signal, so there is nothing to learn from", "yellow")
-        return replace(batch, metrics=batch.metrics | held_out | prefill)
+        metrics = batch.metrics | held_out | prefill
+        if step == 0 and (advice := nothing_earned(parts.config, parts.tasksets, metrics)):
+            parts.console.note(f"step 0: {advice}", "yellow")
+        return replace(batch, metrics=metrics)
 
     train(state, parts.config, receive, parts.engine.publish, monitor)
 

@@ -17,7 +17,7 @@ from slimrl.errors import UserError
 from slimrl.sandbox.base import Limits, Tools
 from slimrl.sandbox.isolation import UNSAFE
 from slimrl.sandbox.local import TTL_S, BubblewrapSandbox
-from slimrl.sandbox.server import make_app, serve
+from slimrl.sandbox.server import gateways, make_app, serve
 
 DEFAULT_PORT = "8080"
 
@@ -35,7 +35,8 @@ def main(arguments: list[str]) -> None:
     )
     try:
         asyncio.run(check(sandbox))
-        serve(make_app(sandbox, tools, token), options.host, options.port, token)
+        app = make_app(sandbox, tools, token, gateways() if options.published else ())
+        serve(app, options.host, options.port, token, options.published)
     finally:
         sandbox.close()
 
@@ -66,6 +67,12 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         "requests must send as `Authorization: Bearer TOKEN`.",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument(
+        "--published",
+        action="store_true",
+        help="this is a container whose port is published on the host's loopback address alone: without a token only "
+        "what the engine forwards is answered",
+    )
     parser.add_argument(
         "--port",
         type=int,

@@ -25,7 +25,8 @@ class HttpSandbox:
     Only connecting has a time-out: executions and tool calls may queue on the server for long.
 
     Raises:
-        UserError: from every method, if the server does not answer or refuses the request; the text quotes its reply.
+        UserError: from every method but `is_up`, if the server does not answer or refuses the request; the text quotes
+            its reply.
     """
 
     def __init__(self, address: str, token: str = "") -> None:
@@ -44,6 +45,14 @@ class HttpSandbox:
         reply = await self._send("POST", "/execute", {"code": code, "session_id": session_id, "timeout_s": timeout})
         calls = tuple(Call(**call) for call in reply.pop("calls", ()))
         return Execution(**reply, calls=calls)
+
+    async def is_up(self) -> bool:
+        """Whether a sandbox's server answers at the address."""
+        try:
+            reply = await self._http.get("/health", timeout=_CONNECT_S)
+            return bool(reply.is_success and reply.json() == {"status": "ok"})
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError):  # nobody, or somebody else, who speaks no JSON
+            return False
 
     async def tools(self) -> list[str]:
         """The names of the server's tools."""
@@ -71,7 +80,8 @@ class HttpSandbox:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UserError(
                 f"the sandbox's server at {self._address} does not answer ({type(error).__name__}: {error}). Start it "
-                "with `docker compose -f docker/docker-compose.yml up`, or `python -m slimrl.sandbox`."
+                "with `uv run python scripts/run_environment.py`, which gives it the tools of wiki-search, or with "
+                "`python -m slimrl.sandbox`."
             ) from None
         if response.is_success:
             reply: Reply = response.json()

@@ -6,8 +6,9 @@ It needs the extra `server`. `python -m slimrl.sandbox` runs it; `make_app` is f
 import hmac
 import math
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,13 +53,13 @@ class CallBody(BaseModel):
     argument: str
 
 
-def make_app(sandbox: Sandbox, tools: Tools, token: str) -> FastAPI:
-    """The application. Without a token it answers every program that can reach it, but no web page: see `_refusal`."""
+def make_app(sandbox: Sandbox, tools: Tools, token: str, forwarders: Collection[str] = ()) -> FastAPI:
+    """The application. Without a token it answers the programs of this machine, but no web page: see `_refusal`."""
     app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
 
     @app.middleware("http")
     async def guard(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        return _refusal(request, token) or await go_on(request)
+        return _refusal(request, token, forwarders) or await go_on(request)
 
     @app.exception_handler(HTTPException)
     async def tell(_request: Request, error: HTTPException) -> Response:
@@ -98,9 +99,21 @@ def make_app(sandbox: Sandbox, tools: Tools, token: str) -> FastAPI:
     return app
 
 
-def serve(app: FastAPI, host: str, port: int, token: str) -> None:
-    """Serve until interrupted. Raises UserError if others could reach it without a token, or the port is taken."""
-    if not token and not is_loopback(host):
+def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
+    """The addresses of the default gateways. In a container the gateway is the engine, which forwards to it what this
+    machine sends to a published port; other machines and other containers keep addresses of their own."""
+    if not routes.is_file():
+        return frozenset()
+    # The columns are interface, destination, gateway and others; addresses are hexadecimal, their last byte first.
+    rows = [line.split() for line in routes.read_text(encoding="utf-8").splitlines()[1:]]
+    found = [bytes.fromhex(row[2])[::-1] for row in rows if int(row[1], 16) == 0]
+    return frozenset(socket.inet_ntoa(address) for address in found)
+
+
+def serve(app: FastAPI, host: str, port: int, token: str, published: bool = False) -> None:
+    """Serve until interrupted. `published` says that only this machine can reach the host, by a port that a container
+    engine publishes. Raises UserError if others could reach it without a token, or the port is taken."""
+    if not token and not published and not is_loopback(host):
         raise UserError(
             f"host = {host} can be reached from other machines, and without a token everyone there could run code. "
             "Set the variable SANDBOX_TOKEN, or leave the host at 127.0.0.1."
@@ -122,8 +135,9 @@ def serve(app: FastAPI, host: str, port: int, token: str) -> None:
         uvicorn.Server(config).run(sockets=[listening])
 
 
-def _refusal(request: Request, token: str) -> Response | None:
-    """The response that refuses a request, or None if it is allowed.
+def _refusal(request: Request, token: str, forwarders: Collection[str]) -> Response | None:
+    """The response that refuses a request, or None if it is allowed. `forwarders` are addresses that stand for this
+    machine.
 
     Without a token, a web page in a browser on this machine must not get through. It reaches the loopback address too,
     but its requests have the header `Origin` or, after DNS rebinding, its own host name in `Host`.
@@ -135,7 +149,7 @@ def _refusal(request: Request, token: str) -> Response | None:
         # In constant time, so that the time of a refusal does not tell how much of a guess was right.
         if not hmac.compare_digest(given, f"Bearer {token}".encode()):
             return _error(401, "A token is needed, as in `Authorization: Bearer TOKEN`; there is none, or a wrong one.")
-    elif "origin" in request.headers or not is_loopback(_host(request)):
+    elif "origin" in request.headers or not is_loopback(_host(request)) or not _is_from_here(request, forwarders):
         return _error(403, "Without a token only programs on the server's machine may use it. Set SANDBOX_TOKEN.")
     if request.method == "POST":
         # Checked before the body is read; without this header it could be endless.
@@ -145,6 +159,11 @@ def _refusal(request: Request, token: str) -> Response | None:
         if int(length) > MAX_BODY_BYTES:
             return _error(413, f"The body is larger than the {MAX_BODY_BYTES // 2**20} MiB that this server accepts.")
     return None
+
+
+def _is_from_here(request: Request, forwarders: Collection[str]) -> bool:
+    address = request.client.host if request.client else ""
+    return is_loopback(address) or address in forwarders
 
 
 def _host(request: Request) -> str:

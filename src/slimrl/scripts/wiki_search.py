@@ -1,6 +1,7 @@
 """`scripts/train.py` and `scripts/eval.py` for `wiki-search`, as command lines of `rl` and `eval`.
 
-Both take pages and questions from the same flags, and defaults from `.env` or the environment variables.
+Both take pages and questions from the same flags, and defaults from `.env` or the environment variables. A command is
+imported when its settings are known to be valid, so that help and mistakes need not wait for PyTorch.
 """
 
 import argparse
@@ -8,18 +9,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from slimrl.commands.eval import run_eval
-from slimrl.commands.rl import run_rl
-from slimrl.config.reading.load import load
+from slimrl.cli import run_command
+from slimrl.config.reading.load import Resolved
 from slimrl.config.run import EvalRunConfig, RLConfig
-from slimrl.errors import UserError
+from slimrl.errors import UserError, install_hint
+from slimrl.io.cache import say
 from slimrl.io.files import replace_file, without_nan
-from slimrl.launch.run_dir import METRICS
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.live import LivePlot, open_window
 from slimrl.monitor.sinks import Sink, read_metrics
 from slimrl.retrieval.prepare import GENERATED, Source
 
@@ -78,16 +78,24 @@ def train(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs `scripts/train.py`: REINFORCE with one question a step and a few rollouts on it. Returns the exit status."""
     variables = Variables.of(environ)
     options, more = _train_parser(variables).parse_known_args(argv)
-    resolved = load(RLConfig, [*train_flags(options, variables), *more], environ)  # the last of two equal flags wins
-    run_dir = Path(resolved.config.output_dir)
-    sinks: list[Sink] = []
-    if options.live_plot:
-        sinks.append(LivePlot(run_dir, open_window(run_dir.name, RunConsole().note)))
-    try:
-        return run_rl(resolved, sinks)
-    finally:  # a run that was interrupted has its metrics too
-        if (run_dir / METRICS).exists():
-            _write_metrics(run_dir)
+
+    def start(resolved: Resolved[RLConfig]) -> int:
+        from slimrl.commands.rl import run_rl
+        from slimrl.launch.run_dir import METRICS
+        from slimrl.monitor.live import LivePlot, open_window
+
+        run_dir = Path(resolved.config.output_dir)
+        sinks: list[Sink] = []
+        if options.live_plot:
+            sinks.append(LivePlot(run_dir, open_window(run_dir.name, RunConsole().note)))
+        try:
+            return run_rl(resolved, sinks)
+        finally:  # a run that was interrupted has its metrics too
+            if (run_dir / METRICS).exists():
+                _write_metrics(run_dir / METRICS)
+
+    # Of two equal flags the last one wins.
+    return run_command(RLConfig, [*train_flags(options, variables), *more], start, environ)
 
 
 def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
@@ -113,11 +121,21 @@ def train_flags(options: argparse.Namespace, variables: Variables) -> list[str]:
         "eval.temperatures": "[0.0]",
         "inference.max_slots": max(rollouts, NUM_HELD_OUT),
     }
-    if variables.wandb_project:
+    if variables.wandb_project and _is_installed("wandb"):
         settings |= {"wandb.project": variables.wandb_project}
-    if variables.wandb_project and variables.wandb_entity:
-        settings |= {"wandb.entity": variables.wandb_entity}
+        settings |= {"wandb.entity": variables.wandb_entity} if variables.wandb_entity else {}
+    elif variables.wandb_project:
+        say(
+            f"WANDB_PROJECT is {variables.wandb_project}, but the package wandb is not installed: metrics go to files "
+            f"alone. To log there too: {install_hint('wandb')}."
+        )
     return [word for key, value in settings.items() for word in (f"--{key}", str(value))]
+
+
+def _is_installed(package: str) -> bool:
+    """Whether a package can be imported; a directory of the same name, such as W&B leaves behind, is none."""
+    found = find_spec(package)
+    return found is not None and found.origin is not None
 
 
 def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
@@ -140,7 +158,13 @@ def evaluate(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         "model.name": options.model,
     }
     flags = [word for key, value in settings.items() for word in (f"--{key}", str(value))]
-    return run_eval(load(EvalRunConfig, [*flags, *more], environ))
+
+    def start(resolved: Resolved[EvalRunConfig]) -> int:
+        from slimrl.commands.eval import run_eval
+
+        return run_eval(resolved)
+
+    return run_command(EvalRunConfig, [*flags, *more], start, environ)
 
 
 def environment(options: argparse.Namespace, variables: Variables, num_train: int, num_test: int) -> dict[str, Any]:
@@ -169,14 +193,15 @@ def _train_parser(variables: Variables) -> argparse.ArgumentParser:
         prog="train.py",
         description="Train a model to search, by REINFORCE with a constant baseline of 0.5 and a judge's reward of 1 "
         "or 0: `slimrl rl` with these settings. Whatever else is given goes to `slimrl rl`, as in --seed 3 or "
-        "--output_dir RUN --resume. Without --judge_model answers are compared word by word.",
+        "--output_dir RUN --resume. --dry-run shows the settings. Without --judge_model answers are compared word by "
+        "word.",
     )
-    parser.add_argument("--num_samples", type=int, default=3, help="questions; a training step each")
-    parser.add_argument("--num_epochs", type=int, default=1, help="times that each question is trained on")
-    parser.add_argument("--num_rollouts", type=int, default=2, help="attempts at a question in a step")
-    parser.add_argument("--max_turns", type=int, default=3, help="replies of the model to a question")
+    parser.add_argument("--num_samples", type=_count, default=3, help="questions; a training step each")
+    parser.add_argument("--num_epochs", type=_count, default=1, help="times that each question is trained on")
+    parser.add_argument("--num_rollouts", type=_count, default=2, help="attempts at a question in a step")
+    parser.add_argument("--max_turns", type=_count, default=3, help="replies of the model to a question")
     parser.add_argument("--lr", type=float, default=1e-5, help="learning rate")
-    parser.add_argument("--max_new_tokens", type=int, default=200, help="tokens of a reply")
+    parser.add_argument("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
     parser.add_argument("--model_name", default="smollm2-135m", help="a Hub id, a directory, a .gguf file")
     parser.add_argument("--live-plot", action="store_true", help="draw RUN/live.png, and a window, while it trains")
     _finish(parser, variables)
@@ -187,7 +212,8 @@ def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eval.py",
         description="Evaluate a model on questions that training never sees: `slimrl eval` with these settings. "
-        "Whatever else is given goes to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume.",
+        "Whatever else is given goes to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume. "
+        "--dry-run shows the settings.",
     )
     parser.add_argument("--model", default="smollm2-135m", help="a Hub id, a directory such as RUN/weights/step_3")
     parser.add_argument(
@@ -197,14 +223,21 @@ def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
         help="which questions; training sees train's",
     )
     num_samples = FEW_EVALUATED if variables.is_dev else NUM_EVALUATED
-    parser.add_argument("--num_samples", type=int, default=num_samples, help="questions")
-    parser.add_argument("--max_turns", type=int, default=10, help="replies of the model to a question")
-    parser.add_argument("--max_new_tokens", type=int, default=200, help="tokens of a reply")
+    parser.add_argument("--num_samples", type=_count, default=num_samples, help="questions")
+    parser.add_argument("--max_turns", type=_count, default=10, help="replies of the model to a question")
+    parser.add_argument("--max_new_tokens", type=_count, default=200, help="tokens of a reply")
     parser.add_argument(
         "--baselines", default="random,expert", help="compare with these, by commas: random, expert, other models"
     )
     _finish(parser, variables)
     return parser
+
+
+def _count(text: str) -> int:
+    """A number of something, 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number of 1 or more")
+    return int(text)
 
 
 def _finish(parser: argparse.ArgumentParser, variables: Variables) -> None:
@@ -216,11 +249,11 @@ def _finish(parser: argparse.ArgumentParser, variables: Variables) -> None:
     parser.formatter_class = argparse.ArgumentDefaultsHelpFormatter
 
 
-def _write_metrics(run_dir: Path) -> None:
-    """Writes metrics.json: a list with one entry for each step of metrics.jsonl, whose lines are merged; nan is
+def _write_metrics(lines: Path) -> None:
+    """Writes metrics.json beside metrics.jsonl: a list with one entry for each step, whose lines are merged; nan is
     null."""
     steps: dict[int, dict[str, float | None]] = {}
-    for step, metrics in read_metrics(run_dir / METRICS):
+    for step, metrics in read_metrics(lines):
         steps.setdefault(step, {}).update(without_nan(metrics))
     content = [{"step": step, **metrics} for step, metrics in steps.items()]
-    replace_file(run_dir / "metrics.json", [json.dumps(content, indent=1, allow_nan=False).encode()])
+    replace_file(lines.with_suffix(".json"), [json.dumps(content, indent=1, allow_nan=False).encode()])

@@ -67,7 +67,8 @@ def test_podman_compose_alone_starts_and_removes_a_container(tmp_path: Path, por
     assert main(["--container", "--data-dir", str(tmp_path)], tmp_path) == 0
     try:
         ((arguments, environment),) = asked(log, "up")
-        assert arguments[:4] == ["-f", "docker/docker-compose.yml", "-p", f"slimrl-sandbox-{port}"]
+        files = ["-f", "docker/docker-compose.yml", "-f", "docker/docker-compose.tools.yml"]
+        assert arguments[:6] == [*files, "-p", f"slimrl-sandbox-{port}"]
         assert environment["SANDBOX_RESTART"] == "no"
         assert environment["DATA_DIR"] == str(tmp_path)
         assert len(environment["SANDBOX_TOKEN"]) == 64

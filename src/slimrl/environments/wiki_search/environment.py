@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from slimrl.environments.base import Environment, Script

@@ -29,7 +29,17 @@ class Check:
     found: str
 
 
-def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[list[Check]]], token: str) -> int:
+def is_up(address: str) -> bool:
+    """Whether a sandbox's server answers at the address."""
+
+    async def ask() -> bool:
+        async with HttpSandbox(address) as sandbox:
+            return await sandbox.is_up()
+
+    return asyncio.run(ask())
+
+
+def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[list[Check]]], token: str = "") -> int:
     """Make the checks, print the table, and return the exit status: 0 if all passed, else 1. Raises UserError if no
     server answers."""
 
@@ -107,10 +117,10 @@ async def _from_code(sandbox: HttpSandbox, page_id: str) -> list[Check]:
     ran, told, raised = [await sandbox.run(code) for code in (chain, caught, escaping)]
     after = await sandbox.run(f"print(view_sections({page_id!r}) != [])")
     return [
-        Check("code calls the tools one after the other", ran.stdout == "True\n", _last_line(ran)),
-        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), _last_line(told)),
-        Check("an error that is not caught is a traceback", "there is no page" in raised.error, _last_line(raised)),
-        Check("and the next program runs", after.stdout == "True\n", _last_line(after)),
+        Check("code calls the tools one after the other", ran.stdout == "True\n", last_line(ran)),
+        Check("code can catch a tool's error", told.stdout.startswith("told: there is no page"), last_line(told)),
+        Check("an error that is not caught is a traceback", "there is no page" in raised.error, last_line(raised)),
+        Check("and the next program runs", after.stdout == "True\n", last_line(after)),
     ]
 
 
@@ -133,11 +143,11 @@ async def run_exploit(sandbox: Sandbox, exploit: Exploit, timeout_s: float) -> C
     after = await sandbox.run("print(6 * 7)", timeout_s=timeout_s)
     held = BROKEN not in printed and exploit.ends_with in execution.error
     if after.stdout != "42\n":
-        return Check(exploit.name, False, f"afterwards the server was not itself: {_last_line(after)}")
-    return Check(exploit.name, held, f"{_last_line(execution)}, {execution.duration_s:.1f} s")
+        return Check(exploit.name, False, f"afterwards the server was not itself: {last_line(after)}")
+    return Check(exploit.name, held, f"{last_line(execution)}, {execution.duration_s:.1f} s")
 
 
-def _last_line(execution: Execution) -> str:
+def last_line(execution: Execution) -> str:
     """The last line of the error or, without one, of the output."""
     ending = (execution.error.strip() or execution.stdout.strip()).splitlines()[-1:] or [""]
     return f"{ending[0]:.100}"

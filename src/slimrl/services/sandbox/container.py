@@ -19,6 +19,7 @@ NAME = "sandbox"
 TOOLS = "slimrl.environments.wiki_search.served_tools:tools"
 DEFAULT_PORT = 8080
 COMPOSE_FILE = Path("docker/docker-compose.yml")
+TOOLS_FILE = COMPOSE_FILE.with_name("docker-compose.tools.yml")
 TOKEN = "SANDBOX_TOKEN"
 IMAGE = "slimrl-sandbox"  # as in the compose file
 # The arguments by which each shows that it works. Podman before 4.7 has no subcommand `compose`, only podman-compose.
@@ -85,7 +86,7 @@ def local(port: int, data_dir: Path) -> Program:
 
 def container(port: int, data_dir: Path) -> Program:
     """The server in a container, by the checkout's compose file. Raises UserError where nothing can run containers."""
-    compose = _compose(port)
+    compose = _compose(port, TOOLS_FILE)
     environment = {"DATA_DIR": str(data_dir.resolve()), "SANDBOX_PORT": str(port), "SANDBOX_TOOLS": TOOLS}
     environment["SANDBOX_RESTART"] = "no"
     # An absolute path: Docker resolves a relative one against the compose file, podman-compose against this directory.
@@ -97,12 +98,14 @@ def container(port: int, data_dir: Path) -> Program:
     return Program(NAME, port, command, about, environment, setting="SANDBOX_PORT", path="")
 
 
-def _compose(port: int) -> list[str]:
-    """The first words of every command on the container of a port. Raises UserError without a container engine."""
+def _compose(port: int, *more: Path) -> list[str]:
+    """The first words of every command on the container of a port, with files beside the compose file. Raises UserError
+    without a container engine."""
     engine = engine_of("run a container", COMPOSERS)
     compose = [engine] if Path(engine).name == "podman-compose" else [engine, "compose"]
     # A project name for each port, or a second container on another port would replace this one.
-    return [*compose, "-f", str(_compose_file()), "-p", f"slimrl-sandbox-{port}"]
+    files = [word for file in (_compose_file(), *more) for word in ("-f", str(file))]
+    return [*compose, *files, "-p", f"slimrl-sandbox-{port}"]
 
 
 def _end(port: int) -> bool:
@@ -123,8 +126,7 @@ def _remove_container(port: int) -> bool:
     if not _marker_file(port).exists():
         return False
     command = [*_compose(port), "down"]
-    environment = {**os.environ, TOKEN: "none"}  # the compose file requires the variable even for `down`
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise UserError(
             f"the container may still run: `{shlex.join(command)}` ended with status {done.returncode}, and said: "
