@@ -33,6 +33,9 @@ def test_leaving_the_mlp_out_is_pointed_out(targets: list[str], num: int) -> Non
     assert ["leaves the MLP as it is" in text for text in found] == [True] * num
 
 
+HIGH = "held_out/reward_greedy_high"  # the interval's end, which is above 0 where nothing was earned
+
+
 class Tasks:
     """A taskset with the scripts of the given names."""
 
@@ -50,7 +53,12 @@ class Tasks:
     ("flags", "scripts", "metrics", "said"),
     [
         ((), ("expert",), {"reward/max": 0.0}, "--warmup.max_steps 20"),
-        ((), ("expert",), {"reward/max": -0.5, "held_out/reward_greedy": 0.0}, "--warmup.max_steps 20"),
+        (
+            (),
+            ("expert",),
+            {"reward/max": -0.5, "held_out/reward_greedy": 0.0, HIGH: 0.16},
+            "--warmup.max_steps 20",
+        ),
         (("--warmup.max_steps", "7"), ("expert",), {"reward/max": 0.0}, "raise --warmup.max_steps, which is 7"),
         ((), ("random",), {"reward/max": 0.0}, "slimrl sft"),
         ((), ("expert",), {"reward/max": 0.1}, ""),

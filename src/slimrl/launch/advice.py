@@ -55,7 +55,10 @@ def lora_warnings(config: LoraConfig, key: str, lr: float) -> list[str]:
 def nothing_earned(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics) -> str:
     """A sentence on what to do where neither a rollout of the first step nor a held-out task has earned anything; empty
     where some did. A teacher's opinion is something to learn from without a reward."""
-    held_out = [value for name, value in metrics.items() if name.startswith("held_out/reward_")]
+    ends = "_low", "_high"  # of an interval, which is wider than what was earned
+    held_out = [
+        value for name, value in metrics.items() if name.startswith("held_out/reward_") and not name.endswith(ends)
+    ]
     if config.has_teacher or max(metrics["reward/max"], *held_out, 0.0) > 0.0:
         return ""
     if not all(EXPERT in find_scripts(taskset) for taskset in tasksets):
