@@ -65,6 +65,41 @@ def test_saved_evaluations_are_compared(finished: Path, capsys: pytest.CaptureFi
     assert run(["compare", str(finished)]) == 2
 
 
+SEVERAL = (
+    '[{id="reverse-text", args={num_test=3}}, {id="tests/eval/episodes.py:Sums", args={num_tasks=5}}, '
+    '{id="reverse_text", args={num_test=3, style="word"}}]'
+)
+
+
+def test_several_environments_have_a_line_each_and_ids_of_their_own(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    more = ("--env", SEVERAL, "--num_examples", "5", "--temperatures", "[0.0]", "--baselines", '["expert"]')
+    assert run(eval_flags(tiny_dir, tmp_path / "all", *more)) == 0
+    assert "all together" in capsys.readouterr().out
+    report = (tmp_path / "all" / "report.md").read_text().splitlines()
+    start = report.index("Reward by environment, with 95% intervals:")
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report[start + 2 : start + 8]]
+    assert [row[0] for row in table[2:]] == ["reverse-text", "Sums", "reverse-text-2", "all together"]
+    assert all(" to " in cell for row in table[2:] for cell in row[1:]) and table[3][2].startswith("1.000 (")
+    found = json.loads((tmp_path / "all" / "results.json").read_text())["evaluations"][str(tiny_dir)]["greedy"]
+    assert [reward["num"] for reward in found["environments"].values()] == [3, 5, 3] and found["reward"]["num"] == 11
+    ids = list(read_episodes(tmp_path / "all" / "held_out" / "eval_greedy.jsonl"))
+    assert len(ids) == len(set(ids)) == 11 and ids[0].startswith("reverse-text/") and ids[3].startswith("Sums/")
+
+    # One of them alone is compared with the same one among several, whatever their order.
+    alone = ("--env", '[{id="tests/eval/episodes.py:Sums", args={num_tasks=5}}]', "--temperatures", "[0.0]")
+    assert run(eval_flags(tiny_dir, tmp_path / "one", *alone, "--num_examples", "5")) == 0
+    assert run(["compare", str(tmp_path / "one"), str(tmp_path / "all")]) == 0
+    assert "5 tasks one by one" in " ".join(capsys.readouterr().out.split())
+    assert run(["compare", str(tmp_path / "all"), str(tmp_path / "all")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "11 tasks one by one" in shown and "reward, Sums" in shown and "reward, reverse-text-2" in shown
+
+    assert run(eval_flags(tiny_dir, tmp_path / "all", *more, "--resume")) == 0
+    assert list(read_episodes(tmp_path / "all" / "held_out" / "eval_greedy.jsonl")) == ids
+
+
 @pytest.mark.slow
 def test_killed_and_resumed_it_comes_to_the_same(finished: Path, tiny_dir: Path, tmp_path: Path):
     flags = eval_flags(tiny_dir, tmp_path / "out", "--baselines", '["random", "expert"]')

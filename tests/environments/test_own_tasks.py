@@ -59,7 +59,7 @@ def test_tasks_that_are_none_are_a_user_error(fault):
     with pytest.raises(UserError, match=message):
         Curriculum([Given(tasks)], "seed")
     with pytest.raises(UserError, match=message.replace("train", "test")):
-        held_out_tasks([Given(tasks)], "test", 3)
+        held_out_tasks({"given": Given(tasks)}, "test", 3)
 
 
 def test_a_demonstration_is_the_experts():

@@ -19,9 +19,9 @@ from tests.rollout.scripted import CHAT, OneTask, Quiz, ScriptedClient, make_con
 def played(name: str, max_tokens: int = 20, **limits: int):
     context = make_context(ScriptedClient([[5]]))  # which is never asked
     context = replace(context, limits=replace(context.limits, **limits))
-    tasks = held_out_tasks([Sums()], "test", 6)
+    tasks = held_out_tasks({"sums": Sums()}, "test", 6)
     sampling = SamplingParams(max_tokens=max_tokens)
-    return play_tasks(tasks, make_script_policy(script_of(name), context), sampling, lambda asked, rollout: None)
+    return play_tasks(tasks, make_script_policy(script_of(name), context), sampling, lambda rollout: None)
 
 
 def test_the_expert_is_right_in_a_real_episode():
@@ -63,9 +63,9 @@ def test_a_script_that_hangs_is_a_failed_rollout():
     end = threading.Event()
     context = make_context(ScriptedClient([[5]]))
     context = replace(context, limits=replace(context.limits, timeout_s=0.3))
-    tasks = held_out_tasks([Slow(end)], "test", 6)
+    tasks = held_out_tasks({"slow": Slow(end)}, "test", 6)
     rollouts = play_tasks(
-        tasks, make_script_policy(script_of("expert"), context), SamplingParams(20), lambda asked, rollout: None
+        tasks, make_script_policy(script_of("expert"), context), SamplingParams(20), lambda rollout: None
     )
     end.set()
     assert [rollout.failure for rollout in rollouts] == ["", "timeout"] * 3
@@ -93,11 +93,9 @@ class Several(Sums):
 def test_a_script_of_the_environments_own_is_played_by_its_name():
     context = make_context(ScriptedClient([[5]]))
     for name, reward in (("script:right", 1.0), ("script:silent", 0.0)):
-        script, tasks = script_of(name), held_out_tasks([Several()], "test", 3)
+        script, tasks = script_of(name), held_out_tasks({"several": Several()}, "test", 3)
         assert script is not None
-        rollouts = play_tasks(
-            tasks, make_script_policy(script, context), SamplingParams(20), lambda asked, rollout: None
-        )
+        rollouts = play_tasks(tasks, make_script_policy(script, context), SamplingParams(20), lambda rollout: None)
         assert [rollout.reward for rollout in rollouts] == [reward] * 3
 
 

@@ -1,12 +1,14 @@
 """Two evaluations, task by task: hand-made episodes, and files on disk."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from slimrl.errors import UserError
 from slimrl.eval.compare import compare, compare_saved, find_saved_modes
+from slimrl.eval.report import pairs_table
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from tests.eval.episodes import rollout
 
@@ -17,7 +19,7 @@ def episodes(rewards: str, question: str = "q", **metrics: float):
         rollout(f"test/{n}", float(c == "1"), question, failure="judge_timeout" if c == "x" else "", **metrics)
         for n, c in enumerate(rewards)
     ]
-    return {(0, each.task_id): each for each in made}
+    return {each.task_id: each for each in made}
 
 
 def test_differences_are_paired():
@@ -85,3 +87,18 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path):
     save(tmp_path / "b", "eval_sampled", "1")
     with pytest.raises(UserError, match="name two files"):
         list(compare_saved(tmp_path / "a", tmp_path / "b"))
+
+
+def test_each_of_several_environments_is_compared():
+    def of(**rewards: str):
+        return {
+            f"{env}/{each.task_id}": replace(each, task_id=f"{env}/{each.task_id}")
+            for env, text in rewards.items()
+            for each in episodes(text).values()
+        }
+
+    pairs = {pair.score: pair for pair in compare(of(a="11", b="00x"), of(b="10111", a="00"))}
+    assert [name for name in pairs if name.startswith("reward")] == ["reward", "reward, a", "reward, b"]
+    assert (pairs["reward, a"].first, pairs["reward, a"].second, pairs["reward, a"].difference.num) == (1.0, 0.0, 2)
+    assert (pairs["reward, b"].losses, pairs["reward, b"].difference.num, pairs["reward"].difference.num) == (1, 2, 4)
+    assert [row[0] for row in pairs_table("x", "y", list(pairs.values())).rows[1:4]] == [*list(pairs)[:3]]

@@ -35,13 +35,13 @@ class Digit:
 TASKSET = OneTask(Digit, num_tasks=40)
 
 
-def played(tasks, sampling=None, on_done=lambda asked, rollout: None):
+def played(tasks, sampling=None, on_done=lambda rollout: None):
     eval_policy = make_eval_policy(make_context(DigitClient()))
     return play_tasks(tasks, eval_policy, sampling or SamplingParams(max_tokens=8), on_done)
 
 
 def evaluated(seed: int = 0, temperature: float = 1.0, num: int = 40):
-    tasks = held_out_tasks([TASKSET], "test", num)
+    tasks = held_out_tasks({"digit": TASKSET}, "test", num)
     sampling = SamplingParams(max_tokens=8, temperature=temperature, seed=seed)
     return evaluation_of(mode_of(temperature), played(tasks, sampling))
 
@@ -75,26 +75,26 @@ def test_every_task_has_a_seed_of_its_own():
 
 def test_every_episode_is_told_as_it_ends():
     done = {}
-    tasks = held_out_tasks([TASKSET], "test", 7)
-    rollouts = played(tasks, on_done=lambda asked, rollout: done.update({asked.place: rollout}))
-    assert done == {asked.place: rollout for asked, rollout in zip(tasks, rollouts, strict=True)}
+    tasks = held_out_tasks({"digit": TASKSET}, "test", 7)
+    rollouts = played(tasks, on_done=lambda rollout: done.update({rollout.task_id: rollout}))
+    assert done == {asked.id: rollout for asked, rollout in zip(tasks, rollouts, strict=True)}
 
 
 def test_failures_alone_are_a_user_error():
-    broken = [asked for asked in held_out_tasks([TASKSET], "test", 40) if asked.task.data["number"] % 5 == 4]
+    broken = [asked for asked in held_out_tasks({"digit": TASKSET}, "test", 40) if asked.task.data["number"] % 5 == 4]
     with pytest.raises(UserError, match="all 8 episodes failed; the first: environment_error: ValueError: broken"):
         evaluation_of("greedy", played(broken))
 
 
 def test_the_first_tasks_of_every_taskset_are_chosen():
     other = OneTask(Digit, num_tasks=2)
-    chosen = held_out_tasks([TASKSET, other], "test", 3)
-    assert [(asked.taskset, *asked.place) for asked in chosen] == [
-        *((TASKSET, 0, f"test/{n}") for n in range(3)),
-        *((other, 1, f"test/{n}") for n in range(2)),
+    chosen = held_out_tasks({"digit": TASKSET, "digit-2": other}, "test", 3)
+    assert [(asked.taskset, asked.id) for asked in chosen] == [
+        *((TASKSET, f"digit/test/{n}") for n in range(3)),
+        *((other, f"digit-2/test/{n}") for n in range(2)),
     ]
     with pytest.raises(UserError, match="no tasks in the split `test`"):
-        held_out_tasks([OneTask(Digit, 0)], "test", 3)
+        held_out_tasks({"digit": OneTask(Digit, 0)}, "test", 3)
 
 
 @pytest.mark.parametrize(("temperature", "mode"), [(0.0, "greedy"), (1.0, "sampled"), (0.7, "sampled_0.7")])

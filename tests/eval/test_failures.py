@@ -11,7 +11,7 @@ from tests.rollout.scripted import OneTask, Quiz
 
 
 def asked(taskset: Taskset, number: int = 0) -> HeldOutTask:
-    return HeldOutTask(0, taskset, Task(f"test/{number}", {"answer": "seven"}))
+    return HeldOutTask("sums", taskset, Task(f"test/{number}", {"answer": "seven"}))
 
 
 def test_every_episode_that_did_not_earn_everything_has_a_kind():
@@ -50,6 +50,6 @@ def test_the_file_has_counts_and_a_few_whole_conversations():
     assert [(kind.name, kind.num) for kind in kinds] == [("wrong", 4), ("dropped: timeout", 1)]
     text = failures_markdown("model, greedy", kinds, 6, num_examples=2)
     assert "5 of 6 episodes failed" in text and "| wrong | 4 |" in text
-    assert text.count("#### test/") == 3 and "The answer is: seven" in text
+    assert text.count("#### sums/test/") == 3 and "The answer is: seven" in text
     assert "\n    # y test/0" in text  # indented: no heading of this file
     assert "timeout: of itself" in text

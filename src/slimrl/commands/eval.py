@@ -17,14 +17,22 @@ from slimrl.config.run import EvalRunConfig
 from slimrl.errors import UserError
 from slimrl.eval.baselines import make_script_policy, script_of
 from slimrl.eval.compare import Episodes, Pair, common_tasks, compare
-from slimrl.eval.evaluate import EvalPolicy, Evaluation, HeldOutTask, held_out_tasks, make_eval_policy, mode_of
+from slimrl.eval.evaluate import (
+    EvalPolicy,
+    Evaluation,
+    HeldOutTask,
+    held_out_tasks,
+    make_eval_policy,
+    mode_of,
+    reward_by_environment,
+)
 from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdown
-from slimrl.eval.report import as_markdown, failures_table, for_terminal, pairs_table, scores_table
+from slimrl.eval.report import as_markdown, environments_table, failures_table, for_terminal, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.parts import episode_limits, make_context, open_policy
 from slimrl.launch.run_dir import open_evaluation_dir, with_pinned_model
-from slimrl.launch.tasksets import load_tasksets
+from slimrl.launch.tasksets import load_tasksets, name_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
 
@@ -63,14 +71,14 @@ class Results:
         return {name: compare(mine, other) for name, other in found.items() if common_tasks(mine, other)}
 
     def _episodes(self, evaluation: Evaluation) -> Episodes:
-        return {asked.place: rollout for asked, rollout in zip(self.tasks, evaluation.rollouts, strict=True)}
+        return {rollout.task_id: rollout for rollout in evaluation.rollouts}
 
 
 def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     """Run the `eval` command. It writes `report.md`, `results.json`, `failures.md` and all rollouts to `output_dir`."""
     resolved = with_pinned_model(resolved)
     config, console, began = resolved.config, RunConsole(), time.monotonic()
-    tasksets = load_tasksets(config.env)
+    tasksets = name_tasksets(config.env, load_tasksets(config.env))
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)
     _check_baselines(config, tasks[0])
     samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]
@@ -145,7 +153,7 @@ def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
     for mode in results.evaluations[results.model]:
         found = results.in_mode(mode)
         kinds = {name: results.kinds(evaluation) for name, evaluation in found.items()}
-        tables = [scores_table(found), failures_table(kinds)]
+        tables = [scores_table(found), *filter(None, [environments_table(found)]), failures_table(kinds)]
         tables += [pairs_table(results.model, name, pairs) for name, pairs in results.pairs(mode).items()]
         console.note(f"{results.config.split}, {mode}", style="bold")
         for table in tables:
@@ -176,6 +184,7 @@ def _write_results(results: Results, path: Path) -> None:
 def _evaluation(results: Results, evaluation: Evaluation) -> dict[str, Any]:
     return {
         "reward": asdict(evaluation.reward),
+        "environments": {env: asdict(reward) for env, reward in reward_by_environment(evaluation).items()},
         "scores": {name: asdict(estimate) for name, estimate in evaluation.scores.items()},
         "dropped": evaluation.failures,
         "failures": {kind.name: kind.num for kind in results.kinds(evaluation)},

@@ -10,13 +10,14 @@ from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.eval.episodes import read_episodes
-from slimrl.eval.evaluate import Place, scores_of
+from slimrl.eval.evaluate import env_of, scores_of
 from slimrl.stats import Estimate, paired_difference, sign_test
 from slimrl.types import Rollout
 
 STAGES = ("eval", "final")  # names of a directory's newest evaluation: of the command `eval`, of a training run
+REWARD = "reward"  # the score, and the start of its name in one environment: `reward, wordle`
 MODE = re.compile(r"_(greedy|scripted|sampled(?:_[0-9.e+-]+)?)$")
-Episodes = Mapping[Place, Rollout]
+Episodes = Mapping[str, Rollout]  # by the tasks' ids within the evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +38,35 @@ class Pair:
 
 
 def compare(first: Episodes, second: Episodes) -> list[Pair]:
-    """The differences in the reward, and then in every score that both report. Raises UserError if they finished no
-    task in common, or if tasks of the same name differ."""
-    shared = [place for place in first if place in second]
+    """The differences in the reward, of all tasks and of each of several environments, and then in every score that
+    both report. Raises UserError if they finished no task in common, or if tasks of the same name differ."""
+    shared = [task_id for task_id in first if task_id in second]
     both = common_tasks(first, second)
     if not both:
         raise UserError(
             f"nothing can be compared: of {len(first)} and {len(second)} episodes, {len(shared)} are of the same "
             "tasks, and in none of these did both finish. Evaluate both on the same environment and `split`."
         )
-    # Ids such as `test/0` are the same for every `args`, so the tasks themselves are compared too.
-    for place in both:
-        _check_same(place, first[place], second[place])
-    pairs = [_pair("reward", *([episodes[place].reward for place in both] for episodes in (first, second)))]
-    names = [*scores_of([first[place] for place in both])]
+    # Ids such as `wordle/test/0` are the same for every `args`, so the tasks themselves are compared too.
+    for task_id in both:
+        _check_same(first[task_id], second[task_id])
+    groups = {REWARD: both}
+    if len(envs := dict.fromkeys(map(env_of, both))) > 1:
+        groups |= {f"{REWARD}, {env}": [task_id for task_id in both if env_of(task_id) == env] for env in envs}
+    pairs = [
+        _pair(name, *([episodes[task_id].reward for task_id in group] for episodes in (first, second)))
+        for name, group in groups.items()
+    ]
+    names = [*scores_of([first[task_id] for task_id in both])]
     for name in names:
-        places = [place for place in both if name in _scores(first[place]) and name in _scores(second[place])]
-        if places:
-            pairs.append(_pair(name, *([_scores(e[place])[name] for place in places] for e in (first, second))))
+        ids = [task_id for task_id in both if name in _scores(first[task_id]) and name in _scores(second[task_id])]
+        if ids:
+            pairs.append(_pair(name, *([_scores(e[task_id])[name] for task_id in ids] for e in (first, second))))
     return pairs
 
 
-def common_tasks(first: Episodes, second: Episodes) -> list[Place]:
-    """The tasks on which neither policy's episode failed."""
+def common_tasks(first: Episodes, second: Episodes) -> list[str]:
+    """The ids of the tasks on which neither policy's episode failed."""
     return [p for p in first if p in second and not first[p].failure and not second[p].failure]
 
 
@@ -111,7 +118,7 @@ def _scores(rollout: Rollout) -> dict[str, float]:
     return {name: values[0] for name, values in scores_of([rollout]).items()}
 
 
-def _check_same(place: Place, first: Rollout, second: Rollout) -> None:
+def _check_same(first: Rollout, second: Rollout) -> None:
     """Raises UserError unless the user's first message is the same in both. The instructions may differ, as two formats
     of tool calls do."""
     asked, other = (
@@ -120,6 +127,6 @@ def _check_same(place: Place, first: Rollout, second: Rollout) -> None:
     )
     if asked != other:
         raise UserError(
-            f"the two evaluations are of different tasks: {place[1]} is {asked!r:.120} in one and {other!r:.120} in "
-            "the other. Give the environment the same `args` in both."
+            f"the two evaluations are of different tasks: {first.task_id} is {asked!r:.120} in one and "
+            f"{other!r:.120} in the other. Give the environment the same `args` in both."
         )

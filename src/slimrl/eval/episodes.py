@@ -1,16 +1,15 @@
 """Files of an evaluation's episodes, each written as soon as it ends, so that an interrupted evaluation can go on.
 
-A line is a rollout as in `monitor/rollouts.py`, and has besides `env`, the number of its environment.
+A line is a rollout as in `monitor/rollouts.py`, with its task's id within the evaluation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from slimrl.eval.evaluate import HeldOutTask, Place
 from slimrl.io.files import LineFile, encode_line, read_lines, replace_file
-from slimrl.monitor.rollouts import RolloutRecord, rollout_from_json, rollout_to_json
+from slimrl.monitor.rollouts import RolloutRecord, read_rollouts, rollout_to_json
 from slimrl.types import Rollout
 
 
@@ -23,14 +22,13 @@ class EpisodeFile:
             replace_file(path, map(encode_line, read_lines(path)))
         self._file = LineFile(path, keep=keep)
 
-    def add(self, asked: HeldOutTask, rollout: Rollout) -> None:
+    def add(self, rollout: Rollout) -> None:
         """Appends an episode."""
-        self._file.append(self._line(asked.env, rollout))
+        self._file.append(self._line(rollout))
 
-    def finish(self, episodes: Mapping[Place, Rollout]) -> None:
+    def finish(self, episodes: Iterable[Rollout]) -> None:
         """Rewrites the file with all its episodes in this order, so that the same evaluation writes the same file."""
-        lines = (self._line(env, rollout) for (env, _), rollout in episodes.items())
-        replace_file(self._path, map(encode_line, lines))
+        replace_file(self._path, map(encode_line, map(self._line, episodes)))
 
     def __enter__(self) -> Self:
         return self
@@ -40,18 +38,16 @@ class EpisodeFile:
     ) -> None:
         self._file.close()
 
-    def _line(self, env: int, rollout: Rollout) -> dict[str, Any]:
-        record = RolloutRecord(rollout, (), self._text(list(rollout.token_ids_T)))
-        return {"env": env, **rollout_to_json(record)}
+    def _line(self, rollout: Rollout) -> dict[str, Any]:
+        return rollout_to_json(RolloutRecord(rollout, (), self._text(list(rollout.token_ids_T))))
 
 
-def read_episodes(path: Path) -> dict[Place, Rollout]:
-    """The rollouts of a file by environment and task. Raises UserError if the file is missing."""
-    found = ((line.get("env", 0), rollout_from_json(line).rollout) for line in read_lines(path))
-    return {(env, rollout.task_id): rollout for env, rollout in found}
+def read_episodes(path: Path) -> dict[str, Rollout]:
+    """The rollouts of a file by their tasks' ids. Raises UserError if the file is missing."""
+    return {record.rollout.task_id: record.rollout for record in read_rollouts(path)}
 
 
-def past_episodes(path: Path) -> dict[Place, Rollout]:
+def past_episodes(path: Path) -> dict[str, Rollout]:
     """The episodes of a file that need not be played again. Failed ones are left out: the cause may have passed."""
     found = read_episodes(path) if path.exists() else {}
-    return {place: rollout for place, rollout in found.items() if not rollout.failure}
+    return {task_id: rollout for task_id, rollout in found.items() if not rollout.failure}

@@ -20,22 +20,24 @@ from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
 
-Place = tuple[int, str]
-
 
 @dataclass(frozen=True, slots=True)
 class HeldOutTask:
-    """A task to evaluate on. An id is unique within its environment only, so `env`, its number in the config, goes with
-    it."""
+    """A task to evaluate on, of the environment with the name `env`, which has no slash."""
 
-    env: int
+    env: str
     taskset: Taskset
     task: Task
 
     @property
-    def place(self) -> Place:
-        """The environment's number and the task's id, a key that is unique within an evaluation."""
-        return self.env, self.task.id
+    def id(self) -> str:
+        """The task's id within the evaluation, such as `wordle/test/0`: its own is unique in its environment only."""
+        return f"{self.env}/{self.task.id}"
+
+
+def env_of(task_id: str) -> str:
+    """The name of the environment in a task's id within an evaluation."""
+    return task_id.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ class EvalPolicy:
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """The results of one mode of decoding. `scores` are the environment's metrics, such as `exact`, and `tokens`, the
-    number sampled in an episode. `rollouts` are in the order of the tasks, and include failed ones."""
+    number sampled in an episode. `rollouts` are in the order of the tasks, include failed ones, and have the tasks' ids
+    within the evaluation."""
 
     mode: str
     reward: Estimate
@@ -66,11 +69,12 @@ def mode_of(temperature: float) -> str:
     return "sampled" if temperature == 1.0 else f"sampled_{temperature:g}"
 
 
-def held_out_tasks(tasksets: Sequence[Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
-    """The first `num_examples` tasks of each taskset's split. Raises UserError if there are none."""
+def held_out_tasks(tasksets: Mapping[str, Taskset], split: Split, num_examples: int) -> list[HeldOutTask]:
+    """The first `num_examples` tasks of each taskset's split; the tasksets are given by name. Raises UserError if there
+    are none."""
     chosen = [
-        HeldOutTask(number, taskset, task)
-        for number, taskset in enumerate(tasksets)
+        HeldOutTask(env, taskset, task)
+        for env, taskset in tasksets.items()
         for task in tasks_of(taskset, split)[:num_examples]
     ]
     if not chosen:
@@ -93,7 +97,7 @@ def play_tasks(
     tasks: Sequence[HeldOutTask],
     eval_policy: EvalPolicy,
     sampling: SamplingParams,
-    on_done: Callable[[HeldOutTask, Rollout], None],
+    on_done: Callable[[Rollout], None],
 ) -> list[Rollout]:
     """The rollouts of the tasks, in their order, each played once with `sampling` and a seed of its own. `on_done` is
     called with each as it ends."""
@@ -103,8 +107,8 @@ def play_tasks(
     async def play(asked: HeldOutTask) -> Rollout:
         spec = EpisodeSpec(asked.taskset, asked.task, replace(sampling, seed=_seed(sampling.seed, asked.task)))
         async with places:
-            rollout = await eval_policy.play(spec)
-        on_done(asked, rollout)
+            rollout = replace(await eval_policy.play(spec), task_id=asked.id)
+        on_done(rollout)
         return rollout
 
     async def play_all() -> list[Rollout]:
@@ -127,6 +131,15 @@ def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
         failures=dict(Counter(rollout.failure for rollout in rollouts if rollout.failure)),
         rollouts=tuple(rollouts),
     )
+
+
+def reward_by_environment(evaluation: Evaluation) -> dict[str, Estimate]:
+    """The mean reward in each environment of which an episode has succeeded, in their order."""
+    rewards: dict[str, list[float]] = {}
+    for rollout in evaluation.rollouts:
+        if not rollout.failure:
+            rewards.setdefault(env_of(rollout.task_id), []).append(rollout.reward)
+    return {env: estimate_mean(values) for env, values in rewards.items()}
 
 
 def scores_of(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:

@@ -67,7 +67,7 @@ def failures_markdown(title: str, kinds: Sequence[FailureKind], num: int, num_ex
 
 
 def _case(asked: HeldOutTask, rollout: Rollout) -> Iterator[str]:
-    yield from (f"#### {asked.task.id}", "")
+    yield from (f"#### {asked.id}", "")
     if answer := asked.task.data.get("answer"):
         yield from (f"The answer is: {answer}", "")
     yield from (_numbers(rollout), "")

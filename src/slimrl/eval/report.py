@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from slimrl.eval.compare import Pair
-from slimrl.eval.evaluate import Evaluation
+from slimrl.eval.compare import REWARD, Pair
+from slimrl.eval.evaluate import Evaluation, reward_by_environment
 from slimrl.eval.failures import FailureKind
 from slimrl.stats import Estimate
 
 # What everybody wants to see comes first; the rest follows by name.
 FIRST = ("correct", "tool_calls", "right_page_first", "right_page", "invalid_calls", "turns", "tokens")
-REWARD = "reward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +36,23 @@ def scores_table(evaluations: Mapping[str, Evaluation]) -> Cells:
     return Cells("means, with 95% intervals", tuple(rows))
 
 
+def environments_table(evaluations: Mapping[str, Evaluation]) -> Cells | None:
+    """A table of the reward with a row for every environment and one for all together; None where there is only one."""
+    rewards = [reward_by_environment(evaluation) for evaluation in evaluations.values()]
+    envs = dict.fromkeys(env for of_one in rewards for env in of_one)
+    if len(envs) < 2:
+        return None
+    rows = [("", *evaluations), *((env, *(_estimate(of_one.get(env)) for of_one in rewards)) for env in envs)]
+    rows.append(("all together", *(_estimate(evaluation.reward) for evaluation in evaluations.values())))
+    return Cells("reward by environment, with 95% intervals", tuple(rows))
+
+
 def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
     """A table with a row for the reward, and for every other score in which two policies differ on some task."""
     rows = [("", first, second, "difference", "95% interval", "more", "less", "p")]
     order = {name: place for place, name in enumerate((REWARD, *FIRST))}
-    differing = [pair for pair in pairs if pair.wins or pair.losses or pair.score == REWARD]
-    for pair in sorted(differing, key=lambda pair: (order.get(pair.score, len(order)), pair.score)):
+    differing = [pair for pair in pairs if pair.wins or pair.losses or _base(pair.score) == REWARD]
+    for pair in sorted(differing, key=lambda pair: (order.get(_base(pair.score), len(order)), pair.score)):
         numbers = (f"{pair.first:.3f}", f"{pair.second:.3f}", f"{pair.difference.mean:+.3f}", pair.difference.interval)
         rows.append((pair.score, *numbers, str(pair.wins), str(pair.losses), f"{pair.p:.2g}"))
     return Cells(f"{first} against {second}, {pairs[0].difference.num} tasks one by one", tuple(rows))
@@ -72,6 +82,11 @@ def as_markdown(cells: Cells) -> str:
     rule = ["---", *("---:" for _ in escaped[0][1:])]
     lines = (f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
     return "\n".join([f"{cells.title[:1].upper()}{cells.title[1:]}:", "", *lines, ""])
+
+
+def _base(score: str) -> str:
+    """The score without the environment that its name may end with."""
+    return score.partition(", ")[0]
 
 
 def _score(evaluation: Evaluation, name: str) -> Estimate | None:

@@ -12,7 +12,6 @@ from slimrl.eval.episodes import EpisodeFile, past_episodes
 from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
-    HeldOutTask,
     evaluation_metrics,
     evaluation_of,
     held_out_tasks,
@@ -33,7 +32,7 @@ class HeldOutPlan:
     """The tasks of an evaluation and the ways of decoding, one for each entry of `samplings`. With `keep`, episodes
     that an earlier process finished are used and not played again."""
 
-    tasksets: Sequence[Taskset]
+    tasksets: Mapping[str, Taskset]  # by the names of their environments
     split: Split
     num_examples: int
     samplings: Sequence[SamplingParams]
@@ -81,7 +80,7 @@ class HeldOut:
         path = self._directory / f"{slug}_{mode}.jsonl"
         past = past_episodes(path) if self._plan.keep else {}
         # Models load only where something is missing: a finished evaluation is read from its file.
-        missing = [asked for asked in self.tasks if asked.place not in past]
+        missing = [asked for asked in self.tasks if asked.id not in past]
         if others := len(past) - len(self.tasks) + len(missing):
             self._console.note(f"{others} of {len(past)} episodes in {path} are of tasks that are not asked: left out")
         rollouts = dict(past)
@@ -93,15 +92,15 @@ class HeldOut:
             ):
                 bar.advance(len(self.tasks) - len(missing))
 
-                def on_done(asked: HeldOutTask, rollout: Rollout) -> None:
-                    file.add(asked, rollout)
+                def on_done(rollout: Rollout) -> None:
+                    file.add(rollout)
                     bar.advance()
 
                 played = play_tasks(missing, eval_policy, sampling, on_done)
-                rollouts |= {asked.place: rollout for asked, rollout in zip(missing, played, strict=True)}
+                rollouts |= {rollout.task_id: rollout for rollout in played}
                 # First the asked tasks in their order, then the others: equal evaluations write equal files.
-                file.finish({asked.place: rollouts[asked.place] for asked in self.tasks} | rollouts)
-        evaluation = evaluation_of(mode, [rollouts[asked.place] for asked in self.tasks])
+                file.finish(({asked.id: rollouts[asked.id] for asked in self.tasks} | rollouts).values())
+        evaluation = evaluation_of(mode, [rollouts[asked.id] for asked in self.tasks])
         for reason, count in evaluation.failures.items():
             self._console.note(f"{count} of {len(self.tasks)} episodes were left out: {reason}", style="yellow")
         return evaluation

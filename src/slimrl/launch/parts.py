@@ -23,7 +23,7 @@ from slimrl.inference.local_client import LocalClient
 from slimrl.launch.best_weights import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.run_dir import METRICS, warmup_directory
-from slimrl.launch.tasksets import load_tasksets
+from slimrl.launch.tasksets import load_tasksets, name_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
@@ -56,7 +56,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     samplings = [
         config.orchestrator.sampling.params(temperature, config.seed) for temperature in config.eval.temperatures
     ]
-    plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
+    plan = HeldOutPlan(name_tasksets(config.orchestrator.env, tasksets), "test", config.eval.num_examples, samplings)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
     return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)
 
