@@ -40,3 +40,14 @@ def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     close = difflib.get_close_matches(unknown, names, n=1, cutoff=cutoff)
     hint = f" Did you mean `{close[0]}`?" if close else ""
     return f"{hint} Known: {', '.join(names)}."
+
+
+def describe(error: BaseException) -> str:
+    """An error of a user's code in words, with what to do where a package is missing."""
+    said = f"{type(error).__name__}: {error}"
+    if not isinstance(error, ModuleNotFoundError):
+        return said
+    return (
+        f"{said}. Give every command the package that has it, as in `uv run --with PACKAGE slimrl rl ...`, or install "
+        "it into this Python: `uv pip install PACKAGE`, `pip install PACKAGE`"
+    )

@@ -4,9 +4,11 @@ import sys
 
 import pytest
 
-from slimrl.environments.find import load_taskset
+from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.reverse_text import ReverseText
-from slimrl.errors import UserError
+from slimrl.errors import RolloutError, UserError
+from slimrl.rollout.failures import convert_errors
+from slimrl.types import Task
 
 OWN = """
 from dataclasses import dataclass
@@ -76,7 +78,7 @@ def test_a_class_is_found_in_an_installed_package(own_file, monkeypatch):
         ("sums.py", r"no environment `sums\.py`.*path/to/file\.py:ClassName"),
         (":Sums", r"no environment `:Sums`"),
         ("/nowhere/sums.py:Sums", r"/nowhere/sums\.py does not exist \(looked in /nowhere\)"),
-        ("no_such_package.sums:Sums", r"No module named 'no_such_package'.*installed"),
+        ("no_such_package.sums:Sums", r"No module named 'no_such_package'.*`uv run --with PACKAGE slimrl"),
         ("slimrl.environments.reverse_text:ReverseTxt", r"has no `ReverseTxt`.*Did you mean `ReverseText"),
     ],
 )
@@ -167,3 +169,36 @@ def test_annotations_that_are_text_are_read_too_and_others_promise_nothing(tmp_p
     assert load_taskset(f"{path}:Later", {"on": True, "where": "x", "what": "y"}).given == (True, "x", "y")
     with pytest.raises(UserError, match="`on` cannot be 'no'"):
         load_taskset(f"{path}:Later", {"on": "no", "where": "x"})
+
+
+NEEDS = """
+class Early:
+    def __init__(self):
+        import no_such_package
+
+class Late:
+    def tasks(self, split):
+        import no_such_package
+
+    def environment(self, task):
+        import no_such_package
+"""
+
+
+@pytest.mark.parametrize("where", ["file", "constructor", "tasks", "module", "episode"])
+def test_a_missing_package_is_told_with_how_to_bring_it(tmp_path, monkeypatch, where):
+    (tmp_path / "needs_one.py").write_text("import no_such_package" if where in ("file", "module") else NEEDS)
+    monkeypatch.syspath_prepend(tmp_path)
+    name = "Early" if where == "constructor" else "Late"
+    env_id = "needs_one:X" if where == "module" else f"{tmp_path / 'needs_one.py'}:{name}"
+
+    def ask():
+        taskset = load_taskset(env_id, {})
+        if where == "tasks":
+            tasks_of(taskset, "train")
+        with convert_errors("environment"):
+            taskset.environment(Task("one", {}))
+
+    message = r"No module named 'no_such_package'.*uv run --with PACKAGE slimrl"
+    with pytest.raises((UserError, RolloutError), match=message):
+        ask()

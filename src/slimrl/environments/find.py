@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from slimrl.environments.base import Taskset
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError, describe, nearest
 from slimrl.io.settings import check_args
 from slimrl.types import Split, Task
 
@@ -48,7 +48,7 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
         raise
     except (Exception, SystemExit) as error:  # any error here is one of the class or its args
         given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
-        raise UserError(f"environment `{env_id}` failed with {given}: {type(error).__name__}: {error}") from error
+        raise UserError(f"environment `{env_id}` failed with {given}: {describe(error)}") from error
     missing = [name for name in ("tasks", "environment") if not callable(getattr(taskset, name, None))]
     if missing:
         raise UserError(
@@ -83,7 +83,7 @@ def call_user_code(name: str, call: Callable[[], list[Any]]) -> list[Any]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserError(f"{name} failed: {type(error).__name__}: {error}") from error
+        raise UserError(f"{name} failed: {describe(error)}") from error
 
 
 def _find(env_id: str) -> Any:
@@ -106,10 +106,8 @@ def _find(env_id: str) -> Any:
 def _module_by_name(name: str, env_id: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise UserError(f"environment `{env_id}`: {error}; is the package installed in this environment?") from error
     except (Exception, SystemExit) as error:  # any error here is one of the user's module
-        raise UserError(f"environment `{env_id}`: {name} failed to load: {type(error).__name__}: {error}") from error
+        raise UserError(f"environment `{env_id}`: {name} failed to load: {describe(error)}") from error
 
 
 def _module_from_file(path: Path) -> Any:
@@ -123,5 +121,5 @@ def _module_from_file(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # any error here is one of the user's file
-        raise UserError(f"environment file {path} failed to load: {type(error).__name__}: {error}") from error
+        raise UserError(f"environment file {path} failed to load: {describe(error)}") from error
     return module

@@ -1,13 +1,51 @@
 """How the user calls slimrl, for commands that are printed to be copied."""
 
 import os
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+PROGRAM = ["-m", "slimrl"]
 
 
 def command_prefix() -> str:
-    """The prefix `uv run ` if that is how this process was started in a project's `.venv`, else an empty string.
+    """The start of a command line that comes before `slimrl`: `uv run ` with the options with which uv started this
+    process, such as `--with PACKAGE`, or an empty string.
 
     uv sets UV for all that it starts, for `uvx` too; there, as in an installation by pip, `uv run` would fail.
     """
-    return "uv run " if os.environ.get("UV") and Path(sys.prefix).name == ".venv" else ""
+    if not os.environ.get("UV"):
+        return ""
+    if options := uv_options(_words_of_parent(), sys.argv[1:]):
+        return f"{shlex.join(['uv', 'run', *options])} "
+    return "uv run " if Path(sys.prefix).name == ".venv" else ""
+
+
+def uv_options(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """The options of `uv run` in the command line of the process that started this one, whose own arguments are given;
+    empty if it is another command line.
+
+    >>> uv_options(["/bin/uv", "run", "--with", "six", "rl", "@", "a.toml"], ["@", "a.toml"])
+    ['--with', 'six']
+    """
+    split = len(words) - len(arguments)
+    if split < 3 or Path(words[0]).name != "uv" or words[1] != "run" or [*words[split:]] != [*arguments]:
+        return []
+    found = [*words[2:split]]
+    program = found[-2:] if found[-2:] == PROGRAM else found[-1:]
+    options = found[: -len(program)]
+    # Python itself may stand before a module or a file; as the value of an option it is none.
+    names_python = Path(options[-1]).name.startswith("python") if options else False
+    is_value = options[-2:-1] in (["-p"], ["--python"])
+    by_python = program == PROGRAM or program[0].endswith(".py")
+    return options[:-1] if by_python and names_python and not is_value else options
+
+
+def _words_of_parent() -> list[str]:
+    """The command line of the process that started this one; empty where it cannot be read, as on macOS."""
+    try:
+        text = Path(f"/proc/{os.getppid()}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return os.fsdecode(text).split("\0")[:-1]

@@ -20,6 +20,7 @@ from slimrl.environments.base import Taskset
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
+from slimrl.launch.advice import note_shared_tasks
 from slimrl.launch.best_weights import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.run_dir import METRICS, warmup_directory
@@ -58,6 +59,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     ]
     plan = HeldOutPlan(name_tasksets(config.orchestrator.env, tasksets), "test", config.eval.num_examples, samplings)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
+    note_shared_tasks(tasksets, console)
     return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from slimrl.errors import RolloutError, UserError
+from slimrl.errors import RolloutError, UserError, describe
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ def convert_errors(source: str) -> Iterator[None]:
     except (RolloutError, UserError):
         raise
     except (Exception, SystemExit) as error:  # an environment's `exit()` ends its episode, not the run
-        raise RolloutError(f"{source}_error", f"{type(error).__name__}: {error}") from error
+        raise RolloutError(f"{source}_error", describe(error)) from error
 
 
 async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:

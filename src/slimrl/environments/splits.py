@@ -1,0 +1,68 @@
+"""Finds tasks that are both in training and held out. It compares what tasks hold, for ids differ in any case.
+
+The commonest way to share some is a generator that makes task `i` of a split from `seed + i`: the splits of seeds 1
+and 2 have all tasks but one in common.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from slimrl.types import Task
+
+Leaf = tuple[str, Any]  # where a value stands in the data, as `/metadata/difficulty/0`, and the value
+
+
+def shared_tasks(train: Sequence[Task], held_out: Sequence[Task]) -> list[tuple[Task, Task]]:
+    """The held-out tasks with the same content as a training task, each with the first such.
+
+    A number that merely counts the tasks of a split, as an index or a seed does, is no content, unless nothing else
+    tells its tasks apart.
+    """
+    counting = _counting_places(train) & _counting_places(held_out)
+    if counting and not (_are_told_apart(train, counting) and _are_told_apart(held_out, counting)):
+        counting = set()
+    wanted = {_content(task, counting): task for task in reversed(held_out)}
+    found: dict[str, Task] = {}
+    for task in train:
+        if (content := _content(task, counting)) in wanted:
+            found.setdefault(content, task)
+    pairs = ((task, found.get(_content(task, counting))) for task in held_out)
+    return [(task, other) for task, other in pairs if other is not None]
+
+
+def _counting_places(tasks: Sequence[Task]) -> set[str]:
+    """The places at which the tasks have one integer each, all different and without a gap between them."""
+    values: dict[str, list[int]] = {}
+    for task in tasks:
+        for place, value in _leaves(task.data):
+            if isinstance(value, int) and not isinstance(value, bool):
+                values.setdefault(place, []).append(value)
+    return {
+        place
+        for place, found in values.items()
+        if len(found) == len(tasks) > 1 and len({*found}) == len(found) == max(found) - min(found) + 1
+    }
+
+
+def _are_told_apart(tasks: Sequence[Task], without: set[str]) -> bool:
+    """Whether most tasks differ in what is left without the values at some places."""
+    return 2 * len({_content(task, without) for task in tasks}) > len(tasks)
+
+
+def _content(task: Task, without: set[str]) -> str:
+    """What a task holds, as a text: all its values but those at some places, and but its own id."""
+    kept = [(place, value) for place, value in _leaves(task.data) if place not in without and value != task.id]
+    return json.dumps(kept, sort_keys=True, default=repr)
+
+
+def _leaves(value: Any, place: str = "") -> Iterator[Leaf]:
+    """The values within nested data, in the order of their keys, each with its place."""
+    if isinstance(value, Mapping):
+        for key in sorted(value, key=str):
+            yield from _leaves(value[key], f"{place}/{key}")
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{place}/{number}")
+    else:
+        yield place, value
