@@ -1,6 +1,6 @@
 """Writes random matching games in which talking pays, one a line of JSON (`matching_game/rules/game_files.py`).
 
-    uv run python scripts/generate_data.py --num_games 1000 --output data/games.jsonl
+    uv run python scripts/generate_data.py --num_games 1000
     uv run python scripts/generate_data.py --num_games 200 --n 3 --split test --output data/small_test.jsonl
 
 A seed deals one sequence of games, the same as the environment's; one in five of them is held out. `--split` writes
@@ -25,7 +25,8 @@ from slimrl.monitor.console import RunConsole
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num_games", type=int, required=True, help="how many")
-    parser.add_argument("--output", type=Path, required=True, help="the file to write, .jsonl")
+    file = "the file to write, .jsonl (default: %(default)s)"
+    parser.add_argument("--output", type=Path, default=Path("data/games.jsonl"), help=file)
     parser.add_argument("--n", type=int, default=8, help=f"papers, {MIN_SIZE} to {MAX_SIZE} (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="another seed gives other games (default: %(default)s)")
     parser.add_argument("--split", choices=("all", "train", "test"), default="all", help="which (default: %(default)s)")

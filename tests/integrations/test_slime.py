@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from slimrl.environments.matching_game.analysis.compare import analyze
+from slimrl.environments.matching_game.analysis.runs import read_run
 from slimrl.environments.matching_game.environment import MatchingTaskset
 from slimrl.environments.matching_game.rules.generator import deal as new_deal
 from slimrl.environments.matching_game.rules.state import game_state
@@ -448,3 +450,36 @@ def test_games_at_once_do_not_mix(tiny_dir: Path) -> None:
         check_trainable(result)
         begin = len(result.tokens) - result.response_length
         check_tokens(result, [turn for turn in said if turn.prompt[:begin] == result.tokens[:begin]])
+
+
+def expert_of(seed: int) -> list[str]:
+    task = Task("slime/0", {"game_state": state(seed)})
+    conversation = MatchingTaskset().scripts["solver"](task, 0)
+    return [message["content"] for message in conversation if message["role"] == "assistant"]
+
+
+def test_what_a_run_leaves_is_analyzed(tiny_dir: Path, tmp_path: Path) -> None:
+    save = tmp_path / "matching_slime"
+    for group in range(2):
+        for _ in range(2):
+            sample = Sample(index=2 * group, group_index=group, prompt="p", metadata=state(group))
+            replies = expert_of(group)
+            played(tiny_dir, lambda text, turn: replies[turn], sample, save=str(save), rollout_batch_size=1)  # noqa: B023
+    files = sorted(path.name for path in (save / "rollouts").iterdir())
+    assert files == ["step_000000.jsonl", "step_000001.jsonl"]
+    run = read_run(save)
+    assert run.steps == [0, 1] and len(run.episodes) == 4 and run.num_failed == run.num_others == 0
+    assert {episode.task_id for episode in run.episodes} == {f"slime/{group}" for group in range(2)}
+    assert all(episode.before and episode.reward > 0 for episode in run.episodes)
+    written = analyze([save], tmp_path / "plots")
+    assert all(path.is_file() for path in written)
+
+
+def test_where_games_are_recorded_is_a_setting(tiny_dir: Path, tmp_path: Path) -> None:
+    def play(sample: Sample, **args: Any) -> None:
+        played(tiny_dir, lambda text, turn: "[reject]", sample, **args)
+
+    play(sample_of(), save=str(tmp_path / "save"), matching_log_dir=str(tmp_path / "logs"))
+    play(sample_of(), save=str(tmp_path / "save"), matching_log_dir="")
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+    assert (tmp_path / "logs" / "rollouts" / "step_000000.jsonl").is_file()

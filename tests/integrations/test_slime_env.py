@@ -152,3 +152,28 @@ def test_a_missing_game_is_named(work: Any, message: str) -> None:
 def test_the_other_side_of_the_table_is_refused() -> None:
     with pytest.raises(UserError, match=r"matching_args\.role = 2 cannot act here"):
         build_env(sample=None, args=Namespace(matching_args={"role": 2}))
+
+
+def test_the_game_of_the_documentation_can_be_played() -> None:
+    env = MatchingEnv(max_turns=20)
+    _, info = env.reset(STATE)
+    assert isinstance(info, dict) and env.get_normalized_reward() == 0.0
+    for reply in expert_replies():
+        _, done, info = env.step(reply)
+    assert done and env.get_normalized_reward() == info["reward"] > 0.0
+    env.reset(STATE)
+    assert env.get_normalized_reward() == 0.0
+    env.close()
+
+
+@pytest.mark.parametrize("max_turns", [2, 4])
+def test_the_number_of_messages_can_be_given_by_itself(max_turns: int) -> None:
+    env = MatchingEnv({"last_turn_rule": False}, max_turns=max_turns)
+    env.reset(STATE)
+    replies = 0
+    done = False
+    while not done:
+        _, done, _ = env.step("[message] What is the score of Ava for BLEU?")
+        replies += 1
+    assert replies == max_turns // 2 and env.get_normalized_reward() == 0.0
+    env.close()

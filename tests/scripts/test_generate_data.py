@@ -31,7 +31,7 @@ def test_it_writes_games_that_are_read_and_the_same_for_the_same_seed(tmp_path: 
     assert [deal.game_id for deal in deals] == [f"v2-n3-seed4-{k}" for k in range(12)]
     assert all(deal.requires_communication for deal in deals)
     assert set(json.loads(first.read_text().splitlines()[0])) == {
-        "prompt", "game_state", "ground_truth", "optimal_score", "game_id",
+        "prompt", "game_state", "ground_truth", "optimal_score", "game_id", "name",
     }  # fmt: skip
 
 
@@ -43,6 +43,13 @@ def test_the_splits_are_those_of_the_environment_and_share_no_game(tmp_path: Pat
         assert run(*arguments).returncode == 0
         assert [f"{split}/{deal.game_id}" for deal in read_games(file)] == [task.id for task in taskset.tasks(split)]
         assert "after 12 messages" in json.loads(file.read_text().splitlines()[0])["prompt"]
+
+
+def test_without_an_output_the_file_lies_in_data(tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "--num_games", "2", "--n", "2"], capture_output=True, text=True, cwd=tmp_path)
+    assert "2 games in data/games.jsonl" in done.stdout
+    rows = [json.loads(line) for line in (tmp_path / "data" / "games.jsonl").read_text().splitlines()]
+    assert [content["game_id"] for content in rows] == [0, 1]
 
 
 def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 class MatchingEnv:
     """An environment that plays one game at a time. Its partner may need an event loop, which runs in a thread.
 
-    >>> env = MatchingEnv({"partner": "scripted"})  # doctest: +SKIP
+    >>> env = MatchingEnv(max_turns=20)  # doctest: +SKIP
     >>> observation, info = env.reset(row["game_state"])  # doctest: +SKIP
     >>> observation, done, info = env.step("[message] What is the score of Ava for BLEU?")  # doctest: +SKIP
     """
@@ -46,17 +46,21 @@ class MatchingEnv:
         sample: Any = None,
         timeout_s: float = TIMEOUT_S,
         hf_checkpoint: str = "",
+        max_turns: int | None = None,
     ) -> None:
         """Makes an environment without a game; `reset` begins one.
 
-        `args` are those of the environment `matching-game`. The `sample`, if there is one, holds the game, and gets the
-        reward. `timeout_s` is for one answer of the partner. With `hf_checkpoint` the special tokens of its tokenizer
-        are removed from the end of replies; without it `step` must be given the reply alone.
+        `args` are those of the environment `matching-game`, of which `max_turns` may be given by itself. The `sample`,
+        if there is one, holds the game, and gets the reward. `timeout_s` is for one answer of the partner. With
+        `hf_checkpoint` the special tokens of its tokenizer are removed from the end of replies; without it `step` must
+        be given the reply alone.
         """
-        self._taskset = taskset_of(json.dumps(args or {}, sort_keys=True))
+        given = {**(args or {}), **({} if max_turns is None else {"max_turns": max_turns})}
+        self._taskset = taskset_of(json.dumps(given, sort_keys=True))
         self._sample, self._timeout_s, self._hf_checkpoint = sample, timeout_s, hf_checkpoint
         self._thread = LoopThread("slime")
         self._episode: Environment | None = None
+        self._reward = 0.0
 
     def reset(self, game_state: Mapping[str, Any] | None = None) -> tuple[Observation, dict[str, Any]]:
         """Begins the game of the sample, or a given one. Raises UserError if there is no game, or an invalid one."""
@@ -94,6 +98,10 @@ class MatchingEnv:
             self._leave()
         return observation_of(turn.messages), turn.done, {"reward": turn.reward, **turn.metrics}
 
+    def get_normalized_reward(self) -> float:
+        """The reward of the last game so far: what was agreed on, as a share of the best; 0 without an agreement."""
+        return self._reward
+
     def format_observation(self, observation: Observation) -> Message:
         """The chat message of an observation."""
         return {"role": "user", "content": observation["obs_str"]}
@@ -104,7 +112,8 @@ class MatchingEnv:
         self._thread.close()
 
     def _note(self, reward: float, metrics: Mapping[str, float]) -> None:
-        """Writes reward and metrics into the sample."""
+        """Keeps the reward, and writes it and the metrics into the sample."""
+        self._reward = reward
         # A sample gets a reward at once, 0 without an agreement: SLIME asks a reward model about one that has none.
         if self._sample is not None:
             self._sample.reward = reward

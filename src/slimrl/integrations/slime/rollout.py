@@ -11,18 +11,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from slimrl.environments.base import Environment, Taskset
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Client
 from slimrl.integrations.sglang import ABORTED, Router
+from slimrl.integrations.slime.game_log import GameLog
 from slimrl.integrations.slime.rows import (
     GAME,
     MAX_FAILURES,
     TIMEOUT_S,
     Sample,
     environment_args,
+    group_of,
+    log_dir_of,
     max_failures_of,
     task_of,
     taskset_of,
@@ -86,6 +90,8 @@ class Settings:
     max_turn_tokens: int
     timeout_s: float
     max_failures: int
+    log_dir: str
+    groups_per_step: int
 
     @classmethod
     def of(cls, args: Any) -> "Settings | None":
@@ -109,20 +115,25 @@ class Settings:
             max_turn_tokens=int(getattr(args, "matching_turn_tokens", None) or 0),
             timeout_s=timeout_of(args),
             max_failures=max_failures_of(args),
+            log_dir=log_dir_of(args),
+            groups_per_step=int(getattr(args, "rollout_batch_size", None) or 1),
         )
 
 
 @cache
 def rollouts_of(settings: Settings) -> "MatchingRollouts":
     """The rollouts with these settings, made once for a process: SLIME calls a bare function for each sample."""
+    chat = ChatFormat(tokenizer_of(settings.hf_checkpoint))
+    log = GameLog(Path(settings.log_dir), settings.groups_per_step, chat.full_text) if settings.log_dir else None
     return MatchingRollouts(
         taskset_of(settings.environment),
-        ChatFormat(tokenizer_of(settings.hf_checkpoint)),
+        chat,
         settings.router,
         settings.max_context_len,
         settings.max_turn_tokens,
         settings.timeout_s,
         settings.max_failures,
+        log,
     )
 
 
@@ -132,7 +143,7 @@ class MatchingRollouts:
 
     For other games, another partner or another source of tokens, make one of your own, and give SLIME its `generate`
     under a name in your module. After `max_failures` failed games in a row it stops SLIME, which would play other games
-    for ever.
+    for ever. The games of training are added to the `log`.
     """
 
     taskset: Taskset
@@ -142,6 +153,7 @@ class MatchingRollouts:
     max_turn_tokens: int = 0
     timeout_s: float = TIMEOUT_S
     max_failures: int = MAX_FAILURES
+    log: GameLog | None = None
     _failures: list[str] = field(default_factory=list, init=False, repr=False, compare=False)  # since the last success
 
     async def generate(
@@ -166,6 +178,8 @@ class MatchingRollouts:
             sample.weight_versions = client.weight_versions
         fill(sample, rollout, num_prompt, self.chat)
         sample.metadata["evaluation"] = evaluation
+        if self.log and not evaluation and sample.status != sample.Status.ABORTED:
+            self.log.add(group_of(sample), rollout)
         self._count(sample)
         return sample
 

@@ -47,7 +47,7 @@ def task_of(sample: Sample) -> Task:
 
     The samples of a group have the same id, and so meet the same scripted partner. Raises UserError without a game.
     """
-    place = sample.index if sample.group_index is None else sample.group_index
+    place = group_of(sample)
     for held in (sample.metadata, sample.label):
         state = read_state(held)
         if state is not None:
@@ -56,6 +56,11 @@ def task_of(sample: Sample) -> Task:
         f"slime: sample {place} has no game: neither its metadata nor its label is a {GAME}. Make the data with "
         f"scripts/generate_data.py, and pass --prompt-data FILE --input-key prompt --metadata-key {GAME}."
     )
+
+
+def group_of(sample: Sample) -> int:
+    """The number of a sample's group, or its own where it is in none."""
+    return (sample.index or 0) if sample.group_index is None else sample.group_index
 
 
 def read_state(held: Any) -> dict[str, Any] | None:
@@ -100,6 +105,12 @@ def timeout_of(args: Any) -> float:
 def max_failures_of(args: Any) -> int:
     """The number of failures in a row after which SLIME is stopped, from `matching_max_failures`."""
     return int(getattr(args, "matching_max_failures", None) or MAX_FAILURES)
+
+
+def log_dir_of(args: Any) -> str:
+    """The directory in which games are recorded: `matching_log_dir`, or that of SLIME's checkpoints; empty for none."""
+    chosen = getattr(args, "matching_log_dir", None)
+    return str((getattr(args, "save", None) if chosen is None else chosen) or "")
 
 
 @cache

@@ -23,7 +23,7 @@ def write(path: Path, *rows: Any) -> Path:
 
 
 def with_state(deal: Deal, **changes: Any) -> dict[str, Any]:
-    content = row(deal)
+    content = row(deal, 0)
     return content | {"game_state": content["game_state"] | changes}
 
 
@@ -34,23 +34,23 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 def test_a_row_has_the_prompt_of_player_1_the_state_twice_and_the_optimum() -> None:
-    content = row(DEALS[0])
-    assert list(content) == ["prompt", "game_state", "ground_truth", "optimal_score", "game_id"]
+    content = row(DEALS[0], 7)
+    assert list(content) == ["prompt", "game_state", "ground_truth", "optimal_score", "game_id", "name"]
     assert list(content["game_state"]) == [
         "table", "mask1", "mask2", "scale1", "scale2", "best_assignment_reward", "order"
     ]  # fmt: skip
     assert content["ground_truth"] == content["game_state"]
     assert content["optimal_score"] == content["game_state"]["best_assignment_reward"] == DEALS[0].best
     assert DEALS[0].table_text(0) in content["prompt"] and "[propose]" in content["prompt"]
-    assert content["game_id"] == "game-0"
+    assert (content["game_id"], content["name"]) == (7, "game-0")
 
 
 def test_the_prompt_tells_how_many_messages_there_may_be() -> None:
-    assert "after 12 messages" in row(DEALS[0])["prompt"] and "after 20 messages" in row(DEALS[0], 20)["prompt"]
+    assert "after 12 messages" in row(DEALS[0], 0)["prompt"] and "after 20 messages" in row(DEALS[0], 0, 20)["prompt"]
 
 
 def test_a_state_without_an_order_is_a_deal_in_the_order_of_its_table(tmp_path: Path) -> None:
-    state = {name: value for name, value in row(DEALS[0])["game_state"].items() if name != "order"}
+    state = {name: value for name, value in row(DEALS[0], 0)["game_state"].items() if name != "order"}
     (read,) = read_games(write(tmp_path / "games.jsonl", {"game_state": state, "game_id": "game-0"}))
     assert read == replace(DEALS[0], order=((), ()))
 
@@ -63,7 +63,7 @@ def test_names_of_ones_own_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
-    file = write(tmp_path / "games.jsonl", {"game_state": row(DEALS[0])["game_state"] | {"papers": None}})
+    file = write(tmp_path / "games.jsonl", {"game_state": row(DEALS[0], 0)["game_state"] | {"papers": None}})
     assert read_games(file) == [replace(DEALS[0], game_id=f"{file}:1")]
 
 
@@ -94,7 +94,7 @@ def test_a_row_needs_no_more_than_its_state(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_game_is_named_by_file_and_line(tmp_path: Path, content: Any, message: str) -> None:
-    file = write(tmp_path / "games.jsonl", row(DEALS[1]), content)
+    file = write(tmp_path / "games.jsonl", row(DEALS[1], 0), content)
     with pytest.raises(UserError) as found:
         read_games(file)
     assert f"{file}:2 is no matching game" in str(found.value) and message in str(found.value)
@@ -129,3 +129,13 @@ def test_a_file_without_games_is_an_error_that_says_how_to_make_some(tmp_path: P
             read_games(write(tmp_path / name))
     with pytest.raises(UserError, match="check the path of the games"):
         read_games(tmp_path / "missing.jsonl")
+
+
+def test_a_row_without_a_name_is_called_by_its_number(tmp_path: Path) -> None:
+    states = [row(deal, 0)["game_state"] for deal in DEALS[:2]]
+    file = write(tmp_path / "games.jsonl", *({"game_state": state, "game_id": n} for n, state in enumerate(states)))
+    assert [deal.game_id for deal in read_games(file)] == ["0", "1"]
+
+
+def test_the_numbers_of_a_file_are_those_of_its_lines() -> None:
+    assert [json.loads(line)["game_id"] for line in lines(DEALS)] == list(range(len(DEALS)))

@@ -72,7 +72,7 @@ def test_every_human_game_has_its_recorded_optimum_and_score() -> None:
 def test_human_games_can_be_kept_as_rows(tmp_path: Path) -> None:
     deals = [deal_that_people_had(played) for played in human_games()]
     file = tmp_path / "human.jsonl"
-    file.write_text("".join(json.dumps(row(deal)) + "\n" for deal in deals), encoding="utf-8")
+    file.write_text("".join(json.dumps(row(deal, n)) + "\n" for n, deal in enumerate(deals)), encoding="utf-8")
     assert read_games(file) == deals
 
 

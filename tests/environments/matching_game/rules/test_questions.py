@@ -19,6 +19,13 @@ from tests.environments.matching_game.rules.deals import some_deals
         "Please tell me the score of Ava and SWAG.",
         "I would like to know Noah for QuAC",
         "ok, how about Daniel",
+        "Score for Ava and BLEU",
+        "The affinity between Ethan and GLUE, please.",
+        "I need the affinity between Ava Li and SWAG.",
+        "Please share your score for Noah on QuAC.",
+        "Next, similarity of Daniel and LLaMA",
+        "I want scores for Ava.",
+        "Let's talk about the score for Ethan and BLEU",
     ],
 )
 def test_a_question_is_seen(sentence: str) -> None:
@@ -40,6 +47,14 @@ def test_a_question_is_seen(sentence: str) -> None:
         "Show Daniel",
         "That is what I think.",
         "Whatever you say.",
+        "My score for Ava and BLEU, as you see, came out low.",
+        "The affinity between Ava and BLEU: low.",
+        "I don't know the score for Ethan and GLUE.",
+        "I have no score for Noah.",
+        "Good score for Ava!",
+        "Score for Ava and BLEU 35.",
+        "Thanks for the score for Ava.",
+        "Your score for Ava was great.",
     ],
 )
 def test_what_is_no_question_is_not_counted(sentence: str) -> None:
@@ -83,6 +98,6 @@ def test_sentences_hold_every_word_of_a_text() -> None:
         assert sum(part.count("a") for part in sentences(text)) == text.count("a")
 
 
-@pytest.mark.parametrize("piece", [" ", "?", "a ", "what ", "and ", "the score ", ".", "\n"])
+@pytest.mark.parametrize("piece", [" ", "?", "a ", "what ", "and ", "the score ", "score for ", "please ", ".", "\n"])
 def test_a_giant_message_is_counted_in_one_pass(piece: str) -> None:
     assert count_questions([piece * (500_000 // len(piece))]).messages == 1  # a slow pattern would never end

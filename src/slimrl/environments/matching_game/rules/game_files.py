@@ -1,7 +1,9 @@
-"""Files of matching games, one a line: JSON with `prompt`, `game_state`, `ground_truth`, `optimal_score`, `game_id`.
+"""Files of matching games, one a line: JSON with `prompt`, `game_state`, `ground_truth`, `optimal_score`, `game_id` and
+`name`.
 
 `game_state` (`state.py`) is the deal; `ground_truth` is the same again, for trainers that look there; `prompt` is what
-player 1 reads first. Reading needs `game_state` alone. Knows nothing of how games are dealt or played.
+player 1 reads first. `game_id` is the number of the line, from 0, and `name` is unique beyond the file. Reading needs
+`game_state` alone. Knows nothing of how games are dealt or played.
 """
 
 import json
@@ -17,21 +19,24 @@ from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, preview
 
 
-def row(deal: Deal, max_turns: int | None = None) -> dict[str, Any]:
-    """A deal as a row of a data set. The `prompt` tells how many messages there may be (default: `usual_turns`)."""
+def row(deal: Deal, number: int, max_turns: int | None = None) -> dict[str, Any]:
+    """A deal as the row of a data set with this number. The `prompt` tells how many messages there may be (default:
+    `usual_turns`)."""
     state = game_state(deal)
     return {
         "prompt": opening(deal, 0, usual_turns(deal.size) if max_turns is None else max_turns),
         "game_state": state,
         "ground_truth": state,
         "optimal_score": deal.best,
-        "game_id": deal.game_id,
+        "game_id": number,
+        "name": deal.game_id,
     }
 
 
 def lines(deals: Iterable[Deal], max_turns: int | None = None) -> Iterator[bytes]:
     """The lines of a file of games."""
-    return (json.dumps(row(deal, max_turns), ensure_ascii=False).encode() + b"\n" for deal in deals)
+    rows = (row(deal, number, max_turns) for number, deal in enumerate(deals))
+    return (json.dumps(content, ensure_ascii=False).encode() + b"\n" for content in rows)
 
 
 def read_games(path: Path) -> list[Deal]:
@@ -52,6 +57,6 @@ def _deal(content: Any, place: str) -> Deal:
             f"{preview(content)}. `scripts/generate_data.py` writes such files."
         )
     try:
-        return deal_of(content["game_state"], str(content.get("game_id") or place))
+        return deal_of(content["game_state"], str(content.get("name") or content.get("game_id", place)))
     except ValueError as error:
         raise UserError(f"{place} is no matching game: {error}.") from error

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _MARK = re.compile(r"\?+")  # `???` is one
-_LEAD = r"^\W*(?:(?:and|so|but|ok|okay|hi|hello|hey|well|now|then|please)\W+)*"
+_LEAD = r"^\W*(?:(?:and|so|but|ok|okay|hi|hello|hey|well|now|then|next|also|please)\W+)*"
 _OPENING = re.compile(
     rf"{_LEAD}(?:(?:what|who|whom|whose|which|how|when|where|why)\b"
     r"|(?:can|could|would|will|do|does|did|is|are|have|has)\s+(?:you|i|we|he|she|it|they|there|any|your)\b)",
@@ -17,6 +17,18 @@ _OPENING = re.compile(
 )
 _TELLS_TO_TELL = re.compile(
     rf"{_LEAD}(?:(?:tell|give|show) me|let me know|(?:share|list) your|i(?: want|'d like| would like) to know)\b",
+    re.IGNORECASE,
+)
+_OF_A_SCORE = r"(?:scores?|affinit(?:y|ies)|similarit(?:y|ies))\s+(?:for|between|of)\b"
+# Without a question word: `the affinity between Ava and BLEU, please`, and no statement, which has a number or a verb.
+_SEEKS = re.compile(rf"{_LEAD}(?:the |your )?{_OF_A_SCORE}", re.IGNORECASE)
+_MENTIONS = re.compile(rf"\b{_OF_A_SCORE}", re.IGNORECASE)
+_WANTS = re.compile(
+    r"\b(?:please|need|needs|want|share|give|send|provide|tell|ask|asking|like to|looking for|your|curious|about)\b",
+    re.IGNORECASE,
+)
+_STATES = re.compile(
+    r"\d|:\s*\w|\b(?:is|are|was|were|has|have|had|be|seems?|looks?|no|not|\w+n't|my|mine|know|said|told|thanks?)\b",
     re.IGNORECASE,
 )
 _SCORE = re.compile(
@@ -63,10 +75,17 @@ def count_questions(messages: Iterable[str]) -> QuestionCounts:
 
 
 def is_question(sentence: str) -> bool:
-    """Whether a sentence asks: it has a question mark, opens with a question word, or orders to be told."""
+    """Whether a sentence asks: it has a question mark, opens with a question word, orders to be told, or seeks a score
+    (`score for`, `affinity between`) and states none."""
     if not _LETTER.search(sentence):
         return False
-    return "?" in sentence or bool(_OPENING.match(sentence)) or bool(_TELLS_TO_TELL.match(sentence))
+    return "?" in sentence or bool(_OPENING.match(sentence) or _TELLS_TO_TELL.match(sentence)) or _seeks_score(sentence)
+
+
+def _seeks_score(sentence: str) -> bool:
+    if _STATES.search(sentence):
+        return False
+    return bool(_SEEKS.match(sentence) or (_MENTIONS.search(sentence) and _WANTS.search(sentence)))
 
 
 def sentences(text: str) -> list[str]:
