@@ -19,8 +19,10 @@ from slimrl.environments.matching_game.analysis.compare import (
     main,
     verdict,
 )
+from slimrl.environments.matching_game.analysis.plots import draw_scatter, draw_training
 from slimrl.environments.matching_game.analysis.runs import MEASURES, Run, read_run, values_of
 from slimrl.errors import UserError
+from slimrl.monitor.plots import FEW
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, rollout_to_json, write_rollouts
 from slimrl.types import Message, Rollout
 
@@ -406,3 +408,27 @@ def test_an_interruption_is_told_without_a_traceback(
     run = recorded(tmp_path / "run", learner(0), num_steps=1)
     assert main(["--log_dir", str(run), "--output_dir", str(tmp_path / "out")]) == 130
     assert capsys.readouterr().err == "interrupted; run it again\n"
+
+
+@pytest.mark.parametrize(("num_runs", "num_steps"), [(1, 20), (1, 3), (3, 20), (2, 3)])
+def test_pictures_explain_themselves_and_begin_at_0(tmp_path: Path, num_runs: int, num_steps: int) -> None:
+    dirs = [recorded(tmp_path / f"seed{seed}", learner(seed), num_steps) for seed in range(num_runs)]
+    runs = [read_run(directory) for directory in dirs]
+    training, scatter = draw_training(runs, "asks more"), draw_scatter(runs, correlations(runs))
+    for figure, title in ((training, "the policy asks more"), (scatter, "Do games with more questions earn more?")):
+        assert title in figure.get_suptitle()
+        assert any("seed0" in text.get_text() for text in figure.texts)
+        (legend,) = figure.legends
+        labels = [text.get_text() for text in legend.get_texts()]
+        assert labels and len(labels) == len(set(labels)) and all(labels)
+        for axes in figure.axes:
+            assert axes.get_ylim()[0] == 0 and axes.get_xlabel()
+    assert any("smoothed" in text.get_text() for text in training.legends[0].get_texts()) == (num_steps >= FEW)
+    assert len({axes.get_ylim() for axes in training.axes[:3]}) == 1  # what is counted has one scale
+    assert training.axes[3].get_ylim()[1] == pytest.approx(1.02)
+
+
+def test_games_without_a_question_are_drawn(tmp_path: Path) -> None:
+    run = read_run(recorded(tmp_path / "silent", lambda step: [game(0, 0.5)], num_steps=3))
+    assert draw_scatter([run], correlations([run])).axes[0].get_xlim()[0] == -0.5
+    assert draw_training([run], "asks as before").axes[0].get_ylim() == (0, 1)

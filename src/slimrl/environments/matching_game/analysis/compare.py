@@ -58,7 +58,7 @@ def analyze(log_dirs: Sequence[Path], output_dir: Path) -> list[Path]:
     found = correlations(runs)
     summary, report = output_dir / "summary.json", output_dir / "report.md"
     pictures = [
-        save_figure(draw_training(runs), output_dir / "over_training.png"),
+        save_figure(draw_training(runs, _in_words(joint_difference(runs, ASKED))), output_dir / "over_training.png"),
         save_figure(draw_scatter(runs, found), output_dir / "questions_and_reward.png"),
     ]
     replace_file(summary, [json.dumps(_summary(runs, found), indent=2, allow_nan=False).encode(), b"\n"])
@@ -112,6 +112,12 @@ def verdict(change: Estimate) -> str:
     if change.low > 0:
         return "asks more"
     return "asks less" if change.high < 0 else "no clear change"
+
+
+def _in_words(change: Estimate) -> str:
+    """The verdict as what a policy does, for a title."""
+    said = verdict(change)
+    return said if said.startswith("asks") else {"no clear change": "asks as before"}.get(said, "cannot be judged yet")
 
 
 def main(argv: Sequence[str] | None = None, description: str | None = __doc__) -> int:
