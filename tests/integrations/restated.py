@@ -39,6 +39,17 @@ class Sample:
     metadata: dict[str, Any] = field(default_factory=dict)
     session_id: str | None = None
 
+    def append_response_tokens(
+        self, args: Any, *, tokens: list[int], log_probs: list[float] | None, trainable: bool, meta_info: Any = None
+    ) -> None:
+        """What SLIME's own multi-turn example appends with. It writes the zeros of an observation itself."""
+        if trainable == (log_probs is None):
+            raise ValueError("log-probabilities are for trainable tokens, and for these alone")
+        self.tokens += tokens
+        self.loss_mask = [*(self.loss_mask or []), *([int(trainable)] * len(tokens))]
+        self.rollout_log_probs = [*(self.rollout_log_probs or []), *(log_probs or [0.0] * len(tokens))]
+        self.response_length += len(tokens)
+
 
 def bare_args(**more: Any) -> Namespace:
     """The arguments of the contract tests, which know of no server and no model."""

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,28 @@ def test_the_number_of_messages_can_be_given_by_itself(max_turns: int) -> None:
         replies += 1
     assert replies == max_turns // 2 and env.get_normalized_reward() == 0.0
     env.close()
+
+
+def their_rollout(sample: Sample, replies: list[str], log_probs_of: Callable[[list[int]], list[float] | None]) -> None:
+    """The turns of SLIME's example. Only what it hands over as the log-probabilities of an observation is to be given."""
+    env = build_env(sample=sample, args=Namespace(max_turns=20))
+    observation, _ = env.reset()
+    for reply in replies:
+        sampled = [*reply.encode()]
+        sample.append_response_tokens(None, tokens=sampled, log_probs=[-0.5] * len(sampled), trainable=True)
+        observation, done, _ = env.step(reply)
+        if done:
+            break
+        observed = [*env.format_observation(observation)["content"].encode()]
+        sample.append_response_tokens(None, tokens=observed, log_probs=log_probs_of(observed), trainable=False)
+    env.close()
+
+
+def test_the_example_runs_with_the_one_word_that_the_page_names() -> None:
+    sample = Sample(index=0, metadata=dict(STATE))
+    their_rollout(sample, expert_replies(), lambda observed: None)
+    assert sample.reward > 0 and 0 < sum(sample.loss_mask or []) < sample.response_length
+    with pytest.raises(ValueError, match="for these alone"):  # as it stands
+        their_rollout(Sample(index=0, metadata=dict(STATE)), expert_replies(), lambda observed: [0.0] * len(observed))
+    page = (Path(__file__).parents[2] / "docs" / "slime.md").read_text(encoding="utf-8")
+    assert "`None` for `obs_log_probs`" in " ".join(page.split())
