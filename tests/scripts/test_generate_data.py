@@ -77,7 +77,7 @@ def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    done = run("--output", str(tmp_path / "games.jsonl"), *arguments)
+    done = run("--output", str(tmp_path / "data" / "games.jsonl"), *arguments)
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
 

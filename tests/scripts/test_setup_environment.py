@@ -63,7 +63,8 @@ def test_killed_while_it_embeds_it_goes_on(tmp_path):
 def test_what_is_wrong_is_said_without_a_traceback(
     tmp_path, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys
 ):
-    assert status_of("setup_environment", ("--data-dir", str(tmp_path), *arguments), monkeypatch) == 1
+    assert status_of("setup_environment", ("--data-dir", str(tmp_path / "data"), *arguments), monkeypatch) == 1
+    assert list(tmp_path.iterdir()) == []
     shown = capsys.readouterr().err
     assert said in shown and "Traceback" not in shown
 

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,15 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:
     """Replaces the content of `path` in one step: a reader, or a crash at any moment, finds either the old or the new
-    content. For `chosen_by` see `explain_write_errors`."""
+    content. For `chosen_by` see `explain_write_errors`. If the first chunk cannot be made, nothing is created."""
     temporary = path.with_name(f".{path.name}.new")
+    made = iter(chunks)
+    first = [*islice(made, 1)]
     with explain_write_errors(path, chosen_by):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(temporary, "wb") as file:
-                file.writelines(chunks)
+                file.writelines(chain(first, made))
                 file.flush()
                 os.fsync(file.fileno())  # else a power cut could leave the new name with no content
             temporary.replace(path)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -109,10 +109,12 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     """
     path = directory / CORPUS
     if rebuild or not path.exists():
+        pages = source.pages()
+        first = [*islice(pages, 1)]  # before anything is created: a source that cannot be read leaves no directory
         with _hold_lock(directory, progress):
             if rebuild or not path.exists():  # another process may have written it while this one waited
                 with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
-                    build_corpus(path, source.pages(), source.stamp, bar.advance)
+                    build_corpus(path, chain(first, pages), source.stamp, bar.advance)
     corpus = Corpus(path, source.command(directory))
     if corpus.source != source.stamp:
         raise StaleError(f"the corpus in {directory} was made {source.difference(corpus.source)}", corpus.command)
