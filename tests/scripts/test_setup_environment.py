@@ -40,7 +40,7 @@ def test_it_builds_once_and_another_in_its_place(tmp_path):
 def test_killed_while_it_embeds_it_goes_on(tmp_path):
     command = [sys.executable, str(ROOT / "scripts" / "setup_environment.py"), "--data-dir", str(tmp_path)]
     with subprocess.Popen([*command, "--num-pages", "2000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        vectors = tmp_path / "chroma" / "vectors.sqlite"  # of 1,000 titles at first, while the others are embedded
+        vectors = tmp_path / ".chroma_db" / "vectors.sqlite"  # of 1,000 titles at first, while the others are embedded
         deadline = time.monotonic() + 120
         while not (vectors.exists() and vectors.stat().st_size > 1_000_000) and time.monotonic() < deadline:
             assert process.poll() is None, process.stderr and process.stderr.read()
