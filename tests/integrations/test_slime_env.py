@@ -181,7 +181,7 @@ def test_the_number_of_messages_can_be_given_by_itself(max_turns: int) -> None:
 
 
 def their_rollout(sample: Sample, replies: list[str], log_probs_of: Callable[[list[int]], list[float] | None]) -> None:
-    """The turns of SLIME's example. Only what it hands over as the log-probabilities of an observation is to be given."""
+    """The turns of SLIME's example, which hands over `log_probs_of(observed)` for the tokens of an observation."""
     env = build_env(sample=sample, args=Namespace(max_turns=20))
     observation, _ = env.reset()
     for reply in replies:
