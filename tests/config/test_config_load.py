@@ -259,3 +259,11 @@ def test_loaded_configuration_is_frozen() -> None:
     config = rl([])
     with pytest.raises(ValueError, match="frozen"):
         config.max_steps = 3  # type: ignore[misc]from slimrl.config.serve import ServeConfig
+
+
+def test_environments_have_labels_that_differ() -> None:
+    envs = ["reverse-text", "reverse_text", "shout.py:Shout", "pkg.mod:Shout", "wordle"]
+    names = ["", "", "", "", "team/words"]
+    value = json.dumps([{"id": one, "name": name} for one, name in zip(envs, names, strict=True)])
+    config = load(RLConfig, ["--orchestrator.env", value], {}).config
+    assert config.orchestrator.labels == ["reverse-text", "reverse-text-2", "Shout", "Shout-2", "team-words"]

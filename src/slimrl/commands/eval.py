@@ -32,7 +32,7 @@ from slimrl.io.files import replace_file, without_nan
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.parts import episode_limits, make_context, open_policy
 from slimrl.launch.run_dir import open_evaluation_dir, with_pinned_model
-from slimrl.launch.tasksets import load_tasksets, name_tasksets
+from slimrl.launch.tasksets import load_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
 
@@ -78,7 +78,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     """Run the `eval` command. It writes `report.md`, `results.json`, `failures.md` and all rollouts to `output_dir`."""
     resolved = with_pinned_model(resolved)
     config, console, began = resolved.config, RunConsole(), time.monotonic()
-    tasksets = name_tasksets(config.env, load_tasksets(config.env))
+    tasksets = dict(zip(config.labels, load_tasksets(config.env), strict=True))
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)
     _check_baselines(config, tasks[0])
     samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]

@@ -23,7 +23,6 @@ from slimrl.launch.parts import Parts, make_context, make_rl_parts
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.launch.stages import make_orchestrator, make_room, reference_module
-from slimrl.launch.tasksets import name_tasksets
 from slimrl.launch.teacher import ModuleTeacher, make_distillation, teacher_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.distill import Teacher
@@ -103,7 +102,7 @@ def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
     format."""
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
-    tasksets = name_tasksets(config.orchestrator.env, teacher_tasksets(parts) or parts.tasksets)
+    tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts) or parts.tasksets, strict=True))
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
     limits, chat = replace(parts.context.limits, seq_len=settings.seq_len), parts.context.chat
 

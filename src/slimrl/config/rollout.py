@@ -88,9 +88,14 @@ class EpisodesConfig(Config):
 
     @property
     def labels(self) -> list[str]:
-        """A name for each environment, all of them different."""
-        names = [env.name or env.id for env in self.env]
-        return [f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
+        """What the environments are called, all differently and without a slash: the name, or else the id, or the class
+        of one's own; from the second of a name on with a number, as in `wordle-2`."""
+        labels: list[str] = []
+        for env in self.env:
+            base = (env.name or env.id.rpartition(":")[2].replace("_", "-")).replace("/", "-")
+            numbered = (base, *(f"{base}-{number}" for number in range(2, len(self.env) + 1)))
+            labels.append(next(label for label in numbered if label not in labels))
+        return labels
 
 
 class OrchestratorConfig(EpisodesConfig):

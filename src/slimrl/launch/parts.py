@@ -24,7 +24,7 @@ from slimrl.launch.advice import note_shared_tasks
 from slimrl.launch.best_weights import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.run_dir import METRICS, warmup_directory
-from slimrl.launch.tasksets import load_tasksets, name_tasksets
+from slimrl.launch.tasksets import load_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
@@ -57,7 +57,8 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     samplings = [
         config.orchestrator.sampling.params(temperature, config.seed) for temperature in config.eval.temperatures
     ]
-    plan = HeldOutPlan(name_tasksets(config.orchestrator.env, tasksets), "test", config.eval.num_examples, samplings)
+    named = dict(zip(config.orchestrator.labels, tasksets, strict=True))
+    plan = HeldOutPlan(named, "test", config.eval.num_examples, samplings)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
     note_shared_tasks(tasksets, console)
     return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)

@@ -21,17 +21,6 @@ def load_tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
     return tasksets
 
 
-def name_tasksets(envs: Sequence[EnvConfig], tasksets: Sequence[Taskset]) -> dict[str, Taskset]:
-    """The tasksets by the names of their environments: the id, or the class of one's own, and from the second of a name
-    on with a number, as in `wordle-2`."""
-    named: dict[str, Taskset] = {}
-    for env, taskset in zip(envs, tasksets, strict=True):
-        base = env.id.rpartition(":")[2] if ":" in env.id else env.id.replace("_", "-")
-        numbered = (base, *(f"{base}-{number}" for number in range(2, len(envs) + 1)))
-        named[next(name for name in numbered if name not in named)] = taskset
-    return named
-
-
 def check_environments(config: CommandConfig) -> None:
     """Raises UserError if an environment of the settings does not exist, or does not take its `args`."""
     for env in _environments(config):
