@@ -188,3 +188,29 @@ def test_records_hold_each_rollouts_advantage_and_text():
         assert record.rollout.token_ids_T == sample.token_ids_T
         assert record.advantages == (sample.advantages_T[-1],)
         assert record.text == TOKENIZER.decode(sample.token_ids_T)
+
+
+def test_several_environments_have_a_mean_reward_each():
+    def tasksets(*dull: bool):
+        return [OneTask(lambda task, d=d: Digits(task, set(range(10)) if d else set(), set(), set())) for d in dull]
+
+    config = OrchestratorConfig(
+        env=[EnvConfig(id="digits", name="dull"), EnvConfig(id="digits")],
+        batch_size=8,
+        rollouts_per_example=4,
+        resample_factor=1,
+        sampling=SamplingConfig(max_tokens=8),
+    )
+    orchestrator = Orchestrator(
+        tasksets(True, False),
+        make_context(DigitClient()),
+        config,
+        LossConfig().resolve(),
+        0,
+        lambda step, records: None,
+    )
+    metrics = orchestrator.collect(0).metrics
+    assert metrics["reward/mean/dull"] == pytest.approx(0.3)
+    assert metrics["reward/mean"] == pytest.approx((metrics["reward/mean/dull"] + metrics["reward/mean/digits"]) / 2)
+    assert lookup("reward/mean/digits").better == "higher"
+    assert not any(name.startswith("reward/mean/") for name in Table().orchestrator().collect(0).metrics)
