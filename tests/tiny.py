@@ -58,13 +58,13 @@ def tiny_tokenizer(vocab_size: int = 300, chat_template: str | None = CHATML) ->
     return wrapped
 
 
-def tiny_module(family: str, vocab_size: int = 300, seed: int = 0) -> PreTrainedModel:
-    """A random causal LM of the family: hidden 32, 2 layers, 4 heads of 8 on 2 key-value heads, 512 positions."""
+def tiny_module(family: str, vocab_size: int = 300, seed: int = 0, layers: int = 2) -> PreTrainedModel:
+    """A random causal LM of the family: hidden 32, 2 `layers`, 4 heads of 8 on 2 key-value heads, 512 positions."""
     shape = {
         "vocab_size": vocab_size,
         "hidden_size": 32,
         "intermediate_size": 64,
-        "num_hidden_layers": 2,
+        "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 8,

@@ -36,11 +36,19 @@ def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
     hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
     rotary = rotary_factors(decoder, hidden_TD, positions_T)
     for layer in decoder.layers:
-        hidden_TD = _attend(layer, causal.config, hidden_TD, rotary, plan)
-        norm, mlp = layer.post_attention_layernorm, layer.mlp
-        linears = [linear_of(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
-        hidden_TD = _GatedMLP.apply(hidden_TD, norm.weight, norm.variance_epsilon, _scales(linears), *_parts(linears))
-    return _apply_norm(hidden_TD, decoder.norm)
+        hidden_TD = layer_output(layer, causal.config, hidden_TD, rotary, plan)
+    return apply_norm(hidden_TD, decoder.norm)
+
+
+def layer_output(
+    layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan
+) -> Tensor:
+    """The hidden states (T, D) after one layer, with a gradient; `rotary` are its positions' cosines and sines."""
+    hidden_TD = _attend(layer, config, hidden_TD, rotary, plan)
+    norm, mlp = layer.post_attention_layernorm, layer.mlp
+    linears = [linear_of(part) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)]
+    output: Tensor = _GatedMLP.apply(hidden_TD, norm.weight, norm.variance_epsilon, _scales(linears), *_parts(linears))
+    return output
 
 
 def _attend(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Tensor], plan: AttentionPlan) -> Tensor:
@@ -48,7 +56,7 @@ def _attend(layer: Any, config: Any, hidden_TD: Tensor, rotary: tuple[Tensor, Te
     attention = layer.self_attn
     query, key, value = _project_qkv(hidden_TD, layer.input_layernorm, attention)
     if config.model_type == "qwen3":
-        query, key = _apply_norm(query, attention.q_norm), _apply_norm(key, attention.k_norm)
+        query, key = apply_norm(query, attention.q_norm), apply_norm(key, attention.k_norm)
     rotated = _Rotate.apply(query, *rotary), _Rotate.apply(key, *rotary)
 
     # The values are copied, because as a view they would keep the joint projection in memory until the backward pass.
@@ -73,7 +81,8 @@ def _project_qkv(hidden_TD: Tensor, norm: Any, attention: Any) -> Sequence[Tenso
     return [part.unflatten(-1, (-1, int(attention.head_dim))) for part in parts]
 
 
-def _apply_norm(x: Tensor, norm: Any) -> Tensor:
+def apply_norm(x: Tensor, norm: Any) -> Tensor:
+    """RMSNorm by a module's weight, with a gradient."""
     normed: Tensor = _Norm.apply(x, norm.weight, norm.variance_epsilon)
     return normed
 
