@@ -21,6 +21,18 @@ Rendered from the classes that read them, as `slimrl COMMAND --help` is.
 |---|---|
 {rows}
 
+What most people change first in `rl`:
+
+| setting | what it is |
+|---|---|
+| `model.name` | the model |
+| `max_steps` | training steps |
+| `trainer.optim.lr` | learning rate |
+| `orchestrator.rollouts_per_example`, `orchestrator.batch_size` | group size, and rollouts a step |
+| `orchestrator.sampling.max_tokens` | the longest reply |
+| `trainer.loss.type`, `trainer.loss.kl_beta` | algorithm, and divergence from the starting weights |
+| `eval.num_examples`, `eval.interval_steps` | held-out tasks, and how often |
+
 Settings are read in this order, and the first that has one wins:
 
 1. a flag, `--trainer.optim.lr 2e-5`; `-` and `_` are the same, `--key` alone is true, `--no-key` false

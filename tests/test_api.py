@@ -124,3 +124,17 @@ def test_importing_slimrl_loads_nothing_heavy() -> None:
     program = "import sys, slimrl; print(*sorted({'torch', 'numpy', 'pydantic'} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.split() == []
+
+
+def test_a_result_shows_what_came_out(tiny_dir: Path, tmp_path: Path) -> None:
+    settings = {**SETTINGS, "model.name": tiny_dir, "output_dir": tmp_path / "run", "env": Shout, "max_steps": 1}
+    result = slimrl.rl(**settings)
+    first, *lines = repr(result).splitlines()
+    assert first == f"TrainingResult in {tmp_path}/run: 2 lines of metrics, weights {tmp_path}/run/weights/step_1"
+    assert [line.partition(": ")[0] for line in lines] == [
+        f"  {stage} RL, {mode}" for stage in ("before", "after") for mode in ("greedy", "sampled")
+    ]
+    found = slimrl.evaluate(
+        env=Shout, num_examples=2, temperatures=[0.0], output_dir=tmp_path / "eval", **{"model.name": result.weights}
+    )
+    assert repr(found).splitlines()[1].startswith(f"  {result.weights}, greedy: ")

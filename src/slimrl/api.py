@@ -34,15 +34,19 @@ from slimrl.stats import Estimate
 
 C = TypeVar("C", bound=CommandConfig)
 Source = str | Path | CommandConfig
+ENVIRONMENTS = (("env",), ("orchestrator", "env"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrainingResult:
     """What `rl` or `sft` has left in `output_dir`.
 
-    `metrics` has one mapping a step, with `step` and the names of docs/metrics.md. `held_out` has for each stage, such
-    as `after RL`, the mean reward with its 95% interval by how tokens were chosen, `greedy` or `sampled`; it is empty
-    after `sft`. `weights` is a directory in Hugging Face format.
+    Attributes:
+        output_dir: the directory of the run.
+        metrics: one mapping a step, with `step` and the names of docs/metrics.md.
+        held_out: for each stage, such as `after RL`, the mean reward as an `Estimate` (`mean`, `low`, `high` of its 95%
+            interval, `num` episodes) by how tokens were chosen, `greedy` or `sampled`; empty after `sft`.
+        weights: a directory in Hugging Face format.
     """
 
     output_dir: Path
@@ -50,14 +54,35 @@ class TrainingResult:
     held_out: Mapping[str, Mapping[str, Estimate]]
     weights: Path
 
+    def __repr__(self) -> str:
+        head = f"TrainingResult in {self.output_dir}: {len(self.metrics)} lines of metrics, weights {self.weights}"
+        return "\n".join([head, *_lines(self.held_out)])
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class EvaluationResult:
-    """What `evaluate` has left in `output_dir`: for each model or script the mean reward with its 95% interval, by how
-    tokens were chosen."""
+    """What `evaluate` has left in `output_dir`.
+
+    Attributes:
+        output_dir: the directory of the evaluation; `report.md` in it is for people.
+        rewards: for each model or script the mean reward as an `Estimate` (`mean`, `low`, `high` of its 95% interval,
+            `num` episodes) by how tokens were chosen: `greedy`, `sampled`, or `scripted`.
+    """
 
     output_dir: Path
     rewards: Mapping[str, Mapping[str, Estimate]]
+
+    def __repr__(self) -> str:
+        return "\n".join([f"EvaluationResult in {self.output_dir}", *_lines(self.rewards)])
+
+
+def _lines(rewards: Mapping[str, Mapping[str, Estimate]]) -> list[str]:
+    """A line for each mean reward, for a cell of a notebook to show."""
+    return [
+        f"  {name}, {mode}: {estimate.mean:.3f} ({estimate.interval}), {estimate.num} episodes"
+        for name, modes in rewards.items()
+        for mode, estimate in modes.items()
+    ]
 
 
 def rl(*sources: Source, **settings: Any) -> TrainingResult:
@@ -65,7 +90,8 @@ def rl(*sources: Source, **settings: Any) -> TrainingResult:
 
     `sources` are settings files, or one `RLConfig`; `settings` are keys of the command: `max_steps=5`,
     `trainer={"optim": {"lr": 1e-5}}`, or with dots, `**{"trainer.optim.lr": 1e-5}`. `env` is short for
-    `orchestrator.env` and takes classes too: a taskset written in a notebook needs no file, as `env=[Shout]`.
+    `orchestrator.env` and takes classes too: a taskset written in a notebook needs no file, as `env=Shout`, or with
+    args `env={"id": "shout.py:Shout", "args": {"n": 3}}`; several are a list.
 
     Raises:
         UserError: a setting is wrong, or the run cannot go on; the text says what to do.
@@ -118,6 +144,8 @@ def _resolve(config_class: type[C], sources: tuple[Source, ...], settings: dict[
     keywords: list[Setting] = []
     for key, value in settings.items():
         path = tuple(key.split("."))
+        if path in ENVIRONMENTS and not isinstance(value, (list, tuple)):
+            value = [value]  # one environment, as a class, a name or a dictionary
         keywords += [Setting(part, leaf, f"{key} =") for part, leaf in flatten(_plain(value), path)]
     return resolve(config_class, given + names.translate(keywords), os.environ)
 

@@ -232,14 +232,15 @@ def run_command(
 
     dry_run = {"--dry-run", "--dry_run"}
     from slimrl.launch.model_names import check_model_names
+    from slimrl.launch.tasksets import check_environments
 
     resolved = load(config_class, [word for word in argv if word not in dry_run], environ)
     check_model_names(resolved.config)
+    # Before a directory is made for the run, or its settings are written anew.
+    check_environments(resolved.config, make=bool(dry_run & set(argv)))
     if dry_run & set(argv):
         from slimrl.config.reading.write import config_toml
-        from slimrl.launch.tasksets import check_environments
 
-        check_environments(resolved.config)
         return _show(config_toml(resolved))
     _check_ranks(config_class.command)
     return start(resolved)

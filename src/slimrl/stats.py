@@ -31,13 +31,14 @@ class Estimate:
         return "none" if math.isnan(self.low) else f"{self.low:.3f} to {self.high:.3f}"
 
 
-def estimate_mean(values: Sequence[float]) -> Estimate:
-    """The mean of independent values with a 95% interval: Wilson's if all values are 0 or 1, else the bootstrap's.
+def estimate_mean(values: Sequence[float], counts: bool = False) -> Estimate:
+    """The mean of independent values with a 95% interval: Wilson's if all values are 0 or 1 and no `counts`, else the
+    bootstrap's.
 
     Raises ValueError for no values and for a value that is not finite.
     """
     _check(values)
-    if set(values) <= {0.0, 1.0}:
+    if set(values) <= {0.0, 1.0} and not counts:
         return wilson(sum(1 for value in values if value), len(values))
     return bootstrap(values)
 

@@ -78,7 +78,7 @@ def test_several_environments_have_a_line_each_and_ids_of_their_own(
     assert run(eval_flags(tiny_dir, tmp_path / "all", *more)) == 0
     assert "all together" in capsys.readouterr().out
     report = (tmp_path / "all" / "report.md").read_text().splitlines()
-    start = report.index("Reward by environment, with 95% intervals:")
+    start = report.index("reward by environment, with 95% intervals:")
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in report[start + 2 : start + 8]]
     assert [row[0] for row in table[2:]] == ["reverse-text", "Sums", "reverse-text-2", "all together"]
     assert all(" to " in cell for row in table[2:] for cell in row[1:]) and table[3][2].startswith("1.000 (")

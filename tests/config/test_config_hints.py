@@ -175,3 +175,30 @@ def test_a_project_turns_weights_and_biases_on(argv: list[str], is_on: bool):
 def test_a_run_from_before_keeps_weights_and_biases_off(tmp_path: Path):
     (tmp_path / "config.toml").write_text('[wandb]\nenabled = false\nproject = "slimrl"\n')
     assert not load(RLConfig, ["@", f"{tmp_path}/config.toml", *ENV], {}).config.wandb.is_on
+
+
+@pytest.mark.parametrize("value", ["shout.py:Shout", '["shout.py:Shout"]', '[{id = "shout.py:Shout"}]'])
+def test_an_environment_may_be_given_by_its_id_alone(value: str):
+    config = load(RLConfig, ["--orchestrator.env", value], {}).config
+    assert [env.id for env in config.orchestrator.env] == ["shout.py:Shout"]
+
+
+def test_one_of_several_environments_may_be_given_by_its_id(tmp_path: Path):
+    (tmp_path / "c.toml").write_text('[orchestrator]\nenv = ["reverse-text", { id = "wordle" }]\n')
+    config = load(RLConfig, ["@", f"{tmp_path}/c.toml", "--orchestrator.env.1", "alphabet-sort"], {}).config
+    assert [env.id for env in config.orchestrator.env] == ["reverse-text", "alphabet-sort"]
+
+
+@pytest.mark.parametrize(
+    ("key", "setting"),
+    [
+        ("num_generations", "orchestrator.rollouts_per_example"),
+        ("trainer.optim.learning_rate", "trainer.optim.lr"),
+        ("kl", "trainer.loss.kl_beta"),
+        ("max_new_tokens", "orchestrator.sampling.max_tokens"),
+        ("lora_r", "model.lora.rank"),
+        ("num_train_steps", "max_steps"),
+    ],
+)
+def test_what_others_call_a_setting_leads_to_it(key: str, setting: str):
+    assert f"Did you mean `{setting}`" in error_of(RLConfig, [*ENV, f"--{key}", "1"])

@@ -202,3 +202,21 @@ def test_a_missing_package_is_told_with_how_to_bring_it(tmp_path, monkeypatch, w
     message = r"No module named 'no_such_package'.*uv run --with PACKAGE slimrl"
     with pytest.raises((UserError, RolloutError), match=message):
         ask()
+
+
+@pytest.mark.parametrize("data", [{"seen": {1, 2}}, {3: "x"}, {"x": object()}])
+def test_data_of_a_task_that_is_no_json_is_refused(data):
+    class Odd:
+        def tasks(self, split):
+            return [Task("one", data)]
+
+        def environment(self, task):
+            raise AssertionError
+
+    with pytest.raises(UserError, match="the data of task `one` must be JSON"):
+        tasks_of(Odd(), "train")
+
+
+def test_a_class_of_a_notebook_is_found_there_alone():
+    with pytest.raises(UserError, match=r"was written in a notebook or a script.*resume=True"):
+        load_taskset("__main__:NoSuchClassHere", {})

@@ -29,7 +29,7 @@ from slimrl.eval.evaluate import (
 from slimrl.eval.failures import FailureKind, failures_by_kind, failures_markdown
 from slimrl.eval.report import as_markdown, environments_table, failures_table, for_terminal, pairs_table, scores_table
 from slimrl.io.files import replace_file, without_nan
-from slimrl.launch.held_out import HeldOut, HeldOutPlan
+from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
 from slimrl.launch.parts import episode_limits, make_context, open_policy
 from slimrl.launch.run_dir import open_evaluation_dir, with_pinned_model
 from slimrl.launch.tasksets import load_tasksets
@@ -80,6 +80,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     config, console, began = resolved.config, RunConsole(), time.monotonic()
     tasksets = dict(zip(config.labels, load_tasksets(config.env), strict=True))
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)
+    note_short_splits(tasks, config.num_examples, console.note)
     _check_baselines(config, tasks[0])
     samplings = [config.sampling.params(temperature, config.seed) for temperature in config.temperatures]
     plan = HeldOutPlan(tasksets, config.split, config.num_examples, samplings, config.resume)
@@ -153,7 +154,7 @@ def _show(results: Results, output_dir: Path, console: RunConsole) -> None:
     for mode in results.evaluations[results.model]:
         found = results.in_mode(mode)
         kinds = {name: results.kinds(evaluation) for name, evaluation in found.items()}
-        tables = [scores_table(found), *filter(None, [environments_table(found)]), failures_table(kinds)]
+        tables = [scores_table(found), *filter(None, [environments_table(found), failures_table(kinds)])]
         tables += [pairs_table(results.model, name, pairs) for name, pairs in results.pairs(mode).items()]
         console.note(f"{results.config.split}, {mode}", style="bold")
         for table in tables:

@@ -112,6 +112,8 @@ def _positive(text: str) -> int:
 
 
 def _write_examples(path: Path, num: int, seed: int) -> int:
+    if path.exists():
+        raise UserError(f"{path} exists, and is not overwritten. Name another file, or delete it.")
     rows = [json.dumps(one.row, ensure_ascii=False) for one in make_labelled_answers(num, seed)]
     replace_file(path, [("\n".join(rows) + "\n").encode()], "file")
     RunConsole().note(f"{len(rows)} labelled answers in {path}; now: {command_prefix()}slimrl judge calibrate {path}")

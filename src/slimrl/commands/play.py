@@ -17,7 +17,7 @@ from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.environments.base import SUCCESS, Environment, FailureKinds, SelfPlay, Taskset
 from slimrl.environments.find import load_taskset, tasks_of
-from slimrl.environments.scripts import demonstrate
+from slimrl.environments.scripts import demonstrate, find_scripts
 from slimrl.errors import RolloutError, UserError
 from slimrl.models.chat.excerpt import shorten
 from slimrl.monitor.terminal import HELP, QUIT, Terminal
@@ -98,7 +98,13 @@ def _welcome(taskset: Taskset, config: PlayConfig, num_tasks: int, terminal: Ter
     purpose = (inspect.getdoc(module) or "").partition("\n\n")[0] if module else ""
     terminal.note(purpose.replace("\n", " ") or config.id, "bold")
     terminal.note(f"{num_tasks} tasks in {config.split}. You are the policy: what follows is all that it reads.")
-    terminal.note(HELP_TEXT)
+    terminal.note(_help_text(taskset))
+
+
+def _help_text(taskset: Taskset) -> str:
+    """The help, with the expert where there is one."""
+    lines = HELP_TEXT.split("\n")
+    return "\n".join(line for line in lines if EXPERT not in line or EXPERT[1:] in find_scripts(taskset))
 
 
 @dataclass
@@ -143,7 +149,7 @@ class _Game:
         act: dict[str, Callable[[], object]] = {
             EXPERT: self._show_expert,
             AGAIN: lambda: self._show(messages),
-            HELP: lambda: self.terminal.note(HELP_TEXT),
+            HELP: lambda: self.terminal.note(_help_text(self.taskset)),
         }
         while typed := self.terminal.read():
             if not typed.command:

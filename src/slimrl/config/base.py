@@ -28,6 +28,9 @@ class Config(BaseModel):
         protected_namespaces=(),
     )
 
+    shorthand: ClassVar[str] = ""
+    """The setting that a plain text stands for where this section is expected; empty if none."""
+
     first: ClassVar[tuple[str, ...]] = ()
     """The settings that stand first in the help and in a saved file; the others follow, own before inherited ones."""
 

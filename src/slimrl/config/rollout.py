@@ -15,6 +15,8 @@ from slimrl.types import SamplingParams
 class EnvConfig(Config):
     """One environment: the source of tasks and of the reward."""
 
+    shorthand: ClassVar[str] = "id"
+
     id: str = Field(min_length=1)
     """A built-in environment (`reverse-text`), or one of your own as `path/to/file.py:ClassName` or
     `package.module:ClassName`."""

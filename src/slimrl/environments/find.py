@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import inspect
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from slimrl.environments.base import Taskset
 from slimrl.errors import UserError, describe, nearest
 from slimrl.io.settings import check_args
 from slimrl.types import Split, Task
+
+NOTEBOOK = "__main__"  # the module of what is written in a notebook or a script
 
 # Built-in environments: id -> module:class, imported only when asked for.
 BUILTIN = {
@@ -29,19 +32,7 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     The id is that of a built-in environment (`-` and `_` are the same), `path/to/file.py:ClassName`, or
     `package.module:ClassName`. Raises UserError if there is no such taskset, or it does not take the args.
     """
-    constructor = _find(env_id)
-    if not callable(constructor):
-        raise UserError(
-            f"environment `{env_id}` is not a class, but the {type(constructor).__name__} {constructor!r:.80}."
-        )
-    signature = inspect.signature(constructor)
-    try:
-        signature.bind(**args)
-    except TypeError as error:
-        known = [name for name in signature.parameters if name not in ("args", "kwargs")]
-        unknown = next((name for name in args if name not in known), "")
-        raise UserError(f"environment `{env_id}`: {error}.{nearest(unknown, known)}") from error
-    check_args(signature, args, f"environment `{env_id}`")
+    constructor = find_constructor(env_id, args)
     try:
         taskset = constructor(**args)
     except UserError:
@@ -58,6 +49,26 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     return cast(Taskset, taskset)
 
 
+def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]:
+    """The class of the taskset with this id, which takes the args; it is not called. Raises UserError as `load_taskset`
+    does."""
+    constructor = _find(env_id)
+    if not callable(constructor):
+        raise UserError(
+            f"environment `{env_id}` is not a class, but the {type(constructor).__name__} {constructor!r:.80}."
+        )
+    signature = inspect.signature(constructor)
+    try:
+        signature.bind(**args)
+    except TypeError as error:
+        known = [name for name in signature.parameters if name not in ("args", "kwargs")]
+        unknown = next((name for name in args if name not in known), "")
+        raise UserError(f"environment `{env_id}`: {error}.{nearest(unknown, known)}") from error
+    check_args(signature, args, f"environment `{env_id}`")
+    found: Callable[..., Any] = constructor
+    return found
+
+
 def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
     """The taskset's tasks in a split. Raises UserError if the taskset fails, gives something that is no `Task`, or uses
     an id twice."""
@@ -69,10 +80,23 @@ def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
             raise UserError(
                 f"{name} must give `slimrl.types.Task`s with a text as id, but number {number} is {task!r:.80}"
             )
+        _check_data(task, name)
         if task.id in seen:
             raise UserError(f"{name} gives two tasks with the id `{task.id}`; an id must be unique within its split.")
         seen.add(task.id)
     return cast(list[Task], tasks)
+
+
+def _check_data(task: Task, name: str) -> None:
+    """Raises UserError for a task whose data does not survive JSON, as a set or a number as a key: it is written to
+    files and read back."""
+    try:
+        again = json.loads(json.dumps(task.data))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"{name}: the data of task `{task.id}` must be JSON: {error}.") from None
+    if set(again) != set(task.data):
+        keys = sorted(task.data, key=str)
+        raise UserError(f"{name}: the data of task `{task.id}` must be JSON, whose keys are texts, not {keys}.")
 
 
 def call_user_code(name: str, call: Callable[[], list[Any]]) -> list[Any]:
@@ -97,6 +121,12 @@ def _find(env_id: str) -> Any:
     module = (
         _module_from_file(Path(module_name)) if module_name.endswith(".py") else _module_by_name(module_name, env_id)
     )
+    if class_name not in vars(module) and module_name == NOTEBOOK:
+        raise UserError(
+            f"environment `{env_id}` was written in a notebook or a script, and only there it can be found: go on "
+            "there with `resume=True` or `slimrl.evaluate`, or move the class to a file and name it `path/to/file.py:"
+            f"{class_name}`."
+        )
     if class_name not in vars(module):
         classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
         raise UserError(f"environment `{env_id}`: {module_name} has no `{class_name}`.{nearest(class_name, classes)}")

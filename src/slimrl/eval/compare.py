@@ -73,6 +73,8 @@ def common_tasks(first: Episodes, second: Episodes) -> list[str]:
 def find_saved_modes(source: Path) -> dict[str, Path]:
     """The files of episodes by mode of decoding: those of the newest stage in a run's directory, or the one file that
     is named. Raises UserError if there are none."""
+    if source.is_file() and source.suffix != ".jsonl":
+        raise UserError(f"{source} is no saved evaluation: name an `output_dir`, or a file of its held_out/*.jsonl.")
     if source.is_file():
         mode = MODE.search(source.stem)
         return {mode[1] if mode else source.stem: source}

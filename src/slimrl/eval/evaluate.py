@@ -20,6 +20,8 @@ from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
 
+COUNTS = ("turns", "tokens")  # scores of the agent loop that are no shares, though each may be 0 or 1
+
 
 @dataclass(frozen=True, slots=True)
 class HeldOutTask:
@@ -127,7 +129,7 @@ def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:
     return Evaluation(
         mode=mode,
         reward=estimate_mean([rollout.reward for rollout in good]),
-        scores={name: estimate_mean(values) for name, values in scores_of(good).items()},
+        scores={name: estimate_mean(values, counts=name in COUNTS) for name, values in scores_of(good).items()},
         failures=dict(Counter(rollout.failure for rollout in rollouts if rollout.failure)),
         rollouts=tuple(rollouts),
     )

@@ -58,8 +58,10 @@ def pairs_table(first: str, second: str, pairs: Sequence[Pair]) -> Cells:
     return Cells(f"{first} against {second}, {pairs[0].difference.num} tasks one by one", tuple(rows))
 
 
-def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells:
-    """A table with a row for every kind of failure and a column for every evaluation."""
+def failures_table(kinds: Mapping[str, Sequence[FailureKind]]) -> Cells | None:
+    """A table with a row for every kind of failure and a column for every evaluation; None where nothing failed."""
+    if not any(kinds.values()):
+        return None
     counts = {title: {kind.name: kind.num for kind in found} for title, found in kinds.items()}
     names = list(dict.fromkeys(name for of_one in counts.values() for name in of_one))
     rows = [("", *counts), *((name, *(str(of_one.get(name, 0)) for of_one in counts.values())) for name in names)]
@@ -81,7 +83,7 @@ def as_markdown(cells: Cells) -> str:
     escaped = [[cell.replace("|", "\\|") for cell in row] for row in cells.rows]
     rule = ["---", *("---:" for _ in escaped[0][1:])]
     lines = (f"| {' | '.join(row)} |" for row in (escaped[0], rule, *escaped[1:]))
-    return "\n".join([f"{cells.title[:1].upper()}{cells.title[1:]}:", "", *lines, ""])
+    return "\n".join([f"{cells.title}:", "", *lines, ""])
 
 
 def _base(score: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from slimrl.eval.episodes import EpisodeFile, past_episodes
 from slimrl.eval.evaluate import (
     EvalPolicy,
     Evaluation,
+    HeldOutTask,
     evaluation_metrics,
     evaluation_of,
     held_out_tasks,
@@ -37,6 +39,13 @@ class HeldOutPlan:
     num_examples: int
     samplings: Sequence[SamplingParams]
     keep: bool = False
+
+
+def note_short_splits(tasks: Sequence[HeldOutTask], num_examples: int, note: Callable[[str], None]) -> None:
+    """Says where an environment has fewer tasks to evaluate on than were asked for."""
+    for env, num in Counter(task.env for task in tasks).items():
+        if num < num_examples:
+            note(f"{env} has {num} held-out tasks; num_examples = {num_examples} asks for more")
 
 
 class HeldOut:

@@ -22,7 +22,7 @@ from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
 from slimrl.launch.advice import note_shared_tasks
 from slimrl.launch.best_weights import best_weights
-from slimrl.launch.held_out import HeldOut, HeldOutPlan
+from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
 from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.models.chat.template import ChatFormat
@@ -60,6 +60,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     named = dict(zip(config.orchestrator.labels, tasksets, strict=True))
     plan = HeldOutPlan(named, "test", config.eval.num_examples, samplings)
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
+    note_short_splits(held_out.tasks, config.eval.num_examples, console.note)
     note_shared_tasks(tasksets, console)
     return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)
 

@@ -11,8 +11,9 @@ from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EvalSamplingConfig
-from slimrl.config.run import EvalRunConfig
+from slimrl.config.run import EvalRunConfig, RLConfig
 from slimrl.environments.base import Offloading
+from slimrl.environments.find import NOTEBOOK
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.launch.advice import nothing_earned
@@ -58,8 +59,14 @@ def make_room(parts: Parts) -> None:
 def make_orchestrator(parts: Parts, distillation: Distillation | None) -> Orchestrator:
     """The orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
 
+    shown: set[str] = set()
+
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
         write_rollouts(rollout_file(parts.output_dir, step), records)
+        for rollout in (one.rollout for one in records if one.rollout.failure):
+            if rollout.failure not in shown:  # the first of its kind; all of them are in the file
+                shown.add(rollout.failure)
+                parts.console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
 
     config = parts.config
     loss = config.trainer.loss.resolve(config.has_teacher)
@@ -107,10 +114,17 @@ def report(parts: Parts, stages: Sequence[Stage], duration_s: float) -> None:
         tokens_sampled=int(sum(line.get("rollout/tokens_sampled", 0.0) for line in lines)),
         tokens_trained=int(sum(line.get("loss/tokens", 0.0) for line in lines)),
         weights=weights,
-        command=f"{command_prefix()}slimrl eval @ {_write_eval_file(parts, weights)}",
+        command=_evaluate_command(_write_eval_file(parts, weights), parts.config),
     )
     write_summary(parts.output_dir / "summary.json", summary)
     show_summary(parts.console, summary)
+
+
+def _evaluate_command(path: Path, config: RLConfig) -> str:
+    """What evaluates the weights again: a command, or a call where an environment is known to a notebook alone."""
+    if any(env.id.startswith(f"{NOTEBOOK}:") for env in config.orchestrator.env):
+        return f'slimrl.evaluate("{path}")'
+    return f"{command_prefix()}slimrl eval @ {path}"
 
 
 def _write_eval_file(parts: Parts, weights: Path) -> Path:

@@ -9,7 +9,7 @@ from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.teacher import TeacherConfig
 from slimrl.environments.base import Preparing, Taskset
-from slimrl.environments.find import load_taskset
+from slimrl.environments.find import find_constructor, load_taskset
 
 
 def load_tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
@@ -21,10 +21,12 @@ def load_tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
     return tasksets
 
 
-def check_environments(config: CommandConfig) -> None:
-    """Raises UserError if an environment of the settings does not exist, or does not take its `args`."""
+def check_environments(config: CommandConfig, make: bool) -> None:
+    """Raises UserError if an environment of the settings does not exist, or does not take its `args`. With `make` it is
+    also made, which checks the values of its `args`."""
     for env in _environments(config):
-        load_taskset(env.id, env.args)
+        find = load_taskset if make else find_constructor
+        find(env.id, env.args)
 
 
 def _environments(config: CommandConfig) -> Sequence[EnvConfig]:

@@ -76,7 +76,7 @@ METRICS = (
     Metric("rollout/tokens_sampled_mean", "mean number of sampled tokens per rollout", "tokens", "", "no sudden drift"),
     Metric("rollout/truncated", "share of rollouts cut off by max_tokens or seq_len", "share", "lower", "below 0.1"),
     Metric("rollout/turns_mean", "mean number of policy turns per rollout", "turns", "", "below max_turns"),
-    Metric("drop/<reason>", "rollouts dropped for that reason", "rollouts", "lower", "0"),
+    Metric("drop/<reason>", "rollouts dropped for that reason", "rollouts", "lower", "0, but for drop/zero_signal"),
     Metric("env/judge_cached", "share of an LLM judge's verdicts that came from the cache", "share", "", ""),
     Metric("env/judge_s", "mean time of a verdict not in the cache, with retries", "s", "lower", "below the time-out"),
     Metric("env/<name>", "mean of a metric that the environment reports", "its own", "", "see the environment"),

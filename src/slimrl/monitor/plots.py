@@ -46,9 +46,14 @@ PANELS = (
     Panel("tokens sampled per second", ("perf/tokens_sampled_per_s",)),
     Panel("tokens sampled per rollout", ("rollout/tokens_sampled_mean",)),
     Panel("zero-signal groups (share)", ("reward/zero_signal_groups",)),
+    Panel("rollouts started and trained on", ("rollout/num", "rollout/num_trained")),
+    Panel("rollouts cut off (share)", ("rollout/truncated",)),
     Panel("learning rate", ("optim/lr",), exact=True),
     Panel("supervised loss (nats/token)", ("sft/loss", "sft/val_loss")),
 )
+
+
+MAX_OWN = 6  # panels for metrics of the environment
 
 
 def load_series(run_dir: Path) -> dict[str, Series]:
@@ -84,6 +89,7 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
 def draw_training(series: Mapping[str, Series], title: str) -> Figure:
     """The figure of small multiples: the reward, then each panel for which the run has metrics."""
     panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
+    panels += [Panel(name, (name,)) for name in sorted(series) if name.startswith("env/")][:MAX_OWN]
     num = len(panels) + _has_reward(series)  # one panel more for the reward
     columns = min(3, max(1, num))
     rows = math.ceil(num / columns)
@@ -94,7 +100,7 @@ def draw_training(series: Mapping[str, Series], title: str) -> Figure:
         axes = next(cells)
         _draw_reward(axes, series)
         axes.set_title("reward", loc="left", fontsize=9.5, color=INK)
-        axes.legend(frameon=False, fontsize=7.5)
+        axes.legend(frameon=False, fontsize=6.5, ncols=2, loc="lower right")
     for panel in panels:
         _draw_panel(next(cells), series, panel)
     # The grid is filled row by row; the last row may have empty cells.
@@ -230,6 +236,7 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
             axes.plot(steps, smooth(values), color=colour, linewidth=1.6, label=name)
     if panel.log and any((series[name][1] > 0).any() for name in panel.names if name in series):
         axes.set_yscale("log")
+        axes.tick_params(which="minor", labelsize=7, colors="#555555")
     elif panel.exact:
         axes.yaxis.set_major_formatter("{x:.1e}")
     if len(panel.names) > 1:

@@ -9,16 +9,20 @@ it is interrupted once more behind its `except`.
 import asyncio
 import signal
 import sys
+import sysconfig
 import threading
+import traceback
 import types
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from slimrl.errors import RolloutError, UserError, describe
 
 T = TypeVar("T")
+LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
 class _Hang(BaseException):
@@ -34,7 +38,17 @@ def convert_errors(source: str) -> Iterator[None]:
     except (RolloutError, UserError):
         raise
     except (Exception, SystemExit) as error:  # an environment's `exit()` ends its episode, not the run
-        raise RolloutError(f"{source}_error", describe(error)) from error
+        raise RolloutError(f"{source}_error", f"{describe(error)}{_place(error)}") from error
+
+
+def _place(error: BaseException) -> str:
+    """Where the user's own code raised an error: the innermost line that is no library's; empty if there is none."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*LIBRARIES, "<")) and frame.filename != __file__
+    ]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 
 
 async def run_with_timeout(work: Coroutine[Any, Any, T], source: str, timeout_s: float) -> T:

@@ -24,6 +24,21 @@ Path = tuple[str, ...]
 # `sandbox` and `wandb` at 0.67.
 NEAR = 0.7
 
+# What other trainers and papers call a setting, by its last key here.
+WORDS = {
+    **dict.fromkeys(("group_size", "num_generations", "n_samples", "num_rollouts"), "rollouts_per_example"),
+    **dict.fromkeys(("learning_rate", "lr_rate", "learning-rate"), "lr"),
+    **dict.fromkeys(("kl", "beta", "kl_coef", "kl_coeff", "kl_loss_coef", "init_kl_coef"), "kl_beta"),
+    **dict.fromkeys(("max_new_tokens", "max_completion_length", "response_length"), "max_tokens"),
+    **dict.fromkeys(("epsilon", "clip_range", "cliprange", "clip_ratio", "clip_eps"), "eps_low"),
+    **dict.fromkeys(("num_steps", "num_train_steps", "total_steps"), "max_steps"),
+    **dict.fromkeys(("max_length", "max_seq_length", "context_length", "max_model_len"), "seq_len"),
+    **dict.fromkeys(("model_name", "model_name_or_path", "model_path"), "name"),
+    **dict.fromkeys(("save_steps", "save_interval", "ckpt_interval"), "interval_steps"),
+    **dict.fromkeys(("report_to", "wandb_project"), "project"),
+    **dict.fromkeys(("lora_r", "lora_rank"), "rank"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
@@ -218,6 +233,10 @@ def _why_unknown(root: Spec, parent: Spec, path: Path, depth: int) -> str:
     # People mostly forget a section, `--lr` for `--trainer.optim.lr`, or write one too many. Settings with the same
     # last keys come first; one in quite another section is not meant.
     known = [leaf for leaf, _ in leaves(root)]
+    if path[depth] in WORDS:
+        meant = [spell(leaf) for leaf in known if leaf[-1] == WORDS[path[depth]]]
+        if meant:
+            return f"there is no such setting. Did you mean {' or '.join(f'`{name}`' for name in meant[:3])}?"
     nested = [leaf for leaf in known if set(leaf) <= set(path) or set(path) <= set(leaf)]
     same_ending = [leaf for leaf in nested if leaf[-len(path) :] == path]
     misspelt = [leaf for leaf in known if _is_near(leaf, path)]

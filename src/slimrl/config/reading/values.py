@@ -6,7 +6,7 @@ import re
 import tomllib
 from typing import Any
 
-from slimrl.config.reading.schema import Spec, describe, locate, spell, where
+from slimrl.config.reading.schema import Spec, below, describe, locate, spell, where
 from slimrl.config.reading.sources import Setting, flatten, show
 from slimrl.errors import UserError
 
@@ -24,6 +24,7 @@ def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
     if not isinstance(value, (str, int, float, list, dict)):
         found = "nothing" if value is None else f"{value}, a {type(value).__name__}"
         raise UserError(f"{here}: found {found}, expected {describe(spec)}.")
+    value = _written_out(value, spec)
     is_section = isinstance(value, dict)
     if spec.is_list and not isinstance(value, list):
         name = f"[[{spell(setting.path)}]]"
@@ -35,6 +36,23 @@ def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
     for part in parts:
         locate(root, part.path, part.origin)
     return parts
+
+
+def _written_out(value: Any, spec: Spec) -> Any:
+    """The value with a text that stands for a section as that section, and for a list of such sections as a list:
+    `--env reverse-text` is `[{id = "reverse-text"}]`."""
+    if spec.is_list and (item := below(spec, "0")) is not None and _shorthand(item):
+        items = [value] if _is_name(value) else value
+        return [_written_out(one, item) for one in items] if isinstance(items, list) else items
+    return {_shorthand(spec): value} if _shorthand(spec) and _is_name(value) else value
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value[:1] not in ("[", "{", "")
+
+
+def _shorthand(spec: Spec) -> str:
+    return spec.sections[0].shorthand if len(spec.sections) == 1 else ""
 
 
 def read_text(text: str, spec: Spec) -> Any:
