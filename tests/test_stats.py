@@ -162,3 +162,8 @@ def test_there_is_no_correlation_with_what_does_not_vary():
 def test_few_pairs_have_a_correlation_without_an_interval():
     assert correlation([1, 2, 3], [1, 2, 4]).interval == "none"
     assert correlation([1, 2, 3, 4], [-2, -4, -6, -8]).mean == pytest.approx(-1)
+
+
+def test_counts_have_no_interval_of_a_share():
+    assert estimate_mean([1.0, 1.0, 1.0]).low < 1.0
+    assert math.isnan(estimate_mean([1.0, 1.0, 1.0], counts=True).low)

@@ -192,3 +192,12 @@ def test_mistakes_are_told_before_anything_slow(tiny_dir: Path, tmp_path: Path, 
     assert run(eval_flags(tiny_dir, tmp_path / "out", *more)) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out" / "held_out").exists()
+
+
+def test_a_split_with_fewer_tasks_than_asked_for_is_said(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(eval_flags(tiny_dir, tmp_path, "--num_examples", "30", "--temperatures", "0")) == 0
+    assert f"Sums has {NUM} held-out tasks; num_examples = 30 asks for more" in " ".join(
+        capsys.readouterr().out.split()
+    )

@@ -17,6 +17,14 @@ def answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     return path
 
 
+def test_examples_overwrite_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = tmp_path / "mine.jsonl"
+    path.write_text("my own labels\n")
+    assert run(["judge", "examples", str(path)]) == 2
+    assert "exists, and is not overwritten" in capsys.readouterr().err
+    assert path.read_text() == "my own labels\n"
+
+
 def test_judges_stand_side_by_side_and_failures_are_counted_apart(
     answers: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):

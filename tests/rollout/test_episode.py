@@ -1,7 +1,9 @@
 """The agent loop: token-exact transcripts, limits, and bad episodes that are data."""
 
 import asyncio
+import json
 import math
+import re
 import signal
 
 import pytest
@@ -269,3 +271,28 @@ def test_a_metrics_mean_is_over_the_rollouts_that_report_it():
     assert means == {"a": 5.0, "b": 3.0}
     assert list(means) == ["a", "b"]
     assert mean_metrics([]) == {}
+
+
+def test_a_method_that_is_no_coroutine_says_what_to_write():
+    rollout = play(lambda task: NotAsync(), ScriptedClient([reply("A")]))
+    assert "write `async def step(self, reply)`" in rollout.failure_detail
+
+
+def test_a_failure_names_the_line_of_the_environment_that_raised():
+    rollout = play(lambda task: Misbehaves("step raises"), ScriptedClient([reply("A")]))
+    assert re.search(r"ZeroDivisionError: by zero \(test_episode\.py:\d+, in step\)$", rollout.failure_detail)
+
+
+class AsksALibrary:
+    """Fails within the standard library: the line of its own that asked it is the one to look at."""
+
+    async def start(self):
+        json.loads("{")
+
+    async def step(self, reply):
+        raise AssertionError
+
+
+def test_a_failure_within_a_library_names_the_line_that_called_it():
+    rollout = play(lambda task: AsksALibrary(), ScriptedClient([reply("A")]))
+    assert re.search(r"\(test_episode\.py:\d+, in start\)$", rollout.failure_detail)
