@@ -280,7 +280,7 @@ def test_a_method_that_is_no_coroutine_says_what_to_write():
 
 def test_a_failure_names_the_line_of_the_environment_that_raised():
     rollout = play(lambda task: Misbehaves("step raises"), ScriptedClient([reply("A")]))
-    assert re.search(r"ZeroDivisionError: by zero \(test_episode\.py:\d+, in step\)$", rollout.failure_detail)
+    assert re.search(r"ZeroDivisionError: by zero \(scripted\.py:\d+, in step\)$", rollout.failure_detail)
 
 
 class AsksALibrary:
