@@ -1,12 +1,15 @@
 """Writes tiny GGUF files as llama.cpp's converter does, so that reading them can be compared with the original."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType
 from gguf.quants import quantize
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 NAMES = {
     "model.embed_tokens": "token_embd",
@@ -21,27 +24,57 @@ NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
 }
+# Gemma has a norm after the attention, where others have one before the MLP.
+GEMMA = NAMES | {"post_attention_layernorm": "post_attention_norm"}
+ARCHITECTURES = {"gemma3_text": "gemma3"}
+
+
+@dataclass(frozen=True)
+class More:
+    """What a file has besides: keys (those behind `tokenizer.` whole, others of the architecture) and tensors."""
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+NOTHING = More()
 
 
 def write_gguf(
     path: Path,
-    module: LlamaForCausalLM,
+    module: PreTrainedModel,
     tokenizer: PreTrainedTokenizerFast,
     pre: str = "gpt-2",
     quantised: bool = False,
+    more: More = NOTHING,
 ) -> Path:
-    """Write a Llama with a byte-level tokenizer to `path`; `quantised` stores the matrices as Q8_0."""
-    writer = GGUFWriter(path, "llama")
+    """Write a model with a byte-level tokenizer to `path`; `quantised` stores the matrices as Q8_0."""
+    architecture = ARCHITECTURES.get(module.config.model_type, module.config.model_type)
+    writer = GGUFWriter(path, architecture)
     _add_config(writer, module)
     _add_tokenizer(writer, tokenizer, pre)
-    for name, tensor in module.state_dict().items():
-        values = _llama_order(name, tensor.numpy(), module.config)
-        if quantised and values.ndim == 2:
+    for key, value in more.keys.items():
+        whole = key if key.startswith(("tokenizer.", "split.", "general.")) else f"{architecture}.{key}"
+        writer.kv_data[0].pop(whole, None)  # what is added here stands in place of what is there
+        if value is not None:
+            _add_value(writer, whole, value)
+    own = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
+    if module.config.tie_word_embeddings:
+        own.pop("lm_head.weight")
+    for name, values in own.items():
+        stored = _stored(architecture, name, values, module.config)
+        if quantised and stored.ndim == 2:
             kind = GGMLQuantizationType.Q8_0
-            writer.add_tensor(_gguf_name(name), quantize(values, kind), raw_dtype=kind)
+            writer.add_tensor(_gguf_name(architecture, name), quantize(stored, kind), raw_dtype=kind)
         else:
-            writer.add_tensor(_gguf_name(name), values)
+            writer.add_tensor(_gguf_name(architecture, name), stored)
+    for name, values in more.tensors.items():
+        writer.add_tensor(name, values.astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -49,7 +82,21 @@ def write_gguf(
     return path
 
 
-def _add_config(writer: GGUFWriter, module: LlamaForCausalLM) -> None:
+def _add_value(writer: GGUFWriter, key: str, value: Any) -> None:
+    match value:
+        case bool():
+            writer.add_bool(key, value)
+        case int():
+            writer.add_uint32(key, value)
+        case float():
+            writer.add_float32(key, value)
+        case str():
+            writer.add_string(key, value)
+        case _:
+            writer.add_array(key, value)
+
+
+def _add_config(writer: GGUFWriter, module: PreTrainedModel) -> None:
     config = module.config
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
@@ -58,8 +105,15 @@ def _add_config(writer: GGUFWriter, module: LlamaForCausalLM) -> None:
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
+    rope = config.rope_parameters
+    writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
+    if config.model_type == "llama":
+        writer.add_rope_dimension_count(config.head_dim)
+    else:
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    if config.model_type == "gemma3_text":
+        writer.add_sliding_window(config.sliding_window)
     writer.add_vocab_size(config.vocab_size)
 
 
@@ -79,17 +133,24 @@ def _add_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, pre: 
     writer.add_chat_template(tokenizer.chat_template)
 
 
-def _gguf_name(name: str) -> str:
+def _gguf_name(architecture: str, name: str) -> str:
+    names = GEMMA if architecture == "gemma3" else NAMES
     stem, suffix = name.rsplit(".", 1)
     if stem.startswith("model.layers."):
         _, _, layer, rest = stem.split(".", 3)
-        return f"blk.{layer}.{NAMES[rest]}.{suffix}"
-    return f"{NAMES[stem]}.{suffix}"
+        return f"blk.{layer}.{names[rest]}.{suffix}"
+    return f"{names[stem]}.{suffix}"
 
 
-def _llama_order(name: str, values: np.ndarray, config: LlamaConfig) -> np.ndarray:
-    """GGUF pairs neighbouring rotary dimensions where Hugging Face pairs halves: the rows of q and k are permuted."""
-    if not name.endswith(("q_proj.weight", "k_proj.weight")):
+def _stored(architecture: str, name: str, values: np.ndarray, config: Any) -> np.ndarray:
+    """The numbers as GGUF has them.
+
+    Llama's pair neighbouring rotary dimensions where Hugging Face pairs halves: the rows of q and k are permuted. The
+    weights of Gemma's norms are off by one.
+    """
+    if architecture == "gemma3" and name.endswith("norm.weight"):
+        return values + 1
+    if architecture != "llama" or not name.endswith(("q_proj.weight", "k_proj.weight")):
         return values
     count = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
     rows, columns = values.shape

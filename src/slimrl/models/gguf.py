@@ -1,7 +1,8 @@
 """Converts a `.gguf` file to a directory in Hugging Face format, once, in the cache. Knows nothing of chat or training.
 
-transformers reads (dequantizes) the weights and the tokenizer. This module adds a check that the file is complete, the
-pre-tokenizers that transformers does not know, and the cache.
+transformers reads (dequantizes) the weights and the tokenizer. This module adds a check that the file is complete and
+that no tensor of it is left over, and the cache; `gguf_metadata.py` and `gguf_tokenizer.py` add what transformers
+passes over.
 """
 
 import struct
@@ -9,26 +10,28 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from tokenizers import pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.gguf.reader import GgufHeader, read_gguf_metadata
-from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+from transformers.modeling_gguf_pytorch_utils import (
+    TENSOR_PROCESSORS,
+    TensorProcessor,
+    get_gguf_hf_weights_map,
+    load_gguf_checkpoint,
+)
 
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root, file_sha256, say
+from slimrl.models.gguf_metadata import ROPE_TENSORS, check_metadata, complete_config
+from slimrl.models.gguf_tokenizer import gguf_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
 # The version of the conversion: cache entries that another version built are rebuilt.
-RECIPE = "gguf-1"
+RECIPE = "gguf-2"
 
-# `tokenizer.ggml.pre` names the pre-tokenizer, which splits text before BPE merges. transformers knows some values and
-# treats all others as GPT-2's. These split off every digit first (llama.cpp, `llm_tokenizer_bpe`) ...
-SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})
-# ... and for these GPT-2's is right. Any other would be split wrongly without a warning, so it is refused.
-PLAIN_GPT2 = frozenset({"gpt-2", "phi-2", "mpt", "olmo", "jais", "exaone4", "trillion", "granite-docling"})
-
+# What reading a header raises, depending on where it is cut off or overwritten.
+DAMAGED = (struct.error, ArithmeticError, IndexError, TypeError, UnicodeDecodeError, MemoryError)
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
 
 
@@ -54,7 +57,15 @@ def _check_whole(path: Path) -> None:
     size = path.stat().st_size
     try:
         header = GgufHeader.from_file(str(path))
-    except (struct.error, OverflowError, IndexError, UnicodeDecodeError, MemoryError) as error:
+    except (
+        struct.error,
+        OverflowError,
+        IndexError,
+        UnicodeDecodeError,
+        MemoryError,
+        ArithmeticError,
+        TypeError,
+    ) as error:
         raise UserError(f"{path} is cut off or damaged: its header cannot be read. Download it again.") from error
     except ValueError as error:
         raise UserError(f"{path} cannot be used: {error}") from error
@@ -72,9 +83,9 @@ def _convert_into(path: Path, directory: Path) -> None:
     start = time.perf_counter()
     try:
         with no_progress_bars():
-            tokenizer = _tokenizer(path)
+            tokenizer = gguf_tokenizer(path)
             module = _module(path)
-    except (ValueError, KeyError, NotImplementedError) as error:
+    except (ValueError, KeyError, NotImplementedError, RuntimeError) as error:
         raise UserError(
             f"{path} is a whole GGUF file, but of a kind that transformers cannot convert: {error}. Use the model's "
             "directory in Hugging Face format (config.json, safetensors, tokenizer) instead."
@@ -86,22 +97,6 @@ def _convert_into(path: Path, directory: Path) -> None:
     say(f"Converted in {time.perf_counter() - start:.0f} s: {written_mb:.0f} MB in {directory.parent}.")
 
 
-def _tokenizer(path: Path) -> Any:
-    metadata, _ = read_gguf_metadata(str(path))
-    # Not AutoTokenizer: the result is the same, but it reads the whole file once more to name the architecture.
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
-    if metadata.get("tokenizer.ggml.model") == "gpt2":
-        # A BPE tokenizer. Its merges depend on the pre-tokenizer, which transformers may have got wrong.
-        kind = metadata.get("tokenizer.ggml.pre", "gpt-2")
-        if kind in SINGLE_DIGITS:
-            tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-                [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-            )
-        elif kind not in PLAIN_GPT2 and kind not in GGUF_PRE_TOKENIZER_SPLITS:
-            raise ValueError(f"its pre-tokenizer `{kind}` is not known here")
-    return tokenizer
-
-
 def _module(path: Path) -> Any:
     """The model with the file's tensors, dequantized, in the dtype that it is saved in.
 
@@ -109,23 +104,53 @@ def _module(path: Path) -> Any:
     in bfloat16, it halves disk space and loading time, and the policy at step 0 is then the same on machines that
     compute in bfloat16 and in float32. Files with matrices that are not quantized become float32, to lose nothing.
     """
-    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    header = GgufHeader.from_file(str(path))
+    metadata, _ = read_gguf_metadata(str(path))
+    check_metadata(metadata)
+    config = complete_config(
+        AutoConfig.from_pretrained(path.parent, gguf_file=path.name), metadata, _rope_tensors(path, header)
+    )
     # On the meta device: no memory is allocated and nothing initialised before the tensors are assigned.
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config)
     # Matrices decide: norms and biases are float32 even in quantized files.
-    matrices = [tensor for tensor in GgufHeader.from_file(str(path)).tensors if len(tensor.shape) > 1]
+    matrices = [tensor for tensor in header.tensors if len(tensor.shape) > 1]
     exact = any(tensor.ggml_type in (GGML_F32, GGML_F16) for tensor in matrices)
     dtype = torch.float32 if exact else torch.bfloat16
     # Not `from_pretrained(gguf_file=...)`: that needs `accelerate`, and refuses to save the module that it returns.
     names: Any = _NamesOnly(module)
+    _check_places(header, names)
     tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=names, torch_dtype=dtype)["tensors"]
     module.load_state_dict(tensors, strict=False, assign=True)
     # A file with tied embeddings lacks the LM head; whatever is still on the meta device now is really missing.
     module.tie_weights()
     if missing := [name for name, parameter in module.named_parameters() if parameter.is_meta]:
         raise ValueError(f"{len(missing)} of the architecture's tensors are not in it, such as {missing[0]}")
+    ids = stop_ids(metadata)
+    module.generation_config.eos_token_id = ids[0] if len(ids) == 1 else ids or None
     return module
+
+
+def _rope_tensors(path: Path, header: GgufHeader) -> dict[str, list[float]]:
+    """The factors of rotary frequencies by the names of their tensors; empty if the file has none."""
+    found = {}
+    for tensor in header.tensors:
+        if tensor.name in ROPE_TENSORS:
+            start = header.data_start + tensor.offset
+            values = np.fromfile(path, np.uint8, tensor.nbytes, offset=start)
+            found[tensor.name] = values.view(np.float16 if tensor.ggml_type == GGML_F16 else np.float32).tolist()
+    return found
+
+
+def _check_places(header: GgufHeader, names: Any) -> None:
+    """Raise ValueError if a tensor of the file has no place in the model: transformers would leave it out."""
+    processor = TENSOR_PROCESSORS.get(header.architecture, TensorProcessor)(config=names.config.to_dict())
+    places = get_gguf_hf_weights_map(names, processor)
+    homeless = [tensor.name for tensor in header.tensors if tensor.name not in places]
+    # The tensors of experts lie together in a file, under names without an ending.
+    left = [name for name in homeless if name not in ROPE_TENSORS and name.removesuffix(".weight") not in places]
+    if left:
+        raise ValueError(f"{len(left)} of its tensors have no place in the architecture, such as {left[0]}")
 
 
 class _NamesOnly:

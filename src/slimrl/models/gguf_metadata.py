@@ -1,0 +1,255 @@
+"""Accounts for a GGUF file's metadata: whatever llama.cpp would compute with is carried over, or the file is refused.
+
+transformers reads the keys that give a model its shape, and passes over all others. This module reads those that
+change what the model computes, above all the scaling of rotary positions. Raises ValueError for the rest, by name.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig
+from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+# Tensors that hold no weights: a divisor for every rotary frequency, for all positions or for short and long contexts.
+FREQUENCIES, LONG, SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+ROPE_TENSORS = frozenset({FREQUENCIES, LONG, SHORT})
+
+# Architectures whose mapping transformers has under another name.
+RENAMED = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss", "minimax-m2": "minimax_m2"}
+# Keys that describe the file and change no number.
+DESCRIPTIVE = frozenset({"vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "pooling_type"})
+# Keys to the setting of the config that means the same, where a config has it.
+SETTINGS = {
+    "attention.key_length": "head_dim",
+    "attention.sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+}
+# Keys with the values that leave the computation as it is without them.
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "attention.causal": (True,),
+    "attention.clamp_kqv": (0.0,),
+    "attention.max_alibi_bias": (0.0,),
+    "attention.sliding_window": (0,),
+    "attention.temperature_scale": (0.0,),
+    "attn_logit_softcapping": (0.0,),
+    "final_logit_softcapping": (0.0,),
+    "logit_scale": (0.0, 1.0),
+    "residual_scale": (0.0, 1.0),
+    "embedding_scale": (0.0, 1.0),
+    "expert_count": (0,),
+    "expert_used_count": (0,),
+    "leading_dense_block_count": (0,),
+    "nextn_predict_layers": (0,),
+    "rope.scaling.yarn_ext_factor": (-1.0, 1.0),
+    "rope.scaling.yarn_attn_factor": (1.0,),
+    "rope.scaling.yarn_log_multiplier": (0.0,),
+    "rope.scaling.alpha": (0.0, 1.0),
+}
+# What every published Llama with `rope_type = "llama3"` has, besides a factor of its own.
+LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+# llama.cpp knows these by their number of layers, and scales their queries by another width than the head's.
+LARGEST = {("gemma2", 46), ("gemma3", 62)}
+
+
+@dataclass(slots=True)
+class _Keys:
+    """The metadata of one architecture, with what has been read of it."""
+
+    values: Mapping[str, Any]
+    read: set[str]
+
+    def get(self, key: str, default: Any) -> Any:
+        self.read.add(key)
+        return self.values.get(key, default)
+
+
+def check_metadata(metadata: Mapping[str, Any]) -> None:
+    """Raise ValueError for a file that transformers cannot read, before it stumbles over it."""
+    if (count := metadata.get("split.count", 0)) > 1:
+        raise ValueError(f"it is one of {count} parts; join them with `llama-gguf-split --merge`")
+    architecture, keys = _keys_of(metadata)
+    if lists := sorted(key for key in keys.read if isinstance(keys.values.get(key), list)):
+        raise ValueError(f"{architecture}.{lists[0]} differs from layer to layer")
+
+
+def complete_config(
+    config: PreTrainedConfig, metadata: Mapping[str, Any], rope_tensors: Mapping[str, list[float]]
+) -> PreTrainedConfig:
+    """The config with all that the metadata and the tensors of rotary factors say beyond what transformers read."""
+    architecture, keys = _keys_of(metadata)
+    fields = config.to_dict()
+    _read_settings(fields, keys)
+    _read_layers(fields, keys)
+    if "query_pre_attn_scalar" in fields:
+        largest = (architecture, keys.values.get("block_count")) in LARGEST
+        fields["query_pre_attn_scalar"] = (
+            fields["hidden_size"] // fields["num_attention_heads"] if largest else fields["head_dim"]
+        )
+    if fields.get("rope_parameters"):
+        _read_rope(fields, keys, rope_tensors)
+    elif rope_tensors:
+        raise ValueError(f"it has {min(rope_tensors)}, and {architecture} has no rotary positions")
+    _refuse_unread(architecture, keys)
+    return type(config).from_dict(fields)
+
+
+def _keys_of(metadata: Mapping[str, Any]) -> tuple[str, _Keys]:
+    """The architecture, and its keys, of which those count as read that transformers reads."""
+    architecture = str(metadata["general.architecture"])
+    start = f"{architecture}."
+    mapping = GGUF_CONFIG_MAPPING.get(RENAMED.get(architecture, architecture), {})
+    read = DESCRIPTIVE | {key for key, setting in mapping.items() if setting is not None}
+    values = {key[len(start) :]: value for key, value in metadata.items() if key.startswith(start)}
+    return architecture, _Keys(values, set(read))
+
+
+def _read_settings(fields: dict[str, Any], keys: _Keys) -> None:
+    heads = fields.get("num_attention_heads")
+    width = fields["hidden_size"] // heads if heads else 0
+    key_length = keys.get("attention.key_length", width)
+    if keys.get("attention.value_length", key_length) != key_length:
+        raise ValueError("its keys and values have heads of different widths")
+    # A config without the setting computes it so; others have a default of their own, which is another model's.
+    if "head_dim" in fields or key_length != width:
+        _assign(fields, "attention.key_length", key_length)
+    if not math.isclose(keys.get("attention.scale", 0.0) or key_length**-0.5, key_length**-0.5, rel_tol=1e-4):
+        raise ValueError(f"it scales attention by {keys.values['attention.scale']}")
+    for key in SETTINGS:
+        value = keys.values.get(key)
+        if key in keys.read or value is None or value in NEUTRAL.get(key, ()):
+            continue
+        # A window as long as the context cuts nothing off.
+        if key != "attention.sliding_window" or value < keys.values.get("context_length", 0):
+            _assign(fields, key, value)
+        keys.read.add(key)
+
+
+def _assign(fields: dict[str, Any], key: str, value: Any) -> None:
+    # Some configs have a window and a switch for it, which is off.
+    if SETTINGS[key] not in fields or (key == "attention.sliding_window" and "use_sliding_window" in fields):
+        raise ValueError(f"{key} = {value}, and transformers' {fields['model_type']} has no such setting")
+    fields[SETTINGS[key]] = value
+
+
+def _read_layers(fields: dict[str, Any], keys: _Keys) -> None:
+    """Take over which layers see a window only: every layer's own mark, or each how manieth is without."""
+    pattern = keys.get("attention.sliding_window_pattern", None)
+    if pattern is None:
+        return
+    num = fields["num_hidden_layers"]
+    slides = [bool((layer + 1) % pattern) for layer in range(num)] if isinstance(pattern, int) else pattern
+    if "layer_types" not in fields or len(slides) != num:
+        raise ValueError(f"attention.sliding_window_pattern = {pattern} does not fit transformers' layers")
+    fields["layer_types"] = ["sliding_attention" if slide else "full_attention" for slide in slides]
+
+
+def _read_rope(fields: dict[str, Any], keys: _Keys, tensors: Mapping[str, list[float]]) -> None:
+    """Take over the base, the width and the scaling of the rotary positions."""
+    rope = fields["rope_parameters"]
+    # Models whose layers differ have a setting for each kind, and only those without a window are scaled.
+    full = rope.get("full_attention", rope)
+    full["rope_theta"] = keys.get("rope.freq_base", 10000.0)
+    if "sliding_attention" in rope:
+        own = rope["sliding_attention"]
+        own["rope_theta"] = keys.get("rope.freq_base_swa", own["rope_theta"])
+    width = fields.get("head_dim") or fields["hidden_size"] // fields["num_attention_heads"]
+    rotary = keys.get("rope.dimension_count", width)
+    if "partial_rotary_factor" in full:
+        full["partial_rotary_factor"] = rotary / width
+    elif rotary != width:
+        raise ValueError(f"only {rotary} of the {width} dimensions of a head are rotated (rope.dimension_count)")
+    kind = keys.get("rope.scaling.type", "linear")
+    factor = keys.get("rope.scaling.factor", keys.get("rope.scale_linear", 0.0)) or 1.0
+    attention = keys.get("rope.scaling.attn_factor", 1.0)
+    original = keys.get("rope.scaling.original_context_length", fields["max_position_embeddings"])
+    if tensors:
+        if kind == "yarn" or (kind == "linear" and factor != 1.0):
+            raise ValueError(f"it has {min(tensors)} and also rope.scaling.type = {kind}")
+        full |= _read_factors(fields, full, tensors, original, attention)
+        return
+    if kind not in SCALINGS:
+        raise ValueError(f"rope.scaling.type = {kind} is not known here")
+    full |= SCALINGS[kind](keys, factor, attention, original)
+
+
+def _linear(keys: _Keys, factor: float, attention: float, original: int) -> dict[str, Any]:
+    if attention != 1.0:
+        raise ValueError(f"rope.scaling.attn_factor = {attention} without a scaling that has one")
+    return {} if factor == 1.0 else {"rope_type": "linear", "factor": factor}
+
+
+def _yarn(keys: _Keys, factor: float, attention: float, original: int) -> dict[str, Any]:
+    return {
+        "rope_type": "yarn",
+        "factor": factor,
+        "original_max_position_embeddings": original,
+        # As llama.cpp has it: the file's factor comes on top of YaRN's own.
+        "attention_factor": attention * (1.0 + 0.1 * math.log(factor)),
+        "beta_fast": keys.get("rope.scaling.yarn_beta_fast", 32.0),
+        "beta_slow": keys.get("rope.scaling.yarn_beta_slow", 1.0),
+    }
+
+
+def _unscaled(keys: _Keys, factor: float, attention: float, original: int) -> dict[str, Any]:
+    return {}
+
+
+def _no_factors(keys: _Keys, factor: float, attention: float, original: int) -> dict[str, Any]:
+    raise ValueError(f"rope.scaling.type = longrope, and the tensors {LONG} and {SHORT} are missing")
+
+
+SCALINGS: dict[str, Callable[[_Keys, float, float, int], dict[str, Any]]] = {
+    "none": _unscaled,
+    "linear": _linear,
+    "yarn": _yarn,
+    "longrope": _no_factors,
+}
+
+
+def _read_factors(
+    fields: dict[str, Any], rope: Mapping[str, Any], tensors: Mapping[str, list[float]], original: int, attention: float
+) -> dict[str, Any]:
+    """The scaling that divides every rotary frequency by a factor of its own."""
+    if set(tensors) not in ({FREQUENCIES}, {LONG, SHORT}):
+        raise ValueError(f"of the tensors of rotary factors it has {', '.join(sorted(tensors))} only")
+    short, long = (tensors.get(name, tensors.get(FREQUENCIES, [])) for name in (SHORT, LONG))
+    if FREQUENCIES in tensors and attention == 1.0:
+        if all(factor == 1.0 for factor in short):
+            return {}
+        # By its name where it has one, for other programs to know it; else any factors are a LongRoPE's.
+        llama3 = {"rope_type": "llama3", "factor": max(short), **LLAMA3}
+        if _divisors(fields, {**rope, **llama3}) == _rounded(short):
+            return llama3
+    return {
+        "rope_type": "longrope",
+        "short_factor": short,
+        "long_factor": long,
+        "original_max_position_embeddings": original,
+        "attention_factor": attention,
+    }
+
+
+def _divisors(fields: dict[str, Any], rope: dict[str, Any]) -> list[float]:
+    """What a scaling divides each rotary frequency by, rounded."""
+    width = fields.get("head_dim") or fields["hidden_size"] // fields["num_attention_heads"]
+    config = PreTrainedConfig(**fields | {"rope_parameters": rope, "head_dim": width})
+    scaled, _ = ROPE_INIT_FUNCTIONS[rope["rope_type"]](config, torch.device("cpu"))
+    plain = rope["rope_theta"] ** (-torch.arange(0, 2 * len(scaled), 2) / (2 * len(scaled)))
+    return _rounded((plain / scaled).tolist())
+
+
+def _rounded(factors: list[float]) -> list[float]:
+    return [round(factor, 2) for factor in factors]
+
+
+def _refuse_unread(architecture: str, keys: _Keys) -> None:
+    for key, value in sorted(keys.values.items()):
+        if key not in keys.read and value not in NEUTRAL.get(key, ()):
+            raise ValueError(f"its metadata has {architecture}.{key} = {value}, which would be lost")

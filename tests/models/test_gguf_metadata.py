@@ -1,0 +1,303 @@
+"""What a GGUF file says beyond a model's shape is carried over, or the file is refused by the key's name."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from slimrl.config.model import ModelConfig
+from slimrl.errors import UserError
+from slimrl.models.forward.module import head_logits, last_hidden
+from slimrl.models.gguf import convert
+from slimrl.models.gguf_metadata import LLAMA3
+from slimrl.models.load import load_policy
+from tests.models.gguf_files import More, write_gguf
+from tests.tiny import tiny_module, tiny_tokenizer
+
+THETA = 10000.0
+HEAD = 8
+
+
+def scaled_module(family: str, rope: dict[str, Any]) -> PreTrainedModel:
+    """A tiny model whose rotary positions are scaled by transformers' own `rope_parameters`."""
+    plain = tiny_module(family)
+    config = type(plain.config).from_dict(plain.config.to_dict())
+    config.rope_parameters = rope
+    module = type(plain)(config)
+    module.load_state_dict(plain.state_dict())
+    return module.eval()
+
+
+def logits(module: torch.nn.Module) -> torch.Tensor:
+    """The logits of 200 tokens at positions from 50 on: beyond every original context of these tests."""
+    with torch.inference_mode():
+        tokens = torch.arange(200)[None] % 290 + 3
+        found: torch.Tensor = module(tokens, position_ids=torch.arange(50, 250)[None]).logits[0]
+    return found
+
+
+def converted(path: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(convert(path)).eval()
+
+
+def llama3_factors(factor: float, low: float, high: float, original: int, theta: float = THETA) -> np.ndarray:
+    """The tensor `rope_freqs.weight`, written as llama.cpp's converter writes it."""
+    factors = []
+    for exponent in range(0, HEAD, 2):
+        wavelength = 2 * math.pi * theta ** (exponent / HEAD)
+        if wavelength < original / high:
+            factors.append(1.0)
+        elif wavelength > original / low:
+            factors.append(factor)
+        else:
+            smooth = (original / wavelength - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors)
+
+
+LONGROPE = {"short_factor": [1.0, 1.2, 1.5, 2.0], "long_factor": [1.0, 2.0, 5.0, 9.0]}
+SCALED: dict[str, tuple[dict[str, Any], More]] = {
+    "llama 3.1, small": (
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+        More(tensors={"rope_freqs.weight": llama3_factors(8.0, 1.0, 4.0, 64)}),
+    ),
+    "llama 3.2": (
+        {"rope_theta": 500000.0, "rope_type": "llama3", "factor": 32.0, **LLAMA3},
+        More(tensors={"rope_freqs.weight": llama3_factors(32.0, 1.0, 4.0, 8192, 500000.0)}),
+    ),
+    "other frequency factors": (
+        {"rope_type": "llama3", "factor": 4.0, **LLAMA3, "low_freq_factor": 2.0, "high_freq_factor": 9.0},
+        More(tensors={"rope_freqs.weight": llama3_factors(4.0, 2.0, 9.0, 8192)}),
+    ),
+    "linear": (
+        {"rope_type": "linear", "factor": 4.0},
+        More({"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}),
+    ),
+    "linear, the old key": ({"rope_type": "linear", "factor": 2.0}, More({"rope.scale_linear": 2.0})),
+    "yarn": (
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+        More(
+            {
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 4.0,
+                "rope.scaling.original_context_length": 64,
+                "rope.scaling.finetuned": True,
+            }
+        ),
+    ),
+    "yarn with betas": (
+        {
+            "rope_type": "yarn",
+            "factor": 8.0,
+            "original_max_position_embeddings": 64,
+            "attention_factor": 1.5 * (1 + 0.1 * math.log(8)),
+            "beta_fast": 8.0,
+            "beta_slow": 2.0,
+        },
+        More(
+            {
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 8.0,
+                "rope.scaling.original_context_length": 64,
+                "rope.scaling.attn_factor": 1.5,
+                "rope.scaling.yarn_beta_fast": 8.0,
+                "rope.scaling.yarn_beta_slow": 2.0,
+            }
+        ),
+    ),
+    "longrope": (
+        {
+            "rope_type": "longrope",
+            **LONGROPE,
+            "original_max_position_embeddings": 64,
+            "attention_factor": 1.2,
+        },
+        More(
+            {"rope.scaling.attn_factor": 1.2, "rope.scaling.original_context_length": 64},
+            {
+                "rope_factors_short.weight": np.array(LONGROPE["short_factor"]),
+                "rope_factors_long.weight": np.array(LONGROPE["long_factor"]),
+            },
+        ),
+    ),
+    "none": (
+        {"rope_type": "default"},
+        More({"rope.scaling.type": "none"}, {"rope_freqs.weight": np.ones(HEAD // 2)}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_scaled_positions_give_the_logits_of_transformers_own_scaling(family: str, name: str, tmp_path: Path) -> None:
+    rope, more = SCALED[name]
+    original = scaled_module(family, {"rope_theta": THETA, **rope})
+    module = converted(write_gguf(tmp_path / "m.gguf", original, tiny_tokenizer(), more=more))
+    torch.testing.assert_close(logits(module), logits(original), atol=2e-5, rtol=1e-4)
+    if rope["rope_type"] != "default":
+        unscaled = scaled_module(family, {"rope_type": "default", "rope_theta": rope.get("rope_theta", THETA)})
+        assert (logits(module) - logits(unscaled)).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["llama 3.1, small", "yarn with betas"])
+def test_forward_of_slimrl_scales_positions_too(name: str, tmp_path: Path) -> None:
+    rope, more = SCALED[name]
+    original = scaled_module("llama", {"rope_theta": THETA, **rope})
+    path = write_gguf(tmp_path / "m.gguf", original, tiny_tokenizer(), more=more)
+    module = load_policy(ModelConfig(name=str(path), dtype="float32")).module
+    tokens, positions = torch.arange(200) % 290 + 3, torch.arange(50, 250)
+    with torch.inference_mode():
+        ours = head_logits(module, last_hidden(module, tokens, positions, None))
+    torch.testing.assert_close(ours, logits(original), atol=2e-4, rtol=1e-3)
+
+
+def test_scaling_of_published_llamas_keeps_its_name(tmp_path: Path) -> None:
+    rope, more = SCALED["llama 3.2"]
+    original = scaled_module("llama", rope)
+    config = converted(write_gguf(tmp_path / "m.gguf", original, tiny_tokenizer(), more=more)).config
+    assert config.rope_parameters == rope
+
+
+def test_scaling_of_gemma_leaves_layers_with_a_window_alone(tmp_path: Path) -> None:
+    rope = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+    }
+    original = scaled_module("gemma3", rope)
+    keys = {
+        "rope.scaling.type": "linear",
+        "rope.scaling.factor": 8.0,
+        "attention.sliding_window_pattern": 2,
+    }
+    module = converted(write_gguf(tmp_path / "g.gguf", original, tiny_tokenizer(), more=More(keys)))
+    assert module.config.layer_types == ["sliding_attention", "full_attention"]
+    torch.testing.assert_close(logits(module), logits(original), atol=2e-5, rtol=1e-4)
+
+
+def test_caps_and_windows_are_carried_over(tmp_path: Path) -> None:
+    keys = {
+        "final_logit_softcapping": 30.0,
+        "attn_logit_softcapping": 50.0,
+        "attention.sliding_window_pattern": [True, False],
+        "rope.freq_base_swa": 5000.0,
+    }
+    path = write_gguf(tmp_path / "g.gguf", tiny_module("gemma3"), tiny_tokenizer(), more=More(keys))
+    config = converted(path).config
+    assert (config.final_logit_softcapping, config.attn_logit_softcapping, config.sliding_window) == (30.0, 50.0, 16)
+    assert config.rope_parameters["sliding_attention"]["rope_theta"] == 5000.0
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"attention.scale": 8**-0.5, "logit_scale": 1.0, "expert_count": 0},
+        {"attention.sliding_window": 512, "attention.causal": True, "rope.scaling.yarn_log_multiplier": 0.0},
+        {"general.sampling.temp": 0.6, "tokenizer.ggml.fim_pre_token_id": 3, "split.count": 1},
+    ],
+)
+def test_keys_that_change_nothing_are_let_pass(keys: dict[str, Any], tmp_path: Path) -> None:
+    module = converted(write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer(), more=More(keys)))
+    assert torch.equal(logits(module), logits(tiny_module("llama").eval()))
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"attention.scale": 0.1}, r"scales attention by 0\.1"),
+        ({"logit_scale": 0.125}, r"llama\.logit_scale = 0\.125"),
+        ({"embedding_scale": 12.0}, r"llama\.embedding_scale = 12\.0"),
+        ({"residual_scale": 0.22}, r"llama\.residual_scale"),
+        ({"expert_count": 8, "expert_used_count": 2}, r"llama\.expert_count = 8"),
+        ({"final_logit_softcapping": 30.0}, r"final_logit_softcapping = 30\.0"),
+        ({"attention.sliding_window": 16}, r"attention\.sliding_window = 16"),
+        ({"attention.temperature_scale": 0.1}, r"attention\.temperature_scale"),
+        ({"rope.dimension_count": 4, "attention.key_length": 8}, r"rope\.dimension_count"),
+        ({"attention.key_length": 8, "attention.value_length": 4}, r"different widths"),
+        ({"rope.scaling.type": "ntk", "rope.scaling.factor": 2.0}, r"rope\.scaling\.type = ntk"),
+        ({"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, r"rope_factors_long"),
+        ({"a_key_of_tomorrow": 1}, r"llama\.a_key_of_tomorrow = 1"),
+        ({"feed_forward_length": [64, 32]}, r"feed_forward_length differs from layer to layer"),
+        ({"tokenizer.ggml.suppress": True}, r"tokenizer\.ggml\.suppress"),
+        ({"split.count": 2, "split.no": 0}, r"llama-gguf-split --merge"),
+    ],
+)
+def test_key_that_would_be_lost_is_refused_by_name(keys: dict[str, Any], named: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer(), more=More(keys))
+    with pytest.raises(UserError, match=named):
+        convert(path)
+
+
+def test_tensor_without_a_place_is_refused_by_name(tmp_path: Path) -> None:
+    more = More(tensors={"blk.0.attn_q.bias": np.ones(32)})
+    with pytest.raises(UserError, match=r"no place in the architecture, such as blk\.0\.attn_q\.bias"):
+        convert(write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer(), more=more))
+    both = More({"rope.scaling.type": "yarn", "rope.scaling.factor": 2.0}, {"rope_freqs.weight": np.ones(4) * 2})
+    with pytest.raises(UserError, match=r"rope_freqs\.weight and also rope\.scaling\.type = yarn"):
+        convert(write_gguf(tmp_path / "n.gguf", tiny_module("llama"), tiny_tokenizer(), more=both))
+
+
+def test_alignment_of_nothing_is_a_damaged_header(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer())
+    content = path.read_bytes()
+    # Another key gives its place to it: its length, its name, its type (4, uint32), its value.
+    key, alignment = b"tokenizer.ggml.padding_token_id", b"general.alignment"
+    start = content.index(key) - 8
+    own = len(alignment).to_bytes(8, "little") + alignment + (4).to_bytes(4, "little") + (0).to_bytes(4, "little")
+    path.write_bytes(content[:start] + own + content[start + 8 + len(key) + 8 :])
+    with pytest.raises(UserError, match="cut off or damaged"):
+        convert(path)
+
+
+def test_every_token_that_ends_a_reply_is_kept(tmp_path: Path) -> None:
+    keys = {"tokenizer.ggml.eot_token_id": 1, "tokenizer.ggml.eom_token_id": 2}
+    module = converted(write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer(), more=More(keys)))
+    assert module.generation_config.eos_token_id == [2, 1]
+
+
+def test_named_chat_templates_are_kept(tmp_path: Path) -> None:
+    keys = {"tokenizer.chat_templates": ["tool_use"], "tokenizer.chat_template.tool_use": "with tools"}
+    path = write_gguf(tmp_path / "m.gguf", tiny_module("llama"), tiny_tokenizer(), more=More(keys))
+    tokenizer = AutoTokenizer.from_pretrained(convert(path))
+    question = [{"role": "user", "content": "x"}]
+    assert tokenizer.apply_chat_template(question, tools=[{"type": "function"}], tokenize=False) == "with tools"
+    assert "<|im_start|>user" in tokenizer.apply_chat_template(question, tokenize=False)
+
+
+def test_tokenizers_like_llama3s_take_whole_words_and_begin_with_bos(tmp_path: Path) -> None:
+    source = tiny_tokenizer()
+    for number, (given, starts) in enumerate([(None, True), (False, False), (True, True)]):
+        keys = {"tokenizer.ggml.add_bos_token": given}
+        path = write_gguf(tmp_path / f"{number}.gguf", tiny_module("llama"), source, pre="llama-bpe", more=More(keys))
+        tokenizer = AutoTokenizer.from_pretrained(convert(path))
+        assert tokenizer.backend_tokenizer.model.ignore_merges
+        assert (tokenizer("the")["input_ids"][0] == source.bos_token_id) is starts
+
+
+def test_sentencepiece_puts_a_space_in_front_only_where_the_file_has_one(tmp_path: Path) -> None:
+    pieces = ["<unk>", "<s>", "</s>", "▁", "h", "i", "hi", "▁hi", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += [f"[PAD{number}]" for number in range(300 - len(pieces))]
+    common = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": pieces,
+        "tokenizer.ggml.scores": [-float(number) for number in range(300)],
+        "tokenizer.ggml.token_type": [2, 3, 3, *[1] * 5, *[6] * 256, *[5] * 36],
+        "tokenizer.ggml.merges": None,
+    }
+    for number, (given, expected) in enumerate([(None, ["▁hi"]), (True, ["▁hi"]), (False, ["hi"])]):
+        keys = common | {"tokenizer.ggml.add_space_prefix": given}
+        path = write_gguf(tmp_path / f"{number}.gguf", tiny_module("llama"), tiny_tokenizer(), more=More(keys))
+        tokenizer = AutoTokenizer.from_pretrained(convert(path))
+        assert tokenizer.tokenize("hi") == expected
+        assert tokenizer.tokenize("hi hi") == [*expected, "▁hi"]
+        assert tokenizer.decode(tokenizer.encode("hi hi", add_special_tokens=False)) == "hi hi"
