@@ -145,6 +145,21 @@ def test_new_directory_replaces_the_old_one_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
 
 
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_files_of_a_new_directory_have_the_mode_of_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with new_directory(tmp_path / "step_1") as temporary:
+            (temporary / "adapter").mkdir()
+            for name in ("weights", "adapter/weights", "program"):
+                (temporary / name).write_text("")
+                (temporary / name).chmod(0o700 if name == "program" else 0o600)
+    finally:
+        os.umask(before)
+    found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "step_1").rglob("*") if path.is_file()}
+    assert found == {"weights": mode, "program": mode | 0o700}
+
+
 def test_new_directory_keeps_the_old_one_when_the_body_fails(tmp_path: Path) -> None:
     target = tmp_path / "step_1"
     target.mkdir()

@@ -15,15 +15,18 @@ from transformers import AutoModelForCausalLM
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
+from slimrl.models import resolve as resolve_module
 from slimrl.models.forward.choose import sampling_forward
 from slimrl.models.forward.fused import FusedForward, can_fuse
 from slimrl.models.forward.module import ModuleForward, last_hidden
 from slimrl.models.forward.training import training_hidden
 from slimrl.models.load import Policy, load_policy, save_policy
 from slimrl.models.lora import linear_of, merge_parameters, merge_weight, refresh_merged
+from slimrl.models.resolve import loadable_name
 from tests.models.forward.test_fused import logits
 from tests.models.forward.test_training import computed
-from tests.tiny import FAMILIES, tiny_model_dir
+from tests.models.gguf_files import write_gguf
+from tests.tiny import FAMILIES, tiny_model_dir, tiny_module, tiny_tokenizer
 
 LINEARS = 2 * 7  # of a tiny model
 
@@ -168,6 +171,35 @@ def test_an_adapters_directory_is_a_model(tmp_path: Path, tiny_dir: Path, dtype:
     (adapter / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": None}))
     with pytest.raises(UserError, match="does not say which model it adapts"):
         load_policy(ModelConfig(name=str(adapter), device="cpu"))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # of transformers, by PEFT
+@pytest.mark.parametrize("given", ["relative", "gguf", "packaged"])
+def test_an_adapter_names_a_base_that_peft_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    directory = tiny_model_dir(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    file = write_gguf(tmp_path / "tiny.gguf", tiny_module("llama"), tiny_tokenizer())
+    monkeypatch.setattr(resolve_module, "find_packaged_file", lambda name: file)
+    name = {"relative": directory.name, "gguf": str(file), "packaged": "smollm2-135m"}[given]
+    policy = adapted_policy(Path(name))
+    move(policy.module)
+    save_policy(policy, tmp_path / "step_1")
+    adapter = tmp_path / "step_1" / "adapter"
+    monkeypatch.chdir("/")
+    theirs = peft.AutoPeftModelForCausalLM.from_pretrained(adapter)
+    torch.testing.assert_close(plain_logits(theirs), plain_logits(policy.module), atol=1e-4, rtol=1e-4)
+    assert name in (adapter / "README.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    # As on another machine, and as adapters were written before.
+    for base in ("/not/here", name):
+        settings = json.loads((adapter / "adapter_config.json").read_text())
+        (adapter / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": base}))
+        again = load_policy(ModelConfig(name=str(adapter), dtype="float32", device="cpu"))
+        torch.testing.assert_close(plain_logits(again.module), plain_logits(policy.module), atol=1e-4, rtol=1e-4)
+
+
+def test_an_adapter_of_a_hub_model_keeps_its_id(tmp_path: Path) -> None:
+    assert loadable_name("Qwen/Qwen3-0.6B", tmp_path / "snapshots" / "abc") == "Qwen/Qwen3-0.6B"
 
 
 @pytest.mark.parametrize("target", ["q_prj", "lm_head", "mlp"])

@@ -5,10 +5,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
+from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
+from slimrl.inference.server.weights import read_weights
 from slimrl.models import resolve as resolve_module
+from slimrl.models.load import load_policy
 from slimrl.models.resolve import find_packaged_file, resolve
 from tests.tiny import tiny_module
 
@@ -30,6 +34,37 @@ def test_sharded_directory_is_complete(copy: Path) -> None:
     assert resolve(str(copy)) == copy
     next(copy.glob("model-*.safetensors")).unlink()
     with pytest.raises(UserError, match="incomplete"):
+        resolve(str(copy))
+
+
+@pytest.mark.parametrize(
+    ("index", "content"),
+    [
+        ("model.safetensors.index.json", '{"weight_map": {"a": "model-00001-of-00002.safetensors"}}'),
+        ("pytorch_model.bin.index.json", '{"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}'),
+        ("model.safetensors.index.json", "{"),
+    ],
+)
+def test_index_that_was_left_behind_does_not_count(copy: Path, index: str, content: str) -> None:
+    (copy / index).write_text(content)
+    assert resolve(str(copy)) == copy
+    policy = load_policy(ModelConfig(name=str(copy), device="cpu", dtype="float32"))
+    assert torch.equal(policy.module.get_input_embeddings().weight, tiny_module("llama").get_input_embeddings().weight)
+    read = read_weights(copy, policy.module)
+    assert len(read) == len(list(policy.module.parameters()))
+
+
+def test_shards_without_an_index_are_no_weights(copy: Path) -> None:
+    (copy / "model.safetensors").rename(copy / "model-00001-of-00001.safetensors")
+    with pytest.raises(UserError, match=r"no weights: it needs model\.safetensors"):
+        resolve(str(copy))
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"weight_map": ["a"]}', '{"weight_map": {"a": 1, "b": "x"}}'])
+def test_index_that_lists_nothing_is_named(copy: Path, content: str) -> None:
+    (copy / "model.safetensors").unlink()
+    (copy / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(UserError, match=r"index\.json is no index of weights"):
         resolve(str(copy))
 
 

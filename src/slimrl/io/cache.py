@@ -73,15 +73,21 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
 def new_directory(directory: Path) -> Iterator[Path]:
     """Yields an empty temporary directory that becomes `directory`, and replaces what is there, if the body succeeds.
 
-    Only one process may write at a time: the remains of killed writers are deleted first. A kill never leaves a
+    Its files have the mode that the umask gives, whoever wrote them: safetensors lets only their owner read them. Only
+    one process may write at a time: the remains of killed writers are deleted first. A kill never leaves a
     half-written `directory`; while an older one is being replaced, it can leave none.
     """
     for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     temporary = directory.with_name(f".{directory.name}.tmp-{os.getpid()}")
     temporary.mkdir(parents=True)
+    # The umask cannot be read without changing it for all threads, but this is what it made of 0777.
+    allowed = temporary.stat().st_mode & 0o666
     try:
         yield temporary
+        for path in temporary.rglob("*"):
+            if path.is_file():
+                path.chmod(path.stat().st_mode | allowed)
         old = temporary.with_name(f"{temporary.name}-old")
         if directory.exists():
             directory.rename(old)  # a directory cannot be renamed onto one that is not empty

@@ -16,15 +16,17 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
-from slimrl.models.lora import merge_weight
+from slimrl.models.lora import GIVEN_NAME, merge_weight
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MOST = 1e9  # bound on rank and alpha; anything near it is a mistake
-NAME = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<part>[AB])(\.default)?\.weight")
+START = r"base_model\.model\.(?P<layer>.+?)"
+PAIR = re.compile(rf"{START}\.lora_(?P<part>(embedding_)?[AB])(\.default)?(\.weight)?")
+# A weight that PEFT saves whole: of `modules_to_save`, or the embeddings and the head beside an adapter of theirs.
+WHOLE = re.compile(rf"{START}(\.base_layer|\.modules_to_save(\.default)?)?\.(?P<kind>weight|bias)")
 # Settings of PEFT that merging W + scale B A cannot express, with the values that leave them off.
 UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_dora": (False, None),
-    "modules_to_save": (None, []),
     "bias": ("none", None),
     "lora_bias": (False, None),
     "fan_in_fan_out": (False, None),
@@ -59,26 +61,39 @@ def base_model_name(directory: Path) -> str | None:
     name: Any = _read_config(directory).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise UserError(f"{directory / CONFIG} does not say which model it adapts: set base_model_name_or_path in it.")
-    return name
+    # slimrl's own adapters name a path there, for PEFT; on another machine the name that the user gave counts.
+    given = "" if Path(name).expanduser().exists() else read_metadata(directory / WEIGHTS).get(GIVEN_NAME, "")
+    return given or name
 
 
-def read_adapter(directory: Path, module: nn.Module) -> Adapter:
-    """The adapter in a directory. Raises UserError if it does not fit the module."""
+def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] | None = None) -> Adapter:
+    """The adapter in a directory. Raises UserError if it does not fit the module.
+
+    `base` are the weights of the base model that another adapter has changed in the module, by name.
+    """
+    path = directory / WEIGHTS
     config = _read_config(directory)
     rank, alpha = _read_numbers(directory, config)
     # rsLoRA (2312.03732) scales by the root of the rank.
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
-    parameters = dict(module.named_parameters())
+    # A tied weight has several names here, and is one tensor.
+    known = {**dict(module.named_parameters(remove_duplicate=False)), **(base or {})}
     parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in read_tensors(directory / WEIGHTS).items():
-        match = NAME.fullmatch(name)
-        weight = f"{match['layer']}.weight" if match else ""
-        if match is None or weight not in parameters:
-            raise UserError(f"{directory / WEIGHTS} has the tensor {name}, which adapts nothing of the model.")
-        parts.setdefault(weight, {})[match["part"]] = tensor
+    for name, tensor in read_tensors(path).items():
+        pair, whole = PAIR.fullmatch(name), WHOLE.fullmatch(name)
+        weight = f"{pair['layer']}.weight" if pair else f"{whole['layer']}.{whole['kind']}" if whole else ""
+        if weight not in known:
+            raise UserError(f"{path} has the tensor {name}, which adapts nothing of the model.")
+        if pair:
+            parts.setdefault(weight, {})[pair["part"]] = tensor
+        else:
+            _check_whole(path, name, tensor, known[weight])
     if not parts:
-        raise UserError(f"{directory / WEIGHTS} adapts nothing.")
-    pairs = {weight: _pair(weight, found, parameters[weight], rank) for weight, found in parts.items()}
+        raise UserError(f"{path} adapts nothing.")
+    for weight, found in list(parts.items()):
+        if _cannot_change(path, weight, found, known):
+            del parts[weight]
+    pairs = {weight: _pair(weight, found, known[weight], rank) for weight, found in parts.items()}
     return Adapter(scale, pairs)
 
 
@@ -98,6 +113,15 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from None
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The free text that a safetensors file holds beside its tensors."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be read: {error}") from None
 
@@ -132,6 +156,40 @@ def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
             f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive, below {MOST:.0e}."
         )
     return rank, alpha
+
+
+def _check_whole(path: Path, name: str, tensor: Tensor, own: Tensor) -> None:
+    """Raise UserError if a weight that was saved whole is not the base model's, which alone needs no merging."""
+    if tensor.shape != own.shape or not torch.equal(tensor.to(own.device, own.dtype), own):
+        raise UserError(
+            f"{path} has the tensor {name}, a whole weight that differs from the base model's: only pairs of matrices "
+            "can be merged here. Merge it by PEFT's `merge_and_unload`, save that model, and name its directory; or "
+            "train without modules_to_save."
+        )
+
+
+def _cannot_change(path: Path, weight: str, found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
+    """Whether a pair may be left out, since it is that of a tied weight and changes nothing.
+
+    Raises UserError for one that would change the weight's other use too, or that is one of the embeddings.
+    """
+    layer = weight.removesuffix(".weight")
+    others = [name for name, tensor in known.items() if tensor is known[weight] and name != weight]
+    # A pair is the identity at first: PEFT sets one of its matrices to zero.
+    if others and not all(tensor.any() for tensor in found.values()):
+        return True
+    if others:
+        raise UserError(
+            f"{path} has an adapter on {layer}, and this model is tied: {others[0]} is the same weight "
+            "(tie_word_embeddings), which merging would change too. Train the adapter without "
+            f"{layer.rpartition('.')[2]} among target_modules, or untie the base model first."
+        )
+    if any(part.startswith("embedding_") for part in found):
+        raise UserError(
+            f"{path} has an adapter on the embeddings {layer}, which cannot be merged here. Train the adapter without "
+            f"{layer.rpartition('.')[2]} among target_modules."
+        )
+    return False
 
 
 def _pair(name: str, found: dict[str, Tensor], weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:

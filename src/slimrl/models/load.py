@@ -28,7 +28,7 @@ from slimrl.models.forward.fused import can_fuse
 from slimrl.models.history import write_history
 from slimrl.models.lora import adapt, is_adapted, keep_merged, merge_parameters, save_adapter
 from slimrl.models.quiet import no_progress_bars
-from slimrl.models.resolve import resolve
+from slimrl.models.resolve import loadable_name, resolve
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -67,7 +67,7 @@ def load_policy(config: ModelConfig) -> Policy:
     if base_name != config.name:
         _merge_adapter(module, Path(config.name).expanduser())
     if config.lora.rank > 0:
-        adapt(module, config.lora, config.name)
+        adapt(module, config.lora, loadable_name(config.name, directory))
     module.to(device)
     # After moving to the device, where the merged matrices are to lie; only the fused forwards read them.
     if config.lora.rank > 0 and can_fuse(module):
@@ -107,7 +107,7 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = ()) ->
         config.save_pretrained(temporary)
         policy.tokenizer.save_pretrained(temporary)
         if is_adapted(module):
-            save_adapter(module, temporary / "adapter")
+            save_adapter(module, temporary / "adapter", policy.source)
         write_history(temporary, history)
 
 

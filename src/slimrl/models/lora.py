@@ -23,6 +23,15 @@ from slimrl.errors import UserError, install_hint, nearest
 
 NAME = "default"  # PEFT's name of the only adapter that a module has
 MERGED = "merged_weight"
+GIVEN_NAME = "base_model"  # key of an adapter's metadata
+HOW_TO_LOAD = """\
+An adapter of `{given}`. The same model with the adapter merged in is in the directory above.
+
+- slimrl: `--model.name` and this directory; it finds `{given}` on every machine.
+- PEFT: `AutoPeftModelForCausalLM.from_pretrained` and this directory. It loads `{base}`, as adapter_config.json says.
+  Where that is not there, load the base model first and call `PeftModel.from_pretrained(model, directory)`:
+  `python -c 'from slimrl.models.resolve import resolve; print(resolve("{given}"))'` prints its directory.
+"""
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 
 
@@ -55,8 +64,10 @@ def base_of(layer: Any) -> nn.Linear:
     return linear
 
 
-def adapt(module: nn.Module, config: LoraConfig, model_name: str) -> None:
+def adapt(module: nn.Module, config: LoraConfig, base: str) -> None:
     """Freeze the module and inject trainable pairs. B is 0 at first, so the module computes the same as before.
+
+    `base` is what PEFT is to load under the adapter: a directory or an id of the Hub.
 
     The pairs are float32: they are small, and the optimizer then needs no separate float32 masters. Raises UserError
     for targets that the module lacks, or if PEFT is not installed.
@@ -67,7 +78,7 @@ def adapt(module: nn.Module, config: LoraConfig, model_name: str) -> None:
         lora_alpha=config.alpha,
         target_modules=_target_names(module, config.targets),
         task_type="CAUSAL_LM",
-        base_model_name_or_path=model_name,
+        base_model_name_or_path=base,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the same initial values in every run, so that runs repeat exactly
@@ -121,18 +132,23 @@ def merge_parameters(module: nn.Module) -> dict[str, Tensor]:
     return found
 
 
-def save_adapter(module: nn.Module, directory: Path) -> None:
-    """Save the adapter in PEFT's format, for `PeftModel.from_pretrained`. The directory must not exist yet."""
+def save_adapter(module: nn.Module, directory: Path, given_name: str) -> None:
+    """Save the adapter in PEFT's format, for `PeftModel.from_pretrained`. The directory must not exist yet.
+
+    `given_name` is the base model's name as the user gave it, by which slimrl finds it on any machine.
+    """
     peft = _import_peft()
     causal: Any = module
     state = peft.get_peft_model_state_dict(module, adapter_name=NAME, save_embedding_layers=False)
     directory.mkdir()
     # In a model of PEFT's own, the module is two levels down.
     tensors = {f"base_model.model.{name}": tensor.contiguous() for name, tensor in state.items()}
-    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt", GIVEN_NAME: given_name})
     settings = copy.copy(causal.peft_config[NAME])
     settings.inference_mode = True  # as PEFT has it on disk
     settings.save_pretrained(directory)
+    base = settings.base_model_name_or_path
+    (directory / "README.md").write_text(HOW_TO_LOAD.format(given=given_name, base=base), encoding="utf-8")
 
 
 def is_adapted(module: nn.Module) -> bool:

@@ -26,7 +26,13 @@ from slimrl.models.names import PACKAGED, ModelKind, kind_of
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
-INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+# In the order in which transformers looks for them: it takes the first, whatever else lies there.
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
@@ -44,6 +50,11 @@ def resolve(name: str) -> Path:
             return convert(Path(name).expanduser())
         case ModelKind.HUB:
             return _from_hub(name)
+
+
+def loadable_name(name: str, directory: Path) -> str:
+    """A name by which transformers loads a model too: the id on the Hub, or the directory that `resolve` gave."""
+    return name if kind_of(name) is ModelKind.HUB else str(directory.resolve())
 
 
 def find_packaged_file(name: str) -> Path:
@@ -68,7 +79,7 @@ def check_directory(directory: Path) -> Path:
             f"{directory} is not a model directory: it has no config.json (it holds {found}).{_better_names(directory)}"
         )
     _check_json(directory)
-    weights = _weight_files(directory)
+    weights = weight_files(directory)
     if not weights:
         raise UserError(
             f"{directory} has a config.json but no weights: it needs model.safetensors (or several with their index, "
@@ -84,21 +95,26 @@ def check_directory(directory: Path) -> Path:
     return directory
 
 
-def _weight_files(directory: Path) -> list[Path]:
-    """The weight files that loading reads: all that an index lists, or else those in the directory."""
-    for index in INDEXES:
-        if (directory / index).is_file():
-            names = json.loads((directory / index).read_text(encoding="utf-8"))["weight_map"].values()
-            return [directory / name for name in sorted(set(names))]
-    for patterns in (SAFETENSORS, PICKLES):
-        if files := [path for pattern in patterns for path in sorted(directory.glob(pattern))]:
-            return files
-    return []
+def weight_files(directory: Path) -> list[Path]:
+    """The weight files that transformers loads: a whole one, or all that an index lists; none if there is neither.
+
+    Raises UserError if the index cannot be read.
+    """
+    found = next((directory / name for name in WEIGHTS if (directory / name).is_file()), None)
+    if found is None or found.suffix != ".json":
+        return [] if found is None else [found]
+    try:
+        names = set(json.loads(found.read_text(encoding="utf-8"))["weight_map"].values())
+        return [directory / name for name in sorted(names)]
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise UserError(
+            f"{found} is no index of weights ({type(error).__name__}: {error}). Copy or download it again."
+        ) from None
 
 
 def _check_json(directory: Path) -> None:
     """Raise UserError if a JSON file cannot be parsed; an interrupted copy shows here first."""
-    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", *INDEXES):
+    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         path = directory / name
         try:
             if path.is_file():
@@ -131,7 +147,7 @@ def _from_hub(name: str) -> Path:
     Pickled weights are only downloaded if there are no safetensors.
     """
     directory = _download(name, (*SMALL_FILES, *SAFETENSORS))
-    if not _weight_files(directory):
+    if not weight_files(directory):
         directory = _download(name, (*SMALL_FILES, *PICKLES))
     return check_directory(directory)
 

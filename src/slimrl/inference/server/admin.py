@@ -77,7 +77,7 @@ class Administration:
             if body.lora_name == service.base_name:
                 raise bad_request("An adapter cannot have the name of the base model.", "lora_name")
             try:
-                adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module)
+                adapter = await asyncio.to_thread(read_adapter, Path(body.lora_path), module, self._base)
             except (UserError, ValueError, OSError) as error:
                 raise bad_request(str(error), "lora_path") from None
             with self._serve_as(body.lora_name):

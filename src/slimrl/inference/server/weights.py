@@ -4,7 +4,6 @@ Raises UserError, before anything is changed, if a directory does not hold exact
 of HTTP or engines.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from torch import Tensor, nn
 from slimrl.errors import UserError
 from slimrl.models.adapter import read_tensors
 from slimrl.models.device import dtype_name
-
-INDEX = "model.safetensors.index.json"
+from slimrl.models.resolve import weight_files
 
 
 def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
@@ -24,7 +22,7 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
     Names, shapes and dtypes must be those of the module, and all numbers finite. A parameter that is tied to another
     may be missing, or must be equal to it. Buffers must be equal to the module's own.
     """
-    found = _read_files(weight_files(directory))
+    found = _read_files(_files(directory))
     # Tied parameters have several names: `known` has all, `unique` the first, which holds the tensor.
     known = dict(module.named_parameters(remove_duplicate=False))
     unique = dict(module.named_parameters())
@@ -53,19 +51,12 @@ def copy_weights(weights: Mapping[str, Tensor], module: nn.Module) -> None:
         parameters[name].copy_(tensor)
 
 
-def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files of a model in Hugging Face format."""
+def _files(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise UserError(f"{directory} is no directory on the server's machine.")
-    if (directory / INDEX).is_file():
-        try:
-            names = set(json.loads((directory / INDEX).read_text())["weight_map"].values())
-        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-            raise UserError(f"{directory / INDEX} cannot be read: {type(error).__name__}: {error}") from None
-        return [directory / str(name) for name in sorted(names)]
-    files = sorted(directory.glob("*.safetensors"))
-    if not files:
-        raise UserError(f"{directory} holds no .safetensors file.")
+    files = weight_files(directory)
+    if not files or any(path.suffix != ".safetensors" for path in files):
+        raise UserError(f"{directory} holds no model.safetensors, nor several with model.safetensors.index.json.")
     return files
 
 
