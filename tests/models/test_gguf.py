@@ -12,7 +12,8 @@ from transformers.integrations.gguf.reader import read_gguf_metadata
 
 from slimrl.errors import UserError
 from slimrl.models.gguf import convert
-from slimrl.models.resolve import find_packaged_file, resolve
+from slimrl.models.packaged import find_packaged_file
+from slimrl.models.resolve import resolve
 from tests.models.gguf_files import write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer
 

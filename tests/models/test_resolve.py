@@ -13,7 +13,8 @@ from slimrl.errors import UserError
 from slimrl.inference.server.weights import read_weights
 from slimrl.models import resolve as resolve_module
 from slimrl.models.load import load_policy
-from slimrl.models.resolve import find_packaged_file, resolve
+from slimrl.models.packaged import find_packaged_file
+from slimrl.models.resolve import resolve
 from tests.tiny import tiny_module
 
 

@@ -3,18 +3,22 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
+from huggingface_hub.errors import OfflineModeIsEnabled
 
 from slimrl.errors import UserError
-from slimrl.models.resolve import find_packaged_file
-from slimrl.services.gguf_file import choose_files, gguf_file
+from slimrl.models.packaged import find_packaged_file
+from slimrl.services.gguf_file import choose_files, find_weights
 
 COMMIT = "0123456789012345678901234567890123456789"
 WEIGHTS = bytes(range(256)) * 4000
@@ -44,14 +48,14 @@ def test_a_file_is_chosen_by_its_name_or_quantisation_with_all_its_parts(files: 
 def test_a_file_here_and_the_packaged_model_need_no_network(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("judge.gguf").touch()
-    assert gguf_file("judge.gguf") == tmp_path / "judge.gguf"
-    assert gguf_file("smollm2-135m") == find_packaged_file("smollm2-135m")
+    assert find_weights("judge.gguf")() == tmp_path / "judge.gguf"
+    assert find_weights("smollm2-135m")() == find_packaged_file("smollm2-135m")
 
 
 @pytest.mark.parametrize("name", ["missing.gguf", "qwen", "a/b/c", "./weights/missing.gguf", "../weights/missing.gguf"])
 def test_a_name_that_is_nothing_lists_those_that_are(name: str):
     with pytest.raises(UserError, match=r"JUDGE_MODEL is .*Known: qwen2\.5:3b.*owner/repository:Q8_0"):
-        gguf_file(name)
+        find_weights(name)
 
 
 class Hub(ThreadingHTTPServer):
@@ -115,9 +119,9 @@ def fetched(hub: Hub, home: Path, name: str = "owner/judge", **environment: str)
     program = """
 import sys
 from slimrl.errors import UserError
-from slimrl.services.gguf_file import gguf_file
+from slimrl.services.gguf_file import find_weights
 try:
-    print(gguf_file(sys.argv[1]))
+    print(find_weights(sys.argv[1])())
 except UserError as error:
     sys.exit(str(error))
 """
@@ -151,3 +155,56 @@ def test_damaged_weights_are_deleted_and_a_choice_that_is_not_there_is_named(hub
     done = fetched(hub, tmp_path)
     assert done.returncode == 1 and "was damaged: SHA-256" in done.stderr
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size == len(WEIGHTS)]
+
+
+@pytest.mark.slow
+def test_without_a_network_the_cache_is_used_or_one_line_says_so(hub, tmp_path):
+    nowhere = {"HF_ENDPOINT": "http://127.0.0.1:9", "HTTP_PROXY": "", "http_proxy": ""}
+    bare = fetched(hub, tmp_path, **nowhere)
+    assert bare.returncode == 1 and bare.stderr.count("\n") == 1, bare.stderr
+    assert "cannot be reached" in bare.stderr and "nothing of Q4_K_M is in its cache" in bare.stderr
+    there = fetched(hub, tmp_path)
+    again = fetched(hub, tmp_path, **nowhere)
+    assert again.stdout == there.stdout, again.stderr
+    assert "from the cache, as the Hugging Face Hub cannot be reached" in again.stderr
+
+
+def cached(root: Path, files: list[str]) -> Path:
+    """A cache of the Hub's client with a model's files."""
+    snapshot = root / "models--owner--judge" / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    for name in files:
+        (snapshot / name).write_bytes(WEIGHTS)
+    (root / "models--owner--judge" / "refs").mkdir()
+    (root / "models--owner--judge" / "refs" / "main").write_text(COMMIT)
+    return snapshot
+
+
+@pytest.mark.parametrize(
+    "error", [httpx.ConnectError("[Errno -2] Name or service not known"), httpx.ReadTimeout(""), OfflineModeIsEnabled()]
+)
+def test_a_network_that_fails_anyhow_leaves_the_cache(error, tmp_path, monkeypatch, capsys):
+    snapshot = cached(tmp_path, FILES[:3])
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.utils._cache_manager.HF_HUB_CACHE", str(tmp_path), raising=False)
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", fail)
+    assert find_weights("owner/judge")() == snapshot / FILES[1]
+    assert find_weights("owner/judge:Q8_0")() == snapshot / FILES[0]
+    assert "from the cache" in capsys.readouterr().err
+    (snapshot / FILES[2]).unlink()
+    with pytest.raises(UserError, match=r"only 1 of 2 parts of Q4_K_M is in its cache"):
+        find_weights("owner/judge")
+
+
+def test_weights_without_room_are_not_fetched(tmp_path, monkeypatch):
+    sibling = SimpleNamespace(rfilename="m-Q4_K_M.gguf", size=5_000_000_000)
+    info = SimpleNamespace(id="owner/judge", sha=COMMIT, siblings=[sibling])
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: info)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4_000_000_000))
+    with pytest.raises(UserError, match=r"owner/judge \(m-Q4_K_M\.gguf\) needs 5\.0 GB, and .* 4\.0 GB free.*HF_HOME"):
+        find_weights("owner/judge")

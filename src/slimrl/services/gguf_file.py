@@ -1,20 +1,22 @@
 """The module finds the `.gguf` file that a judge's name stands for: a local one, the packaged model, or one of the Hub.
 
 Downloads go through huggingface_hub, which caches them and resumes an interrupted one. The SHA-256 digest of each file
-is compared once with the one that the Hub states.
+is compared once with the one that the Hub states. Without a network the cached files are used.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, hf_hub_download, scan_cache_dir
-from huggingface_hub.errors import CacheNotFound, HfHubHTTPError, OfflineModeIsEnabled, RepositoryNotFoundError
+from huggingface_hub import hf_hub_download
 
 from slimrl.errors import UserError, nearest
 from slimrl.io.cache import cache_root, file_sha256, say
+from slimrl.io.download import Unreachable
 from slimrl.models.names import PACKAGED
-from slimrl.models.resolve import find_packaged_file
+from slimrl.models.packaged import find_packaged_file
+from slimrl.services.hub import FAILURES, cached_files, check_room, hub_model, reason_of
 from slimrl.services.judge_settings import KNOWN
 
 QUANTISATION = "Q4_K_M"
@@ -22,20 +24,21 @@ REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 PART = re.compile(r"-0*(\d+)-of-0*(\d+)\.gguf$", re.IGNORECASE)
 
 
-def gguf_file(name: str) -> Path:
-    """The path of the weights that a name stands for; for a model in several parts, the path of the first.
+def find_weights(name: str) -> Callable[[], Path]:
+    """A function that gets the weights which a name stands for, and returns their path: that of the first of several
+    parts.
 
     `name` is a `.gguf` file, the packaged model, a key of `judge_settings.KNOWN`, or `owner/repository` on the Hub,
     where a suffix `:Q8_0` or `/file.gguf` chooses among its files.
 
     Raises:
-        UserError: if the name is unknown, or the file cannot be fetched.
+        UserError: if the name is unknown, or what is missing cannot be fetched: there is no network, or no room.
     """
     path = Path(name).expanduser()
     if path.is_file() and path.suffix == ".gguf":
-        return path.absolute()
+        return path.absolute
     if name in PACKAGED:
-        return find_packaged_file(name)
+        return lambda: find_packaged_file(name)
     repository, wanted = _parse_name(KNOWN[name][1] if name in KNOWN else name)
     if not REPOSITORY.fullmatch(repository):
         known = nearest(name, [*KNOWN, *PACKAGED])
@@ -43,13 +46,13 @@ def gguf_file(name: str) -> Path:
             f"JUDGE_MODEL is {name!r}: no `.gguf` file here, and no model that is known.{known} Or name one of the "
             "Hub's, as owner/repository or owner/repository:Q8_0."
         )
-    return _from_hub(repository, wanted)
+    return _find_on_hub(repository, wanted)
 
 
 def choose_files(files: list[str], wanted: str) -> list[str]:
     """The files with the wanted file name or quantisation, all parts in order; an empty list if none matches.
 
-    >>> choose_file(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
+    >>> choose_files(["m-Q8_0.gguf", "m-q4_k_m-00001-of-00002.gguf", "m-q4_k_m-00002-of-00002.gguf"], "Q4_K_M")
     ['m-q4_k_m-00001-of-00002.gguf', 'm-q4_k_m-00002-of-00002.gguf']
     """
     # `mmproj` files are the image encoders of multimodal models, no language model's weights.
@@ -76,33 +79,36 @@ def _parse_name(name: str) -> tuple[str, str]:
     return repository, quantisation or QUANTISATION
 
 
-def _from_hub(repository: str, wanted: str) -> Path:
+def _find_on_hub(repository: str, wanted: str) -> Callable[[], Path]:
     try:
-        info = HfApi().model_info(repository, files_metadata=True)
-    except RepositoryNotFoundError as error:
-        raise UserError(
-            f"there is no model {repository} on the Hugging Face Hub, or it is private: then run `hf auth login`."
-        ) from error
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
-        return _from_cache(repository, wanted, error)
+        info = hub_model(repository)
+    except Unreachable as error:
+        path = _find_in_cache(repository, wanted, str(error))
+        return lambda: path
     files = {one.rfilename: one for one in info.siblings or ()}
     names = choose_files(list(files), wanted)
     if not names:
         there = ", ".join(sorted(file for file in files if file.endswith(".gguf"))) or "none"
         raise UserError(f"{repository} has no .gguf file {wanted}. It has: {there}. Choose one by {repository}/FILE.")
-    size = sum(files[name].size or 0 for name in names)
-    say(f"weights: {repository}, {', '.join(names)}, {size / 1e9:.1f} GB, unless they are here already")
-    paths = [_download(repository, files[name], str(info.sha)) for name in names]
-    say(f"weights: {paths[0]}")
-    return paths[0]
+    missing = check_room(info, names)
+
+    def fetch() -> Path:
+        if missing:
+            say(f"weights: {repository}, {', '.join(names)}: fetching {missing / 1e9:.1f} GB, once")
+        paths = [_download(repository, files[name], str(info.sha)) for name in names]
+        say(f"weights: {paths[0]}")
+        return paths[0]
+
+    return fetch
 
 
 def _download(repository: str, file: Any, revision: str) -> Path:
     try:
         path = Path(hf_hub_download(repository, file.rfilename, revision=revision))
-    except (HfHubHTTPError, OSError) as error:
+    except FAILURES as error:
         raise UserError(
-            f"{file.rfilename} of {repository} could not be fetched: {error}. Run it again: it goes on where it was."
+            f"{file.rfilename} of {repository} could not be fetched: {reason_of(error)}. Run it again: it goes on "
+            "where it was."
         ) from error
     if file.lfs is not None:
         _check(path, file.lfs.sha256)
@@ -127,28 +133,16 @@ def _check(path: Path, sha256: str) -> None:
     checked.write_text(stamp, encoding="utf-8")
 
 
-def _from_cache(repository: str, wanted: str, error: Exception) -> Path:
-    """The path of a file that was downloaded earlier; for use when the Hub cannot be reached. Raises UserError."""
-    here = _find_cached_files(repository)
+def _find_in_cache(repository: str, wanted: str, reason: str) -> Path:
+    """The path of weights that were downloaded earlier. Raises UserError if they were not, or not all parts."""
+    here = cached_files(repository)
     names = choose_files(list(here), wanted)
-    if not names:
-        reason = str(error).partition("\n")[0]
+    part = PART.search(names[0]) if names else None
+    if not names or (part and len(names) < int(part[2])):
+        what = f"only {len(names)} of {int(part[2])} parts of {wanted}" if part else f"nothing of {wanted}"
         raise UserError(
-            f"the Hugging Face Hub cannot be reached ({reason}), and {wanted} of {repository} is not in its cache. "
-            "Check the network and HF_HUB_OFFLINE, or set JUDGE_MODEL to a .gguf file."
-        ) from error
+            f"the Hugging Face Hub cannot be reached ({reason}), and of {repository} {what} is in its cache. Check the "
+            "network and HF_HUB_OFFLINE, or set JUDGE_MODEL to a .gguf file."
+        )
+    say(f"weights: {here[names[0]]}, from the cache, as the Hugging Face Hub cannot be reached ({reason})")
     return here[names[0]]
-
-
-def _find_cached_files(repository: str) -> dict[str, Path]:
-    """The files of the newest cached revision: path within the repository to path on disk."""
-    try:
-        found = [repo for repo in scan_cache_dir().repos if repo.repo_id == repository and repo.repo_type == "model"]
-    except CacheNotFound:
-        return {}
-    revisions = sorted((one for repo in found for one in repo.revisions), key=lambda one: one.last_modified)
-    return {
-        file.file_path.relative_to(one.snapshot_path).as_posix(): file.file_path
-        for one in revisions[-1:]
-        for file in one.files
-    }

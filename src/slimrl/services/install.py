@@ -7,13 +7,19 @@ of what the programs do.
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from filelock import FileLock
 
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
+from slimrl.services.needs import GB, check_index, check_space
+from slimrl.services.progress import ProgressLine
 
+POLL_S = 0.2
+LOG_LINES = 5
 DONE = "installed"  # written last, so that an interrupted installation is not taken for one
 
 
@@ -34,32 +40,49 @@ def home_of(requirement: str) -> Path:
     return cache_root() / "programs" / requirement.replace("==", "-")
 
 
-def ensure_installed(requirement: str, why: str) -> Path:
+def ensure_installed(requirement: str, why: str, needed_gb: float) -> Path:
     """The directory of the virtual environment with a package, which is installed now if it is missing.
 
-    `why` is printed before an installation and says what it takes. After an interruption the next call begins again,
-    with what pip has cached. Raises UserError if pip fails.
+    `why` is printed before an installation and says what it takes, and `needed_gb` is how much room, with what pip
+    caches. After an interruption the next call begins again, with what pip has cached.
+
+    Raises:
+        UserError: if the disk has no room, no index can be reached, or pip fails.
     """
     home = home_of(requirement)
     if (home / DONE).is_file():
         return home
+    check_space(home, round(needed_gb * GB), requirement, "SLIMRL_CACHE")
+    check_index(requirement)
     home.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(home.with_name(f"{home.name}.lock")):
         if (home / DONE).is_file():  # another process has installed it while this one waited for the lock
             return home
-        say(f"installing {requirement} into {home}, once: {why}")
-        python = home / "bin" / "python"
-        _run([sys.executable, "-m", "venv", "--clear", str(home)], requirement)
-        _run([str(python), "-m", "pip", "install", "--disable-pip-version-check", requirement], requirement)
+        log = home.with_name(f"{home.name}.log")
+        say(f"installing {requirement} into {home}, once: {why}; log: {log}")
+        python = str(home / "bin" / "python")
+        pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off", requirement]
+        for command in ([sys.executable, "-m", "venv", "--clear", str(home)], pip):
+            _run(command, requirement, log)
         (home / DONE).write_text(f"{requirement}\n", encoding="utf-8")
     return home
 
 
-def _run(command: list[str], requirement: str) -> None:
-    """Run a command with its output on the terminal, so that its progress shows. Raises UserError if it fails."""
-    done = subprocess.run(command, check=False)
-    if done.returncode:
+def _run(command: Sequence[str], requirement: str, log: Path) -> None:
+    """Run a command, and show in one line what it said last. Raises UserError if it fails."""
+    line = ProgressLine()
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
+        while process.poll() is None:
+            line.show(f"  {line.seconds:.0f} s: {_tail(log, 1)}")
+            time.sleep(POLL_S)
+    line.end()
+    if process.returncode:
         raise UserError(
-            f"{requirement} could not be installed (`{' '.join(command)}` ended with {done.returncode}; what stands "
-            "above says why). Install the program yourself, and put it on the PATH or name it by --program."
+            f"{requirement} could not be installed: `{' '.join(command)}` ended with {process.returncode}. Install the "
+            "program yourself, and put it on the PATH or name it by --program. The end of its log, "
+            f"{log}:\n{_tail(log, LOG_LINES)}"
         )
+
+
+def _tail(path: Path, lines: int) -> str:
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])

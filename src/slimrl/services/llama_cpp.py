@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from slimrl.services.gguf_file import gguf_file
+from slimrl.services.gguf_file import find_weights
 from slimrl.services.install import ensure_installed, on_path
 from slimrl.services.judge_settings import JudgeSettings, judge_settings
 from slimrl.services.process import Program
@@ -14,6 +14,7 @@ from slimrl.services.script import make_parser, start_or_stop
 
 NAME = "llama-server"
 REQUIREMENT = "xllamacpp==2026.10.11549"
+NEEDED_GB = 0.5
 WHY = "llama.cpp, compiled for any CPU, 100 MB; one compiled for yours, on the PATH as llama-server, is faster"
 ABOUT = """\
 Runs llama.cpp's server as the judge: on the CPU, or on a GPU if your llama.cpp was built for one.
@@ -52,8 +53,9 @@ def main(argv: Sequence[str]) -> int:
 def program_of(settings: JudgeSettings, options: Options) -> Program:
     """The server to start. Missing weights and a missing llama.cpp are downloaded first. Raises UserError."""
     port = settings.port  # a wrong address is reported before anything slow
+    get_weights = find_weights(settings.model)  # before anything is installed: is there such a model, and room for it?
     launcher = _launcher(options.program)
-    weights = gguf_file(settings.model)
+    weights = get_weights()
     numbers = {"--port": port, "--parallel": options.parallel, "--ctx-size": options.ctx_size}
     command = [*launcher, "--model", str(weights), "--alias", settings.model, "--host", "127.0.0.1"]
     command += [word for name, number in numbers.items() for word in (name, str(number))]
@@ -69,7 +71,7 @@ def _launcher(given: str) -> list[str]:
     if found is not None:
         return [str(found)]
     return [
-        str(ensure_installed(REQUIREMENT, WHY) / "bin" / "python"),
+        str(ensure_installed(REQUIREMENT, WHY, NEEDED_GB) / "bin" / "python"),
         str(Path(__file__).with_name("llama_program.py")),
     ]
 

@@ -21,10 +21,10 @@ from filelock import FileLock, Timeout
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
 from slimrl.services.process_tree import end, find_process_tree, processes, start_time
+from slimrl.services.progress import ProgressLine
 
 STOP_S = 20.0
 POLL_S = 0.25
-SAY_EVERY_S = 10.0
 LOG_LINES = 15
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy for the web is none for this machine
 
@@ -234,15 +234,16 @@ def _read_record(program: Program) -> Running | None:
 
 def _wait_until_ready(program: Program, running: Running) -> bool:
     """Wait until the program is ready; return False if it has ended first."""
-    since = said = time.monotonic()
-    while not _is_healthy(program.url):
-        if start_time(running.pid) != running.began:
-            return False
-        if time.monotonic() - said > SAY_EVERY_S:
-            said = time.monotonic()
-            say(f"  {said - since:.0f} s, not ready yet: {_tail(program.log, 1):.100}")
-        time.sleep(POLL_S)
-    return True
+    line = ProgressLine()
+    try:
+        while not _is_healthy(program.url):
+            if start_time(running.pid) != running.began:
+                return False
+            line.show(f"  {line.seconds:.0f} s, not ready yet: {_tail(program.log, 1):.100}")
+            time.sleep(POLL_S)
+        return True
+    finally:
+        line.end()
 
 
 def _early_end_error(program: Program, how: str) -> UserError:

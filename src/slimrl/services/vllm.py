@@ -3,15 +3,22 @@
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, nearest
+from slimrl.io.cache import say
+from slimrl.io.download import Unreachable
+from slimrl.services.hub import cached_files, check_room, hub_model
 from slimrl.services.install import ensure_installed, on_path
 from slimrl.services.judge_settings import KNOWN, JudgeSettings, judge_settings
+from slimrl.services.needs import check_nvidia_gpu
 from slimrl.services.process import Program
 from slimrl.services.script import make_parser, start_or_stop
 
 NAME = "vllm"
 REQUIREMENT = "vllm"
+NEEDED_GB = 15.0
+WEIGHTS = (".safetensors", ".bin")
 WHY = "vLLM with its own PyTorch, several GB; Linux only, for NVIDIA GPUs"
 ABOUT = """\
 Runs vLLM's server as the judge, on a GPU. Linux only.
@@ -61,7 +68,10 @@ def program_of(settings: JudgeSettings, options: Options) -> Program:
     if model.endswith(".gguf"):
         raise UserError(f"JUDGE_MODEL is {model}: that is for scripts/run_llamacpp.py; vLLM wants a model of the Hub.")
     found = on_path(options.program, NAME)
-    command = [str(found or ensure_installed(REQUIREMENT, WHY) / "bin" / NAME), "serve", model]
+    if found is None:  # one of the user's own may be built for another device
+        say(f"GPU, free and whole memory: {check_nvidia_gpu()}")
+    environment = _look_for(model)
+    command = [str(found or ensure_installed(REQUIREMENT, WHY, NEEDED_GB) / "bin" / NAME), "serve", model]
     settings_of_vllm = {
         "--served-model-name": settings.model,
         "--host": "127.0.0.1",
@@ -72,10 +82,41 @@ def program_of(settings: JudgeSettings, options: Options) -> Program:
     command += [word for name, value in settings_of_vllm.items() for word in (name, str(value))]
     about = f"vLLM with {settings.model} in {options.gpu_memory:g} of the GPU's memory, context {options.ctx_size}"
     if not options.sleep:
-        return Program(NAME, port, command, about)
+        return Program(NAME, port, command, about, environment)
     # vLLM has the routes for sleeping only in its development mode; the server listens on this machine only.
-    environment = {"VLLM_SERVER_DEV_MODE": "1"}
+    environment |= {"VLLM_SERVER_DEV_MODE": "1"}
     return Program(NAME, port, [*command, "--enable-sleep-mode"], f"{about}, may sleep", environment)
+
+
+def _look_for(model: str) -> dict[str, str]:
+    """The variables by which vLLM finds a model: without a network, that which keeps it from asking the Hub.
+
+    Raises:
+        UserError: if there is no such model, no room for it, or no network and nothing of it in the cache.
+    """
+    if Path(model).expanduser().is_dir():
+        return {}
+    if model.count("/") != 1 or model.startswith((".", "/", "~")):
+        raise UserError(
+            f"JUDGE_MODEL is {model!r}: no directory here, and no model that is known.{nearest(model, KNOWN)} Or name "
+            "one of the Hub's, as owner/model."
+        )
+    try:
+        info = hub_model(model)
+    except Unreachable as error:
+        if not any(name.endswith(WEIGHTS) for name in cached_files(model)):
+            raise UserError(
+                f"the Hugging Face Hub cannot be reached ({error}), and {model} is not in its cache. Check the network "
+                "and HF_HUB_OFFLINE, or set JUDGE_MODEL to a model's directory."
+            ) from error
+        say(f"weights: {model} from the cache, as the Hugging Face Hub cannot be reached ({error})")
+        return {"HF_HUB_OFFLINE": "1"}
+    names = [one.rfilename for one in info.siblings or ()]
+    # Of both kinds vLLM fetches the first alone.
+    weights = next(filter(None, ([name for name in names if name.endswith(kind)] for kind in WEIGHTS)), [])
+    if missing := check_room(info, weights):
+        say(f"weights: {model}: vLLM fetches {missing / 1e9:.1f} GB, once")
+    return {}
 
 
 def _parser() -> argparse.ArgumentParser:

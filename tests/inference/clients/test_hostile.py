@@ -132,7 +132,7 @@ def test_a_bad_chat_is_refused(server: Server, change: dict[str, Any]) -> None:
         {"messages": [{"role": "assistant", "content": "so", "tool_calls": []}], "tools": []},
         {"messages": [{"role": "user", "content": "hi"}], "tools": [TOOL], "stream": True},
         {"stop": [f"stop {index}" for index in range(128)], "stream": True},
-        {"unknown": {"field": ["ignored"]}, "user": "me", "store": True, "metadata": {}},
+        {"unknown": None, "user": "me", "store": True, "metadata": {}},
         {"temperature": 1e-300},
         {"temperature": 100, "top_p": 1e-300, "logprobs": True, "top_logprobs": 2},
         {"min_p": 0.999999999999, "top_k": 2**31 - 1},

@@ -85,17 +85,15 @@ def _state_routes(service: Service) -> APIRouter:
     @router.get("/v1/models", responses=_json(replies.ModelList))
     async def models() -> Response:
         """The model that is served."""
+        return JSONResponse({"object": "list", "data": [service.card()]})
+
+    # A path, because names have slashes: `Qwen/Qwen3-0.6B`, or a directory.
+    @router.get("/v1/models/{model_id:path}", responses=_json(replies.Model))
+    async def model(model_id: str) -> Response:
+        """The served model, asked for by its name."""
         service.check_ready()
-        model = {
-            "id": service.name,
-            "object": "model",
-            "created": service.created,
-            "owned_by": "slimrl",
-            "root": service.base_name,
-            "parent": service.base_name if service.adapter else None,
-            "max_model_len": service.config.context_len,
-        }
-        return JSONResponse({"object": "list", "data": [model]})
+        service.check_model(model_id)
+        return JSONResponse(service.card())
 
     @router.get("/metrics", response_class=PlainTextResponse, responses=_text())
     async def metrics() -> Response:

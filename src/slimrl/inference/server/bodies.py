@@ -1,16 +1,26 @@
 """Defines and validates the bodies of all routes, with the bounds that `/openapi.json` documents.
 
-Types are strict (the text "3" is not accepted as a number). Unknown fields are ignored, as OpenAI's servers do. Fields
-of OpenAI's that this server does not support only accept the value that switches them off.
+Types are strict (the text "3" is not accepted as a number). An unknown field of a request is refused by its name, since
+it may be meant to constrain the reply; within messages and tools unknown fields are ignored. Fields of OpenAI's and
+vLLM's that this server does not support only accept the value that switches them off, and those that change no reply
+are named here with the type `Ignored`.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic_core import PydanticCustomError
+
+from slimrl.errors import nearest
 
 MAX_CHOICES = 128
 MAX_TOP = 20
 INT64 = 2**63
+
+LONGEST_NAME = 64  # characters of an unknown field that an error repeats
+
+Ignored = Any  # the type of a field that may hold anything, since no reply depends on it
 
 T = TypeVar("T")
 # Validation stops at the first bad item: millions of them would become as many errors, in gigabytes of memory.
@@ -22,6 +32,8 @@ Stop = Annotated[str, Field(min_length=1, max_length=1024)]
 Zero = Annotated[float, Field(ge=0, le=0)]
 One = Annotated[float, Field(ge=1, le=1)]
 Top = Annotated[int, Field(ge=0, le=MAX_TOP)]
+
+Nothing = Annotated[list[Any], Field(max_length=0)]
 
 
 def _true(value: bool) -> bool:
@@ -47,11 +59,34 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=(), frozen=True)
 
 
-class StreamOptions(Body):
+class Request(Body):
+    """The body of a request, or its sampling parameters: unknown fields are refused, unless they are null."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": {"type": "null"}})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
+        unknown = next((key for key in content if key not in cls.model_fields and content[key] is not None), None)
+        if unknown is not None:
+            name = str(unknown)[:LONGEST_NAME]
+            similar, _, _ = nearest(name, cls.model_fields).partition(" Known:")
+            raise PydanticCustomError(
+                "unknown_field",
+                "{name} is not known here, so the reply would be as if it were not there.{similar} Leave it out.",
+                {"name": name, "similar": similar},
+            )
+        return content
+
+
+class StreamOptions(Request):
     include_usage: bool | None = None
+    include_obfuscation: Ignored = None
 
 
-class Sampling(Body):
+class Sampling(Request):
     """The sampling fields of all routes that sample."""
 
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
@@ -70,6 +105,12 @@ class Sampling(Body):
     frequency_penalty: Zero | None = None
     presence_penalty: Zero | None = None
     repetition_penalty: One | None = None
+    length_penalty: One | None = None
+    use_beam_search: OnlyFalse | None = None
+    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
+    bad_words: Nothing | None = None
+    allowed_token_ids: Nothing | None = None
+    spaces_between_special_tokens: Ignored = None
 
 
 class Generation(Sampling):
@@ -78,12 +119,22 @@ class Generation(Sampling):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    user: Ignored = None
+    metadata: Ignored = None
+    store: Ignored = None
+    service_tier: Ignored = None
+    safety_identifier: Ignored = None
+    prompt_cache_key: Ignored = None
+    prompt_cache_retention: Ignored = None
+    prediction: Ignored = None
+    priority: Ignored = None
+    request_id: Ignored = None
+    cache_salt: Ignored = None
 
 
-class TextFormat(Body):
+class TextFormat(Request):
     type: Literal["text"]
 
 
@@ -139,7 +190,7 @@ class Tool(Body):
     function: FunctionSpec
 
 
-class Rendering(Body):
+class Rendering(Request):
     """The fields that control how the chat template renders messages."""
 
     tools: Items[Tool] | None = None
@@ -182,7 +233,7 @@ class TokenizeBody(Rendering):
     return_token_strs: bool | None = None
 
 
-class DetokenizeBody(Body):
+class DetokenizeBody(Request):
     """`POST /detokenize`."""
 
     model: str | None = None
@@ -192,9 +243,14 @@ class DetokenizeBody(Body):
 class GenerateSampling(Sampling):
     max_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     logprobs: Top | None = None
+    flat_logprobs: OnlyFalse | None = None
+    detokenize: Ignored = None
+    output_kind: Ignored = None
+    skip_clone: Ignored = None
+    skip_reading_prefix_cache: Ignored = None
 
 
-class GenerateBody(Body):
+class GenerateBody(Request):
     """`POST /inference/v1/generate`: token ids in, token ids out."""
 
     model: str | None = None
@@ -202,25 +258,29 @@ class GenerateBody(Body):
     token_ids: TokenIds
     sampling_params: GenerateSampling = GenerateSampling()
     stream: OnlyFalse | None = None
+    priority: Ignored = None
+    cache_salt: Ignored = None
 
 
-class UpdateBody(Body):
+class UpdateBody(Request):
     """`POST /update_weights`: a directory of safetensors in Hugging Face format, and the number of its weights."""
 
     weight_dir: str = Field(min_length=1)
     version: int = Field(ge=0, lt=INT64)
 
 
-class LoadAdapterBody(Body):
+class LoadAdapterBody(Request):
     """`POST /load_lora_adapter`: a directory in PEFT's format. Without `version` it is the next number."""
 
     lora_name: str = Field(min_length=1)
     lora_path: str = Field(min_length=1)
+    load_inplace: OnlyTrue | None = None
     version: int | None = Field(default=None, ge=0, lt=INT64)
 
 
-class UnloadAdapterBody(Body):
+class UnloadAdapterBody(Request):
     """`POST /unload_lora_adapter`."""
 
     lora_name: str = Field(min_length=1)
+    lora_int_id: Ignored = None
     version: int | None = Field(default=None, ge=0, lt=INT64)

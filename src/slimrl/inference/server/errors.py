@@ -18,7 +18,7 @@ from slimrl.errors import UserError
 LOG = logging.getLogger("slimrl.server")
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
-# Fields of OpenAI's that this server does not support: only the value that switches them off is accepted.
+# Fields of OpenAI's and vLLM's that this server does not support: only the value that switches them off is accepted.
 NOT_HERE = {
     "frequency_penalty": "frequency_penalty is not supported; leave it at 0.",
     "presence_penalty": "presence_penalty is not supported; leave it at 0.",
@@ -28,6 +28,10 @@ NOT_HERE = {
     "parallel_tool_calls": "parallel_tool_calls = false is not supported: a reply may hold several calls.",
     "tool_choice": 'tool_choice must be "none" or "auto": a call cannot be forced here.',
     "repetition_penalty": "repetition_penalty is not supported; leave it at 1.",
+    "length_penalty": "length_penalty is not supported; leave it at 1.",
+    "use_beam_search": "use_beam_search is not supported; leave it false.",
+    "bad_words": "bad_words is not supported; leave it empty.",
+    "allowed_token_ids": "allowed_token_ids is not supported; leave it out.",
 }
 
 
@@ -105,8 +109,11 @@ def explain(errors: Sequence[Any]) -> tuple[str, str]:
     field = path[0] if path else ""
     if first["type"] == "json_invalid":
         return f"The body is not valid JSON: {first['ctx']['error']}.", ""
-    if field in NOT_HERE:
-        return NOT_HERE[field], field
+    if first["type"] == "unknown_field":
+        unknown = first["ctx"]["name"]
+        return first["msg"], ".".join([*path, unknown])
+    if unsupported := next((key for key in path if key in NOT_HERE), ""):
+        return NOT_HERE[unsupported], ".".join(path[: path.index(unsupported) + 1])
     if "content" in path and path[-1] == "type":
         return 'Only text is supported: every part of `content` must have the type "text".', ".".join(path[:3])
     if not path:

@@ -86,6 +86,19 @@ class Service:
         """The served model's name: that of the adapter while one is merged into the weights."""
         return self.adapter or self.base_name
 
+    def card(self) -> dict[str, Any]:
+        """What OpenAI's clients are told of the served model. Raises ApiError 503 as `check_ready` does."""
+        self.check_ready()
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "slimrl",
+            "root": self.base_name,
+            "parent": self.base_name if self.adapter else None,
+            "max_model_len": self.config.context_len,
+        }
+
     def check_model(self, name: str | None) -> str:
         """The served name, which None stands for. Raises ApiError 404 for any other name."""
         if name is None or name == self.name:
@@ -122,6 +135,17 @@ class Service:
 
     def check_prompt(self, token_ids: Sequence[int], max_tokens: int | None) -> int:
         """The number of tokens that may be sampled. Raises ApiError 400 if the prompt or `max_tokens` do not fit."""
+        room, context_len = self.room_behind(token_ids), self.config.context_len
+        if max_tokens is not None and max_tokens > room:
+            raise too_long(
+                context_len,
+                f"you requested {len(token_ids) + max_tokens} tokens ({len(token_ids)} in the prompt, {max_tokens} in "
+                "the completion)",
+            )
+        return room if max_tokens is None else max_tokens
+
+    def room_behind(self, token_ids: Sequence[int]) -> int:
+        """The number of tokens that fit behind a prompt. Raises ApiError 400 if the prompt itself does not."""
         context_len, num_tokens = self.config.context_len, self.model.vocabulary.num_tokens
         if not token_ids:
             raise bad_request("The prompt has no tokens; it needs at least one.", "prompt")
@@ -130,13 +154,7 @@ class Service:
         room = context_len - len(token_ids)
         if room < 1:
             raise too_long(context_len, f"your prompt has {len(token_ids)} tokens, and one must be left to sample")
-        if max_tokens is not None and max_tokens > room:
-            raise too_long(
-                context_len,
-                f"you requested {len(token_ids) + max_tokens} tokens ({len(token_ids)} in the prompt, {max_tokens} in "
-                "the completion)",
-            )
-        return room if max_tokens is None else max_tokens
+        return room
 
     def check_room(self, num_requests: int) -> None:
         """Raise ApiError 429 if the queue is full, and 400 for more requests than it could ever hold."""

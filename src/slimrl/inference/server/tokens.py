@@ -61,11 +61,20 @@ def tokenizer_info(service: Service) -> dict[str, Any]:
 
 
 def open_generation(service: Service, body: GenerateBody) -> Generation:
-    """The choices of `/inference/v1/generate`; none is queued yet."""
+    """The choices of `/inference/v1/generate`; none is queued yet.
+
+    As with vLLM, `max_tokens` may reach beyond the context: then sampling stops at its end, by "length".
+    """
     service.check_model(body.model)
     sampling = body.sampling_params
+    room = service.room_behind(body.token_ids)
+    asked = room if sampling.max_tokens is None else sampling.max_tokens
+    least = sampling.min_tokens or 0
+    if least > asked:
+        raise bad_request(f"min_tokens = {least} is more than the {asked} at most.", "sampling_params.min_tokens")
+    sampling = sampling.model_copy(update={"min_tokens": min(least, room)})
     wanted = Wanted(
-        max_tokens=service.check_prompt(body.token_ids, sampling.max_tokens),
+        max_tokens=min(asked, room),
         top_logprobs=sampling.logprobs or 0,
         prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
     )
