@@ -24,6 +24,8 @@ NAMES = {
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "self_attn.qkv_proj": "attn_qkv",
+    "mlp.gate_up_proj": "ffn_up",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
     "pre_feedforward_layernorm": "ffn_norm",
@@ -107,11 +109,12 @@ def _add_config(writer: GGUFWriter, module: PreTrainedModel) -> None:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     rope = config.rope_parameters
     writer.add_rope_freq_base(rope.get("full_attention", rope)["rope_theta"])
-    if config.model_type == "llama":
-        writer.add_rope_dimension_count(config.head_dim)
-    else:
-        writer.add_key_length(config.head_dim)
-        writer.add_value_length(config.head_dim)
+    width = module.model.layers[0].self_attn.head_dim
+    if config.model_type in ("llama", "phi3"):
+        writer.add_rope_dimension_count(int(width * rope.get("partial_rotary_factor", 1.0)))
+    elif config.model_type != "qwen2":
+        writer.add_key_length(width)
+        writer.add_value_length(width)
     if config.model_type == "gemma3_text":
         writer.add_sliding_window(config.sliding_window)
     writer.add_vocab_size(config.vocab_size)

@@ -2,12 +2,20 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Phi3Config,
+    Phi3ForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
@@ -16,15 +24,31 @@ from slimrl.models.gguf import convert
 from slimrl.models.gguf_metadata import LLAMA3
 from slimrl.models.load import load_policy
 from tests.models.gguf_files import More, write_gguf
-from tests.tiny import tiny_module, tiny_tokenizer
+from tests.tiny import tiny_module, tiny_tokenizer, with_random_norms
 
 THETA = 10000.0
 HEAD = 8
 
 
+OTHERS = {"qwen2": (Qwen2Config, Qwen2ForCausalLM), "phi3": (Phi3Config, Phi3ForCausalLM)}
+
+
+def plain_module(family: str) -> PreTrainedModel:
+    """A tiny model of one of the tests' families, or of two more, with the same shape."""
+    if family not in OTHERS:
+        return tiny_module(family)
+    config, module = OTHERS[family]
+    fields = tiny_module("qwen3").config.to_dict()
+    for name in ("model_type", "architectures", "head_dim", "layer_types"):
+        fields.pop(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return cast(PreTrainedModel, with_random_norms(module(config(**fields))))
+
+
 def scaled_module(family: str, rope: dict[str, Any]) -> PreTrainedModel:
     """A tiny model whose rotary positions are scaled by transformers' own `rope_parameters`."""
-    plain = tiny_module(family)
+    plain = plain_module(family)
     config = type(plain.config).from_dict(plain.config.to_dict())
     config.rope_parameters = rope
     module = type(plain)(config)
@@ -123,7 +147,11 @@ SCALED: dict[str, tuple[dict[str, Any], More]] = {
             "attention_factor": 1.2,
         },
         More(
-            {"rope.scaling.attn_factor": 1.2, "rope.scaling.original_context_length": 64},
+            {
+                "rope.scaling.type": "longrope",
+                "rope.scaling.attn_factor": 1.2,
+                "rope.scaling.original_context_length": 64,
+            },
             {
                 "rope_factors_short.weight": np.array(LONGROPE["short_factor"]),
                 "rope_factors_long.weight": np.array(LONGROPE["long_factor"]),
@@ -147,6 +175,19 @@ def test_scaled_positions_give_the_logits_of_transformers_own_scaling(family: st
     if rope["rope_type"] != "default":
         unscaled = scaled_module(family, {"rope_type": "default", "rope_theta": rope.get("rope_theta", THETA)})
         assert (logits(module) - logits(unscaled)).abs().max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [("qwen2", "yarn"), ("qwen2", "linear"), ("phi3", "longrope"), ("phi3", "none")]
+)
+def test_neighbouring_families_are_scaled_too(family: str, name: str, tmp_path: Path) -> None:
+    rope, more = SCALED[name]
+    half = {"partial_rotary_factor": 0.5} if family == "phi3" else {}
+    factors = {key: value[: HEAD // 4] for key, value in rope.items() if half and isinstance(value, list)}
+    tensors = {key: value[: HEAD // 4] if half else value for key, value in more.tensors.items()}
+    original = scaled_module(family, {"rope_theta": THETA, **rope, **half, **factors})
+    path = write_gguf(tmp_path / "m.gguf", original, tiny_tokenizer(), more=More(more.keys, tensors))
+    torch.testing.assert_close(logits(converted(path)), logits(original), atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["llama 3.1, small", "yarn with betas"])
