@@ -268,6 +268,7 @@ def test_keys_that_change_nothing_are_let_pass(keys: dict[str, Any], tmp_path: P
         ({"rope.scaling.type": "longrope", "rope.scaling.factor": 2.0}, r"rope_factors_long"),
         ({"a_key_of_tomorrow": 1}, r"llama\.a_key_of_tomorrow = 1"),
         ({"feed_forward_length": [64, 32]}, r"feed_forward_length differs from layer to layer"),
+        ({"feed_forward_length": 48}, r"gate_proj\.weight has the shape \[64, 32\], and by its metadata.*\[48, 32\]"),
         ({"tokenizer.ggml.suppress": True}, r"tokenizer\.ggml\.suppress"),
         ({"split.count": 2, "split.no": 0}, r"llama-gguf-split --merge"),
     ],

@@ -85,7 +85,7 @@ def _convert_into(path: Path, directory: Path) -> None:
         with no_progress_bars():
             tokenizer = gguf_tokenizer(path)
             module = _module(path)
-    except (ValueError, KeyError, NotImplementedError, RuntimeError) as error:
+    except (ValueError, KeyError, NotImplementedError) as error:
         raise UserError(
             f"{path} is a whole GGUF file, but of a kind that transformers cannot convert: {error}. Use the model's "
             "directory in Hugging Face format (config.json, safetensors, tokenizer) instead."
@@ -121,6 +121,10 @@ def _module(path: Path) -> Any:
     names: Any = _NamesOnly(module)
     _check_places(header, names)
     tensors = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=names, torch_dtype=dtype)["tensors"]
+    own = module.state_dict()
+    if wrong := [name for name, tensor in tensors.items() if name in own and tensor.shape != own[name].shape]:
+        found, wanted = list(tensors[wrong[0]].shape), list(own[wrong[0]].shape)
+        raise ValueError(f"{wrong[0]} has the shape {found}, and by its metadata it should have {wanted}")
     module.load_state_dict(tensors, strict=False, assign=True)
     # A file with tied embeddings lacks the LM head; whatever is still on the meta device now is really missing.
     module.tie_weights()

@@ -85,6 +85,10 @@ def complete_config(
     """The config with all that the metadata and the tensors of rotary factors say beyond what transformers read."""
     architecture, keys = _keys_of(metadata)
     fields = config.to_dict()
+    # Some configs have names of their own for these two.
+    shape = {name: fields.get(config.attribute_map.get(name, name)) for name in ("hidden_size", "num_attention_heads")}
+    if all(shape.values()):
+        _read_attention(fields, keys, shape["hidden_size"] // shape["num_attention_heads"])
     _read_settings(fields, keys)
     _read_layers(fields, keys)
     if "query_pre_attn_scalar" in fields:
@@ -110,9 +114,8 @@ def _keys_of(metadata: Mapping[str, Any]) -> tuple[str, _Keys]:
     return architecture, _Keys(values, set(read))
 
 
-def _read_settings(fields: dict[str, Any], keys: _Keys) -> None:
-    heads = fields.get("num_attention_heads")
-    width = fields["hidden_size"] // heads if heads else 0
+def _read_attention(fields: dict[str, Any], keys: _Keys, width: int) -> None:
+    """Take over how wide the heads are, where that is not the usual `width`."""
     key_length = keys.get("attention.key_length", width)
     if keys.get("attention.value_length", key_length) != key_length:
         raise ValueError("its keys and values have heads of different widths")
@@ -121,6 +124,9 @@ def _read_settings(fields: dict[str, Any], keys: _Keys) -> None:
         _assign(fields, "attention.key_length", key_length)
     if not math.isclose(keys.get("attention.scale", 0.0) or key_length**-0.5, key_length**-0.5, rel_tol=1e-4):
         raise ValueError(f"it scales attention by {keys.values['attention.scale']}")
+
+
+def _read_settings(fields: dict[str, Any], keys: _Keys) -> None:
     for key in SETTINGS:
         value = keys.values.get(key)
         if key in keys.read or value is None or value in NEUTRAL.get(key, ()):

@@ -76,8 +76,6 @@ def _mend_bpe(tokenizer: Any, metadata: Mapping[str, Any]) -> None:
         if "tokenizer.ggml.add_bos_token" not in metadata and tokenizer.bos_token is not None:
             tokenizer.add_bos_token = True
             tokenizer.update_post_processor()
-    if metadata.get("tokenizer.ggml.add_space_prefix"):
-        raise ValueError("tokenizer.ggml.add_space_prefix = true, and its tokenizer is byte-level BPE")
 
 
 def _mend_sentencepiece(tokenizer: Any, metadata: Mapping[str, Any]) -> None:
