@@ -13,7 +13,9 @@ from slimrl.monitor.live import draw_live, open_window
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, help="the run's directory")
     parser.add_argument("--output", type=Path, help="the picture's file; by default RUN/metrics.png")
     parser.add_argument("--no-show", action="store_true", help="write the file and open no window")

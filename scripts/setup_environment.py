@@ -32,7 +32,9 @@ T = TypeVar("T")
 def main() -> None:
     load_dotenv()
     variables = Variables.of(os.environ)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        allow_abbrev=False, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--corpus",
         default=GENERATED,

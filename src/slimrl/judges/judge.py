@@ -97,17 +97,24 @@ class MatchJudge:
         """Does nothing: no memory of a device is held."""
 
 
-def judge_of(settings: Mapping[str, Any]) -> Judge:
-    """The judge that a config's `judge` describes. Raises UserError for settings that cannot work.
-
-    With a `base_url` and a `model` it is a server, with the fields of `JudgeServer`, which must answer now; without
-    them the judge compares words, with the fields of `MatchJudge`.
-    """
+def read_judge(settings: Mapping[str, Any]) -> "MatchJudge | JudgeServer":
+    """What a config's `judge` describes: with a `base_url` and a `model` a server, which is not asked, with the fields
+    of `JudgeServer`; without them the comparison of words, with those of `MatchJudge`. Raises UserError for settings
+    that cannot work."""
     if not {"base_url", "model"} & set(settings):
         return read_settings(MatchJudge, settings, "judge")
     if missing := [name for name in ("base_url", "model") if name not in settings]:
         raise UserError(f"a judge needs `{'` and `'.join(missing)}`, or leave `judge` away to compare words.")
-    judge = LLMJudge(read_settings(JudgeServer, settings, "judge"), cache_root() / "judge" / "verdicts.sqlite")
+    return read_settings(JudgeServer, settings, "judge")
+
+
+def judge_of(settings: Mapping[str, Any]) -> Judge:
+    """The judge that a config's `judge` describes. Raises UserError for settings that cannot work, and for a server
+    that does not answer now."""
+    described = read_judge(settings)
+    if isinstance(described, MatchJudge):
+        return described
+    judge = LLMJudge(described, cache_root() / "judge" / "verdicts.sqlite")
     try:
         judge.check()
     except BaseException:

@@ -190,6 +190,7 @@ def environment(options: argparse.Namespace, variables: Variables, num_train: in
 
 def _train_parser(variables: Variables) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog="train.py",
         description="Train a model to search, by REINFORCE with a constant baseline of 0.5 and a judge's reward of 1 "
         "or 0: `slimrl rl` with these settings. Whatever else is given goes to `slimrl rl`, as in --seed 3 or "
@@ -210,6 +211,7 @@ def _train_parser(variables: Variables) -> argparse.ArgumentParser:
 
 def _eval_parser(variables: Variables) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog="eval.py",
         description="Evaluate a model on questions that training never sees: `slimrl eval` with these settings. "
         "Whatever else is given goes to `slimrl eval`, as in --temperatures '[0.0, 1.0]' or --output_dir RUN --resume. "

@@ -21,7 +21,7 @@ from slimrl.environments.wiki_search.progress import line_progress
 from slimrl.environments.wiki_search.scripts import solve, wander
 from slimrl.environments.wiki_search.tools import WikiTools
 from slimrl.errors import UserError, nearest
-from slimrl.judges.judge import Judge, judge_of
+from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
 from slimrl.retrieval.corpus import Corpus
@@ -83,11 +83,12 @@ class WikiSearch:
                 raise UserError(f"wiki-search: `{name}` must be 1 or more, not {value}.")
         if self.sandbox and self.format != "code":
             raise UserError(f'wiki-search: a `sandbox` is for `format = "code"`, and this is "{self.format}".')
-        self._judge = judge_of(self.judge)
+        read_judge(self.judge)
 
     def prepare(self) -> None:
-        """Builds the corpus, its index and the call format, unless they are there. Raises UserError if it cannot."""
-        _ = self._pages, self._tools, self._new_calls, self._own
+        """Builds the corpus, its index, the call format and the judge, unless they are there. Raises UserError if it
+        cannot."""
+        _ = self._pages, self._tools, self._new_calls, self._own, self._judge
 
     @cached_property
     def _source(self) -> Source:
@@ -107,6 +108,10 @@ class WikiSearch:
     @cached_property
     def _new_calls(self) -> Callable[[], CallFormat]:
         return self._formats()
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return judge_of(self.judge)
 
     @cached_property
     def _own(self) -> list[Question]:
