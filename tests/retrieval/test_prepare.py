@@ -57,7 +57,7 @@ def test_what_is_stale_is_told_with_the_command_that_mends_it(tmp_path):
 
 def test_pages_that_other_code_generated_are_stale(tmp_path, monkeypatch):
     prepare_corpus(tmp_path, SMALL, Bars())
-    pages = list(SMALL.pages())
+    pages = list(Encyclopedia(20).pages())
     monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
     with pytest.raises(UserError, match=r"made by an earlier version of slimrl, .*`"):
         prepare_corpus(tmp_path, SMALL, Bars())
@@ -65,7 +65,7 @@ def test_pages_that_other_code_generated_are_stale(tmp_path, monkeypatch):
 
 def test_in_the_cache_other_code_has_another_directory(monkeypatch):
     before = directory_of(SMALL, "")
-    pages = list(SMALL.pages())
+    pages = list(Encyclopedia(20).pages())
     assert before == directory_of(SMALL, "") and before.name.startswith("generated-20-0-")
     monkeypatch.setattr(Encyclopedia, "pages", lambda self: iter([*pages[:7], pages[8], pages[7], *pages[9:]]))
     assert directory_of(SMALL, "") != before and directory_of(SMALL, "data") == Path("data")

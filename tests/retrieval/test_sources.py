@@ -38,8 +38,12 @@ Again.
 </mediawiki>"""
 
 
+def nothing_left_out(title: str, why: str) -> None:
+    raise AssertionError(f"{title} was left out: {why}")
+
+
 def pages_of(source: Path) -> list[Page]:
-    return list(read_pages(str(source), "`corpus`"))
+    return list(read_pages(str(source), "`corpus`", nothing_left_out))
 
 
 def written(path: Path, *rows: Any) -> Path:
@@ -161,7 +165,7 @@ def test_a_mediawiki_dump(tmp_path, packed: bool):
 def test_half_a_dump_is_an_error_after_its_whole_pages(tmp_path):
     pytest.importorskip("mwparserfromhell", reason="the extra [search] is not installed")
     (tmp_path / "wiki.xml").write_text(DUMP[: DUMP.index("<page><title>2001")])
-    pages = read_pages(str(tmp_path / "wiki.xml"), "`corpus`")
+    pages = read_pages(str(tmp_path / "wiki.xml"), "`corpus`", nothing_left_out)
     assert next(pages).id == "ampere"
     with pytest.raises(UserError, match="no MediaWiki dump, or not a whole one"):
         list(pages)

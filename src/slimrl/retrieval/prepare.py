@@ -11,8 +11,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
-from slimrl.io.cache import cache_root
+from slimrl.io.cache import cache_root, say
 from slimrl.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus
+from slimrl.retrieval.dump import OnLeftOut
 from slimrl.retrieval.embedding import Embedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.index import TitleIndex, build_index, whole_in
@@ -22,6 +23,7 @@ from slimrl.retrieval.sources import files_of, read_pages
 
 CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
+MAX_NAMED = 100  # pages that a line names
 NUM_STAMPED = 20  # pages whose digest identifies the code that generates a corpus: two cycles of all kinds
 
 
@@ -39,7 +41,7 @@ class Source:
 
         The questions come from the present code, so the pages must come from the same.
         """
-        return _short_hash(repr(list(islice(self.pages(), NUM_STAMPED))))
+        return _short_hash(repr(list(islice(Encyclopedia(self.num_pages, self.seed).pages(), NUM_STAMPED))))
 
     @property
     def stamp(self) -> str:
@@ -71,11 +73,11 @@ class Source:
     def _description(self) -> str:
         return f"{GENERATED}, {self.num_pages} pages, seed {self.seed}"
 
-    def pages(self) -> Iterator[Page]:
-        """The pages of the source, as a stream."""
+    def pages(self, on_left_out: OnLeftOut) -> Iterator[Page]:
+        """The pages of the source, as a stream; `on_left_out` is called with the title of each that cannot be read."""
         if self.name == GENERATED:
             return Encyclopedia(self.num_pages, self.seed).pages()
-        return read_pages(self.name, "`corpus`")
+        return read_pages(self.name, "`corpus`", on_left_out)
 
 
 def directory_of(source: Source, data_dir: str) -> Path:
@@ -109,12 +111,13 @@ def prepare_corpus(directory: Path, source: Source, progress: Progress, rebuild:
     """
     path = directory / CORPUS
     if rebuild or not path.exists():
-        pages = source.pages()
-        first = [*islice(pages, 1)]  # before anything is created: a source that cannot be read leaves no directory
-        with _hold_lock(directory, progress):
-            if rebuild or not path.exists():  # another process may have written it while this one waited
-                with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
-                    build_corpus(path, chain(first, pages), source.stamp, bar.advance)
+        with _report_left_out() as on_left_out:
+            pages = source.pages(on_left_out)
+            first = [*islice(pages, 1)]  # before anything is created: a source that cannot be read leaves no directory
+            with _hold_lock(directory, progress):
+                if rebuild or not path.exists():  # another process may have written it while this one waited
+                    with progress("writing the corpus", source.num_pages if source.name == GENERATED else 0) as bar:
+                        build_corpus(path, chain(first, pages), source.stamp, bar.advance)
     corpus = Corpus(path, source.command(directory))
     if corpus.source != source.stamp:
         raise StaleError(f"the corpus in {directory} was made {source.difference(corpus.source)}", corpus.command)
@@ -131,6 +134,28 @@ def prepare_index(
         with _hold_lock(directory, progress):
             build_index(place, corpus, embedder, progress, rebuild)
     return TitleIndex(place, corpus, embedder)
+
+
+@contextmanager
+def _report_left_out() -> Iterator[OnLeftOut]:
+    """Say at the end, also of a failure, how many pages were left out, and which; the first of very many are named."""
+    num, named = 0, list[str]()
+
+    def count(title: str, why: str) -> None:
+        nonlocal num
+        num += 1
+        if num <= MAX_NAMED:
+            named.append(f"{title} ({why})")
+
+    try:
+        yield count
+    finally:
+        if num:
+            more = f"; and {num - len(named):,} more" if num > len(named) else ""
+            say(
+                f"{num:,} page{'s' * (num > 1)} could not be read and {'are' if num > 1 else 'is'} left out: "
+                f"{'; '.join(named)}{more}"
+            )
 
 
 @contextmanager

@@ -3,30 +3,28 @@
 Every reader is a stream. Nothing is downloaded but a Hub data set that is asked for by name.
 """
 
-import bz2
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from itertools import chain, count
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, hub_rows
+from slimrl.retrieval.dump import OnLeftOut, read_dump
 from slimrl.retrieval.pages import Page, Question, page_of, question_of
 from slimrl.retrieval.sections import sections_of
-from slimrl.retrieval.wikitext import markdown_of
 
 ROWS = (".jsonl", ".parquet")
 MARKDOWN = ".md"
 DUMP = re.compile(r".*\.xml(-p\d+p\d+)?(\.bz2)?")  # the parts of a large dump are named after the pages in them
 
 
-def read_pages(source: str, check: str, split: str = "train") -> Iterator[Page]:
+def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "train") -> Iterator[Page]:
     """The pages of a `.jsonl` or `.parquet` file (rows with `id`, `title`, `content`), of a MediaWiki `.xml` or
     `.xml.bz2` dump, of a folder of such files and of `.md` files, or of a data set on the Hub, `owner/name`.
 
-    `check` names the setting that holds the source, for messages. Raises UserError if the source cannot be read.
+    `check` names the setting that holds the source, for messages. `on_left_out` is called with the title of each page
+    of a dump that cannot be read, and why. Raises UserError if the source cannot be read.
     """
     path = Path(source).expanduser()
     if path.is_dir():
@@ -41,11 +39,11 @@ def read_pages(source: str, check: str, split: str = "train") -> Iterator[Page]:
             if file.suffix == MARKDOWN:
                 yield _markdown(file, path)
             elif DUMP.fullmatch(file.name):
-                yield from _dump(file, check, taken)
+                yield from read_dump(file, check, taken, on_left_out)
             else:
-                yield from read_pages(str(file), check)
+                yield from read_pages(str(file), check, on_left_out)
     elif DUMP.fullmatch(path.name):
-        yield from _dump(path, check, set())
+        yield from read_dump(path, check, set(), on_left_out)
     else:
         for row, where in _rows(source, check, split):
             yield page_of(row, where)
@@ -91,52 +89,3 @@ def _markdown(path: Path, folder: Path) -> Page:
     page_id = path.relative_to(folder).with_suffix("").as_posix()
     title = next((section.name for section in sections_of(content) if section.name), page_id)
     return page_of({"id": page_id, "title": title, "content": content}, str(path))
-
-
-def _dump(path: Path, check: str, taken: set[str]) -> Iterator[Page]:
-    """The articles of a MediaWiki dump: the pages of name space 0 without redirects.
-
-    An id that is in `taken` gets a number: two titles may differ in capitals alone.
-    """
-    if not path.is_file():
-        raise UserError(f"cannot read {path}: no such file; check {check}.")
-    with path.open("rb") as raw, _unpack(raw, path) as file:
-        try:
-            for element in _pages_of_dump(file):
-                title = _text(element, "title")
-                if _text(element, "ns") != "0" or element.find("{*}redirect") is not None:
-                    continue
-                content = f"# {title}\n\n{markdown_of(_text(element, 'revision', 'text'))}"
-                page_id = _free(title.lower().replace(" ", "_"), taken)
-                yield page_of({"id": page_id, "title": title, "content": content}, f"{path}: {title}")
-        except (ElementTree.ParseError, OSError, EOFError) as error:
-            raise UserError(f"{path} is no MediaWiki dump, or not a whole one: {error}.") from error
-
-
-def _free(wanted: str, taken: set[str]) -> str:
-    """The wanted id, or `wanted_2` and so on if it is taken; it is added to `taken`."""
-    numbered = (f"{wanted}_{number}" for number in count(2))
-    found = next(page_id for page_id in chain([wanted], numbered) if page_id not in taken)
-    taken.add(found)
-    return found
-
-
-def _unpack(raw: IO[bytes], path: Path) -> IO[bytes]:
-    """The stream, decompressed if the file's name ends in `.bz2`."""
-    return bz2.open(raw) if path.suffix == ".bz2" else raw
-
-
-def _pages_of_dump(file: IO[bytes]) -> Iterator[ElementTree.Element]:
-    """The elements `page` of a dump, one at a time."""
-    events = iter(ElementTree.iterparse(file, events=("start", "end")))
-    _, root = next(events)
-    for event, element in events:
-        if event == "end" and element.tag.rpartition("}")[2] == "page":
-            yield element
-            root.clear()  # else the whole dump, gigabytes, would stay in memory as the root's children
-
-
-def _text(element: ElementTree.Element, *names: str) -> str:
-    """The text of the element at a path of names, or an empty one. The wildcard `{*}` matches any XML namespace."""
-    found = element.find("/".join(f"{{*}}{name}" for name in names))
-    return (found.text or "") if found is not None else ""
