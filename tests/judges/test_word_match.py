@@ -2,7 +2,8 @@
 
 import pytest
 
-from slimrl.judges.word_match import f1, matches, normalise
+from slimrl.judges.word_match import f1, matches
+from slimrl.judges.words import normalise
 
 
 @pytest.mark.parametrize(

@@ -5,24 +5,16 @@ candidates, taking back what it says), and so some right answers too. `docs/judg
 """
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-ARTICLES = frozenset({"a", "an", "the"})
-SEPARATOR_IN_NUMBER = re.compile(r"(?<=\d)[,\u2009\u202f ](?=\d{3}(?!\d))")
-SAME = str.maketrans("\u2019\u2212", "'-")
-# A minus belongs to a number only behind a space: in a range such as 10-20 it is no sign.
-WORD = re.compile(r"(?:(?<!\S)-(?=\d))?[^\W_]+(?:[.']\w+)*")
-NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-NUMBER_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty"
-)
-NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS.split())}
+from slimrl.judges.words import COMPARES, bare, normalise, spell_as, units_of
+
+NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
 # Words that negate an answer, or make several of it. Two texts that say the same have the same of these.
 TURN_WORDS = "and but either instead maybe neither never no none nor not or perhaps rather than unlike"
-TURNS = frozenset(TURN_WORDS.split())
+TURNS = frozenset(TURN_WORDS.split()) | COMPARES
+CONJUNCTIONS = frozenset({"and", "either", "or"})  # on whose two sides the same may stand in any order
 # Words without a content of their own: an answer may have them beside the reference's.
 FILLER_WORDS = (
     "about according actually all also am answer answers approximately are around as at be been believe by called "
@@ -49,23 +41,19 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     >>> matches("Ada was born in Rome", ["Rome"], "Where was Ada born?"), matches("Rome, Bari", ["Rome"])
     (True, False)
     """
-    words, asked = normalise(answer), _families(normalise(question))
+    words, units = normalise(answer), units_of(answer)
+    asked = _families([bare(word) for word in normalise(question)])
     light = [_is_light(word, asked) for word in words]
     for reference in references:
-        whole = normalise(reference)
+        whole, wanted_units = normalise(reference), units_of(reference)
+        if units and wanted_units and units != wanted_units:
+            continue  # a unit may be left off, but not be another
+        spelt = [spell_as(word, whole) for word in words]
         # Without the question's own words: "44" is as right as "44 years" where it was asked how many years.
         core = [word for word in whole if not _is_light(word, asked)]
-        if any(_says(words, light, wanted, min_f1) for wanted in (whole, core)):
+        if any(_says(spelt, light, wanted, min_f1) for wanted in (whole, core)):
             return True
     return False
-
-
-def normalise(text: str) -> list[str]:
-    """The words of a text in lower case, without accents, articles, punctuation and separators of thousands. Numbers up
-    to twenty are in digits."""
-    plain = unicodedata.normalize("NFKD", SEPARATOR_IN_NUMBER.sub("", text.casefold().translate(SAME)))
-    words = WORD.findall("".join(character for character in plain if not unicodedata.combining(character)))
-    return [NUMBERS.get(word, word) for word in words if word not in ARTICLES]
 
 
 def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
@@ -79,18 +67,24 @@ def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
 
 
 def _says(words: list[str], light: list[bool], wanted: list[str], min_f1: float) -> bool:
-    if not words or not wanted or _decisive(words) != _decisive(wanted):
+    if not words or not wanted or _turns(words) != _turns(wanted) or _numbers(words) != _numbers(wanted):
         return False
     return words == wanted or _is_phrase(words, light, wanted) or _is_nearly(words, light, wanted, min_f1)
 
 
 def _is_light(word: str, asked: re.Pattern[str]) -> bool:
     """Whether a word adds nothing: a filler, or of the family of a word of the question. A number is never light."""
-    return not NUMBER.fullmatch(word) and (word in FILLERS or asked.match(word) is not None)
+    if NUMBER.fullmatch(word) or word in COMPARES:
+        return False
+    return bare(word) in FILLERS or asked.match(bare(word)) is not None
 
 
-def _decisive(words: Sequence[str]) -> Counter[str]:
-    return Counter(word for word in words if NUMBER.fullmatch(word) or word in TURNS or word.endswith("n't"))
+def _numbers(words: Sequence[str]) -> list[str]:
+    return [word for word in words if NUMBER.fullmatch(word)]
+
+
+def _turns(words: Sequence[str]) -> Counter[str]:
+    return Counter(word for word in words if word in TURNS or word.endswith("n't"))
 
 
 def _is_phrase(words: list[str], light: list[bool], wanted: list[str]) -> bool:
@@ -106,7 +100,16 @@ def _is_nearly(words: list[str], light: list[bool], wanted: list[str], min_f1: f
     """Whether enough words are the same, and all others light: beside a short reference, the F1 score alone would
     allow another name."""
     beside = (word for word, is_light in zip(words, light, strict=True) if not is_light)
-    return f1(words, wanted) >= min_f1 and all(word in wanted for word in beside)
+    return f1(words, wanted) >= min_f1 and all(word in wanted for word in beside) and _is_ordered(words, wanted)
+
+
+def _is_ordered(words: list[str], wanted: list[str]) -> bool:
+    """Whether the words that both have come in the same order where that matters: with several numbers, of which each
+    belongs to a word, or with a word that negates what follows."""
+    if len(_numbers(wanted)) < 2 and not _turns(wanted).keys() - CONJUNCTIONS:
+        return True
+    shared = set(words) & set(wanted) - set(_numbers(wanted))
+    return [word for word in words if word in shared] == [word for word in wanted if word in shared]
 
 
 def _families(question: Sequence[str]) -> re.Pattern[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from slimrl.judges.labelled import Labelled
-from slimrl.judges.word_match import NUMBER_WORDS, normalise
+from slimrl.judges.words import NUMBER_WORDS, normalise
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.pages import Question
 
