@@ -253,6 +253,9 @@ def test_a_server_that_is_away_is_waited_for(tmp_path):
         (Answer(200, b"[" * 100_000), "judge_error", "gave no chat completion"),
         (completion(None), "judge_error", "a completion without text: None"),
         (completion(["yes"]), "judge_error", "a completion without text: ['yes']"),
+        (completion([{"type": "image_url"}]), "judge_error", "a completion without text: [{'type': 'image_url'}]"),
+        (completion([{"type": "text"}]), "judge_error", "gave no chat completion"),
+        (completion([{"type": "refusal", "refusal": "I must not."}]), "judge_refused", "refused: 'I must not.'"),
         (completion("", finish_reason="length"), "judge_error", "cut off at `max_tokens` = 512"),
         (Answer(200, b" " * 2_000_000), "judge_error", "gave a reply of more than 1,048,576 bytes"),
         (Answer(200, b"gz", {"Content-Encoding": "gzip"}), "judge_error", "gave a reply that cannot be unpacked"),
@@ -264,6 +267,21 @@ def test_what_is_no_verdict_is_a_failure_with_a_reason(answer: Answer, reason: s
         ask_once(url, tmp_path / "cache.sqlite", **settings)
     assert raised.value.reason == reason and detail in raised.value.detail
     assert len(VerdictCache(tmp_path / "cache.sqlite")) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "correct"),
+    [
+        ([{"type": "text", "text": "yes"}], True),  # as OpenAI has it
+        ([{"type": "text", "text": "**n"}, {"type": "text", "text": "o**"}], False),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "no?"}]}, {"type": "text", "text": "yes"}], True),
+        ([{"type": "output_text", "text": "No.", "annotations": []}, {"type": "image_url"}], False),
+        ([{"text": "yes"}], True),
+    ],
+)
+def test_of_a_reply_in_parts_the_text_is_read(content: list[Any], correct: bool, tmp_path: Path):
+    with server(lambda asked: completion(content)) as (url, _):
+        assert ask_once(url, tmp_path / "cache.sqlite") is correct
 
 
 def test_a_slow_server_and_a_dead_one_are_failures_with_a_reason(tmp_path):

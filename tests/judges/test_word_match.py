@@ -1,7 +1,10 @@
 """Which answers count as the reference."""
 
+from pathlib import Path
+
 import pytest
 
+from slimrl.judges.labelled import read_labelled
 from slimrl.judges.word_match import f1, matches
 from slimrl.judges.words import normalise
 
@@ -66,6 +69,99 @@ def test_the_same_said_otherwise_is_right(answer: str, reference: str, question:
 )
 def test_something_else_is_wrong(answer: str, reference: str):
     assert not matches(answer, [reference])
+
+
+@pytest.mark.parametrize(
+    "labelled", read_labelled(Path(__file__).with_name("judge_no.jsonl")), ids=lambda one: one.kind
+)
+def test_answers_that_differ_in_little_are_told_apart(labelled):
+    assert matches(labelled.response, labelled.references, labelled.question) == labelled.label
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2-1", "1-2"),  # the order of numbers, and what they belong to
+        ("3:0 and 2:1", "2:1 and 3:0"),
+        ("Norland 2, Sudland 1", "Sudland 2, Norland 1"),
+        ("from 1914 to 1918", "from 1918 to 1914"),
+        ("not Rome but Bari", "not Bari but Rome"),
+        ("-5", "5"),  # signs
+        ("\u20135 \u00b0C", "5 \u00b0C"),  # an en dash
+        ("(-5)", "5"),
+        ("-$5", "$5"),
+        ("\u00b15", "5"),
+        (".5", "5"),  # points, powers and fractions
+        ("3,5", "3-5"),
+        ("3\u00b75", "3-5"),
+        ("1/2", "1-2"),
+        ("\u00bd", "1-2"),
+        ("3\u00bd", "31/2"),
+        ("10\u00b2", "102"),
+        ("10\u207b\u2076", "10\u2076"),
+        ("10\u2082", "102"),
+        ("2+3", "2-3"),
+        ("1\u00a0234", "1-234"),
+        ("1990500", "1990 500"),
+        ("5%", "5\u2030"),  # units
+        ("$500", "\u20ac500"),
+        ("5 km", "5 m"),
+        ("5 \u00b0C", "5 \u00b0F"),
+        (">5", "<5"),  # what compares and negates
+        ("\u22655", "5"),
+        ("\u22601874", "1874"),
+        ("!Rome", "Rome"),
+        ("R\u0336o\u0336m\u0336e\u0336", "Rome"),
+        ("B+", "B-"),  # what is a part of a name
+        ("AB\u2212", "AB"),
+        ("C++", "C#"),
+        ("C", "C#"),
+        ("F\u266f", "F\u266d"),
+        ("vitamin A", "vitamin"),
+        ("1914\u2013", "1914"),
+        ("\u30d0\u30f3\u30c0", "\u30d1\u30f3\u30c0"),  # letters: kana, Cyrillic, Turkish, Arabic, Devanagari, Thai
+        ("\u043c\u043e\u0439", "\u043c\u043e\u0438"),
+        ("\u0457\u0457", "\u0456\u0456"),
+        ("\u0131l\u0131k", "ilik"),
+        ("\u0633\u0626\u0644", "\u0633\u064a\u0644"),
+        ("\u0939\u093f\u0928\u094d\u0926\u0940", "\u0939\u0941\u0928\u094d\u0926\u0942"),
+        ("\u0e01\u0e34\u0e19", "\u0e01\u0e34\u0e48\u0e19"),
+        ("p\u00eache", "p\u00e9ch\u00e9"),  # another accent is none that was left off
+        ("M\u00e4ki", "M\u00e5ki"),
+    ],
+)
+def test_what_makes_a_difference_is_kept_in_either_direction(one: str, other: str):
+    assert not matches(one, [other]) and not matches(other, [one])
+    assert matches(one, [one]) and matches(other, [other])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Malaga", "M\u00e1laga"),
+        ("Ha Noi", "H\u00e0 N\u1ed9i"),
+        ("Istanbul", "\u0130stanbul"),
+        ("\u039f\u03b4\u03bf\u03c2", "\u039f\u03b4\u03cc\u03c2"),
+        ("\u041f\u0435\u0442\u0440", "\u041f\u0451\u0442\u0440"),  # stress and e with dots are seldom written
+        ("\u041c\u043e\u0441\u043a\u0432\u0430", "\u041c\u043e\u0441\u043a\u0432\u0430\u0301"),
+        ("\u05e9\u05dc\u05d5\u05dd", "\u05e9\u05b8\u05c1\u05dc\u05d5\u05b9\u05dd"),  # nor points
+        ("\u0627\u062d\u0645\u062f", "\u0623\u064e\u062d\u0645\u062f"),
+        ("\uff8a\uff9f\uff9d\uff80\uff9e", "\u30d1\u30f3\u30c0"),  # half as wide
+        ("2:1", "2\u20131"),
+        ("2019/20", "2019\u201320"),
+        ("\u22125", "-5"),
+        ("10^-6", "10\u207b\u2076"),
+        ("H\u2082O", "H2O"),
+        ("km\u00b2", "km2"),
+        ("12\u202f345", "12,345"),
+        ("$500", "500"),
+        ("5 May 1990", "May 5, 1990"),
+        ("Bari and Rome", "Rome and Bari"),
+        ("the vitamin A", "Vitamin A"),
+    ],
+)
+def test_what_makes_no_difference_is_not(one: str, other: str):
+    assert matches(one, [other]) and matches(other, [one])
 
 
 def test_any_reference_counts():

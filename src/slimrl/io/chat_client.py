@@ -28,6 +28,7 @@ from slimrl.types import Message
 MAX_REPLY_BYTES = 1 << 20
 # The fields of a request that the client sets itself, so that `extra` may not contain them.
 OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")
+TEXT_PARTS = ("text", "output_text")  # the types of parts of a message that are its text
 SWITCH_S = 120.0  # limit for sleeping and waking: vLLM copies its weights to the memory of the CPU and back
 
 
@@ -134,7 +135,7 @@ class ChatConnection:
             whole = json.loads(data.decode("utf-8-sig"))
             choice, usage = whole["choices"][0], whole.get("usage")
             message, reason = choice["message"], choice.get("finish_reason")
-            text, refusal = message["content"], message.get("refusal")
+            text, refusal = _read_content(message["content"], message.get("refusal"))
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # nested too deeply
             found = data[:200].decode("utf-8", "replace")
             raise TryAgain(self._failure(f"gave no chat completion, but {found!r}"), counts=True) from error
@@ -220,6 +221,17 @@ class ChatConnection:
 
     def _reason(self, kind: str) -> str:
         return f"{self._server.who}_{kind}"
+
+
+def _read_content(content: Any, refusal: Any) -> tuple[Any, Any]:
+    """The text of a message and its refusal. A list of parts has these in parts of their own, beside others, as of
+    thoughts, which are no part of the answer; a list without any text stays as it is."""
+    if not isinstance(content, list):
+        return content, refusal
+    parts = [part for part in content if isinstance(part, dict)]
+    texts = [part["text"] for part in parts if part.get("type", "text") in TEXT_PARTS]
+    refusals = [part["refusal"] for part in parts if part.get("type") == "refusal"]
+    return "".join(texts) if texts else content, refusal or "".join(refusals)
 
 
 def _total(usage: Any) -> int:
