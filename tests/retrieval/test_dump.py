@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from slimrl.retrieval.corpus import StaleError
 from slimrl.retrieval.pages import Page
 from slimrl.retrieval.prepare import Source, prepare_corpus
 from slimrl.retrieval.sources import read_pages
@@ -115,6 +116,15 @@ def test_a_dump_of_stubs_alone_says_why_it_has_no_pages(tmp_path, capsys):
         prepare_corpus(tmp_path / "made", Source(str(dump(tmp_path, *stubs))), Bars())
     said = capsys.readouterr().err
     assert said.startswith("120 pages could not be read") and "P99 (" in said and said.endswith("; and 20 more\n")
+
+
+def test_a_corpus_of_an_earlier_reader_is_built_anew(tmp_path, monkeypatch):
+    source = Source(str(dump(tmp_path, page(revision("x")))))
+    monkeypatch.setattr("slimrl.retrieval.prepare.READER", 1)
+    prepare_corpus(tmp_path / "made", source, Bars())
+    monkeypatch.undo()
+    with pytest.raises(StaleError, match="reader 1, and now it is to be from .* reader"):
+        prepare_corpus(tmp_path / "made", source, Bars())
 
 
 def test_a_picture_within_a_pictures_caption_goes_with_it():

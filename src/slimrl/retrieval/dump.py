@@ -19,6 +19,7 @@ from slimrl.retrieval.wikitext import UnreadableError, markdown_of
 
 # Called with the title of a page that is left out, and why.
 OnLeftOut = Callable[[str, str], None]
+READER = 2  # another number when the same dump gives other pages, so that a corpus of an earlier one is built anew
 WIKITEXT = ("wikitext", "")  # the models of content that are articles; old dumps name none
 LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 

@@ -13,13 +13,13 @@ from filelock import FileLock, Timeout
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root, say
 from slimrl.retrieval.corpus import SETUP, Corpus, StaleError, build_corpus
-from slimrl.retrieval.dump import OnLeftOut
+from slimrl.retrieval.dump import READER, OnLeftOut
 from slimrl.retrieval.embedding import Embedder
 from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.index import TitleIndex, build_index, whole_in
 from slimrl.retrieval.pages import Page
 from slimrl.retrieval.progress import Progress
-from slimrl.retrieval.sources import files_of, read_pages
+from slimrl.retrieval.sources import DUMP, files_of, read_pages
 
 CORPUS, INDEX = "corpus.sqlite", ".chroma_db"  # in the directory of a corpus
 GENERATED = "generated"
@@ -55,6 +55,8 @@ class Source:
         facts = [file.stat() for file in files]
         size, newest = sum(fact.st_size for fact in facts), max((fact.st_mtime_ns for fact in facts), default=0)
         stamp = f"{path.resolve()}, {len(files)} files, {size} bytes, {newest}"
+        if any(DUMP.fullmatch(file.name) for file in files):
+            stamp += f", reader {READER}"
         return f"{stamp}, {_digest(path, files)}" if path.is_dir() else stamp
 
     def command(self, directory: Path) -> str:
