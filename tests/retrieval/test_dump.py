@@ -123,7 +123,7 @@ def test_a_corpus_of_an_earlier_reader_is_built_anew(tmp_path, monkeypatch):
     monkeypatch.setattr("slimrl.retrieval.prepare.READER", 1)
     prepare_corpus(tmp_path / "made", source, Bars())
     monkeypatch.undo()
-    with pytest.raises(StaleError, match="reader 1, and now it is to be from .* reader"):
+    with pytest.raises(StaleError, match=r"reader 1, and now it is to be from .* reader"):
         prepare_corpus(tmp_path / "made", source, Bars())
 
 
