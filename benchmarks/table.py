@@ -23,8 +23,10 @@ from benchmarks.speed import decode, multi_turn, prefill, retrieval, rl_step, sa
 TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "decode.json": decode.table,
     "prefill.json": prefill.table,
+    "prefill_avx512_bf16.json": prefill.table,
     "rl_step.json": rl_step.table,
     "rl_step_float32_weights.json": rl_step.table,
+    "rl_step_avx512_bf16.json": rl_step.table,
     "train_step.json": lambda content: f"{train_step.table(content)}\n\n{train_step.gradient_table(content)}",
     "multi_turn.json": multi_turn.table,
     "retrieval.json": retrieval.table,
