@@ -19,7 +19,7 @@ def test_made_up_answers_are_the_same_every_time_and_half_of_them_right():
 
 
 def test_a_kind_of_question_that_is_rare_has_a_wrong_answer_too():
-    """Of 300 questions of this seed, all that ask what a company makes have the same answer."""
+    """All questions of this seed that ask what a company makes have the same answer, if there are only 300."""
     assert len(list(make_labelled_answers(500, seed=3))) == 500
 
 
