@@ -421,6 +421,7 @@ def serves_the_packaged_model(port: int, monkeypatch: pytest.MonkeyPatch, *argum
 
 FAKE_PACKAGE = """
 import subprocess, sys
+from types import SimpleNamespace
 
 class CommonParams:
     def __init__(self):
