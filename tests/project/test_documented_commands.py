@@ -21,17 +21,7 @@ DISTILL = ["rl", "@", "experiments/context_distill/rl.toml"]
         [*RL, "--trainer_gpu_ids", "0", "--inference_gpu_ids", "1"],
         [*DISTILL, "--inference_gpu_ids", "0", "--teacher_gpu_ids", "1", "--trainer_gpu_ids", "2,3"],
         *([*RL, "--trainer.loss.type", name] for name in ("aipo", "grpo", "gspo", "opo", "rloo", "reinforce", "ppo")),
-        [
-            *DISTILL,
-            *[
-                "--trainer.loss.adv_tau",
-                "0.5",
-                "--trainer.loss.teacher_tau",
-                "0.5",
-                "--trainer.loss.student_tau",
-                "0.5",
-            ],
-        ],
+        [*DISTILL, *(f"--trainer.loss.{tau}=0.5" for tau in ("adv_tau", "teacher_tau", "student_tau"))],
         [*RL, "--trainer.loss.adv_tau", "0.5"],
         [*RL, *["--trainer.model.lora.rank", "32", "--trainer.model.lora.alpha", "64"]],
         [*RL, "--trainer.model.lora.target_modules", '["q_proj", "v_proj"]', "--trainer.model.lora.rank", "8"],

@@ -53,7 +53,7 @@ PANELS = (
 )
 
 
-MAX_OWN = 6  # panels for metrics of the environment
+MAX_OWN = 6  # panels for metrics of the environment, of those that change
 
 
 def load_series(run_dir: Path) -> dict[str, Series]:
@@ -89,7 +89,8 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
 def draw_training(series: Mapping[str, Series], title: str) -> Figure:
     """The figure of small multiples: the reward, then each panel for which the run has metrics."""
     panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
-    panels += [Panel(name, (name,)) for name in sorted(series) if name.startswith("env/")][:MAX_OWN]
+    own = [name for name in sorted(series) if name.startswith("env/") and len(set(series[name][1].tolist())) > 1]
+    panels += [Panel(name, (name,)) for name in own[:MAX_OWN]]
     num = len(panels) + _has_reward(series)  # one panel more for the reward
     columns = min(3, max(1, num))
     rows = math.ceil(num / columns)
