@@ -231,11 +231,13 @@ def run_command(
     from slimrl.config.reading.load import load
 
     dry_run = {"--dry-run", "--dry_run"}
+    from slimrl.launch.data_files import check_data_files
     from slimrl.launch.model_names import check_model_names
     from slimrl.launch.tasksets import check_environments
 
     resolved = load(config_class, [word for word in argv if word not in dry_run], environ)
     check_model_names(resolved.config)
+    check_data_files(resolved.config)
     # Before a directory is made for the run, or its settings are written anew.
     check_environments(resolved.config, make=bool(dry_run & set(argv)))
     if dry_run & set(argv):
