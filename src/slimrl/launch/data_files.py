@@ -1,4 +1,4 @@
-"""Checks the files of data that a command names before a model is loaded. Needs no PyTorch: `--dry-run` does it, too."""
+"""Checks the files of data that a command names before a model is loaded. Needs no PyTorch, for `--dry-run`."""
 
 from pathlib import Path
 

@@ -13,4 +13,4 @@ def check_model_names(config: CommandConfig) -> None:
     if isinstance(model, ModelConfig) and model.name:
         kind_of(model.name)
     if isinstance(config, RLConfig) and isinstance(config.teacher, ModelTeacherConfig) and config.teacher.name:
-        kind_of(config.teacher.name)
+        kind_of(config.teacher.name, "teacher.name")

@@ -27,8 +27,9 @@ class ModelKind(Enum):
     HUB = "hub"
 
 
-def kind_of(name: str) -> ModelKind:
-    """The kind of model that a name stands for. Raises UserError for a name that can be nothing.
+def kind_of(name: str, setting: str = "model.name") -> ModelKind:
+    """The kind of model that a name stands for. Raises UserError, with the setting that has it, for one that can be
+    nothing.
 
     Whether a directory holds a model, or the Hub has one of this name, is seen when it is opened.
     """
@@ -39,18 +40,18 @@ def kind_of(name: str) -> ModelKind:
         return ModelKind.DIRECTORY
     if path.is_file():
         if path.suffix != ".gguf":
-            raise UserError(f"model.name is the file {path}; a model is a directory or a `.gguf` file.")
+            raise UserError(f"{setting} is the file {path}; a model is a directory or a `.gguf` file.")
         return ModelKind.GGUF
     if path.suffix == ".gguf" or name.startswith((".", "/", "~")) or name.count("/") > 1:
         hint = _neighbours(path)
         raise UserError(
-            f"model.name is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).{hint}"
+            f"{setting} is `{name}`, and there is no such file or directory (seen from {Path.cwd()}).{hint}"
         )
     # Only now, so that a mistyped path never becomes a request to the Hub.
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return ModelKind.HUB
     raise UserError(
-        f"model.name `{name}` is no packaged model and no directory here.{nearest(name, PACKAGED)} Otherwise give a "
+        f"{setting} `{name}` is no packaged model and no directory here.{nearest(name, PACKAGED)} Otherwise give a "
         "directory, a `.gguf` file, or the id of a model on the Hugging Face Hub, such as `Qwen/Qwen3-0.6B`."
     )
 
