@@ -14,6 +14,7 @@ from slimrl.config.reading.sources import Setting, from_file
 from slimrl.config.reading.write import toml_key, toml_literal
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
+from slimrl.io.files import replace_file
 
 COMMANDS_THERE = ("rl", "sft")
 EPILOG = """\
@@ -59,7 +60,7 @@ def run_translate(argv: Sequence[str]) -> int:
     resolve(config_class, translation.settings, {})
     text = _toml(translation, args.file)
     if output:
-        output.write_text(text, encoding="utf-8")
+        replace_file(output, [text.encode()], chosen_by="-o")
         print(f"wrote {output}: slimrl {command} @ {output}")
     else:
         print(text, end="")

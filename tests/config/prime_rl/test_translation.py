@@ -177,3 +177,16 @@ def test_every_new_name_is_a_setting(table: Table, config_class: type[CommandCon
                 found += 1
                 locate(root, outcome.path, pattern)
     assert found > 50
+
+
+def test_the_output_lands_in_a_new_directory_and_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs.toml"
+    theirs.write_text(
+        "max_steps = 3\n[orchestrator.buffer]\nonline_difficulty_filtering = false\n"
+        '[[orchestrator.env]]\nid = "reverse-text"\n'
+    )
+    output = tmp_path / "new" / "mine.toml"
+    assert run_translate([str(theirs), "-o", str(output)]) == 0
+    assert "resample_factor = 1" in output.read_text()
+    with pytest.raises(UserError, match=r"could not be written.* choose another -o"):
+        run_translate([str(theirs), "-o", str(theirs / "mine.toml")])
