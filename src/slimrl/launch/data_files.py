@@ -10,10 +10,7 @@ from slimrl.io.rows import file_rows
 
 def check_data_files(config: CommandConfig) -> None:
     """Raises UserError if a file to train or validate on cannot be read as far as its first row."""
-    match config:
-        case SFTConfig(data=FileDataConfig(path=path, val_path=val_path)):
-            for key, file in (("data.path", path), ("data.val_path", val_path)):
-                if file:
-                    next(file_rows(Path(file), f"`{key}`"), None)
-        case _:
-            pass
+    if isinstance(config, SFTConfig) and isinstance(config.data, FileDataConfig):
+        for key in ("path", "val_path"):
+            if file := vars(config.data)[key]:
+                next(file_rows(Path(file), f"`data.{key}`"), None)

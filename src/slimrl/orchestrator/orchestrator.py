@@ -155,12 +155,12 @@ class Orchestrator:
     def _reward_by_environment(self, groups: Sequence[Group]) -> Metrics:
         """With several environments, the mean reward of each of those that have rollouts in this step."""
         labels = self.config.labels
+        if len(labels) == 1:
+            return {}
         rewards: dict[str, list[float]] = {}
         for group in groups:
             label = labels[group.position % len(labels)]  # the curriculum goes round the environments
             rewards.setdefault(label, []).extend(rollout.reward for rollout in group.rollouts)
-        if len(labels) == 1:
-            return {}
         return {f"reward/mean/{label}": sum(values) / len(values) for label, values in sorted(rewards.items())}
 
     def _records(self, groups: Sequence[Group], played: Sequence[Rollout]) -> list[RolloutRecord]:
