@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slimrl.errors import UserError, nearest
+from slimrl.errors import UserError, nearest, visible
 from slimrl.io.invocation import command_prefix
 
 if TYPE_CHECKING:
@@ -130,10 +130,10 @@ def run(argv: Sequence[str]) -> int:
     try:
         return _find(argv[0])(argv[1:])
     except UserError as error:
-        print(f"slimrl: {error}", file=sys.stderr)
+        print(visible(f"slimrl: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(_interrupt_advice(argv), file=sys.stderr)
+        print(visible(_interrupt_advice(argv)), file=sys.stderr)
         return 130
 
 

@@ -6,7 +6,11 @@ that rollout and counted as `drop/<reason>`, and the run goes on.
 """
 
 import difflib
+import unicodedata
 from collections.abc import Iterable
+
+MAX_SHOWN_CHARS = 20_000
+MAX_DETAIL_CHARS = 2_000  # of what others' code says: more helps nobody who reads it
 
 
 class UserError(Exception):
@@ -14,12 +18,13 @@ class UserError(Exception):
 
 
 class RolloutError(Exception):
-    """The failure of one rollout. `reason` is a slug such as `environment_error`, logged as `drop/<reason>`."""
+    """The failure of one rollout. `reason` is a slug such as `environment_error`, logged as `drop/<reason>`; `detail`
+    is for people to read, whatever an environment or a server has put into it."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = detail
+        self.detail = visible(detail, MAX_DETAIL_CHARS)
+        super().__init__(f"{reason}: {self.detail}")
 
 
 def install_hint(extra: str) -> str:
@@ -40,6 +45,27 @@ def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     close = difflib.get_close_matches(unknown, names, n=1, cutoff=cutoff)
     hint = f" Did you mean `{close[0]}`?" if close else ""
     return f"{hint} Known: {', '.join(names)}."
+
+
+def visible(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
+    """The text as it may be shown on a terminal: at most `limit` characters, and escapes for those that do not print.
+
+    Texts of others would otherwise repaint the screen, write to the clipboard, or read in another order than they are.
+    A text that has passed once passes again as it is.
+
+    >>> visible("a\\x1b[2Jb\\u202e"), visible("a\\tb\\r\\nc"), visible("abcd", limit=2)
+    ('a\\\\x1b[2Jb\\\\u202e', 'a\\tb\\nc', 'ab … (2 more characters)')
+    """
+    left = len(text) - limit
+    text = text[:limit].replace("\r\n", "\n")
+    if not text.isprintable():
+        text = "".join(char if _is_shown(char) else char.encode("unicode_escape").decode() for char in text)
+    return f"{text} … ({left:,} more characters)" if left > 0 else text
+
+
+def _is_shown(char: str) -> bool:
+    # Of what Python calls not printable, line breaks, tabs, and the spaces of other scripts do no harm.
+    return char.isprintable() or char in "\n\t" or unicodedata.category(char) == "Zs"
 
 
 def describe(error: BaseException) -> str:

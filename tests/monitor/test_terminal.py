@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.monitor.terminal import Terminal, Typed, printable
+from slimrl.monitor.terminal import Terminal, Typed
 
 
 def made(typed: str, commands: tuple[str, ...] = ("/expert",)) -> tuple[Terminal, io.StringIO]:
@@ -82,7 +82,9 @@ def test_a_pipe_gets_plain_text_with_what_was_typed() -> None:
 
 
 def test_a_message_cannot_repaint_the_screen() -> None:
-    assert printable("a\x1b[2J\x07\x9b\tb\r\nc\rd") == "a\\x1b[2J\\x07\\x9b\tb\nc\\x0dd"
+    screen = io.StringIO()
+    Terminal(keyboard=io.StringIO(), screen=screen).message("tool", "a\x1b[2J\x07\x9b\tb\r\nc\rd")
+    assert screen.getvalue().endswith("a\\x1b[2J\\x07\\x9b        b\nc\\rd\n")
 
 
 def test_without_a_keyboard_there_is_nothing_to_read(monkeypatch: pytest.MonkeyPatch) -> None:

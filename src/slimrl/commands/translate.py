@@ -13,7 +13,7 @@ from slimrl.config.reading.old_names import print_note
 from slimrl.config.reading.sources import Setting, from_file
 from slimrl.config.reading.write import toml_key, toml_literal
 from slimrl.config.run import COMMANDS
-from slimrl.errors import UserError
+from slimrl.errors import UserError, visible
 from slimrl.io.files import replace_file
 
 COMMANDS_THERE = ("rl", "sft")
@@ -55,7 +55,7 @@ def run_translate(argv: Sequence[str]) -> int:
         return 0
     translation = translate(source, command, names.is_known)
     for line in translation.lines():
-        print(line, file=sys.stderr)
+        print(visible(line), file=sys.stderr)
     refuse_impossible(translation, args.file)
     resolve(config_class, translation.settings, {})
     text = _toml(translation, args.file)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, visible
 
 MANIFEST = "manifest.json"
 
@@ -31,7 +31,7 @@ def cache_root() -> Path:
 
 def say(text: str) -> None:
     """Prints one line on standard error, where it cannot mix with a command's output."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def file_sha256(path: Path) -> str:

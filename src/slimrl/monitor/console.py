@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn
+from rich.segment import Segment
 from rich.text import Text
 
+from slimrl.errors import visible
 from slimrl.monitor.metrics import lookup, select_held_out_rewards
 
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -23,6 +25,17 @@ TREND_STEPS = 10
 BAR_LINE = 80  # columns of a line with a bar, without its sparkline
 PLAIN_WIDTH = 120
 Clock = Callable[[], float]
+
+
+class _Visible:
+    """A renderable whose texts are shown as `visible` has them: tables have names and texts of others."""
+
+    def __init__(self, shown: RenderableType) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in console.render(self._shown, options):
+            yield part if part.control else Segment(visible(part.text), part.style)
 
 
 class RunConsole:
@@ -50,12 +63,12 @@ class RunConsole:
         """Print a line that stays above the bars. `text` is not read as rich's markup."""
         encoding = self._rich.encoding
         # A character that the log's encoding lacks must not end the run.
-        printable = text.encode(encoding, "backslashreplace").decode(encoding)
+        printable = visible(text).encode(encoding, "backslashreplace").decode(encoding)
         self._rich.print(Text(printable, style=style), soft_wrap=True)
 
     def show(self, renderable: RenderableType) -> None:
         """Print a rich table or panel, without colours or control characters if this is no terminal."""
-        self._rich.print(renderable, soft_wrap=True)
+        self._rich.print(_Visible(renderable), soft_wrap=True)
 
     def steps(self, total: int, first_step: int = 0, headline: str = "reward/mean") -> "StepDisplay":
         """A sink that shows each step as it is logged; `headline` is the metric beside the bar."""
@@ -79,12 +92,12 @@ class RunConsole:
         if self._progress is None:
             return None
         self._progress.start()
-        return self._progress.add_task(description, total=total, completed=done, info="")
+        return self._progress.add_task(visible(description), total=total, completed=done, info="")
 
     def update_bar(self, bar: TaskID | None, completed: int, info: str) -> None:
         """Set a bar's progress and the text after it."""
         if self._progress is not None and bar is not None:
-            self._progress.update(bar, completed=completed, info=info)
+            self._progress.update(bar, completed=completed, info=visible(info))
 
     def remove_bar(self, bar: TaskID | None) -> None:
         """Remove a bar from the display."""

@@ -5,7 +5,6 @@ complete. It knows nothing of environments.
 """
 
 import contextlib
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,15 +13,13 @@ from typing import TextIO
 from rich.panel import Panel
 from rich.text import Text
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, visible
 from slimrl.monitor.console import RunConsole
 
 with contextlib.suppress(ImportError):  # some builds of Python lack it
     import readline  # noqa: F401  # its import alone gives `input` line editing with the arrow keys
 
 QUIT, HELP = "/quit", "/help"
-# All control characters but tab and newline: text of a page or a model could otherwise repaint the screen.
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 COLOURS = {"system": "magenta", "user": "cyan", "tool": "yellow", "you": "green"}
 
 
@@ -55,15 +52,14 @@ class Terminal:
 
     def note(self, text: str, style: str = "") -> None:
         """Print a line of the program itself."""
-        self._console.note(printable(text), style)
+        self._console.note(text, style)
 
     def message(self, role: str, text: str) -> None:
         """Print a message under its role."""
-        text = printable(text)
         if not self._console.is_live:
             self._console.note(f"--- {role} ---\n{text}")
             return
-        body = Text(text, no_wrap=False, overflow="fold")
+        body = Text(visible(text), no_wrap=False, overflow="fold")
         self._console.show(Panel(body, title=role, title_align="left", border_style=COLOURS.get(role, "blue")))
 
     def numbers(self, values: Mapping[str, float]) -> None:
@@ -126,12 +122,3 @@ class Terminal:
             self.note("That was no UTF-8, and was passed over.", "yellow")
             return self._line(prompt)
         return line.rstrip("\r\n").encode("utf-8", "replace").decode()
-
-
-def printable(text: str) -> str:
-    """The text with control characters as escapes.
-
-    >>> printable("a\\x1b[2Jb")
-    'a\\\\x1b[2Jb'
-    """
-    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))

@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, visible
 from slimrl.sandbox.base import Limits, Tools
 from slimrl.sandbox.isolation import UNSAFE
 from slimrl.sandbox.local import TTL_S, BubblewrapSandbox
@@ -100,7 +100,7 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except UserError as error:
-        print(f"slimrl: {error}", file=sys.stderr)
+        print(visible(f"slimrl: {error}"), file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

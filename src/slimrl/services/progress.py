@@ -4,6 +4,7 @@ import shutil
 import sys
 import time
 
+from slimrl.errors import visible
 from slimrl.io.cache import say
 
 # On a terminal the line is drawn anew, elsewhere another one follows now and then.
@@ -33,7 +34,7 @@ class ProgressLine:
             return
         width = shutil.get_terminal_size().columns - 1
         # To the line's beginning, and clear it: what was there may have been longer.
-        print(f"\r\x1b[2K{text[:width]}", end="", file=sys.stderr, flush=True)
+        print(f"\r\x1b[2K{visible(text)[:width]}", end="", file=sys.stderr, flush=True)
         self._is_open = True
 
     def end(self) -> None:

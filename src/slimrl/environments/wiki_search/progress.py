@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from slimrl.errors import visible
 from slimrl.io.cache import say
 from slimrl.monitor.console import format_clock
 
@@ -50,4 +51,4 @@ class LineBar:
 
     def _rewrite(self, text: str) -> None:
         # Spaces cover what is left of a longer line. The last return leaves the cursor where other output begins.
-        print(f"\r{text[:LINE]:<{LINE}}", end="\r", file=sys.stderr, flush=True)
+        print(f"\r{visible(text)[:LINE]:<{LINE}}", end="\r", file=sys.stderr, flush=True)

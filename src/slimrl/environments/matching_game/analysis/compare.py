@@ -29,7 +29,7 @@ from slimrl.environments.matching_game.analysis.runs import (
     values_of,
     with_proposal,
 )
-from slimrl.errors import UserError
+from slimrl.errors import UserError, visible
 from slimrl.io.files import replace_file
 from slimrl.monitor.plots import save_figure
 from slimrl.stats import Z_95, Estimate, correlation, difference_of_means, estimate_mean, mean_of_few
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None, description: str | None = __doc__) -
     try:
         print("\n".join(map(str, analyze(arguments.log_dir, arguments.output_dir))))
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(visible(f"error: {error}"), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; run it again", file=sys.stderr)
