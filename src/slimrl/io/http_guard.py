@@ -134,7 +134,7 @@ class Guard:
                 more = message.get("more_body", False)
             body = b"".join(parts)
             parts.clear()
-            await self._app(scope, _starting_with(body, receive), send)
+            await self._app(scope, _receive_after(body, receive), send)
         finally:
             self._num_held -= num_bytes
 
@@ -148,7 +148,7 @@ _FULL = Refusal(
 )
 
 
-def _starting_with(body: bytes, receive: Receive) -> Receive:
+def _receive_after(body: bytes, receive: Receive) -> Receive:
     """A `receive` that tells the whole body first."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
