@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.io.http_server import KEEP_ALIVE_S, HttpServer, listen
+from slimrl.io.http_connection import KEEP_ALIVE_S
+from slimrl.io.http_server import HttpServer, listen
 from slimrl.sandbox.__main__ import main
 from slimrl.sandbox.base import Call, Execution, Limits
 from slimrl.sandbox.client import HttpSandbox

@@ -17,6 +17,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MAX_HEAD_BYTES = 32 * 2**10
 HEAD_S = 10.0  # for a whole head, from the connection or from its first byte on
 BODY_S = 60.0  # for a whole body
+# Longer than clients keep an idle connection (httpx: 5 s): if both ends close at the same moment, a request that is
+# just being sent is lost.
+KEEP_ALIVE_S = 60.0
 UNREAD_S = 60.0  # for a client to read what has been sent, before more of it is written
 LINGER_S = 2.0  # after a refusal: closed at once, what is still arriving would reset the connection and lose it
 READ_BYTES = 2**15  # parsed at a time: 256 KiB, asyncio's default, can hold 40,000 chunks of one byte
@@ -96,16 +99,20 @@ class Connection(H11Protocol):
         """Bound the time for what is awaited of the client now, from the moment when it began to be awaited."""
         if self._refused:
             return
-        head = self.conn.their_state is h11.IDLE and (not self.cycle or bool(self.conn.trailing_data[0]))
-        body = self.conn.their_state is h11.SEND_BODY
-        awaited = (self.conn.their_state, self.cycle) if head or body else None
+        state, has_begun = self.conn.their_state, bool(self.conn.trailing_data[0])
+        seconds = 0.0
+        if state is h11.SEND_BODY:
+            seconds = BODY_S
+        elif state is h11.IDLE:
+            seconds = HEAD_S if has_begun or not self.cycle else KEEP_ALIVE_S
+        awaited = (state, has_begun and state is h11.IDLE, self.cycle) if seconds else None
         if awaited != self._awaited:
             self._awaited = awaited
-            self._set_timer(HEAD_S if head else BODY_S, self._give_up if awaited else None)
+            self._set_timer(seconds, self._give_up if awaited else None)
 
     def _give_up(self) -> None:
-        if not (self.cycle or self.conn.trailing_data[0]):
-            self.transport.abort()  # it has asked for nothing
+        if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            self.transport.close()  # it asks for nothing
         else:
             self.refuse(408)
 

@@ -31,7 +31,7 @@ class Refusal:
     status: int
     message: str
     code: str
-    headers: dict[str, str] = field(default_factory=lambda: {"Connection": "close"})
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Access:
             f"The header `Authorization: Bearer KEY` is needed, with the key that {self.variable} sets where the "
             "server runs; there is none, or a wrong one."
         )
-        return Refusal(401, why, "invalid_api_key", {"WWW-Authenticate": "Bearer", "Connection": "close"})
+        return Refusal(401, why, "invalid_api_key", {"WWW-Authenticate": "Bearer"})
 
     def _page_refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -109,7 +109,7 @@ class Guard:
             return refusal
         if "transfer-encoding" in headers:  # pieces of a byte each take seconds to parse
             why = "The request must say how long its body is, by the header `Content-Length`."
-            return Refusal(411, why, "length_required")
+            return Refusal(411, why, "length_required", {"Connection": "close"})
         # Of digits alone, and what the body is held to: the parser sees to both.
         if int(headers.get("content-length", "0")) > self._max_body_bytes:
             why = f"The body is larger than the {self._max_body_bytes // 2**20} MiB that this server accepts."
@@ -144,7 +144,7 @@ _FULL = Refusal(
     f"The requests under way have bodies of {MAX_BODIES_BYTES // 2**20} MiB already; until one has been answered, only "
     f"those of up to {SMALL_BODY_BYTES // 2**10} KiB are taken.",
     "bodies_too_large",
-    {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"},
+    {"Retry-After": str(RETRY_AFTER_S)},
 )
 
 

@@ -17,15 +17,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from slimrl.errors import UserError
-from slimrl.io.http_connection import MAX_HEAD_BYTES, Connection, Connections, error_response
+from slimrl.io.http_connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection, Connections, error_response
 
 LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
 RESERVED_DESCRIPTORS = 64  # for files, pipes and what else is not a connection
 BACKLOG = 2048
-# Longer than clients keep an idle connection (httpx: 5 s): if both ends close at the same moment, a request that is
-# just being sent is lost.
-KEEP_ALIVE_S = 60
 SAID_S = 60.0  # between two lines of the log about a lack of room
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -119,7 +116,7 @@ class HttpServer:
             http=cast(Any, partial(Connection, listening.connections)),
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=int(KEEP_ALIVE_S),
             timeout_graceful_shutdown=grace_s,
         )
         self._server = uvicorn.Server(config)

@@ -10,10 +10,11 @@ from fastapi.routing import APIRoute
 
 from slimrl.inference.server.errors import bad_request, error_body
 from slimrl.io.http_guard import Refusal
-from slimrl.io.text import is_writable
+from slimrl.io.text import MAX_DEPTH, is_too_deep, is_writable
 
 MAX_BODY_BYTES = 16 * 2**20
-MAX_CONTAINERS = 2**18  # objects and lists in a body: millions, of two bytes each, would take gigabytes
+# Of a body: millions of values, of two bytes each, would take gigabytes, and seconds in which nothing else is served.
+MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
 
 
 def respond(refusal: Refusal) -> JSONResponse:
@@ -43,12 +44,19 @@ class _TextRequest(Request):
             text = (await self.body()).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise bad_request(f"The body is not UTF-8, as JSON must be: {error.reason}.") from None
-        if text.count("{") + text.count("[") > MAX_CONTAINERS:  # those in strings count, too
-            raise bad_request(f"The body has more than {MAX_CONTAINERS} braces and brackets.")
+        num_containers = text.count("{") + text.count("[")  # those in strings count, too
+        if num_containers > MAX_CONTAINERS or text.count(",") > MAX_VALUES:
+            raise bad_request(
+                f"The body has more than {MAX_CONTAINERS} opening braces and brackets, or more than {MAX_VALUES} "
+                "commas. Send several requests."
+            )
         try:
             content = json.loads(text)  # decoded above, because bytes would be accepted in UTF-16 and UTF-32 too
+            too_deep = num_containers > MAX_DEPTH and is_too_deep(content)
         except RecursionError:
-            raise bad_request("The body has objects or lists that are nested too deep.") from None
+            too_deep = True
+        if too_deep:
+            raise bad_request(f"The body has objects or lists that are nested more than {MAX_DEPTH} deep.")
         if "\\u" in text and not is_writable(content):  # nothing else can spell a surrogate
             raise bad_request("The body has half of a surrogate pair, which is no text.")
         return content
