@@ -24,7 +24,7 @@ UNREAD_S = 60.0  # for a client to read what has been sent, before more of it is
 LINGER_S = 2.0  # after a refusal: closed at once, what is still arriving would reset the connection and lose it
 READ_BYTES = 2**15  # parsed at a time: 256 KiB, asyncio's default, can hold 40,000 chunks of one byte
 TEXTS = {
-    400: "This is no HTTP request that can be read.",
+    400: "This is no HTTP/1.1 request that can be read: its head is malformed, or its body's length is unclear.",
     408: f"The request came too slowly: its head may take {HEAD_S:.0f} s, and its body {BODY_S:.0f} s.",
     431: f"The head of the request is larger than {MAX_HEAD_BYTES // 2**10} KiB.",
 }
@@ -80,13 +80,14 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what uvicorn could not parse; it calls this while it handles the parser's exception."""
-        self.refuse(getattr(sys.exception(), "error_status_hint", 400))
+        hint = getattr(sys.exception(), "error_status_hint", 400)
+        self.refuse(hint if hint in TEXTS else 400)
 
     def refuse(self, status: int) -> None:
         """End the connection with this status, or without one if a response has begun."""
         self._refused = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.write(error_response(status, TEXTS.get(status, TEXTS[400])))
+            self.transport.write(error_response(status, TEXTS[status]))
         if self.cycle:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
