@@ -12,8 +12,8 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.server.app import make_app
-from slimrl.inference.server.http import HttpServer, listen
 from slimrl.inference.server.service import Service
+from slimrl.io.http_server import HttpServer, listen
 from slimrl.models.device import dtype_name
 
 # The longest time that a thread keeps the interpreter's lock while others wait. The engine asks for the lock after

@@ -2,7 +2,10 @@
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
+
+MAX_DEPTH = 64  # of JSON; what reads or writes it calls itself for each level
 
 
 def partial_mark_length(text: str, marks: Sequence[str]) -> int:
@@ -29,3 +32,12 @@ def is_writable(value: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def is_too_deep(value: Any) -> bool:
+    """Whether a value from JSON has more than `MAX_DEPTH` objects and lists within each other."""
+    level: list[Any] = [[value]]
+    for _ in range(MAX_DEPTH + 1):
+        children = chain.from_iterable(item.values() if isinstance(item, dict) else item for item in level)
+        level = [child for child in children if isinstance(child, (dict, list))]
+    return bool(level)

@@ -3,7 +3,6 @@
 Knows nothing of training (`models/lora.py`), HTTP or engines. Raises UserError for adapters that cannot be merged.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -12,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
+from slimrl.io.regular_file import read_json
+from slimrl.models.device import dtype_name
 from slimrl.models.lora import GIVEN_NAME, merge_weight
+from slimrl.models.tensor_file import Kind, TensorFile
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-MOST = 1e9  # bound on rank and alpha; anything near it is a mistake
+MAX_CONFIG_BYTES = 2**20
+MAX_RANK = 2**14
+MAX_ALPHA = 1e9  # anything near it is a mistake
 START = r"base_model\.model\.(?P<layer>.+?)"
 PAIR = re.compile(rf"{START}\.lora_(?P<part>(embedding_)?[AB])(\.default)?(\.weight)?")
 # A weight that PEFT saves whole: of `modules_to_save`, or the embeddings and the head beside an adapter of theirs.
@@ -62,7 +65,7 @@ def base_model_name(directory: Path) -> str | None:
     if not isinstance(name, str) or not name:
         raise UserError(f"{directory / CONFIG} does not say which model it adapts: set base_model_name_or_path in it.")
     # slimrl's own adapters name a path there, for PEFT; on another machine the name that the user gave counts.
-    given = "" if Path(name).expanduser().exists() else read_metadata(directory / WEIGHTS).get(GIVEN_NAME, "")
+    given = "" if Path(name).expanduser().exists() else TensorFile(directory / WEIGHTS).metadata.get(GIVEN_NAME, "")
     return given or name
 
 
@@ -78,14 +81,15 @@ def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] 
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     # A tied weight has several names here, and is one tensor.
     known = {**dict(module.named_parameters(remove_duplicate=False)), **(base or {})}
+    file = TensorFile(path)
+    places = {name: _place(path, name, kind, known, rank) for name, kind in file.kinds.items()}
+    if len(set(places.values())) < len(places):
+        raise UserError(f"{path} has a tensor of the same weight twice.")
     parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in read_tensors(path).items():
-        pair, whole = PAIR.fullmatch(name), WHOLE.fullmatch(name)
-        weight = f"{pair['layer']}.weight" if pair else f"{whole['layer']}.{whole['kind']}" if whole else ""
-        if weight not in known:
-            raise UserError(f"{path} has the tensor {name}, which adapts nothing of the model.")
-        if pair:
-            parts.setdefault(weight, {})[pair["part"]] = tensor
+    for name, tensor in file.read():
+        weight, part = places[name]
+        if part:
+            parts.setdefault(weight, {})[part] = tensor
         else:
             _check_whole(path, name, tensor, known[weight])
     if not parts:
@@ -108,30 +112,9 @@ def merge(adapter: Adapter, base: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return merged
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of one safetensors file by name, memory-mapped."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-
-
-def read_metadata(path: Path) -> dict[str, str]:
-    """The free text that a safetensors file holds beside its tensors."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-
-
 def _read_config(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
+    config = read_json(path, MAX_CONFIG_BYTES)
     if not isinstance(config, dict) or config.get("peft_type") != "LORA":
         raise UserError(f'{path} does not describe a LoRA adapter: its peft_type is not "LORA".')
     for key, neutral in UNSUPPORTED.items():
@@ -151,11 +134,35 @@ def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
     rank: Any = config.get("r")
     alpha: Any = config.get("lora_alpha")
     known = type(rank) is int and type(alpha) in (int, float)  # a boolean is an `int` to `isinstance`
-    if not known or not (1 <= rank < MOST and 0 < alpha < MOST):
+    if not known or not (1 <= rank <= MAX_RANK and 0 < alpha < MAX_ALPHA):
         raise UserError(
-            f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive, below {MOST:.0e}."
+            f"{directory / CONFIG} has r = {rank} and lora_alpha = {alpha}; both must be positive, r at most "
+            f"{MAX_RANK} and lora_alpha below {MAX_ALPHA:.0e}."
         )
     return rank, alpha
+
+
+def _place(path: Path, name: str, kind: Kind, known: Mapping[str, Tensor], rank: int) -> tuple[str, str]:
+    """The weight that a tensor of the file adapts, and which matrix of its pair it is; no matrix if it is the whole.
+
+    Raises UserError if it is none of the model's, or takes more memory than what it adapts allows.
+    """
+    pair, whole = PAIR.fullmatch(name), WHOLE.fullmatch(name)
+    weight = f"{pair['layer']}.weight" if pair else f"{whole['layer']}.{whole['kind']}" if whole else ""
+    if weight not in known:
+        raise UserError(f"{path} has the tensor {name}, which adapts nothing of the model.")
+    if not kind.dtype.is_floating_point:
+        raise UserError(
+            f"{path} has the tensor {name} of {dtype_name(kind.dtype)}: an adapter that is quantised cannot be merged. "
+            "Save it as float32, float16 or bfloat16."
+        )
+    shape = known[weight].shape
+    if math.prod(kind.shape) > (rank * max(shape) if pair else math.prod(shape)):
+        raise UserError(
+            f"{path} has the tensor {name} of the shape {list(kind.shape)}, which does not fit the weight's "
+            f"{list(shape)} and the rank {rank}."
+        )
+    return weight, pair["part"] if pair else ""
 
 
 def _check_whole(path: Path, name: str, tensor: Tensor, own: Tensor) -> None:

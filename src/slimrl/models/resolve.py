@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 
 from slimrl.errors import UserError
+from slimrl.io.regular_file import read_json
 from slimrl.models.gguf import convert
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.models.packaged import find_packaged_file
@@ -33,6 +34,7 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+MAX_INDEX_BYTES = 16 * 2**20
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
@@ -92,13 +94,14 @@ def weight_files(directory: Path) -> list[Path]:
     found = next((directory / name for name in WEIGHTS if (directory / name).is_file()), None)
     if found is None or found.suffix != ".json":
         return [] if found is None else [found]
-    try:
-        names = set(json.loads(found.read_text(encoding="utf-8"))["weight_map"].values())
-        return [directory / name for name in sorted(names)]
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise UserError(
-            f"{found} is no index of weights ({type(error).__name__}: {error}). Copy or download it again."
-        ) from None
+    match read_json(found, MAX_INDEX_BYTES):
+        case {"weight_map": dict(files)} if all(isinstance(name, str) for name in files.values()):
+            names = set(files.values())
+        case _:
+            raise UserError(f"{found} is no index of weights: it has no weight_map. Copy or download it again.")
+    if elsewhere := sorted(name for name in names if Path(name).name != name or "\0" in name):
+        raise UserError(f"{found} names the file {elsewhere[0]!r}, which is not in its directory. Copy it again.")
+    return [directory / name for name in sorted(names)]
 
 
 def _check_json(directory: Path) -> None:

@@ -3,14 +3,11 @@
 It needs the extra `server`. `python -m slimrl.sandbox` runs it; `make_app` is for tests and other servers.
 """
 
-import hmac
 import math
 import socket
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 from slimrl.errors import UserError, install_hint, nearest
 from slimrl.io.urls import is_loopback
@@ -19,12 +16,14 @@ from slimrl.sandbox.channel import call, writable
 from slimrl.sandbox.client import Reply
 
 try:
-    import uvicorn
     from fastapi import FastAPI, Request
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import JSONResponse, Response
     from pydantic import BaseModel, ConfigDict, Field
     from starlette.exceptions import HTTPException
+
+    from slimrl.io.http_guard import Access, Guard, Refusal
+    from slimrl.io.http_server import HttpServer, listen
 except ModuleNotFoundError as error:
     raise UserError(
         f"The sandbox's server needs the package {error.name}, which is not installed. Install the extra: "
@@ -32,9 +31,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 MAX_BODY_BYTES = 2**20
-# Longer than clients keep an idle connection (httpx: 5 s, uvicorn's default as well): if both ends close at the same
-# moment, a request that is just being sent is lost.
-KEEP_ALIVE_S = 60
+GRACE_S = 3  # for requests under way, after the server was told to stop
 
 
 class ExecuteBody(BaseModel):
@@ -54,12 +51,11 @@ class CallBody(BaseModel):
 
 
 def make_app(sandbox: Sandbox, tools: Tools, token: str, forwarders: Collection[str] = ()) -> FastAPI:
-    """The application. Without a token it answers the programs of this machine, but no web page: see `_refusal`."""
+    """The application. Without a token it answers the programs of this machine, but no web page."""
     app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
 
-    @app.middleware("http")
-    async def guard(request: Request, go_on: Callable[[Request], Awaitable[Response]]) -> Response:
-        return _refusal(request, token, forwarders) or await go_on(request)
+    access = Access(token, "SANDBOX_TOKEN", forwarders)
+    app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=_respond)
 
     @app.exception_handler(HTTPException)
     async def tell(_request: Request, error: HTTPException) -> Response:
@@ -118,61 +114,16 @@ def serve(app: FastAPI, host: str, port: int, token: str, published: bool = Fals
             f"host = {host} can be reached from other machines, and without a token everyone there could run code. "
             "Set the variable SANDBOX_TOKEN, or leave the host at 127.0.0.1."
         )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((host, port))
-        except OSError as error:
-            raise UserError(
-                f"cannot listen on {host}:{port}: {error.strerror}. Set another --port, or SANDBOX_PORT."
-            ) from None
-        port = listening.getsockname()[1]
-        # Before the address is printed: a client that connects at once then waits until the server is up.
-        listening.listen()
-        print(f"sandbox server on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=KEEP_ALIVE_S)
-        uvicorn.Server(config).run(sockets=[listening])
+    listening = listen(host, port)
+    server = HttpServer(app, listening, GRACE_S)
+    with listening:
+        print(f"sandbox server on {server.address}", flush=True)
+        server.run()
 
 
-def _refusal(request: Request, token: str, forwarders: Collection[str]) -> Response | None:
-    """The response that refuses a request, or None if it is allowed. `forwarders` are addresses that stand for this
-    machine.
-
-    Without a token, a web page in a browser on this machine must not get through. It reaches the loopback address too,
-    but its requests have the header `Origin` or, after DNS rebinding, its own host name in `Host`.
-    """
-    if request.url.path == "/health":
-        return None
-    if token:
-        given = request.headers.get("authorization", "").encode()
-        # In constant time, so that the time of a refusal does not tell how much of a guess was right.
-        if not hmac.compare_digest(given, f"Bearer {token}".encode()):
-            return _error(401, "A token is needed, as in `Authorization: Bearer TOKEN`; there is none, or a wrong one.")
-    elif "origin" in request.headers or not is_loopback(_host(request)) or not _is_from_here(request, forwarders):
-        return _error(403, "Without a token only programs on the server's machine may use it. Set SANDBOX_TOKEN.")
-    if request.method == "POST":
-        # Checked before the body is read; without this header it could be endless.
-        length = request.headers.get("content-length", "")
-        if not length.isdigit():
-            return _error(411, "The request must say how long its body is, by the header `Content-Length`.")
-        if int(length) > MAX_BODY_BYTES:
-            return _error(413, f"The body is larger than the {MAX_BODY_BYTES // 2**20} MiB that this server accepts.")
-    return None
+def _respond(refusal: Refusal) -> Response:
+    return _error(refusal.status, refusal.message, refusal.headers)
 
 
-def _is_from_here(request: Request, forwarders: Collection[str]) -> bool:
-    address = request.client.host if request.client else ""
-    return is_loopback(address) or address in forwarders
-
-
-def _host(request: Request) -> str:
-    try:
-        return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _error(status: int, message: str) -> Response:
-    headers: dict[str, Any] = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse({"error": message}, status, headers)

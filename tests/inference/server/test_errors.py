@@ -12,7 +12,7 @@ from slimrl.config.reading.load import load
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.server.guard import MAX_BODY_BYTES
-from slimrl.inference.server.http import listen
+from slimrl.io.http_server import listen
 from tests.inference.server.conftest import serving
 
 USER = [{"role": "user", "content": "hi"}]
@@ -152,13 +152,13 @@ def test_unknown_routes_models_and_methods_have_their_statuses(http: httpx.Clien
     refused(http.post("/unload_lora_adapter", json={"lora_name": "none"}), 404)
 
 
-def test_a_body_that_is_too_large_is_refused(http: httpx.Client) -> None:
+def test_a_body_that_is_too_large_or_of_unknown_length_is_refused(http: httpx.Client) -> None:
     def pieces():
         for _ in range(MAX_BODY_BYTES // 2**20 + 1):
             yield b" " * 2**20
 
     refused(http.post("/v1/completions", content=b" " * (MAX_BODY_BYTES + 1), headers=JSON), 413)
-    refused(http.post("/v1/completions", content=pieces(), headers=JSON), 413)
+    refused(http.post("/v1/completions", content=pieces(), headers=JSON), 411)
 
 
 def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:

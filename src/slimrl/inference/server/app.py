@@ -16,9 +16,10 @@ from slimrl.inference.server.chat import open_chat
 from slimrl.inference.server.completions import open_completions
 from slimrl.inference.server.errors import install_handlers
 from slimrl.inference.server.events import EventStream, unless_gone
-from slimrl.inference.server.guard import Guard, OwnRequests, TextRoute
+from slimrl.inference.server.guard import MAX_BODY_BYTES, TextRoute, respond
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.tokens import detokenize, generate, open_generation, tokenize, tokenizer_info
+from slimrl.io.http_guard import Access, Guard
 
 Documented = dict[int | str, dict[str, Any]]
 
@@ -37,12 +38,10 @@ def make_app(service: Service) -> FastAPI:
     # Only for the OpenAPI document: `Guard` checks the key.
     locked = [Depends(HTTPBearer(auto_error=False))] if service.config.api_key else []
     app.include_router(_health_route(service))  # the only route that never needs a key
-    for router in (_state_routes(service), _openai_routes(service), _token_routes(service)):
+    for router in (_state_routes(service), _openai_routes(service), _token_routes(service), _admin_routes(service)):
         app.include_router(router, dependencies=locked)
-    # Without a key, routes that change the server accept no requests of web pages.
-    own = Depends(OwnRequests(service.config.api_key, service.config.host))
-    app.include_router(_admin_routes(service), dependencies=[*locked, own])
-    app.add_middleware(Guard, api_key=service.config.api_key)
+    access = Access(service.config.api_key, "SLIMRL_API_KEY")
+    app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=respond)
     return app
 
 

@@ -18,7 +18,7 @@ MAX_CHOICES = 128
 MAX_TOP = 20
 INT64 = 2**63
 
-LONGEST_NAME = 64  # characters of an unknown field that an error repeats
+LONGEST_NAME = 64  # characters of an unknown name that an error repeats
 
 Ignored = Any  # the type of a field that may hold anything, since no reply depends on it
 
@@ -254,7 +254,7 @@ class GenerateBody(Request):
     """`POST /inference/v1/generate`: token ids in, token ids out."""
 
     model: str | None = None
-    request_id: str | None = None
+    request_id: str | None = Field(default=None, max_length=1024)
     token_ids: TokenIds
     sampling_params: GenerateSampling = GenerateSampling()
     stream: OnlyFalse | None = None
@@ -272,7 +272,7 @@ class UpdateBody(Request):
 class LoadAdapterBody(Request):
     """`POST /load_lora_adapter`: a directory in PEFT's format. Without `version` it is the next number."""
 
-    lora_name: str = Field(min_length=1)
+    lora_name: str = Field(min_length=1, max_length=1024)
     lora_path: str = Field(min_length=1)
     load_inplace: OnlyTrue | None = None
     version: int | None = Field(default=None, ge=0, lt=INT64)
@@ -281,6 +281,6 @@ class LoadAdapterBody(Request):
 class UnloadAdapterBody(Request):
     """`POST /unload_lora_adapter`."""
 
-    lora_name: str = Field(min_length=1)
+    lora_name: str = Field(min_length=1, max_length=1024)
     lora_int_id: Ignored = None
     version: int | None = Field(default=None, ge=0, lt=INT64)

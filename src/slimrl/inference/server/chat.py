@@ -8,7 +8,7 @@ from typing import Any
 
 from slimrl.inference.server.bodies import ChatBody, ChatTokensBody, Rendering
 from slimrl.inference.server.errors import bad_request
-from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
+from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare, take_turns
 from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from slimrl.inference.server.service import Service
 from slimrl.models.chat.thoughts import opens_thoughts
@@ -40,7 +40,7 @@ class Chat:
         await self.generation.finish()
         choices = self.generation.choices
         reply = self._head("chat.completion")
-        reply |= {"choices": [self._choice(choice) for choice in choices], "usage": usage([choices])}
+        reply |= {"choices": await take_turns(self._choice, choices), "usage": usage([choices])}
         if self.body.return_token_ids:
             reply["prompt_token_ids"] = self.prompt
         if self.body.prompt_logprobs is not None:
@@ -133,7 +133,7 @@ async def open_chat(service: Service, body: ChatBody) -> Chat:
     asked = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     wanted = Wanted(
         max_tokens=service.check_prompt(prompt, asked),
-        top_logprobs=body.top_logprobs or 0,
+        top_logprobs=(body.top_logprobs or 0) if body.logprobs else -1,
         prompt_logprobs=-1 if body.prompt_logprobs is None else body.prompt_logprobs,
         streams=bool(body.stream),
     )

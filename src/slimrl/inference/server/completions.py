@@ -9,7 +9,7 @@ from typing import Any
 from slimrl.inference.server.bodies import CompletionBody
 from slimrl.inference.server.chat import check_stream, usage
 from slimrl.inference.server.errors import bad_request
-from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
+from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare, take_turns
 from slimrl.inference.server.logprobs import (
     TextOffsets,
     TokenNames,
@@ -40,7 +40,7 @@ class Completions:
     async def reply(self) -> dict[str, Any]:
         """The whole reply."""
         await self.generation.finish()
-        reply = self._head() | {"choices": [self._choice(choice) for choice in self.generation.choices]}
+        reply = self._head() | {"choices": await take_turns(self._choice, self.generation.choices)}
         if self.body.return_token_ids and len(self.prompts) == 1:
             reply["prompt_token_ids"] = self.prompts[0]
         return reply | {"usage": self._usage()}
@@ -120,7 +120,7 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
         room = service.check_prompt(prompt, body.max_tokens)
         asked = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
         # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
-        wanted.append(Wanted(asked, body.logprobs or 0, scores, bool(body.stream)))
+        wanted.append(Wanted(asked, -1 if body.logprobs is None else body.logprobs, scores, bool(body.stream)))
     generation = prepare(service, prompts, body, wanted)
     names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
     offsets = [] if body.logprobs is None else _offsets(service, body, prompts, echoes)

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from slimrl.inference.server.bodies import ChatMessage, Tool
 from slimrl.inference.server.errors import bad_request
-from slimrl.io.text import is_writable
+from slimrl.io.text import is_too_deep, is_writable
 from slimrl.models.chat.clock import with_date
 from slimrl.models.chat.tool_calls import TEMPLATE_ERRORS, render_tools
 
@@ -104,7 +104,7 @@ def _arguments(given: Any) -> Any:
         read = json.loads(given) if isinstance(given, str) else given
     except (ValueError, RecursionError):
         return given
-    if isinstance(read, dict) and is_writable(read):
+    if isinstance(read, dict) and not is_too_deep(read) and is_writable(read):
         return read
     return given if isinstance(given, str) else json.dumps(given)
 

@@ -6,12 +6,13 @@ Knows nothing of the formats of replies.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from slimrl.inference.sampling import ScoredToken
 from slimrl.inference.scheduler import Request, RequestOptions
-from slimrl.inference.server.bodies import Sampling
+from slimrl.inference.server.bodies import MAX_TOP, Sampling
 from slimrl.inference.server.errors import ApiError, bad_request
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.text import GrowingText
@@ -19,7 +20,10 @@ from slimrl.inference.server.worker import Job
 from slimrl.types import SamplingParams
 
 SEED_STEP = 0x9E3779B97F4A7C15  # between the seeds of one request's choices (the golden ratio times 2^64)
+MAX_SCORES = 2**18  # log-probabilities in a reply, some 80 bytes of JSON each
 COLDEST = 0.01  # logits over a smaller temperature may overflow; this one is as good as greedy
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,7 @@ class Wanted:
     """Requested settings besides the body's sampling fields; they differ from route to route."""
 
     max_tokens: int
-    top_logprobs: int = 0
+    top_logprobs: int = -1  # as for the prompt: -1 is no log-probabilities, 0 those of the tokens alone
     prompt_logprobs: int = -1
     streams: bool = False
 
@@ -153,6 +157,15 @@ class Generation:
                 metrics.disconnects.inc(client_left)
 
 
+async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) -> list[T]:
+    """What `write` makes of each choice. In between the event loop serves others: thousands of tokens take a while."""
+    written = []
+    for choice in choices:
+        written.append(write(choice))
+        await asyncio.sleep(0)
+    return written
+
+
 def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, wanted: Sequence[Wanted]) -> Generation:
     """The choices of a body, `n` per prompt in order; none is queued. Raises ApiError 400 for invalid settings."""
     arrived = asyncio.Event()
@@ -160,6 +173,7 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
     num = body.n or 1
     service.check_room(len(prompts) * num)
     choices: list[Choice] = []
+    _check_scores(service, prompts, num, wanted)
     for prompt, want in zip(prompts, wanted, strict=True):
         options = _options(service, body, want)
         first: Job | None = None
@@ -177,6 +191,21 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
             # One choice scores the prompt; the others find it in the cache.
             options = replace(options, prompt_logprobs=-1)
     return Generation(service, choices, arrived)
+
+
+def _check_scores(service: Service, prompts: Sequence[list[int]], num: int, wanted: Sequence[Wanted]) -> None:
+    """Raise ApiError 400 for more log-probabilities than a reply can tell in a second; one context always has room."""
+    asked = sum(
+        num * want.max_tokens * (want.top_logprobs + 1) + len(prompt) * (want.prompt_logprobs + 1)
+        for prompt, want in zip(prompts, wanted, strict=True)
+    )
+    most = max(MAX_SCORES, service.config.context_len * (MAX_TOP + 1))
+    if asked > most:
+        raise bad_request(
+            f"The reply could have {asked} log-probabilities, and at most {most} are told at once. Ask for fewer "
+            "completions, tokens (max_tokens) or top_logprobs, or send several requests.",
+            "logprobs",
+        )
 
 
 def _params(body: Sampling, wanted: Wanted, seed: int) -> SamplingParams:
@@ -205,6 +234,6 @@ def _options(service: Service, body: Sampling, wanted: Wanted) -> RequestOptions
         stop_ids=stop_ids,
         ignore_eos=bool(body.ignore_eos),
         min_tokens=min_tokens,
-        top_logprobs=wanted.top_logprobs,
+        top_logprobs=max(0, wanted.top_logprobs),
         prompt_logprobs=wanted.prompt_logprobs,
     )

@@ -12,7 +12,7 @@ from typing import Any
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
-from slimrl.inference.server.bodies import ChatMessage, Tool
+from slimrl.inference.server.bodies import LONGEST_NAME, ChatMessage, Tool
 from slimrl.inference.server.conversation import PromptWriter
 from slimrl.inference.server.errors import ApiError, bad_request, too_long
 from slimrl.inference.server.metrics import ServerMetrics
@@ -110,7 +110,7 @@ class Service:
                 "Ask for it by its name, or unload it."
             )
         else:
-            why = f"The model `{name}` does not exist. This server has `{self.name}`."
+            why = f"The model `{name[:LONGEST_NAME]}` does not exist. This server has `{self.name}`."
         raise ApiError(404, why, param="model", code="model_not_found")
 
     async def encode_prompt(self, text: str, add_special: bool) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 from slimrl.inference.server.bodies import DetokenizeBody, GenerateBody, TokenizeBody
 from slimrl.inference.server.chat import template_settings
 from slimrl.inference.server.errors import bad_request
-from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare
+from slimrl.inference.server.generation import Choice, Generation, Wanted, prepare, take_turns
 from slimrl.inference.server.logprobs import TokenNames, chat_logprobs, prompt_logprobs
 from slimrl.inference.server.service import Service
 
@@ -75,7 +75,7 @@ def open_generation(service: Service, body: GenerateBody) -> Generation:
     sampling = sampling.model_copy(update={"min_tokens": min(least, room)})
     wanted = Wanted(
         max_tokens=min(asked, room),
-        top_logprobs=sampling.logprobs or 0,
+        top_logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
         prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
     )
     return prepare(service, [body.token_ids], sampling, [wanted])
@@ -88,7 +88,9 @@ async def generate(service: Service, body: GenerateBody, generation: Generation)
     scored, num_scored = body.sampling_params.prompt_logprobs, body.sampling_params.prompt_logprobs or 0
     return {
         "request_id": body.request_id or f"generate-{uuid.uuid4().hex}",
-        "choices": [_choice(names, choice, body.sampling_params.logprobs) for choice in generation.choices],
+        "choices": await take_turns(
+            lambda choice: _choice(names, choice, body.sampling_params.logprobs), generation.choices
+        ),
         "prompt_logprobs": None if scored is None else prompt_logprobs(names, generation.choices[0], num_scored),
     }
 

@@ -4,6 +4,7 @@ Raises UserError, before anything is changed, if a directory does not hold exact
 of HTTP or engines.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,33 +12,42 @@ import torch
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
-from slimrl.models.adapter import read_tensors
 from slimrl.models.device import dtype_name
 from slimrl.models.resolve import weight_files
+from slimrl.models.tensor_file import Kind, TensorFile
 
 
 def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
-    """The directory's tensors, memory-mapped, by the names of the parameters that they replace.
+    """The directory's tensors, read into memory, by the names of the parameters that they replace.
 
     Names, shapes and dtypes must be those of the module, and all numbers finite. A parameter that is tied to another
-    may be missing, or must be equal to it. Buffers must be equal to the module's own.
+    may be missing, or must be equal to it. Buffers must be equal to the module's own. Nothing but the headers is read
+    of weights that are not the module's.
     """
-    found = _read_files(_files(directory))
     # Tied parameters have several names: `known` has all, `unique` the first, which holds the tensor.
     known = dict(module.named_parameters(remove_duplicate=False))
     unique = dict(module.named_parameters())
-    first_names = {id(parameter): name for name, parameter in unique.items()}
-    buffers = dict(module.named_buffers())
-    if unknown := sorted(set(found) - set(known) - set(buffers)):
+    own = known | dict(module.named_buffers())
+    files = _files(directory, most=len(own))
+    said = [name for file in files for name in file.kinds]
+    if unknown := sorted(set(said) - set(own)):
         raise UserError(f"{directory} has the tensor {unknown[0]}, which the served model has not.")
-    if missing := sorted(set(unique) - set(found)):
+    if missing := sorted(set(unique) - set(said)):
         raise UserError(f"{directory} lacks {len(missing)} of the served model's tensors, such as {missing[0]}.")
+    if twice := [name for name, times in Counter(said).items() if times > 1]:
+        raise UserError(f"{directory} has the tensor {twice[0]} in several files.")
+    for file in files:
+        for name, kind in file.kinds.items():
+            _check_same_kind(directory, name, kind, own[name])
+    found = {name: tensor for file in files for name, tensor in file.read()}
+    first_names = {id(parameter): name for name, parameter in unique.items()}
     for name, tensor in found.items():
-        _check_same_kind(directory, name, tensor, known.get(name, buffers.get(name)))
-    # What is not copied must be equal already: buffers, and the further names of tied parameters.
-    for name, tensor in found.items():
-        if name in buffers:
-            _check_same_numbers(directory, name, tensor, buffers[name])
+        # Keys and values with NaNs would outlive the weights: even masked, they spoil every sequence that reads them.
+        if not torch.isfinite(tensor).all():
+            raise UserError(f"{name} in {directory} has numbers that are NaN or infinite.")
+        # What is not copied must be equal already: buffers, and the further names of tied parameters.
+        if name not in known:
+            _check_same_numbers(directory, name, tensor, own[name])
         elif name not in unique:
             _check_same_numbers(directory, name, tensor, found[first_names[id(known[name])]])
     return {name: tensor for name, tensor in found.items() if name in unique}
@@ -51,37 +61,28 @@ def copy_weights(weights: Mapping[str, Tensor], module: nn.Module) -> None:
         parameters[name].copy_(tensor)
 
 
-def _files(directory: Path) -> list[Path]:
+def _files(directory: Path, most: int) -> list[TensorFile]:
     if not directory.is_dir():
         raise UserError(f"{directory} is no directory on the server's machine.")
-    files = weight_files(directory)
-    if not files or any(path.suffix != ".safetensors" for path in files):
+    paths = weight_files(directory)
+    if not paths or any(path.suffix != ".safetensors" for path in paths):
         raise UserError(f"{directory} holds no model.safetensors, nor several with model.safetensors.index.json.")
-    return files
+    if len(paths) > most:
+        raise UserError(f"{directory} has {len(paths)} files of weights, but the served model has {most} tensors.")
+    return [TensorFile(path) for path in paths]
 
 
-def _read_files(paths: list[Path]) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for path in paths:
-        found |= read_tensors(path)
-    return found
-
-
-def _check_same_kind(directory: Path, name: str, tensor: Tensor, own: Tensor | None) -> None:
-    assert own is not None
-    if tensor.shape != own.shape:
+def _check_same_kind(directory: Path, name: str, kind: Kind, own: Tensor) -> None:
+    if kind.shape != tuple(own.shape):
         raise UserError(
-            f"{name} in {directory} has the shape {list(tensor.shape)}, but the served model's has {list(own.shape)}."
+            f"{name} in {directory} has the shape {list(kind.shape)}, but the served model's has {list(own.shape)}."
         )
-    if tensor.dtype != own.dtype:
-        theirs, ours = dtype_name(tensor.dtype), dtype_name(own.dtype)
+    if kind.dtype != own.dtype:
+        theirs, ours = dtype_name(kind.dtype), dtype_name(own.dtype)
         raise UserError(
             f"{name} in {directory} is {theirs}, but the served model is {ours}. Save the weights as {ours}, or start "
             f"the server with --model.dtype {theirs}."
         )
-    # Keys and values with NaNs would outlive the weights: even masked, they spoil every sequence that reads their slot.
-    if not torch.isfinite(tensor).all():
-        raise UserError(f"{name} in {directory} has numbers that are NaN or infinite.")
 
 
 def _check_same_numbers(directory: Path, name: str, tensor: Tensor, other: Tensor) -> None:
