@@ -23,6 +23,7 @@ SUMS = "SHA256SUMS"
 # The number of lines is written down, because a file that lost its last ones would vouch for too little.
 HEADER = "# slimrl: {} files. Delete this file to use the directory with files that you have changed.\n"
 SUM_FILE = re.compile(re.escape(HEADER).replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64}  [^\n]+\n)*)")
+DIGEST_KEY = "sha256"
 DIGEST = re.compile(rb'(.*), "sha256": "([0-9a-f]{64})"\}\s*', re.DOTALL)
 
 
@@ -50,7 +51,10 @@ def write_sums(sums: Path, files: Iterable[Path]) -> None:
     # hashlib works without Python's lock, so threads share the files among the cores.
     with ThreadPoolExecutor() as pool:
         digests = pool.map(file_sha256, paths)
-        lines = [f"{digest}  {path.relative_to(sums.parent).as_posix()}\n" for digest, path in zip(digests, paths)]
+        lines = [
+            f"{digest}  {path.relative_to(sums.parent).as_posix()}\n"
+            for digest, path in zip(digests, paths, strict=True)
+        ]
     sums.write_text(HEADER.format(len(lines)) + "".join(lines), encoding="utf-8")
     _wait_for_disk(sums)
 
@@ -78,7 +82,7 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
             found = list(pool.map(file_sha256, [directory / name for name in wanted]))
     except OSError as error:
         return f"{error.filename} cannot be read ({error.strerror})"
-    changed = [name for name, digest in zip(wanted, found) if digest != listed[name]]
+    changed = [name for name, digest in zip(wanted, found, strict=True) if digest != listed[name]]
     return f"{', '.join(changed)} {'is' if len(changed) == 1 else 'are'} not as written (SHA-256)" if changed else ""
 
 
@@ -136,7 +140,7 @@ def add_digest(json_object: bytes) -> bytes:
     b'{"a": 1, "sha256": "86ef4dbeedef'
     """
     body = json_object.rstrip().removesuffix(b"}").rstrip()
-    return body + f', "sha256": "{hashlib.sha256(body).hexdigest()}"}}'.encode()
+    return body + f', "{DIGEST_KEY}": "{hashlib.sha256(body).hexdigest()}"}}'.encode()
 
 
 def has_wrong_digest(json_object: bytes) -> bool:
