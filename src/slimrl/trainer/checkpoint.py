@@ -15,6 +15,7 @@ from datetime import date
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Annotated, Any, ClassVar, Literal
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -153,6 +154,8 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
 def read_state(directory: Path) -> dict[str, Any]:
     """The optimizer's state, that of the random generators, and the step. The tensors are read from the disk when they
     are used. Raises one of `DAMAGED`."""
+    if not is_zipfile(directory / STATE):
+        raise ValueError("not a checkpoint, or cut off")
     # `weights_only` loads tensors and plain data: a checkpoint from elsewhere can run no code.
     state: dict[str, Any] = torch.load(directory / STATE, map_location="cpu", weights_only=True, mmap=True)
     # Checkpoints of an earlier version do not have the step.
