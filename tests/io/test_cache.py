@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.io.cache import build_once, cache_root, find_damage, new_directory
+from slimrl.io.cache import build_once, cache_root, find_fault
+from slimrl.io.checksums import new_directory
 
 KILLED_BUILD = """
 import sys, time
@@ -50,15 +51,17 @@ def append_a_byte(entry: Path) -> None:
 
 
 def change_a_byte(entry: Path) -> None:
+    times = (entry / "weights").stat()
     (entry / "weights").write_text("0123X56789")
+    os.utime(entry / "weights", ns=(times.st_atime_ns, times.st_mtime_ns))  # a disk that fails changes no time
 
 
 def remove_a_file(entry: Path) -> None:
     (entry / "config").unlink()
 
 
-def cut_the_manifest(entry: Path) -> None:
-    (entry / "manifest.json").write_text('{"recipe": "r1", "fi')
+def cut_the_checksums(entry: Path) -> None:
+    (entry / "SHA256SUMS").write_text((entry / "SHA256SUMS").read_text()[:100])
 
 
 def test_entry_is_built_once(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_entry_is_built_once(tmp_path: Path) -> None:
     assert build.calls == 1
 
 
-@pytest.mark.parametrize("damage", [append_a_byte, change_a_byte, remove_a_file, cut_the_manifest])
+@pytest.mark.parametrize("damage", [append_a_byte, change_a_byte, remove_a_file, cut_the_checksums])
 def test_damaged_entry_is_rebuilt_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], None]
 ) -> None:
@@ -79,7 +82,7 @@ def test_damaged_entry_is_rebuilt_with_a_message(
     assert build.calls == 2
     assert (entry / "weights").read_text() == "0123456789"
     assert "Rebuilding" in capsys.readouterr().err
-    assert not find_damage(entry, "r1")
+    assert not find_fault(entry, "r1")
 
 
 def test_entry_of_an_older_recipe_is_rebuilt(tmp_path: Path) -> None:
@@ -141,7 +144,7 @@ def test_new_directory_replaces_the_old_one_whole(tmp_path: Path) -> None:
     (target / "stale").write_text("")
     with new_directory(target) as temporary:
         (temporary / "fresh").write_text("")
-    assert [path.name for path in target.iterdir()] == ["fresh"]
+    assert sorted(path.name for path in target.iterdir()) == ["SHA256SUMS", "fresh"]
     assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
 
 
@@ -157,7 +160,7 @@ def test_files_of_a_new_directory_have_the_mode_of_the_umask(tmp_path: Path, uma
     finally:
         os.umask(before)
     found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "step_1").rglob("*") if path.is_file()}
-    assert found == {"weights": mode, "program": mode | 0o700}
+    assert found == {"weights": mode, "program": mode | 0o700, "SHA256SUMS": mode}
 
 
 def test_new_directory_keeps_the_old_one_when_the_body_fails(tmp_path: Path) -> None:

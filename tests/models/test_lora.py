@@ -168,6 +168,7 @@ def test_an_adapters_directory_is_a_model(tmp_path: Path, tiny_dir: Path, dtype:
         adapted_policy(adapter)
     settings = json.loads((adapter / "adapter_config.json").read_text())
     assert (settings["r"], settings["lora_alpha"], settings["inference_mode"]) == (4, 8.0, True)
+    (adapter / "SHA256SUMS").unlink()  # which allows changes
     (adapter / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": None}))
     with pytest.raises(UserError, match="does not say which model it adapts"):
         load_policy(ModelConfig(name=str(adapter), device="cpu"))
@@ -191,6 +192,7 @@ def test_an_adapter_names_a_base_that_peft_loads(tmp_path: Path, monkeypatch: py
     assert name in (adapter / "README.md").read_text()
     monkeypatch.chdir(tmp_path)
     # As on another machine, and as adapters were written before.
+    (adapter / "SHA256SUMS").unlink()
     for base in ("/not/here", name):
         settings = json.loads((adapter / "adapter_config.json").read_text())
         (adapter / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": base}))

@@ -224,6 +224,9 @@ def test_a_damaged_index_is_named_and_can_be_rebuilt(tmp_path):
     build_index(directory, corpus, Letters(), Bars())
     (graph,) = built(tmp_path).glob("*/index_metadata.pickle")
     graph.write_bytes(graph.read_bytes()[:-100])  # as Chroma leaves it when it is killed
+    with pytest.raises(UserError, match=r"is damaged.*index_metadata\.pickle.*which builds it anew"):
+        TitleIndex(directory, corpus, Letters())
+    (built(tmp_path) / "SHA256SUMS").unlink()  # as an earlier version left it
     with pytest.raises(UserError, match=r"is damaged .*which builds it anew"):
         TitleIndex(directory, corpus, Letters())
     assert build_index(directory, corpus, Letters(), Bars(), rebuild=True) == 1000

@@ -103,5 +103,5 @@ def test_an_index_that_was_deleted_or_damaged_is_built_again(tmp_path: Path, set
     (tmp_path / ".chroma_db" / "about.json").write_text("{")
     assert "is damaged" in set_up(tmp_path, "--num-pages", "10")
     (tmp_path / "corpus.sqlite").write_bytes(b"no database at all")
-    assert "is no corpus of slimrl's" in set_up(tmp_path, "--num-pages", "10")
+    assert "corpus.sqlite is damaged: corpus.sqlite is not as written" in set_up(tmp_path, "--num-pages", "10")
     assert "building it anew" not in set_up(tmp_path, "--num-pages", "10")

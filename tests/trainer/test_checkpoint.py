@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import random
 import subprocess
 import sys
@@ -20,12 +19,12 @@ from slimrl.trainer.checkpoint import (
     Progress,
     load_checkpoint,
     read_progress,
-    remove_leftovers,
     rng_state,
     save_checkpoint,
     set_rng_state,
 )
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.recovery import remove_leftovers
 
 
 def progress(step: int) -> Progress:
@@ -120,7 +119,7 @@ def test_a_crash_before_the_rename_leaves_the_earlier_checkpoint(tmp_path, monke
     def crash(*_args: object) -> None:
         raise error
 
-    monkeypatch.setattr(os, "replace", crash)
+    monkeypatch.setattr(Path, "rename", crash)
     with pytest.raises((UserError, KeyboardInterrupt)):
         saved(tmp_path, 2)
     assert steps_on_disk(tmp_path) == {"step_1"}
@@ -129,7 +128,7 @@ def test_a_crash_before_the_rename_leaves_the_earlier_checkpoint(tmp_path, monke
 
 def test_a_killed_writers_leftovers_are_ignored_then_removed(tmp_path):
     saved(tmp_path, 1)
-    leftover = tmp_path / "checkpoints" / ".partial_step_2"
+    leftover = tmp_path / "checkpoints" / ".step_2.tmp-99"
     leftover.mkdir()
     (leftover / "state.pt").write_bytes(b"half")
     assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)
@@ -163,7 +162,7 @@ def test_a_damaged_state_is_a_user_error_that_names_the_directory(tmp_path, dama
     saved(tmp_path, 1, 2)
     file = tmp_path / "checkpoints" / "step_2" / "state.pt"
     file.write_bytes(damaged(file.read_bytes()))
-    with pytest.raises(UserError, match=r"step_2 cannot be read.*--resume") as caught:
+    with pytest.raises(UserError, match=r"step_2 cannot be read or is of another model.*--resume") as caught:
         load_checkpoint(tmp_path, optimizer_after(0))
     assert "weights_only" not in str(caught.value)  # torch advises to load the file unsafely
 
@@ -173,7 +172,7 @@ def test_damaged_progress_is_a_user_error(tmp_path, content):
     saved(tmp_path, 1, 2)
     (tmp_path / "checkpoints" / "step_2" / "progress.json").write_text(content)
     for load in (read_progress, lambda directory: load_checkpoint(directory, optimizer_after(0))):
-        with pytest.raises(UserError, match=r"step_2 cannot be read.*--resume"):
+        with pytest.raises(UserError, match=r"step_2/progress\.json cannot be"):
             load(tmp_path)
 
 
@@ -195,11 +194,11 @@ from slimrl.trainer.checkpoint import Progress, load_checkpoint, save_checkpoint
 from slimrl.trainer.optim import MasterAdamW
 
 output_dir, optimizer = Path(sys.argv[1]), MasterAdamW(nn.Linear(100, 100), OptimConfig())
-save_checkpoint(output_dir, optimizer, Progress(1, 1, "float32", 1, 0.0), 2)
+save_checkpoint(output_dir, optimizer, Progress(1, "float32", 1, 0.0), 2)
 for limit in (0, 10_000, 40_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     try:
-        save_checkpoint(output_dir, optimizer, Progress(2, 2, "float32", 1, 0.0), 2)
+        save_checkpoint(output_dir, optimizer, Progress(2, "float32", 1, 0.0), 2)
     except UserError as error:
         print(error)
 print(load_checkpoint(output_dir, optimizer).step)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.parts import Parts, make_rl_parts, open_sinks
 from slimrl.launch.placement import place
@@ -21,7 +22,7 @@ from slimrl.monitor.sinks import Monitor, Sink
 from slimrl.monitor.summary import Stage
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import read_progress
-from slimrl.trainer.state import start
+from slimrl.trainer.state import save_missing_weights, start
 from slimrl.types import Metrics
 
 
@@ -51,10 +52,11 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
                 console.note(f"resuming at step {first} of {config.max_steps}")
 
             # Evaluate, warm up, evaluate. RL starts from the weights that are there afterwards.
-            stages, before = _stages_before_rl(parts, warmup)
+            stages, before = _stages_before_rl(parts, warmup, trained=past is not None)
             aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, reference)
             state = start(parts.policy, config.trainer.optim, output_dir, config.resume, aux_losses)
             state.history = (*read_history(Path(initial_weights(parts))), "rl")
+            save_missing_weights(state, output_dir)
             state.spend(time.monotonic() - began)  # so that a resumed run also counts the time before the first step
 
             # Train, and evaluate again. The console shows steps from here on, and not those of the warm-up.
@@ -68,15 +70,23 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     return 0
 
 
-def _stages_before_rl(parts: Parts, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
+def _stages_before_rl(parts: Parts, warmup: WarmUp | None, trained: bool) -> tuple[list[Stage], Metrics]:
     """Evaluate the base model, do the warm-up, and evaluate its result. A resumed run reads from disk what an earlier
-    process measured. Returns the stages for the closing table, and the metrics from right before RL."""
+    process measured; with `trained` RL has begun. Returns the stages for the closing table, and the metrics from right
+    before RL."""
     stages: list[Stage] = []
     if parts.config.warmup.max_steps:
         first = "before warm-up" if read_history(Path(parts.config.model.name)) else "base model"
         stages.append((parts.held_out.recall("base") or parts.held_out.measure("base", first))[0])
     if warmup is not None:
         warm_up(parts, warmup)
+    found = parts.held_out.recall("start")
+    if found is None and trained and stages:
+        raise UserError(
+            f"{parts.output_dir / 'held_out' / 'start.json'} is missing or damaged. It was measured after the warm-up, "
+            "and cannot be measured again, as training has begun. Copy it there from a backup, or begin anew in "
+            "another `--output_dir`."
+        )
     name = "after warm-up" if stages else "before RL"
-    stage, metrics = parts.held_out.recall("start") or parts.held_out.measure("start", name)
+    stage, metrics = found or parts.held_out.measure("start", name)
     return [*stages, stage], metrics

@@ -13,7 +13,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.sft.train import train as train_sft
-from slimrl.trainer.state import start
+from slimrl.trainer.state import save_missing_weights, start
 from slimrl.trainer.weights import weights_directory
 
 
@@ -27,6 +27,7 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         conversations = load_demonstrations(config, policy.chat, console)
         state = start(policy, config.optim, output_dir, config.resume)
         state.history = (*read_history(Path(config.model.name)), SUPERVISED)
+        save_missing_weights(state, output_dir)
         first = state.progress.step
         sinks = open_sinks(resolved, output_dir, config.wandb, console, first)
         with Monitor([*sinks, console.steps(config.max_steps, first, "sft/loss")]) as monitor:

@@ -18,7 +18,7 @@ from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.state import start
+from slimrl.trainer.state import save_missing_weights, start
 from slimrl.trainer.weights import weights_directory
 
 
@@ -39,6 +39,7 @@ def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, console: R
         note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
         aux_losses = build_aux_losses(config.trainer.loss.resolve(), policy.module, lambda: load_policy(model).module)
         state = start(policy, config.trainer.optim, output_dir, config.resume, aux_losses, ranks)
+        save_missing_weights(state, output_dir)
         first = state.progress.step
         batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
         sinks = open_sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []

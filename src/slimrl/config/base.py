@@ -7,7 +7,7 @@ you says so with the word "auto" or "preset", never with None.
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 SECRET = "api_key"  # the one setting that is never shown or written to a file
 
@@ -46,3 +46,8 @@ class CommandConfig(Config):
 
     operand: ClassVar[str] = ""
     """The setting that a first word without a flag sets, as in `slimrl play reverse-text`; empty if there is none."""
+
+
+def describe_faults(error: ValidationError) -> str:
+    """A phrase that names every field that pydantic refuses, with its value and the reason."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))} = {one['input']!r:.80}: {one['msg']}" for one in error.errors())

@@ -6,6 +6,8 @@ from pydantic import Field
 
 from slimrl.config.base import Config
 
+MAX_THREADS = 1024  # more than any machine has cores; OpenMP ends the process when it cannot start what is asked for
+
 
 class LoraConfig(Config):
     """LoRA: trains two small matrices beside each large one, which stays as it is (docs/lora.md). Needs the extra
@@ -37,7 +39,7 @@ class ModelConfig(Config):
     """Number format of the forward and backward pass. `auto` times both at start-up and takes bfloat16 where it is
     faster. The optimizer's own copy of the weights is float32 either way."""
 
-    num_threads: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
+    num_threads: Literal["auto"] | Annotated[int, Field(ge=1, le=MAX_THREADS)] = "auto"
     """CPU threads for matrix products; `auto` means one for each physical core. Bit-for-bit equal runs need an equal
     number of threads."""
 

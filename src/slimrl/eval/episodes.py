@@ -19,8 +19,8 @@ class EpisodeFile:
     def __init__(self, path: Path, text: Callable[[list[int]], str], keep: bool) -> None:
         self._path, self._text = path, text
         if keep:  # only whole lines: a line cut off by a crash would spoil the next one
-            replace_file(path, map(encode_line, read_lines(path)))
-        self._file = LineFile(path, keep=keep)
+            replace_file(path, (encode_line(line, digest=True) for line in read_lines(path)))
+        self._file = LineFile(path, keep=keep, digests=True)
 
     def add(self, rollout: Rollout) -> None:
         """Appends an episode."""
@@ -28,7 +28,7 @@ class EpisodeFile:
 
     def finish(self, episodes: Iterable[Rollout]) -> None:
         """Rewrites the file with all its episodes in this order, so that the same evaluation writes the same file."""
-        replace_file(self._path, map(encode_line, map(self._line, episodes)))
+        replace_file(self._path, (encode_line(self._line(episode), digest=True) for episode in episodes))
 
     def __enter__(self) -> Self:
         return self

@@ -1,15 +1,12 @@
 """Directories that are built once, kept in the user's cache, and checked on every later use. Knows nothing of models.
 
-An entry is a directory with a `manifest.json` (size, modification time and SHA-256 of every file). It is built in a
-temporary directory beside it and appears under its name in one rename, so an interrupted build leaves nothing that a
-later run could mistake for the real thing.
+An entry is a sealed directory (`io/checksums.py`): its files are compared with their checksums each time, which takes
+half a second for a gigabyte. It is built in a temporary directory beside it and appears under its name in one rename,
+so an interrupted build leaves nothing that a later run could mistake for the real thing.
 """
 
 import contextlib
-import hashlib
-import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +14,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError, visible
+from slimrl.io.checksums import find_damage, new_directory
 
-MANIFEST = "manifest.json"
+RECIPE = "recipe.txt"
 
 
 def cache_root() -> Path:
@@ -34,12 +32,6 @@ def say(text: str) -> None:
     print(visible(text), file=sys.stderr, flush=True)
 
 
-def file_sha256(path: Path) -> str:
-    """The SHA-256 digest of a file's content, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> Path:
     """Returns `directory`, which is built first if it is missing, damaged, or was built by another `recipe`.
 
@@ -48,19 +40,19 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
     full).
     """
     # The common case needs no lock: a finished entry appears by one rename and never changes afterwards.
-    if directory.is_dir() and not find_damage(directory, recipe):
+    if directory.is_dir() and not find_fault(directory, recipe):
         return directory
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with _exclusive(directory):
             if directory.is_dir():  # another process may have built it while this one waited for the lock
-                damage = find_damage(directory, recipe)
-                if not damage:
+                fault = find_fault(directory, recipe)
+                if not fault:
                     return directory
-                say(f"Rebuilding {directory}: {damage}.")
+                say(f"Rebuilding {directory}: {fault}.")
             with new_directory(directory) as temporary:
                 build(temporary)
-                write_manifest(temporary, recipe)
+                (temporary / RECIPE).write_text(recipe, encoding="utf-8")
     except OSError as error:
         raise UserError(
             f"Cannot write to the cache {directory.parent}: {error.strerror or error}. Free some space or mend the "
@@ -69,72 +61,12 @@ def build_once(directory: Path, build: Callable[[Path], None], recipe: str) -> P
     return directory
 
 
-@contextlib.contextmanager
-def new_directory(directory: Path) -> Iterator[Path]:
-    """Yields an empty temporary directory that becomes `directory`, and replaces what is there, if the body succeeds.
-
-    Its files have the mode that the umask gives, whoever wrote them: safetensors lets only their owner read them. Only
-    one process may write at a time: the remains of killed writers are deleted first. A kill never leaves a
-    half-written `directory`; while an older one is being replaced, it can leave none.
-    """
-    for leftover in directory.parent.glob(f".{directory.name}.tmp-*"):
-        shutil.rmtree(leftover, ignore_errors=True)
-    temporary = directory.with_name(f".{directory.name}.tmp-{os.getpid()}")
-    temporary.mkdir(parents=True)
-    # The umask cannot be read without changing it for all threads, but this is what it made of 0777.
-    allowed = temporary.stat().st_mode & 0o666
-    try:
-        yield temporary
-        for path in temporary.rglob("*"):
-            if path.is_file():
-                path.chmod(path.stat().st_mode | allowed)
-        old = temporary.with_name(f"{temporary.name}-old")
-        if directory.exists():
-            directory.rename(old)  # a directory cannot be renamed onto one that is not empty
-        temporary.rename(directory)
-        shutil.rmtree(old, ignore_errors=True)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def write_manifest(directory: Path, recipe: str) -> None:
-    """Writes `manifest.json`: the size, modification time and digest of every file under `directory`."""
-    files = {
-        path.relative_to(directory).as_posix(): {
-            "bytes": path.stat().st_size,
-            "mtime_ns": path.stat().st_mtime_ns,
-            "sha256": file_sha256(path),
-        }
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and path.name != MANIFEST
-    }
-    text = json.dumps({"recipe": recipe, "files": files}, indent=1)
-    (directory / MANIFEST).write_text(text, encoding="utf-8")
-
-
-def find_damage(directory: Path, recipe: str) -> str:
-    """A phrase that describes what is wrong with an entry; empty when it is as it was built.
-
-    Sizes and modification times are compared first, without reading a file. Only a file with another time, as in a
-    copied cache, is read and compared by its digest.
-    """
-    try:
-        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        made_by, files = manifest["recipe"], dict(manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return f"its {MANIFEST} is missing or unreadable"
-    if made_by != recipe:
-        return f"it was built by recipe `{made_by}`, this version uses `{recipe}`"
-    for name, expected in files.items():
-        path = directory / name
-        if not path.is_file():
-            return f"{name} is missing"
-        found = path.stat()
-        if found.st_size != expected["bytes"]:
-            return f"{name} has {found.st_size} bytes instead of {expected['bytes']}"
-        if found.st_mtime_ns != expected["mtime_ns"] and file_sha256(path) != expected["sha256"]:
-            return f"{name} has changed since it was written"
-    return ""
+def find_fault(directory: Path, recipe: str) -> str:
+    """A phrase that describes what is wrong with an entry; empty when it is as this recipe built it."""
+    if damage := find_damage(directory):
+        return damage
+    made_by = (directory / RECIPE).read_text(encoding="utf-8")
+    return "" if made_by == recipe else f"it was built by recipe `{made_by}`, this version uses `{recipe}`"
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ from urllib.parse import unquote, urlsplit
 import certifi
 
 from slimrl.errors import UserError
-from slimrl.io.cache import file_sha256, say
+from slimrl.io.cache import say
+from slimrl.io.checksums import file_sha256
 
 TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 18

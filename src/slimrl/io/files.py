@@ -1,7 +1,9 @@
 """Files of JSON lines, and files that are replaced in one step. Knows nothing of what the lines mean.
 
 A line reaches the operating system before `append` returns, so `kill -9` loses at most the line that is being written;
-an incomplete last line is left out when a file is read. Errors of the disk become `UserError`s in plain words.
+an incomplete last line is left out when a file is read. Lines that are not written again, such as a played episode,
+carry a digest (`io/checksums.py`), by which a damaged one is found. Errors of the disk become `UserError`s in plain
+words.
 """
 
 import errno
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
+from slimrl.io.checksums import DIGEST_KEY, add_digest, has_wrong_digest
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_FOLDER = (errno.EEXIST, errno.ENOTDIR)  # a part of the path is a file
@@ -56,16 +59,17 @@ class LineFile:
     It is unbuffered: what a full disk refuses raises at once, and not once more when the file is closed.
     """
 
-    def __init__(self, path: Path, keep: bool = False) -> None:
-        """Opens `path` and creates its folders; empties it unless `keep`. Raises UserError if that cannot be done."""
-        self.path = path
+    def __init__(self, path: Path, keep: bool = False, digests: bool = False) -> None:
+        """Opens `path` and creates its folders; empties it unless `keep`. With `digests` every line gets one. Raises
+        UserError if it cannot be opened."""
+        self.path, self._digests = path, digests
         with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("ab" if keep else "wb", buffering=0)
 
     def append(self, record: dict[str, Any]) -> None:
         """Writes one JSON object as one line. Raises UserError on a full disk, ValueError on a non-finite number."""
-        left = encode_line(record)
+        left = encode_line(record, self._digests)
         with explain_write_errors(self.path):
             while left:  # a nearly full disk accepts part of a line without an error; writing the rest raises it
                 left = left[self._file.write(left) :]
@@ -76,32 +80,48 @@ class LineFile:
             self._file.close()
 
 
-def encode_line(record: dict[str, Any]) -> bytes:
-    """One JSON object and a newline, in readable UTF-8. Lone surrogates, which UTF-8 lacks, become JSON escapes."""
-    return (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "backslashreplace")
+def encode_line(record: dict[str, Any], digest: bool = False) -> bytes:
+    """One JSON object and a newline, in readable UTF-8, with its `digest` if it is to have one. Lone surrogates, which
+    UTF-8 lacks, become JSON escapes."""
+    line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace")
+    return (add_digest(line) if digest else line) + b"\n"
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file of lines, without an incomplete last one.
+    """The JSON objects of a file of lines, without an incomplete last one, and without their digests.
 
-    Raises UserError when the file cannot be read or when a line that is not the last is no JSON object.
+    Raises UserError when the file cannot be read, or when a whole line is no JSON object or has a wrong digest.
     """
     try:
-        lines = path.read_bytes().splitlines()
+        content = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path} could not be read: {error.strerror}.") from error
+    lines = content.splitlines()
     records: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line)
-            torn = not isinstance(record, dict)
-        except ValueError:
-            torn = True
-        if not torn:
-            records.append(record)
-        elif number < len(lines):
-            raise UserError(f"{path}:{number} is not a JSON object. Mend or delete that line.")
+            record = parse_object(line)
+        except ValueError as error:
+            if number == len(lines) and not content.endswith(b"\n"):
+                break  # what a kill left of the last line
+            raise UserError(f"{path}:{number} {error}. Mend or delete that line.") from None
+        records.append(record)
     return records
+
+
+def parse_object(text: bytes) -> dict[str, Any]:
+    """The JSON object of a text, without its digest. Raises ValueError, with words that follow the text's name, if it
+    is none or has a wrong digest."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise ValueError("is not a JSON object")
+    if has_wrong_digest(text):
+        raise ValueError(f"is damaged: it does not agree with its own {DIGEST_KEY}")
+    record.pop(DIGEST_KEY, None)
+    return record
 
 
 def replace_file(path: Path, chunks: Iterable[bytes], chosen_by: str = "--output_dir") -> None:

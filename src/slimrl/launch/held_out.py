@@ -20,7 +20,8 @@ from slimrl.eval.evaluate import (
     mode_of,
     play_tasks,
 )
-from slimrl.io.files import replace_file, without_nan
+from slimrl.io.checksums import add_digest
+from slimrl.io.files import parse_object, replace_file, without_nan
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.summary import Stage
 from slimrl.stats import Estimate
@@ -79,7 +80,7 @@ class HeldOut:
             "held_out": {mode: without_nan(asdict(estimate)) for mode, estimate in held_out.items()},
             "metrics": without_nan(metrics),
         }
-        replace_file(self._path(slug), [json.dumps(content, indent=1, allow_nan=False).encode()])
+        replace_file(self._path(slug), [add_digest(json.dumps(content, indent=1, allow_nan=False).encode())])
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
@@ -115,12 +116,21 @@ class HeldOut:
         return evaluation
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """The stage and metrics that an earlier process of this run measured; None if none did."""
-        if not self._path(slug).exists():
+        """The stage and metrics that an earlier process of this run measured; None if none did, and after a note if the
+        file is damaged."""
+        path = self._path(slug)
+        if not path.exists():
             return None
-        content = json.loads(self._path(slug).read_text())
-        held_out = {mode: Estimate(**_with_nan(estimate)) for mode, estimate in content["held_out"].items()}
-        return Stage(content["name"], held_out), _with_nan(content["metrics"])
+        try:
+            content = parse_object(path.read_bytes())
+            held_out = {mode: Estimate(**_with_nan(estimate)) for mode, estimate in content["held_out"].items()}
+            return Stage(content["name"], held_out), _with_nan(content["metrics"])
+        except ValueError as error:
+            reason = str(error)
+        except (LookupError, TypeError, AttributeError):
+            reason = "is no result of an evaluation"
+        self._console.note(f"{path} is not used: it {reason}", style="yellow")
+        return None
 
     def _path(self, slug: str) -> Path:
         return self._directory / f"{slug}.json"

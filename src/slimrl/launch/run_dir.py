@@ -18,11 +18,11 @@ from filelock import FileLock, Timeout
 from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved, load
-from slimrl.config.reading.write import FILE_NAME, write_config
+from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.launch.seam import describe_jump
-from slimrl.trainer.checkpoint import remove_leftovers
+from slimrl.trainer.recovery import recover, recover_records, remove_leftovers
 
 METRICS = "metrics.jsonl"
 TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
@@ -59,8 +59,13 @@ def open_training_dir(
     nothing is ever overwritten by accident.
     """
     with _lock(output_dir):
+        remove_leftovers(output_dir)
         if resume:
-            if before := _kept_config(resolved.config, output_dir / FILE_NAME):
+            _recover(output_dir, note)
+            kept = output_dir / FILE_NAME
+            if kept.exists() and is_changed(kept):
+                note(f"{kept} was edited or damaged since the run wrote it; the settings given now count")
+            if before := _kept_config(resolved.config, kept):
                 for change in _changes(before, resolved.config, MAY_DIFFER):
                     note(f"resuming with another setting: {change}")
                 if jump := describe_jump(before, resolved.config, output_dir):
@@ -70,9 +75,18 @@ def open_training_dir(
                 f"{output_dir} already holds a run. Continue it with `--resume`, keep it and give `--output_dir` "
                 "another directory, or delete it."
             )
-        remove_leftovers(output_dir)
         write_config(resolved, output_dir)
         yield output_dir
+
+
+def _recover(output_dir: Path, note: Callable[[str], None]) -> None:
+    """Check the checkpoint and the files that the run goes on from: its own, or before there is any the warm-up's."""
+    warmup = warmup_directory(output_dir)
+    remove_leftovers(warmup)
+    if recover(output_dir, note):
+        recover_records(warmup, note)
+    else:
+        recover(warmup, note)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
 from slimrl.trainer.sft.train import Conversations
 from slimrl.trainer.sft.train import train as train_sft
-from slimrl.trainer.state import start
+from slimrl.trainer.state import save_missing_weights, start
 
 C = TypeVar("C", bound=RLConfig)
 
@@ -63,6 +63,7 @@ def warm_up(parts: Parts, warmup: WarmUp) -> None:
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume)
     state.history = (*read_history(Path(parts.config.model.name)), SUPERVISED)
+    save_missing_weights(state, directory)
     first = state.progress.step
     if first < sft.max_steps:
         make_room(parts)

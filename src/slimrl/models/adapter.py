@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
+from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
 from slimrl.models.device import dtype_name
 from slimrl.models.lora import GIVEN_NAME, merge_weight
@@ -61,6 +62,7 @@ def base_model_name(directory: Path) -> str | None:
     """The name of the base model of an adapter; None if the directory holds no adapter."""
     if not (directory / CONFIG).is_file() or (directory / "config.json").exists():
         return None
+    check_sums(directory)
     name: Any = _read_config(directory).get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise UserError(f"{directory / CONFIG} does not say which model it adapts: set base_model_name_or_path in it.")
@@ -75,6 +77,7 @@ def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] 
     `base` are the weights of the base model that another adapter has changed in the module, by name.
     """
     path = directory / WEIGHTS
+    check_sums(directory)
     config = _read_config(directory)
     rank, alpha = _read_numbers(directory, config)
     # rsLoRA (2312.03732) scales by the root of the rank.

@@ -22,7 +22,8 @@ from transformers.modeling_gguf_pytorch_utils import (
 )
 
 from slimrl.errors import UserError
-from slimrl.io.cache import build_once, cache_root, file_sha256, say
+from slimrl.io.cache import build_once, cache_root, say
+from slimrl.io.checksums import file_sha256
 from slimrl.models.gguf_metadata import ROPE_TENSORS, check_metadata, complete_config
 from slimrl.models.gguf_tokenizer import gguf_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars

@@ -4,12 +4,16 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from slimrl.io.checksums import check_sums
+
 FILE_NAME = "slimrl.json"
 SUPERVISED = "sft"  # a run of `sft`, or the warm-up of `rl`
 
 
 def read_history(directory: Path) -> tuple[str, ...]:
-    """The trainings, in their order, such as ("sft", "rl"); empty for weights that no run of slimrl has saved."""
+    """The trainings, in their order, such as ("sft", "rl"); empty for weights that no run of slimrl has saved. Raises
+    UserError if the file is damaged."""
+    check_sums(directory, [FILE_NAME])
     try:
         trained = json.loads((directory / FILE_NAME).read_text(encoding="utf-8"))["trained"]
     except (OSError, ValueError, LookupError, TypeError):

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
-from slimrl.io.cache import new_directory
+from slimrl.io.checksums import new_directory, seal
 from slimrl.models.adapter import base_model_name, merge, read_adapter
 from slimrl.models.allocator import keep_freed_memory
 from slimrl.models.chat.template import ChatFormat
@@ -92,8 +92,8 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = ()) ->
 
     The tensors are those of the module, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
     adapter is merged into them, and also saved on its own in `adapter/`, in PEFT's format. `history` is what training
-    they have had. The directory appears in one rename and replaces an older one. Raises OSError if it cannot be
-    written.
+    they have had. The directory appears in one rename, with checksums of its files (`io/checksums.py`), and replaces an
+    older one. Raises OSError if it cannot be written.
     """
     module: Any = policy.module
     # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
@@ -108,6 +108,7 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = ()) ->
         policy.tokenizer.save_pretrained(temporary)
         if is_adapted(module):
             save_adapter(module, temporary / "adapter", policy.source)
+            seal(temporary / "adapter")  # it is also used on its own
         write_history(temporary, history)
 
 

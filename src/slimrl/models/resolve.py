@@ -20,6 +20,7 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 
 from slimrl.errors import UserError
+from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
 from slimrl.models.gguf import convert
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
@@ -62,7 +63,8 @@ def loadable_name(name: str, directory: Path) -> str:
 def check_directory(directory: Path) -> Path:
     """The directory itself, if it holds a model.
 
-    Raises UserError unless its config is readable, its weights are complete, and it has a tokenizer.
+    Raises UserError unless its config is readable, its weights are complete, and it has a tokenizer, and unless its
+    files are as slimrl wrote them, if it did.
     """
     found = ", ".join(sorted(path.name for path in directory.iterdir())[:12]) or "nothing"
     if not (directory / "config.json").is_file():
@@ -83,6 +85,7 @@ def check_directory(directory: Path) -> Path:
             f"{directory} has no tokenizer: it needs one of {', '.join(TOKENIZERS)}, and holds {found}. Copy the files "
             "tokenizer.json, tokenizer_config.json and chat_template.jinja of the model that it was made from."
         )
+    check_sums(directory)
     return directory
 
 

@@ -1,7 +1,7 @@
 """The module writes rollouts to `output_dir/rollouts/step_000010.jsonl`, one a line, for people and viewers to read.
 
-The caller gives the text: the module knows nothing of tokenizers. As JSON has no nan, a reward, advantage or
-log-probability that is not finite is written as null and read back as nan.
+The caller gives the text: the module knows nothing of tokenizers. Each line ends in a digest of itself. As JSON has no
+nan, a reward, advantage or log-probability that is not finite is written as null and read back as nan.
 """
 
 import math
@@ -30,7 +30,7 @@ def rollout_file(output_dir: Path, step: int) -> Path:
 
 def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
     """Write the rollouts to a new file, line by line. Raises UserError if the disk is full."""
-    file = LineFile(path)
+    file = LineFile(path, digests=True)
     try:
         for record in records:
             file.append(rollout_to_json(record))

@@ -81,9 +81,10 @@ class JsonlSink:
 
         A new run has `first_step` 0, so its file is empty; a run resumed from step k logs again what followed k.
         """
-        if path.exists():
-            replace_file(path, (encode_line(line) for line in read_lines(path) if line["step"] < first_step))
-        self._file = LineFile(path, keep=True)
+        if path.exists() and first_step:
+            lines = zip(read_metrics(path), read_lines(path), strict=True)
+            replace_file(path, [encode_line(line) for (step, _), line in lines if step < first_step])
+        self._file = LineFile(path, keep=first_step > 0)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Append one line. Raises UserError if the disk is full."""
@@ -98,12 +99,20 @@ class JsonlSink:
 
 
 def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
-    """The lines of a metrics.jsonl in order, each as (step, metrics), with nan and infinity restored."""
+    """The lines of a metrics.jsonl in order, each as (step, metrics), with nan and infinity restored.
+
+    Raises UserError if the file cannot be read or a line is not one of metrics.
+    """
     lines: list[tuple[int, Metrics]] = []
-    for record in read_lines(path):
-        step = int(record.pop("step"))
-        record |= {name: float(text) for name, text in record.pop("nonfinite", {}).items()}
-        lines.append((step, record))
+    for number, record in enumerate(read_lines(path), start=1):
+        try:
+            step = int(record.pop("step"))
+            record |= {name: float(text) for name, text in record.pop("nonfinite", {}).items()}
+            lines.append((step, {name: float(value) for name, value in record.items()}))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise UserError(
+                f"{path}:{number} is no line of metrics ({type(error).__name__}: {error}). Mend or delete that line."
+            ) from None
     return lines
 
 

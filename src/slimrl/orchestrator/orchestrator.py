@@ -14,6 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel, Field, ValidationError
+
+from slimrl.config.base import describe_faults
 from slimrl.config.loss import ResolvedLoss
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.environments.base import Taskset
@@ -45,6 +48,14 @@ class Group:
     opening: Opening = None
 
 
+class OrchestratorState(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
+    """All that a run needs to go on: the number of tasks drawn so far, which is a position in the curriculum, and the
+    running means of the roles' rewards (`orchestrator/roles.py`)."""
+
+    data_position: int = Field(default=0, ge=0)
+    role_means: Mapping[str, float] = Field(default={})
+
+
 @dataclass
 class Orchestrator:
     """Collects the batches of a run. `record` is given all rollouts of each step, and `distillation` adds a teacher's
@@ -67,14 +78,19 @@ class Orchestrator:
 
     @property
     def state(self) -> dict[str, Any]:
-        """All that a run needs to go on from here, as JSON: the number of tasks drawn so far, which is a position in
-        the curriculum, and the running means of the roles' rewards (`orchestrator/roles.py`)."""
-        return {"data_position": self._num_drawn, "role_means": dict(self._role_means)}
+        """All that a run needs to go on from here, as JSON."""
+        return OrchestratorState(data_position=self._num_drawn, role_means=self._role_means).model_dump()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`; an empty one is that of a new run."""
-        self._num_drawn = int(state.get("data_position", 0))
-        self._role_means = dict(state.get("role_means", {}))
+        """Go on from a `state`; an empty one is that of a new run. Raises UserError if it is none."""
+        try:
+            restored = OrchestratorState.model_validate(dict(state))
+        except ValidationError as error:
+            raise UserError(
+                f"the orchestrator's state in the checkpoint's progress.json cannot be what slimrl wrote: "
+                f"{describe_faults(error)}. Delete that checkpoint and `--resume` continues from the one before it."
+            ) from None
+        self._num_drawn, self._role_means = restored.data_position, dict(restored.role_means)
 
     def collect(self, step: int) -> Batch:
         """Play until the batch is full of groups with a signal, or the resampling bound is reached. Raises UserError

@@ -1,7 +1,8 @@
 """The module stores a corpus on disk: pages by id in one SQLite file, so that a million of them take no memory.
 
 `build_corpus` writes the file once from a stream of pages, under another name until it is complete; then it is only
-read. The module knows nothing of the pages' source or of search.
+read. Its checksum lies beside it, in the format of sha256sum(1), and is compared when the file is opened. The module
+knows nothing of the pages' source or of search.
 """
 
 import hashlib
@@ -11,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from slimrl.errors import UserError
+from slimrl.io.checksums import find_damage, write_sums
 from slimrl.retrieval.pages import Page
 
 SETUP = "uv run python scripts/setup_environment.py"
@@ -43,6 +45,9 @@ class Corpus:
         if not path.is_file():
             raise UserError(f"there is no corpus at {path}: run `{command}`.")
         self.path, self.command = path, command
+        # A corpus of an earlier version has no checksum.
+        if sums_of(path).exists() and (damage := find_damage(path.parent, sums=sums_of(path).name)):
+            raise StaleError(f"the corpus {path} is damaged: {damage}", command)
         # Safe in several threads: SQLite serialises their calls, and nothing is written.
         self._database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, check_same_thread=False)
         try:
@@ -73,6 +78,11 @@ class Corpus:
         self._database.close()
 
 
+def sums_of(path: Path) -> Path:
+    """The file with the checksum of a corpus."""
+    return path.with_name(f"{path.name}.sha256")
+
+
 def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callable[[int], None]) -> Corpus:
     """Write the pages to a file at `path`, which appears when it is complete, and return the corpus.
 
@@ -89,7 +99,9 @@ def build_corpus(path: Path, pages: Iterable[Page], source: str, on_page: Callab
             about = {"format": FORMAT, "source": source, **_write(database, iter(pages), on_page)}
             database.executemany("INSERT INTO about VALUES (?, ?)", about.items())
             database.commit()
+        sums_of(path).unlink(missing_ok=True)  # a kill may leave the file without a checksum, but not with a wrong one
         unfinished.replace(path)
+        write_sums(sums_of(path), [path])
     except sqlite3.OperationalError as error:
         raise UserError(f"{path.parent} cannot take the corpus: {error}. Is the disk full?") from error
     finally:

@@ -5,9 +5,11 @@ reads wrongly. So the vectors, which take the time, are appended batch by batch 
 (`retrieval/vectors.py`). When all are there, the collection is made from them in one go, in a directory that is renamed
 when complete. Each build gets a new name, because Chroma caches open collections by path and would answer from the old
 one. The origin of the vectors is written beside them, so that an index of another corpus, embedder or version of Chroma
-is refused.
+is refused. The finished directory has checksums, of which Chroma's database is left out: Chroma counts in it how often
+it was opened. A digest of the tables that answers are made of stands in `database.sha256` instead.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import shlex
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError, install_hint
+from slimrl.io.checksums import SUMS, find_damage, is_sealed, write_sums
 from slimrl.retrieval.corpus import Corpus, StaleError
 from slimrl.retrieval.embedding import DEFAULT, Embedder
 from slimrl.retrieval.progress import Progress
@@ -30,6 +33,10 @@ from slimrl.retrieval.vectors import VectorFile
 COLLECTION = "wiki_titles"
 ABOUT, VECTORS = "about.json", "vectors.sqlite"
 WHOLE, UNFINISHED = "titles", "titles.unfinished"
+DATABASE, METADATA = "chroma.sqlite3", "index_metadata.pickle"
+DIGEST = "database.sha256"
+# Chroma's tables from which it answers, in its version 1: pages, vectors that are not in a file yet, and what is whose.
+TABLES = ("collections", "segments", "embeddings", "embedding_metadata", "embeddings_queue", "max_seq_id")
 BATCH = 1000  # titles embedded between two writes, which is what an interruption can lose
 NUM_RESULTS = 10
 REMEMBERED = 4096  # cached queries: the rollouts of a group often search for the same
@@ -64,6 +71,8 @@ class TitleIndex:
         place = whole_in(directory)
         if place is None:
             raise UserError(f"the index in {directory} is unfinished: it was interrupted. Go on with `{command}`.")
+        if damage := _damage_of(place):
+            raise StaleError(f"the index in {place} is damaged: {damage}", command)
         self._client, self._collection = _open_collection(place, len(corpus), command)
         self._embedder = embedder
         # The cache belongs to the instance: as a decorator it would keep every index alive.
@@ -143,7 +152,37 @@ def _fill(directory: Path, corpus: Corpus, vectors: VectorFile, progress: Progre
         found = client.get_collection(COLLECTION, embedding_function=None).query(vectors_ND[-1:], n_results=1)
     if not found["ids"][0]:
         raise UserError(f"Chroma finds nothing in what it wrote to {directory / UNFINISHED}. Is the disk full?")
+    (directory / UNFINISHED / DIGEST).write_text(_database_digest(directory / UNFINISHED), encoding="utf-8")
+    # Vectors lie in the database until there are a thousand. Before that the files of vectors have no metadata, and
+    # Chroma makes them anew whenever it opens the collection.
+    folders = [path.parent for path in (directory / UNFINISHED).glob(f"*/{METADATA}")]
+    files = [directory / UNFINISHED / DIGEST, *(path for folder in folders for path in sorted(folder.iterdir()))]
+    write_sums(directory / UNFINISHED / SUMS, files)
     (directory / UNFINISHED).rename(directory / f"{WHOLE}-{uuid.uuid4().hex[:12]}")
+
+
+def _damage_of(place: Path) -> str:
+    """A phrase that says what of a finished index is damaged; empty if it is whole, or of an earlier version."""
+    if not is_sealed(place):
+        return ""
+    if damage := find_damage(place):
+        return damage
+    try:
+        found = _database_digest(place)
+    except sqlite3.Error as error:
+        return f"{DATABASE}: {error}"
+    return "" if found == (place / DIGEST).read_text(encoding="utf-8") else f"{DATABASE} is not as written"
+
+
+def _database_digest(place: Path) -> str:
+    """A digest of the rows that answers are made of."""
+    digest = hashlib.sha256()
+    with closing(sqlite3.connect(f"{(place / DATABASE).resolve().as_uri()}?mode=ro", uri=True)) as database:
+        for table in TABLES:
+            digest.update(table.encode())
+            for row in database.execute(f"SELECT * FROM {table} ORDER BY rowid"):
+                digest.update(repr(row).encode("utf-8", "backslashreplace"))
+    return digest.hexdigest()
 
 
 def _discard(directory: Path) -> None:

@@ -14,9 +14,8 @@ from contextlib import closing
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl.retrieval.index import ABOUT, whole_in
+from slimrl.retrieval.index import ABOUT, DATABASE, whole_in
 
-DATABASE = "chroma.sqlite3"
 ROOM_BYTES = 64 * 2**20  # kept free for Chroma's journal and for the files of programs in the sandbox
 
 
@@ -45,9 +44,9 @@ def _copy(index: Path, place: Path, copy: Path) -> None:
     titles = copy / place.name
     titles.mkdir()
     shutil.copy(index / ABOUT, copy / ABOUT)
-    for vectors in place.iterdir():
-        if vectors.is_dir():
-            (titles / vectors.name).symlink_to(vectors.resolve())
+    for other in place.iterdir():
+        if other.name != DATABASE:
+            (titles / other.name).symlink_to(other.resolve())
     uri = f"{(place / DATABASE).resolve().as_uri()}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True)) as database:
         names = ("page_count", "freelist_count", "page_size")

@@ -1,8 +1,9 @@
 """The module stores vectors in order in one SQLite file; batches once appended survive a kill at any moment.
 
-All methods raise sqlite3.Error if the file cannot be read or written.
+All methods raise sqlite3.Error if the file cannot be read or written. Each batch has its digest beside it.
 """
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,24 +18,33 @@ class VectorFile:
     """A file of vectors of one dimension, created if it is missing. Only one process at a time may open it."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._database = sqlite3.connect(path, isolation_level=None)  # autocommit: each batch is a transaction
         self._database.execute(
-            "CREATE TABLE IF NOT EXISTS batch (number INTEGER PRIMARY KEY, length INTEGER NOT NULL, data BLOB NOT NULL)"
+            "CREATE TABLE IF NOT EXISTS vectors "
+            "(number INTEGER PRIMARY KEY, length INTEGER NOT NULL, data BLOB NOT NULL, sha256 BLOB NOT NULL)"
         )
 
     def __len__(self) -> int:
-        return int(self._database.execute("SELECT COALESCE(SUM(length), 0) FROM batch").fetchone()[0])
+        return int(self._database.execute("SELECT COALESCE(SUM(length), 0) FROM vectors").fetchone()[0])
 
     def append(self, vectors_ND: Vectors) -> None:
         """Append a batch of vectors, (N, D)."""
         data = np.ascontiguousarray(vectors_ND, dtype=np.float32).tobytes()
-        self._database.execute("INSERT INTO batch (length, data) VALUES (?, ?)", (len(vectors_ND), data))
+        row = len(vectors_ND), data, _digest(len(vectors_ND), data)
+        self._database.execute("INSERT INTO vectors (length, data, sha256) VALUES (?, ?, ?)", row)
 
     def batches(self) -> Iterator[Vectors]:
-        """The batches as they were appended, each (N, D)."""
-        for length, data in self._database.execute("SELECT length, data FROM batch ORDER BY number"):
+        """The batches as they were appended, each (N, D). Raises DatabaseError if one is damaged."""
+        for length, data, digest in self._database.execute("SELECT length, data, sha256 FROM vectors ORDER BY number"):
+            if _digest(length, data) != digest:
+                raise sqlite3.DatabaseError(f"{self._path} is damaged; delete it")
             yield np.frombuffer(data, dtype=np.float32).reshape(length, -1)
 
     def close(self) -> None:
         """Close the file."""
         self._database.close()
+
+
+def _digest(length: int, data: bytes) -> bytes:
+    return hashlib.sha256(length.to_bytes(8, "big") + data).digest()

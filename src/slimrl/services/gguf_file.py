@@ -12,7 +12,8 @@ from typing import Any
 from huggingface_hub import hf_hub_download
 
 from slimrl.errors import UserError, nearest
-from slimrl.io.cache import cache_root, file_sha256, say
+from slimrl.io.cache import cache_root, say
+from slimrl.io.checksums import file_sha256
 from slimrl.io.download import Unreachable
 from slimrl.models.names import PACKAGED
 from slimrl.models.packaged import find_packaged_file

@@ -1,12 +1,11 @@
 """Checkpoints, from which a killed run continues exactly: weights, optimizer, orchestrator, random generators.
 
 A checkpoint is a directory `output_dir/checkpoints/step_N` that appears whole or not at all: it is written under
-another name, synced to disk, and renamed. `step` counts finished training steps, so a run resumed from step_N begins
-with step N.
+another name, synced to disk with the checksums of its files, and renamed. `step` counts finished training steps, so a
+run resumed from step_N begins with step N. `trainer/recovery.py` checks it before it is used.
 """
 
 import json
-import os
 import random
 import shutil
 from collections.abc import Iterator, Mapping
@@ -15,16 +14,23 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
+from slimrl.config.base import describe_faults
+from slimrl.config.model import MAX_THREADS
 from slimrl.errors import UserError
+from slimrl.io.checksums import new_directory
 from slimrl.models.device import dtype_name
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.records import copy_records
 
+STATE, PROGRESS = "state.pt", "progress.json"
 # The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
 DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, UnpicklingError)
 
@@ -38,18 +44,25 @@ class Progress:
     (`transport/base.py`), kept for the orchestrator and never read here.
     """
 
-    step: int
-    dtype: str
-    num_threads: int
-    seconds: float
-    date: str = ""
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    step: Annotated[int, Field(ge=0)]
+    dtype: Literal["bfloat16", "float32"]
+    num_threads: Annotated[int, Field(ge=1, le=MAX_THREADS)]
+    seconds: Annotated[float, Field(ge=0)]
+    date: Annotated[str, Field(pattern=r"^(\d{4}-\d\d-\d\d)?$")] = ""
     orchestrator_state: Mapping[str, Any] = field(default_factory=dict)
 
 
 def step_directories(parent: Path) -> list[Path]:
     """The finished `step_N` directories in `parent`, oldest first."""
     found = [path for path in parent.glob("step_*") if path.name.removeprefix("step_").isdigit()]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("step_")))
+    return sorted(found, key=step_of)
+
+
+def step_of(directory: Path) -> int:
+    """The number of steps after which a directory `step_N` was saved."""
+    return int(directory.name.removeprefix("step_"))
 
 
 def prune(directories: list[Path], keep: int) -> None:
@@ -61,19 +74,28 @@ def prune(directories: list[Path], keep: int) -> None:
 def read_progress(output_dir: Path) -> Progress | None:
     """The progress that the newest checkpoint holds, read without its tensors; None if there is no checkpoint."""
     found = step_directories(output_dir / "checkpoints")
-    if not found:
-        return None
+    return progress_in(found[-1]) if found else None
+
+
+def progress_in(directory: Path) -> Progress:
+    """The progress in a checkpoint. Raises UserError if it cannot be read or is of another step."""
+    path = directory / PROGRESS
     try:
-        return _progress_of(json.loads((found[-1] / "progress.json").read_text()))
-    except DAMAGED as error:
-        raise UserError(_unreadable(found[-1], error)) from error
-
-
-def _progress_of(content: dict[str, Any]) -> Progress:
-    """The progress in a `progress.json`. Older files have the orchestrator's state beside the trainer's own keys."""
-    own = {name: content.pop(name) for name in ("step", "dtype", "num_threads", "seconds")}
-    own["date"] = content.pop("date", "")
-    return Progress(**own, **(content if "orchestrator_state" in content else {"orchestrator_state": content}))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        # Older files have the orchestrator's state beside the trainer's own keys.
+        own = {name: content.pop(name) for name in ("step", "dtype", "num_threads", "seconds")}
+        own["date"] = content.pop("date", "")
+        rest = content if "orchestrator_state" in content else {"orchestrator_state": content}
+        progress = TypeAdapter(Progress).validate_json(json.dumps({**own, **rest}))
+    except ValidationError as error:
+        raise UserError(f"{path} cannot be what slimrl wrote: {describe_faults(error)}") from None
+    except KeyError as error:
+        raise UserError(f"{path} cannot be what slimrl wrote: it has no {error}") from None
+    except (*DAMAGED, RecursionError) as error:
+        raise UserError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
+    if progress.step != step_of(directory):
+        raise UserError(f"{path} is of step {progress.step}: the file or the directory's name is of another checkpoint")
+    return progress
 
 
 @contextmanager
@@ -93,27 +115,11 @@ def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress
 
     Raises UserError when it cannot be written; earlier checkpoints stay.
     """
-    directory = _directory(output_dir, progress.step)
-    partial = directory.with_name(f".partial_{directory.name}")
-    with report_write_errors(directory):
-        try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            with (partial / "state.pt").open("wb") as file:
-                # A rename does not wait for the data. Without fsync, a power cut could leave the final name on half a
-                # file.
-                torch.save({"optimizer": optimizer.state_dict(), "rng": rng_state()}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            with (partial / "progress.json").open("w") as text:
-                json.dump(asdict(progress), text)
-                text.flush()
-                os.fsync(text.fileno())
-            if directory.exists():
-                shutil.rmtree(directory)
-            os.replace(partial, directory)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    directory = output_dir / "checkpoints" / f"step_{progress.step}"
+    with report_write_errors(directory), new_directory(directory) as partial:
+        torch.save({"step": progress.step, "optimizer": optimizer.state_dict(), "rng": rng_state()}, partial / STATE)
+        (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+        copy_records(output_dir, partial, progress.step)
     prune(step_directories(output_dir / "checkpoints"), keep)
     return directory
 
@@ -121,30 +127,47 @@ def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress
 def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
     """The progress of a run before its first step; `day` is the date in its prompts."""
     written = day.isoformat() if day else ""
-    return Progress(step=0, dtype=dtype_name(dtype), num_threads=torch.get_num_threads(), seconds=0.0, date=written)
+    name: Any = dtype_name(dtype)
+    return Progress(step=0, dtype=name, num_threads=torch.get_num_threads(), seconds=0.0, date=written)
 
 
 def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None:
     """Load the newest checkpoint into the optimizer, its module and the process's random generators. Returns its
     progress, or None if there is no checkpoint. Raises UserError if it cannot be read."""
-    progress = read_progress(output_dir)
-    if progress is None:
+    found = step_directories(output_dir / "checkpoints")
+    if not found:
         return None
-    directory = _directory(output_dir, progress.step)
+    progress = progress_in(found[-1])
     try:
-        # `weights_only` loads tensors and plain data: a checkpoint from elsewhere can run no code.
-        state: dict[str, Any] = torch.load(directory / "state.pt", map_location="cpu", weights_only=True)
+        state = read_state(found[-1])
         optimizer.load_state_dict(state["optimizer"])
         set_rng_state(state["rng"])
     except DAMAGED as error:
-        raise UserError(_unreadable(directory, error)) from error
+        raise UserError(
+            f"the checkpoint {found[-1]} cannot be read or is of another model ({explain_unreadable(error)}). Resume "
+            "with the model that it was made with; or delete that directory and `--resume` continues from the one "
+            "before it; or give `--output_dir` a fresh directory."
+        ) from error
     return progress
 
 
-def remove_leftovers(output_dir: Path) -> None:
-    """Delete checkpoints that a killed process left half written."""
-    for partial in (output_dir / "checkpoints").glob(".partial_*"):
-        shutil.rmtree(partial, ignore_errors=True)
+def read_state(directory: Path) -> dict[str, Any]:
+    """The optimizer's state, that of the random generators, and the step. The tensors are read from the disk when they
+    are used. Raises one of `DAMAGED`."""
+    if not is_zipfile(directory / STATE):
+        raise ValueError("not a checkpoint, or cut off")
+    # `weights_only` loads tensors and plain data: a checkpoint from elsewhere can run no code.
+    state: dict[str, Any] = torch.load(directory / STATE, map_location="cpu", weights_only=True, mmap=True)
+    # Checkpoints of an earlier version do not have the step.
+    if (step := state.get("step", step_of(directory))) != step_of(directory):
+        raise ValueError(f"it is of step {step}")
+    return state
+
+
+def explain_unreadable(error: Exception) -> str:
+    """A phrase for an error of `read_state`."""
+    # torch advises to load such a file unsafely.
+    return "not a checkpoint" if isinstance(error, UnpicklingError) else f"{type(error).__name__}: {error}"
 
 
 def rng_state() -> dict[str, Any]:
@@ -170,15 +193,3 @@ def set_rng_state(state: Mapping[str, Any]) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), position, has_gauss, cached))
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
-
-
-def _directory(output_dir: Path, step: int) -> Path:
-    return output_dir / "checkpoints" / f"step_{step}"
-
-
-def _unreadable(directory: Path, error: Exception) -> str:
-    reason = "not a checkpoint" if isinstance(error, UnpicklingError) else str(error)
-    return (
-        f"the checkpoint {directory} cannot be read or is of another model ({type(error).__name__}: {reason}). Delete "
-        "that directory and `--resume` continues from the one before it; or give `--output_dir` a fresh directory."
-    )

@@ -87,6 +87,14 @@ def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptC
         keep_newest(output_dir, ckpt.keep)
 
 
+def save_missing_weights(state: TrainState, output_dir: Path) -> None:
+    """Save the weights of the step that a run goes on from, if they are gone (`trainer/recovery.py`)."""
+    weights = weights_directory(output_dir, state.progress.step)
+    if state.ranks.leads and state.progress.step and not weights.exists():
+        with report_write_errors(weights):
+            save_policy(state.policy, weights, state.history)
+
+
 def peak_memory_gb(device: torch.device) -> float:
     """The peak memory so far, in GB: of the process, or on a GPU of its tensors."""
     if device.type == "cuda":

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from slimrl.trainer.checkpoint import step_directories
+from slimrl.trainer.checkpoint import step_directories, step_of
 
 LATEST, BEST = "latest", "best"
 
@@ -37,11 +37,6 @@ def name_best(output_dir: Path, scores: Mapping[int, float]) -> None:
     measured = [path for path in step_directories(output_dir / "weights") if step_of(path) in scores]
     if measured:
         _link(output_dir / "weights" / BEST, max(measured, key=lambda path: (scores[step_of(path)], step_of(path))))
-
-
-def step_of(directory: Path) -> int:
-    """The number of steps after which the weights in a directory `step_N` were saved."""
-    return int(directory.name.removeprefix("step_"))
 
 
 def _link(name: Path, target: Path) -> None:

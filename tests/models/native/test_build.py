@@ -50,18 +50,28 @@ def test_the_kernels_are_compiled_into_the_cache_and_loaded(kernels: None) -> No
     library = build.library()
     assert library is not None
     assert library.has_tiles() in (0, 1)
-    assert [str(path) for path in (cache_root() / "kernels").glob("*.so")] == [library._name]
+    assert [str(path) for path in (cache_root() / "kernels").glob("*/*.so")] == [library._name]
     assert build.library() is library
 
 
 def test_what_is_compiled_is_used_again(small_source: Path, tmp_path: Path) -> None:
     directory = tmp_path / "not" / "there" / "yet"
     path = build.compile_kernels(compiler(), directory)
-    assert list(directory.iterdir()) == [path]
+    assert [*directory.glob("[!.]*")] == [path.parent]
     assert ctypes.CDLL(str(path)).answer() == 42
     before = path.stat().st_mtime_ns
     assert build.compile_kernels(compiler(), directory) == path
     assert path.stat().st_mtime_ns == before
+
+
+def test_a_damaged_library_is_compiled_again(
+    small_source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = build.compile_kernels(compiler(), tmp_path)
+    whole = bytearray(path.read_bytes())
+    path.write_bytes(whole[:2000] + bytes([whole[2000] ^ 1]) + whole[2001:])
+    assert ctypes.CDLL(str(build.compile_kernels(compiler(), tmp_path))).answer() == 42
+    assert "kernels.so is not as written" in capsys.readouterr().err
 
 
 def test_other_flags_sources_compilers_and_processors_have_files_of_their_own(
@@ -85,7 +95,7 @@ def test_other_flags_sources_compilers_and_processors_have_files_of_their_own(
     script(tmp_path / "own", f'case "$*" in *--version) exec echo 99.1;; esac; exec {" ".join(compiler())} "$@"')
     paths.append(build.compile_kernels([own], directory))
     assert len(set(paths)) == 7
-    assert sorted(directory.iterdir()) == sorted(paths)
+    assert sorted(directory.glob("[!.]*")) == sorted(path.parent for path in paths)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/cpuinfo")
@@ -114,7 +124,7 @@ def test_without_a_compiler_a_warning_says_how_to_get_one(
         ('case "$*" in *--version) exec echo 1.0;; esac; exit 0', "No such file"),
         (
             'case "$*" in *--version) exec echo 1.0;; esac; for out in "$@"; do :; done; echo no library > "$out"',
-            "kernels-",
+            "kernels.so",
         ),
     ],
     ids=["useless", "failing", "lazy", "lying"],
@@ -144,7 +154,7 @@ def test_nothing_is_left_of_a_compilation_that_failed(small_source: Path, tmp_pa
     (small_source / "small.cpp").write_text("this is not C++\n")
     with pytest.raises(subprocess.CalledProcessError):
         build.compile_kernels(compiler(), tmp_path / "kernels")
-    assert list((tmp_path / "kernels").iterdir()) == []
+    assert list((tmp_path / "kernels").glob("[!.]*")) == []
 
 
 PROCESS = """

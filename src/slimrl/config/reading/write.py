@@ -6,6 +6,7 @@ another run that reuses the file continue whatever is in its directory. And a se
 """
 
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from slimrl.errors import UserError
 
 FILE_NAME = "config.toml"
 OF_ONE_START = "resume"
+DIGEST = "# SHA-256 of the lines above: "
 
 
 def config_toml(resolved: Resolved[C]) -> str:
@@ -35,7 +37,8 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
     partial = path.with_suffix(".toml.partial")
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        partial.write_text(config_toml(resolved), encoding="utf-8")
+        text = config_toml(resolved)
+        partial.write_text(text + _digest_line(text), encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -44,6 +47,18 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
             f"{path}: cannot be written: {error.strerror}. Choose another directory with --output_dir."
         ) from None
     return path
+
+
+def is_changed(path: Path) -> bool:
+    """Whether a file that `write_config` wrote has been edited or damaged since. Files of an earlier version, which do
+    not end in a digest, count as unchanged."""
+    text, start, _ = path.read_text(encoding="utf-8", errors="replace").rpartition(DIGEST)
+    return bool(start) and path.read_bytes() != (text + _digest_line(text)).encode()
+
+
+def _digest_line(text: str) -> str:
+    """The comment at the end of a run's file."""
+    return f"{DIGEST}{hashlib.sha256(text.encode()).hexdigest()}\n"
 
 
 def _section(section: Config, name: str, provenance: Mapping[str, str]) -> Iterator[str]:

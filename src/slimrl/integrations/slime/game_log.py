@@ -21,7 +21,7 @@ class GameLog:
     def add(self, group: int, rollout: Rollout) -> None:
         """Appends the game of a group. Raises UserError if it cannot be written."""
         record = RolloutRecord(rollout, (), self._text(list(rollout.token_ids_T)))
-        file = LineFile(rollout_file(self._directory, group // self._groups_per_step), keep=True)
+        file = LineFile(rollout_file(self._directory, group // self._groups_per_step), keep=True, digests=True)
         try:
             file.append(rollout_to_json(record))
         finally:

@@ -12,19 +12,20 @@ import platform
 import shlex
 import shutil
 import subprocess
-import tempfile
 import warnings
 from pathlib import Path
 
 import torch
 
-from slimrl.io.cache import cache_root, say
+from slimrl.errors import UserError
+from slimrl.io.cache import build_once, cache_root, say
 
 HERE = Path(__file__).parent
 SOURCES = ("each_dtype.cpp", "products.cpp", "attention.cpp", "packed.cpp", "decoder.cpp")
 # No option that lets results depend on how a compiler regroups sums, or forgets what is not finite.
 FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
 TIMEOUT_S = 300
+LIBRARY = "kernels.so"
 
 
 @functools.cache
@@ -40,7 +41,7 @@ def library() -> ctypes.CDLL | None:
         return None
     try:
         return ctypes.CDLL(str(compile_kernels(compiler, cache_root() / "kernels")))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, subprocess.SubprocessError, UserError) as error:
         detail = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
         warnings.warn(
             f"slimrl's kernels could not be compiled with `{shlex.join(compiler)}`, so it computes with PyTorch's "
@@ -58,9 +59,11 @@ def find_compiler() -> list[str] | None:
 
 
 def compile_kernels(compiler: list[str], directory: Path) -> Path:
-    """The path in `directory` of the library for these sources, this compiler and this CPU; compiled if it is missing.
+    """The path below `directory` of the library for these sources, this compiler and this CPU; compiled if it is
+    missing or damaged.
 
-    Raises OSError, or SubprocessError if the compiler fails. Several processes may call it at the same time.
+    Raises OSError or UserError, or SubprocessError if the compiler fails. Several processes may call it at the same
+    time.
     """
     command = [*compiler, *FLAGS, *_platform_flags()]
     asked = [*compiler, "--version"]
@@ -70,17 +73,15 @@ def compile_kernels(compiler: list[str], directory: Path) -> Path:
         # Headers count as much as sources: a library is named after all that went into it.
         if path.suffix in (".cpp", ".inc", ".h"):
             digest.update(path.read_bytes())
-    target = directory / f"kernels-{digest.hexdigest()[:16]}.so"
-    if not target.exists():
+
+    def build(temporary: Path) -> None:
         say("compiling the kernels for this CPU, once")
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory) as scratch:
-            made = Path(scratch) / target.name
-            sources = [str(HERE / name) for name in SOURCES]
-            full = [*command, *sources, "-o", str(made)]
-            subprocess.run(full, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
-            made.replace(target)  # atomic: another process sees the whole file or none
-    return target
+        full = [*command, *(str(HERE / name) for name in SOURCES), "-o", str(temporary / LIBRARY)]
+        subprocess.run(full, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
+        (temporary / LIBRARY).stat()  # raises for a compiler that made nothing and says that all is well
+
+    name = digest.hexdigest()
+    return build_once(directory / name[:16], build, name) / LIBRARY
 
 
 def _platform_flags() -> list[str]:

@@ -1,0 +1,37 @@
+"""The small files of a run that a resumed run reads, or that end up in its result: a checkpoint keeps copies of them.
+
+A run adds to `metrics.jsonl` at every step, and reads the held-out results of its start again. What is damaged of them
+before a checkpoint can be had back from the copies, in `checkpoints/step_N/run`.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from slimrl.io.files import replace_file
+
+COPIES = "run"
+METRICS = "metrics.jsonl"
+# The identity of the run at Weights & Biases, and the results of the stages before training (`launch/held_out.py`).
+OF_THE_START = ("wandb_run_id", "held_out/base.json", "held_out/start.json")
+
+
+def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
+    """Copies the files that the run has after `step` steps to `checkpoint/run`. Raises OSError if that fails."""
+    # An evaluation named after a step that is not behind us would be made again by a resumed run.
+    for name in (METRICS, *OF_THE_START, *(f"held_out/step_{before}.json" for before in range(step))):
+        if (output_dir / name).is_file():
+            copy = checkpoint / COPIES / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(output_dir / name, copy)
+
+
+def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], None]) -> None:
+    """Puts the copies where the run's files are missing or damaged, and notes each. `metrics.jsonl` may have gone on
+    since; all others must be equal."""
+    for copy in sorted(path for path in (checkpoint / COPIES).rglob("*") if path.is_file()):
+        path, wanted = output_dir / copy.relative_to(checkpoint / COPIES), copy.read_bytes()
+        found = path.read_bytes() if path.is_file() else None
+        if found is None or (found[: len(wanted)] if path.name == METRICS else found) != wanted:
+            note(f"{path} is {'missing' if found is None else 'damaged'}: it is restored from {checkpoint}")
+            replace_file(path, [wanted])

@@ -1,0 +1,96 @@
+"""What a resumed run does before it reads anything: it finds the newest checkpoint that is whole.
+
+A damaged checkpoint is named and set aside, so that from here on the newest one by its name is whole. One of an earlier
+version, without checksums, is only checked as far as it can be read.
+"""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from slimrl.errors import UserError
+from slimrl.io.checksums import SUMS, find_damage, is_sealed, remove_unfinished
+from slimrl.trainer.checkpoint import (
+    DAMAGED,
+    STATE,
+    explain_unreadable,
+    progress_in,
+    read_state,
+    step_directories,
+    step_of,
+)
+from slimrl.trainer.records import COPIES, restore_records
+from slimrl.trainer.weights import weights_directory
+
+Note = Callable[[str], None]
+
+
+def remove_leftovers(output_dir: Path) -> None:
+    """Delete checkpoints and weights that a killed process left half written."""
+    for name in ("checkpoints", "weights"):
+        remove_unfinished(output_dir / name)
+
+
+def recover(output_dir: Path, note: Note) -> bool:
+    """Make the newest checkpoint of a run one that is whole, and the files that go with it. Returns whether there is
+    one. `note` receives a line about everything that was damaged.
+
+    Damaged checkpoints are renamed to `damaged_step_N` and kept. Raises UserError if there are checkpoints, but no
+    whole one; nothing is renamed then.
+    """
+    found = step_directories(output_dir / "checkpoints")
+    damaged: list[tuple[Path, str]] = []
+    while found and (damage := _damage_of(found[-1])):
+        damaged.append((found.pop(), damage))
+    if damaged and not found:
+        each = "; ".join(f"{path.name}: {damage}" for path, damage in damaged)
+        raise UserError(
+            f"no checkpoint in {output_dir / 'checkpoints'} can be used: {each}. Copy one there that is whole, or "
+            "delete that directory, and `--resume` trains again from the start of this stage."
+        )
+    for path, damage in damaged:
+        lost = step_of(path) - step_of(found[-1])
+        note(
+            f"the checkpoint {path} is damaged: {damage}. It is kept as {_set_aside(path).name}, and the run goes on "
+            f"from {found[-1].name}: {lost} step{'s' * (lost > 1)} trained again"
+        )
+    if not found:
+        return False
+    if not is_sealed(found[-1]):
+        note(f"{found[-1]} has no {SUMS}, as an earlier version of slimrl wrote it: whether it is whole cannot be told")
+    restore_records(output_dir, found[-1], note)
+    weights = weights_directory(output_dir, step_of(found[-1]))
+    if is_sealed(weights) and (damage := find_damage(weights)):
+        note(f"the weights {weights} are damaged: {damage}. They are saved again from the checkpoint")
+        shutil.rmtree(weights)
+    return True
+
+
+def recover_records(output_dir: Path, note: Note) -> None:
+    """Restore the files of a stage that is finished, whose checkpoint is not read any more, from whole copies in it."""
+    for directory in step_directories(output_dir / "checkpoints")[-1:]:
+        copies = [path.relative_to(directory).as_posix() for path in (directory / COPIES).rglob("*")]
+        if is_sealed(directory) and not find_damage(directory, copies):
+            restore_records(output_dir, directory, note)
+
+
+def _damage_of(directory: Path) -> str:
+    """A phrase that says what of a checkpoint is damaged; empty if it is whole."""
+    if is_sealed(directory) and (damage := find_damage(directory)):
+        return damage
+    try:
+        progress_in(directory)
+    except UserError as error:
+        return str(error)
+    try:
+        read_state(directory)
+    except DAMAGED as error:
+        return f"{STATE} cannot be used: {explain_unreadable(error)}"
+    return ""
+
+
+def _set_aside(directory: Path) -> Path:
+    """Rename a damaged directory, in place of an earlier one of the same step. Returns its new path."""
+    aside = directory.with_name(f"damaged_{directory.name}")
+    shutil.rmtree(aside, ignore_errors=True)
+    return directory.rename(aside)

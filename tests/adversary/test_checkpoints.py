@@ -1,0 +1,224 @@
+"""Damage to checkpoints, weights and the files beside them is noticed (F4), and so is a progress.json that nobody wrote
+(F15). `benchmarks/checks/byte_flips.py` does the same to whole runs, some hundred times."""
+
+import json
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slimrl.cli import run
+from slimrl.config.model import ModelConfig
+from slimrl.errors import UserError
+from slimrl.io.checksums import SUMS
+from slimrl.models.history import read_history
+from slimrl.models.load import load_policy, save_policy
+from slimrl.models.resolve import resolve
+from slimrl.trainer.checkpoint import load_checkpoint, read_progress
+from slimrl.trainer.recovery import recover
+from tests.commands.test_rl import rl_flags
+from tests.orchestrator.test_orchestrator import Table
+from tests.trainer.policies import tiny_policy
+from tests.trainer.test_checkpoint import optimizer_after, progress, saved
+
+FILES = ("state.pt", "progress.json", "run/metrics.jsonl", SUMS)
+cheap = settings(max_examples=30, deadline=None, derandomize=True, database=None)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two checkpoints and the metrics that belong to them."""
+    output_dir = tmp_path_factory.mktemp("whole")
+    (output_dir / "metrics.jsonl").write_bytes(b'{"step": 0, "loss/policy": 1.0}\n')
+    saved(output_dir, 1, 2)
+    return output_dir
+
+
+def recovered(output_dir: Path) -> str:
+    notes: list[str] = []
+    assert recover(output_dir, notes.append)
+    return " ".join(notes)
+
+
+@cheap
+@given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=64), st.booleans())
+def test_whatever_is_written_into_a_checkpoint_is_named_and_not_used(
+    whole: Path, name: str, where: float, change: bytes, cut: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        output_dir = Path(directory) / "run"
+        shutil.copytree(whole, output_dir)
+        path = output_dir / "checkpoints" / "step_2" / name
+        content = path.read_bytes()
+        place = int(where * len(content))
+        damaged = content[:place] + (b"" if cut else change + content[place + len(change) :])
+        path.write_bytes(damaged)
+        said = recovered(output_dir)
+        if damaged == content:
+            assert said == "" and read_progress(output_dir) == progress(2)
+        else:
+            assert name in said and "step_2 is damaged" in said and "goes on from step_1" in said
+            assert load_checkpoint(output_dir, optimizer_after(0)) == progress(1)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@cheap
+@given(st.sampled_from(["step", "dtype", "num_threads", "seconds", "date", "orchestrator_state", "more"]), plain)
+def test_a_progress_that_slimrl_could_not_have_written_is_refused_by_its_field(
+    whole: Path, field: str, value: Any
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        output_dir = Path(directory) / "run"
+        shutil.copytree(whole, output_dir)
+        (output_dir / "checkpoints" / "step_2" / SUMS).unlink()  # as in a checkpoint of an earlier version
+        content = {**asdict(progress(2)), field: value}
+        (output_dir / "checkpoints" / "step_2" / "progress.json").write_text(json.dumps(content))
+        said = recovered(output_dir)
+        found = read_progress(output_dir)
+        if found == progress(1):
+            assert "progress.json" in said and (field in said or "is of step" in said) and "\n" not in said
+        else:
+            assert found and json.dumps(asdict(found)) == json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"step": "two"}, r"step = 'two': Input should be a valid integer"),
+        ({"step": 11}, r"progress\.json is of step 11"),
+        ({"step": True}, r"step = True: Input should be a valid integer"),
+        ({"num_threads": 10**9}, r"num_threads = 1000000000: Input should be less than or equal to 1024"),
+        ({"num_threads": 0}, r"num_threads = 0: Input should be greater"),
+        ({"seconds": -1.0}, r"seconds = -1\.0: Input should be greater"),
+        ({"dtype": "float16"}, r"dtype = 'float16': Input should be 'bfloat16' or 'float32'"),
+        ({"date": "../../etc"}, r"date = '\.\./\.\./etc': String should match"),
+    ],
+)
+def test_the_field_and_its_value_are_in_the_line(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    saved(tmp_path, 2)
+    path = tmp_path / "checkpoints" / "step_2" / "progress.json"
+    path.write_text(json.dumps({**asdict(progress(2)), **change}))
+    with pytest.raises(UserError, match=said):
+        read_progress(tmp_path)
+    (path.parent / SUMS).unlink()
+    with pytest.raises(UserError, match=rf"no checkpoint in .*{said}"):
+        recover(tmp_path, print)
+
+
+@pytest.mark.parametrize(
+    ("state", "field"),
+    [
+        ({"data_position": -5}, r"data_position = -5: Input should be greater than or equal to 0"),
+        ({"data_position": "5"}, "data_position = '5'"),
+        ({"data_position": 5, "role_means": {"0/a": "x"}}, r"role_means\.0/a = 'x'"),
+        ({"position": 5}, "position = 5: Extra inputs are not permitted"),
+    ],
+)
+def test_a_state_of_no_orchestrator_is_refused_by_its_field(state: dict[str, Any], field: str) -> None:
+    with pytest.raises(UserError, match=rf"progress\.json cannot be what slimrl wrote: {field}.*--resume"):
+        Table().orchestrator().restore(state)
+
+
+def test_threads_that_no_machine_has_are_refused_in_settings_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(["rl", "--model.num_threads", str(10**9), "--orchestrator.env", '[{id="reverse-text"}]', "--dry-run"]) == 2
+    )
+    assert "model.num_threads" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "config.json", "generation_config.json", "chat_template.jinja", "slimrl.json", SUMS]
+)
+def test_damaged_weights_are_refused_wherever_they_are_loaded(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / "step_1"
+    save_policy(tiny_policy(), directory, ["sft"])
+    content = bytearray((directory / name).read_bytes())
+    # A bit that changes a number or a letter, and leaves JSON what it is.
+    content[-30 if name == "model.safetensors" else content.index(b"a")] ^= 1
+    (directory / name).write_bytes(content)
+    with pytest.raises(UserError, match=rf"step_1 is damaged: (its )?{name} is (not|missing).*delete \S*{SUMS}"):
+        resolve(str(directory))
+    if name in ("slimrl.json", SUMS):
+        with pytest.raises(UserError, match="is damaged"):
+            read_history(directory)
+    if name == "model.safetensors":
+        (directory / SUMS).unlink()  # as the message says, for who has changed it on purpose
+        load_policy(ModelConfig(name=str(directory), device="cpu", dtype="float32"))
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three steps without a warm-up, and a checkpoint after each step."""
+    output_dir = tmp_path_factory.mktemp("finished") / "run"
+    assert run(short(tiny_dir, output_dir)) == 0
+    return output_dir
+
+
+def short(model: Path, output_dir: Path, *more: str) -> list[str]:
+    settings = {"max_steps": 3, "warmup.max_steps": 0, "ckpt.interval_steps": 1}
+    return rl_flags(
+        model, output_dir, *(text for key, value in settings.items() for text in (f"--{key}", str(value))), *more
+    )
+
+
+def attack(name: str, output_dir: Path) -> None:
+    """The snippet of F4, and its siblings."""
+    checkpoints = output_dir / "checkpoints"
+    match name:
+        case "64 bytes":
+            path = checkpoints / "step_3" / "state.pt"
+            content = bytearray(path.read_bytes())
+            for place in range(int(len(content) * 0.3), int(len(content) * 0.3) + 64):
+                content[place] ^= 0xA5
+            path.write_bytes(content)
+        case "another step's":
+            shutil.copy(checkpoints / "step_2" / "state.pt", checkpoints / "step_3" / "state.pt")
+        case "metrics":
+            path = output_dir / "metrics.jsonl"
+            path.write_text(path.read_text().replace('"step": 1', '"step": 2'))
+        case "start":
+            path = output_dir / "held_out" / "start.json"
+            path.write_text(path.read_text().replace("0.0", "1.0"))
+        case "weights":
+            path = output_dir / "weights" / "step_3" / "model.safetensors"
+            path.write_bytes(path.read_bytes()[:-4] + b"\x00\x00\x80\x3f")
+        case "settings":
+            path = output_dir / "config.toml"
+            path.write_text(path.read_text().replace("lr = 0.01", "lr = 0.02"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("64 bytes", "step_3 is damaged: state.pt is not as written (SHA-256). It is kept as damaged_step_3"),
+        ("another step's", "step_3 is damaged: state.pt is not as written"),
+        ("metrics", "metrics.jsonl is damaged: it is restored from"),
+        ("start", "start.json is damaged: it is restored from"),
+        ("weights", "step_3 are damaged: model.safetensors is not as written"),
+        ("settings", "config.toml was edited or damaged since the run wrote it"),
+    ],
+)
+def test_a_run_says_what_was_damaged_and_ends_as_if_it_had_not_been(
+    finished: Path, tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    output_dir = tmp_path / "run"
+    shutil.copytree(finished, output_dir, symlinks=True)
+    attack(name, output_dir)
+    assert run(short(tiny_dir, output_dir, "--resume")) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    for same in ("weights/step_3/model.safetensors", "weights/step_3/slimrl.json", "held_out/start.json"):
+        assert (output_dir / same).read_bytes() == (finished / same).read_bytes()
+    lines = [(output / "metrics.jsonl").read_bytes().count(b"\n") for output in (output_dir, finished)]
+    assert lines[0] == lines[1]

@@ -1,0 +1,109 @@
+"""Checksums of directories and of JSON objects: what is as it was written passes, and nothing else."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slimrl.errors import UserError
+from slimrl.io.checksums import (
+    SUMS,
+    add_digest,
+    check_sums,
+    file_sha256,
+    find_damage,
+    has_wrong_digest,
+    is_sealed,
+    new_directory,
+    seal,
+)
+from slimrl.io.files import encode_line, parse_object
+
+
+def sealed(directory: Path) -> Path:
+    (directory / "adapter").mkdir(parents=True)
+    for name in ("model.safetensors", "config.json", "adapter/weights"):
+        (directory / name).write_text(f"the content of {name}")
+    seal(directory)
+    return directory
+
+
+@pytest.mark.skipif(not shutil.which("sha256sum"), reason="needs coreutils")
+def test_sha256sum_checks_a_directory(tmp_path: Path) -> None:
+    directory = sealed(tmp_path / "step_1")
+    done = subprocess.run(["sha256sum", "-c", "--strict", SUMS], cwd=directory, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.splitlines()) == {"adapter/weights: OK", "config.json: OK", "model.safetensors: OK"}
+
+
+def test_whatever_file_is_changed_is_named(tmp_path: Path) -> None:
+    directory = sealed(tmp_path / "step_1")
+    assert not find_damage(directory)
+    for name in ("model.safetensors", "config.json", "adapter/weights"):
+        content = (directory / name).read_bytes()
+        (directory / name).write_bytes(content[:-1] + b"!")
+        assert find_damage(directory) == f"{name} is not as written (SHA-256)"
+        assert not find_damage(directory, [other for other in ("config.json", "model.safetensors") if other != name])
+        (directory / name).unlink()
+        assert find_damage(directory) == f"{name} is missing"
+        os.mkfifo(directory / name)  # is not waited for
+        assert find_damage(directory) == f"{name} is missing"
+        (directory / name).unlink()
+        (directory / name).write_bytes(content)
+    assert not find_damage(directory)
+
+
+def test_no_byte_of_the_checksums_can_be_changed_or_left_out(tmp_path: Path) -> None:
+    directory = sealed(tmp_path / "step_1")
+    whole = (directory / SUMS).read_bytes()
+    for place in range(len(whole)):
+        changed = bytes([whole[place] ^ 0x20])
+        for content in (
+            whole[:place],
+            whole[:place] + changed + whole[place + 1 :],
+            whole[:place] + whole[place + 1 :],
+        ):
+            (directory / SUMS).write_bytes(content)
+            assert find_damage(directory), (place, content)
+
+
+def test_damage_is_an_error_with_the_way_out_and_no_checksums_are_none(tmp_path: Path) -> None:
+    directory = sealed(tmp_path / "step_1")
+    check_sums(directory)
+    (directory / "config.json").write_text("edited")
+    with pytest.raises(UserError, match=rf"step_1 is damaged: config\.json is not.*delete \S*step_1/{SUMS}"):
+        check_sums(directory)
+    (directory / SUMS).unlink()
+    assert not is_sealed(directory)
+    check_sums(directory)
+
+
+def test_a_new_directory_is_sealed(tmp_path: Path) -> None:
+    with new_directory(tmp_path / "step_1") as temporary:
+        (temporary / "state").write_text("1")
+    assert is_sealed(tmp_path / "step_1") and not find_damage(tmp_path / "step_1")
+    assert file_sha256(tmp_path / "step_1" / "state") in (tmp_path / "step_1" / SUMS).read_text()
+
+
+@pytest.mark.parametrize("content", [{"a": 1.5, "text": 'with "quotes", \u2028 and {braces}'}, {"sha256": "own"}])
+def test_no_byte_of_a_line_can_be_changed(content: dict[str, object]) -> None:
+    line = encode_line(content, digest=True).rstrip()
+    assert not has_wrong_digest(line)
+    assert {**content, "sha256": None} == {**parse_object(line), "sha256": None}
+    body = line.index(b', "sha256": "', len(line) - 90)
+    for place in range(len(line)):
+        changed = line[:place] + bytes([line[place] ^ 1]) + line[place + 1 :]
+        try:
+            found = parse_object(changed)
+        except ValueError:
+            continue
+        assert place >= body and found.items() >= {"a": 1.5}.items() & content.items()  # in the digest's own name
+
+
+def test_a_digest_leaves_json_that_others_read() -> None:
+    text = add_digest(json.dumps({"a": [1]}, indent=1).encode())
+    assert json.loads(text)["a"] == [1] and parse_object(text) == {"a": [1]}
+    assert parse_object(b'{"a": [1]}') == {"a": [1]}  # of an earlier version

@@ -1,0 +1,129 @@
+"""What a resumed run does about damage: it uses the newest whole checkpoint, and names every damaged file."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from slimrl.config.run import CkptConfig
+from slimrl.errors import UserError
+from slimrl.io.checksums import SUMS, find_damage
+from slimrl.trainer.checkpoint import load_checkpoint
+from slimrl.trainer.recovery import recover, recover_records
+from slimrl.trainer.state import save_if_due, save_missing_weights
+from tests.trainer.policies import tiny_state
+from tests.trainer.test_checkpoint import optimizer_after, progress, saved, steps_on_disk, weights_of
+
+
+def recovered(output_dir: Path) -> list[str]:
+    notes: list[str] = []
+    assert recover(output_dir, notes.append)
+    return notes
+
+
+def change_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+def test_of_whole_checkpoints_nothing_is_said(tmp_path):
+    assert not recover(tmp_path, print)
+    saved(tmp_path, 1, 2)
+    assert recovered(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["state.pt", "progress.json", SUMS])
+def test_a_damaged_checkpoint_is_named_and_set_aside_and_the_one_before_is_used(tmp_path, name):
+    saved(tmp_path, 1, 3, 5)
+    for step in (3, 5):
+        change_a_byte(tmp_path / "checkpoints" / f"step_{step}" / name)
+    second, first = recovered(tmp_path)
+    assert f"step_5 is damaged: {'its ' * (name == SUMS)}{name} is" in second and "step_1: 4 steps trained" in second
+    assert "step_3 is damaged" in first and "step_1: 2 steps trained" in first
+    assert steps_on_disk(tmp_path) == {"step_1", "damaged_step_3", "damaged_step_5"}
+    restored = optimizer_after(0)
+    assert load_checkpoint(tmp_path, restored) == progress(1)
+    assert torch.equal(weights_of(restored), weights_of(optimizer_after(1)))
+    saved(tmp_path, 3)
+    change_a_byte(tmp_path / "checkpoints" / "step_3" / name)
+    assert len(recovered(tmp_path)) == 1  # also when there is one of that name already
+
+
+def test_without_a_whole_checkpoint_nothing_is_touched(tmp_path):
+    saved(tmp_path, 1, 2)
+    change_a_byte(tmp_path / "checkpoints" / "step_1" / "state.pt")
+    (tmp_path / "checkpoints" / "step_2" / "progress.json").unlink()
+    for _ in range(2):
+        with pytest.raises(
+            UserError, match=r"no checkpoint in .*step_2: progress\.json is missing; step_1: state\.pt is"
+        ):
+            recover(tmp_path, print)
+    assert steps_on_disk(tmp_path) == {"step_1", "step_2"}
+
+
+def test_files_of_another_step_are_noticed_also_by_their_own_checksums(tmp_path):
+    saved(tmp_path, 1, 2, 3)
+    checkpoints = tmp_path / "checkpoints"
+    shutil.copy(checkpoints / "step_2" / "state.pt", checkpoints / "step_3" / "state.pt")
+    assert "state.pt is not as written" in recovered(tmp_path)[0]
+    shutil.copytree(checkpoints / "step_1", checkpoints / "step_9")
+    assert "progress.json is of step 1" in recovered(tmp_path)[0]
+    (checkpoints / "step_2" / SUMS).unlink()
+    shutil.copy(checkpoints / "step_1" / "state.pt", checkpoints / "step_2" / "state.pt")
+    assert "state.pt cannot be used: ValueError: it is of step 1" in recovered(tmp_path)[0]
+    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(1)
+
+
+def test_a_checkpoint_of_an_earlier_version_is_used_with_a_note(tmp_path):
+    saved(tmp_path, 1, 2)
+    for step in (1, 2):
+        directory = tmp_path / "checkpoints" / f"step_{step}"
+        (directory / SUMS).unlink()
+        state = torch.load(directory / "state.pt")
+        del state["step"]
+        torch.save(state, directory / "state.pt")
+    assert "whether it is whole cannot be told" in recovered(tmp_path)[0]
+    assert load_checkpoint(tmp_path, optimizer_after(0)) == progress(2)
+    (tmp_path / "checkpoints" / "step_2" / "state.pt").write_bytes(b"<html>")
+    assert "step_2 is damaged: state.pt cannot be used: ValueError: not a checkpoint" in recovered(tmp_path)[0]
+
+
+def test_damaged_records_are_had_back_from_the_checkpoint(tmp_path):
+    lines = b'{"step": 0, "loss/policy": 1.0}\n{"step": 1, "loss/policy": 2.0}\n'
+    (tmp_path / "held_out").mkdir()
+    (tmp_path / "held_out" / "start.json").write_bytes(b'{"name": "before RL"}')
+    (tmp_path / "metrics.jsonl").write_bytes(lines)
+    saved(tmp_path, 2)
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 2, "loss/pol')  # killed
+    assert recovered(tmp_path) == []
+    (tmp_path / "metrics.jsonl").write_bytes(lines.replace(b"1.0", b"7.0"))
+    (tmp_path / "held_out" / "start.json").unlink()
+    held_out, metrics = recovered(tmp_path)
+    assert "metrics.jsonl is damaged: it is restored from" in metrics and "start.json is missing" in held_out
+    assert (tmp_path / "metrics.jsonl").read_bytes() == lines
+    assert json.loads((tmp_path / "held_out" / "start.json").read_text()) == {"name": "before RL"}
+    (tmp_path / "metrics.jsonl").write_bytes(b"")
+    recover_records(tmp_path, print)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == lines
+    change_a_byte(tmp_path / "checkpoints" / "step_2" / "run" / "metrics.jsonl")
+    (tmp_path / "metrics.jsonl").write_bytes(lines[:20])
+    recover_records(tmp_path, print)  # a damaged copy replaces nothing
+    assert (tmp_path / "metrics.jsonl").read_bytes() == lines[:20]
+
+
+def test_damaged_weights_are_saved_again_from_the_checkpoint(tmp_path):
+    state = tiny_state()
+    state.history = ("sft", "rl")
+    state.advance(seconds=0.5)
+    save_if_due(state, tmp_path, 1, CkptConfig())
+    weights = tmp_path / "weights" / "step_1"
+    before = (weights / "model.safetensors").read_bytes()
+    change_a_byte(weights / "model.safetensors")
+    assert "weights/step_1 are damaged: model.safetensors is not as written" in recovered(tmp_path)[0]
+    assert not weights.exists()
+    save_missing_weights(state, tmp_path)
+    assert (weights / "model.safetensors").read_bytes() == before and not find_damage(weights)
