@@ -6,14 +6,14 @@ It needs the extra `server`. `python -m slimrl.sandbox` runs it; `make_app` is f
 import hmac
 import math
 import socket
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from slimrl.errors import UserError, install_hint, nearest
 from slimrl.io.urls import is_loopback
+from slimrl.sandbox.admission import Admission, Refused
 from slimrl.sandbox.base import Sandbox, Tools
 from slimrl.sandbox.channel import call, writable
 from slimrl.sandbox.client import Reply
@@ -32,6 +32,8 @@ except ModuleNotFoundError as error:
     ) from None
 
 MAX_BODY_BYTES = 2**20
+MAX_QUEUE = 1000
+RETRY_AFTER_S = 1
 # Longer than clients keep an idle connection (httpx: 5 s, uvicorn's default as well): if both ends close at the same
 # moment, a request that is just being sent is lost.
 KEEP_ALIVE_S = 60
@@ -53,8 +55,17 @@ class CallBody(BaseModel):
     argument: str
 
 
-def make_app(sandbox: Sandbox, tools: Tools, token: str, forwarders: Collection[str] = ()) -> FastAPI:
-    """The application. Without a token it answers the programs of this machine, but no web page: see `_refusal`."""
+def make_app(
+    sandbox: Sandbox,
+    tools: Tools,
+    token: str,
+    forwarders: Collection[str] = (),
+    max_queue: int = MAX_QUEUE,
+    memory: str = "",
+) -> FastAPI:
+    """The application. Without a token it answers the programs of this machine, but no web page: see `_refusal`.
+    `memory` is how the sandbox counts it, for whoever asks after the server's health."""
+    admission = Admission(max_queue)
     app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
 
     @app.middleware("http")
@@ -73,12 +84,13 @@ def make_app(sandbox: Sandbox, tools: Tools, token: str, forwarders: Collection[
     @app.get("/health")
     async def health() -> Reply:
         """Whether the server runs."""
-        return {"status": "ok"}
+        return {"status": "ok", "memory": memory}
 
     @app.post("/execute")
-    async def execute(body: ExecuteBody) -> Reply:
+    async def execute(body: ExecuteBody, request: Request) -> Reply:
         """Run code and return the result; errors of the code are part of it."""
-        return asdict(await sandbox.run(body.code, body.session_id, body.timeout_s or math.inf))
+        work = sandbox.run(body.code, body.session_id, body.timeout_s or math.inf)
+        return asdict(await admission.run(work, request.receive))
 
     @app.get("/tools")
     async def list_tools() -> Reply:
@@ -86,11 +98,15 @@ def make_app(sandbox: Sandbox, tools: Tools, token: str, forwarders: Collection[
         return {"tools": [{"name": name, "description": (tool.__doc__ or "").strip()} for name, tool in tools.items()]}
 
     @app.post("/tools/{name}")
-    async def call_tool(name: str, body: CallBody) -> Response:
+    async def call_tool(name: str, body: CallBody, request: Request) -> Response:
         """Call one tool and return its `result`, or the `error` by which it failed."""
         if name not in tools:
             return _error(404, f"There is no tool `{name}`.{nearest(name, tools)}")
-        return JSONResponse(await call(tools, name, writable(body.argument)))
+        return JSONResponse(await admission.run(call(tools, name, writable(body.argument)), request.receive))
+
+    @app.exception_handler(Refused)
+    async def tell_why(_request: Request, error: Refused) -> Response:
+        return _error(error.status, str(error), {"Retry-After": str(RETRY_AFTER_S)} if error.status == 503 else {})
 
     @app.exception_handler(UserError)
     async def tell_what_to_do(_request: Request, error: UserError) -> Response:
@@ -148,7 +164,8 @@ def _refusal(request: Request, token: str, forwarders: Collection[str]) -> Respo
         given = request.headers.get("authorization", "").encode()
         # In constant time, so that the time of a refusal does not tell how much of a guess was right.
         if not hmac.compare_digest(given, f"Bearer {token}".encode()):
-            return _error(401, "A token is needed, as in `Authorization: Bearer TOKEN`; there is none, or a wrong one.")
+            needed = "A token is needed, as in `Authorization: Bearer TOKEN`; there is none, or a wrong one."
+            return _error(401, needed, {"WWW-Authenticate": "Bearer"})
     elif "origin" in request.headers or not is_loopback(_host(request)) or not _is_from_here(request, forwarders):
         return _error(403, "Without a token only programs on the server's machine may use it. Set SANDBOX_TOKEN.")
     if request.method == "POST":
@@ -173,6 +190,5 @@ def _host(request: Request) -> str:
         return ""
 
 
-def _error(status: int, message: str) -> Response:
-    headers: dict[str, Any] = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse({"error": message}, status, headers)
