@@ -1,7 +1,6 @@
 """Executions under the real isolation: a sandbox for each, thrown away behind it."""
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def run_all(
     codes: Sequence[str], *, session_id: str = "", timeout_s: float = 20.0, **settings: object
 ) -> list[Execution]:
     """One after the other in one sandbox. `settings` are those of the sandbox, and limits."""
-    names = {"tools", "isolation", "num_at_once", "num_spare", "ttl_s"} & settings.keys()
+    names = {"tools", "isolation", "num_at_once", "num_spare", "keeping"} & settings.keys()
     chosen = {"tools": TOOLS, "num_spare": 0, **{name: settings.pop(name) for name in names}}
 
     async def scenario() -> list[Execution]:
@@ -59,14 +58,14 @@ def run(isolated: None) -> Run:
     return run_one
 
 
-def processes_in(pid_namespace: str) -> list[int]:
-    """The processes in a namespace, by the text of `/proc/self/ns/pid`."""
+def processes_in(root: int) -> list[int]:
+    """The processes whose root is the file system with this `st_dev`: each execution has one of its own."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 is_zombie = "\nState:\tZ" in (entry / "status").read_text()  # not all systems' first process reaps
-                if os.readlink(entry / "ns/pid") == pid_namespace and not is_zombie:
+                if (entry / "root").stat().st_dev == root and not is_zombie:
                     found.append(int(entry.name))
             except OSError:  # it ended, or belongs to another user
                 continue

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -10,28 +11,28 @@ from slimrl.sandbox.base import Execution
 from slimrl.sandbox.local import BubblewrapSandbox
 from tests.sandbox.conftest import TOOLS, Run, processes_in
 
-NAMESPACE = "import os\nprint(os.readlink('/proc/self/ns/pid'), flush=True)\n"
+ROOT = "import os\nprint('root', os.stat('/').st_dev, flush=True)\n"
 
 
 def nothing_is_left(execution: Execution) -> bool:
-    namespace = execution.stdout.splitlines()[0]
-    assert namespace.startswith("pid:[")
-    return processes_in(namespace) == []
+    word, root = execution.stdout.splitlines()[0].split()
+    assert word == "root"
+    return processes_in(int(root)) == []
 
 
 def test_processes_that_run_are_found(run: Run) -> None:
     """That `nothing_is_left` can tell."""
     seen = []
     execution = run(
-        "print('pid:x')\nlook(__import__('os').readlink('/proc/self/ns/pid'))",
-        tools={"look": lambda n: seen.append(len(processes_in(n)))},
+        "import os\nlook(str(os.stat('/').st_dev))",
+        tools={"look": lambda root: seen.append(len(processes_in(int(root))))},
     )
     assert execution.error == "" and seen[0] >= 1
 
 
 def test_a_fork_bomb(run: Run) -> None:
     bomb = "while True:\n    try: os.fork()\n    except OSError: pass"
-    execution = run(NAMESPACE + bomb, timeout_s=1.0)
+    execution = run(ROOT + bomb, timeout_s=1.0)
     assert "timeout_s = 1" in execution.error and execution.duration_s < 5
     assert nothing_is_left(execution)
 
@@ -42,7 +43,7 @@ def test_processes_are_counted(run: Run) -> None:
         "try:\n    while n < 100:\n        if os.fork() == 0: time.sleep(30)\n        n += 1\n"
         "except BlockingIOError: pass\nprint(n)"
     )
-    execution = run(NAMESPACE + count, num_processes=8)
+    execution = run(ROOT + count, num_processes=8)
     assert 1 <= int(execution.stdout.split()[-1]) < 8
     assert nothing_is_left(execution)
 
@@ -73,18 +74,24 @@ def test_killing_the_first_process_inside(run: Run, signal_name: str) -> None:
         f"import signal, time\ntry: os.kill(1, signal.{signal_name})\nexcept OSError: pass\n"
         "time.sleep(0.1)\nprint('alive')"
     )
-    assert nothing_is_left(run(NAMESPACE + code, timeout_s=2.0))
+    assert nothing_is_left(run(ROOT + code, timeout_s=2.0))
 
 
 def test_only_ones_own_processes_are_seen(isolated: None) -> None:
-    look = "import os, time\ntime.sleep(0.3)\nprint(sorted(int(n) for n in os.listdir('/proc') if n.isdigit()))"
+    look = (
+        "import os, time\ntime.sleep(0.3)\n"
+        "for pid in range(1, 40_000):\n"
+        "    try: os.kill(pid, 0); print(pid)\n"
+        "    except ProcessLookupError: pass\n"
+        "    except PermissionError: print(pid)"
+    )
 
     async def scenario() -> list[Execution]:
         async with BubblewrapSandbox(TOOLS, num_at_once=4) as sandbox:
             return await asyncio.gather(*(sandbox.run(look) for _ in range(4)))
 
     for execution in asyncio.run(scenario()):
-        assert execution.stdout == "[1, 2]\n"
+        assert execution.stdout == "1\n2\n"
 
 
 def test_siblings_cannot_be_killed(isolated: None) -> None:
@@ -144,9 +151,13 @@ def test_calls_that_the_filter_refuses(run: Run, call: str) -> None:
 
 
 def test_there_are_no_privileges_to_be_had(run: Run) -> None:
-    status = dict(
-        line.split(":", 1) for line in run("print(open('/proc/self/status').read())").stdout.split("\n") if ":" in line
-    )
+    found: list[str] = []
+
+    def look(root: str) -> None:
+        found.extend(Path(f"/proc/{max(processes_in(int(root)))}/status").read_text().split("\n"))
+
+    assert run("import os\nlook(str(os.stat('/').st_dev))", tools={"look": look}).error == ""
+    status = dict(line.split(":", 1) for line in found if ":" in line)
     assert status["NoNewPrivs"].strip() == "1" and status["Seccomp"].strip() == "2"
     for capabilities in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
         assert int(status[capabilities], 16) == 0
@@ -189,7 +200,7 @@ print('end')
 
 @pytest.mark.parametrize("pipes", ["pass", "os.closerange(0, 256)"])
 def test_a_daemon_does_not_live_on(run: Run, pipes: str) -> None:
-    execution = run(NAMESPACE + DAEMON.format(pipes=pipes), session_id="s")
+    execution = run(ROOT + DAEMON.format(pipes=pipes), session_id="s")
     assert execution.stdout.endswith("end\n") and execution.error == ""
     assert nothing_is_left(execution)
 
@@ -201,7 +212,7 @@ def test_a_child_that_holds_the_pipes_holds_up_nobody(run: Run) -> None:
 
 
 def test_a_child_that_only_sleeps_after_the_parent_exits(run: Run) -> None:
-    execution = run(NAMESPACE + "import time\nif os.fork() == 0:\n    time.sleep(60)\nos._exit(0)")
+    execution = run(ROOT + "import time\nif os.fork() == 0:\n    time.sleep(60)\nos._exit(0)")
     assert "ended its process itself, with status 0" in execution.error and execution.duration_s < 30
     assert nothing_is_left(execution)
 
@@ -209,7 +220,7 @@ def test_a_child_that_only_sleeps_after_the_parent_exits(run: Run) -> None:
 def test_other_programs_run_inside_too(run: Run) -> None:
     execution = run("import os\nos.execv('/usr/bin/env', ['env'])")
     assert "SECRET" not in execution.stdout and "HOME=/scratch" in execution.stdout
-    execution = run(NAMESPACE + "os.execv('/usr/bin/sleep', ['sleep', '1000'])", timeout_s=0.5)
+    execution = run(ROOT + "os.execv('/usr/bin/sleep', ['sleep', '1000'])", timeout_s=0.5)
     assert "timeout_s = 0.5" in execution.error
     assert nothing_is_left(execution)
 
@@ -234,12 +245,12 @@ def test_catching_every_signal_does_not_help(run: Run) -> None:
         "    except BaseException: pass\n"
     )
     started = time.perf_counter()
-    assert "SIGKILL" in run(NAMESPACE + code, cpu_s=1).error
-    assert "timeout_s = 0.5" in run(NAMESPACE + code, timeout_s=0.5).error
+    assert "SIGKILL" in run(ROOT + code, cpu_s=1).error
+    assert "timeout_s = 0.5" in run(ROOT + code, timeout_s=0.5).error
     assert time.perf_counter() - started < 10
 
 
 def test_stopping_oneself(run: Run) -> None:
-    execution = run(NAMESPACE + "import signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout_s=0.5)
+    execution = run(ROOT + "import signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout_s=0.5)
     assert "timeout_s = 0.5" in execution.error
     assert nothing_is_left(execution)

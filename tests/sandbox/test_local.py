@@ -10,6 +10,7 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.sandbox.base import Execution, Limits
 from slimrl.sandbox.local import BubblewrapSandbox
+from slimrl.sandbox.sessions import Keeping
 from tests.sandbox.conftest import TOOLS, Run, run_all
 
 
@@ -128,11 +129,13 @@ def test_files_do_not_live_on_without_a_session(isolated: None) -> None:
 
 
 def test_a_session_that_is_not_used_is_thrown_away(isolated: None) -> None:
-    _, _, late = run_all(["open('a', 'w')", "import time; time.sleep(0.3)", "open('a')"], session_id="s", ttl_s=60)
+    _, _, late = run_all(
+        ["open('a', 'w')", "import time; time.sleep(0.3)", "open('a')"], session_id="s", keeping=Keeping(ttl_s=60)
+    )
     assert late.error == ""
 
     async def scenario() -> Execution:
-        async with BubblewrapSandbox(TOOLS, num_spare=0, ttl_s=0.1) as sandbox:
+        async with BubblewrapSandbox(TOOLS, num_spare=0, keeping=Keeping(ttl_s=0.1)) as sandbox:
             await sandbox.run("open('a', 'w')", "s")
             await asyncio.sleep(0.2)
             return await sandbox.run("open('a')", "s")

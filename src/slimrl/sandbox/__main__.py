@@ -16,8 +16,9 @@ from pathlib import Path
 from slimrl.errors import UserError, visible
 from slimrl.sandbox.base import Limits, Tools
 from slimrl.sandbox.isolation import UNSAFE
-from slimrl.sandbox.local import TTL_S, BubblewrapSandbox
-from slimrl.sandbox.server import gateways, make_app, serve
+from slimrl.sandbox.local import BubblewrapSandbox
+from slimrl.sandbox.server import MAX_QUEUE, gateways, make_app, serve
+from slimrl.sandbox.sessions import Keeping
 
 DEFAULT_PORT = "8080"
 
@@ -31,11 +32,12 @@ def main(arguments: list[str]) -> None:
         tools,
         Limits(memory_mb=options.memory_mb, wall_s=options.wall_s),
         isolation=UNSAFE if options.unsafe_without_isolation else "bubblewrap",
-        ttl_s=options.ttl_s,
+        keeping=Keeping(options.ttl_s, options.num_sessions, options.sessions_mb),
     )
     try:
         asyncio.run(check(sandbox))
-        app = make_app(sandbox, tools, token, gateways() if options.published else ())
+        forwarders = gateways() if options.published else ()
+        app = make_app(sandbox, tools, token, forwarders, options.max_queue, sandbox.memory)
         serve(app, options.host, options.port, token, options.published)
     finally:
         sandbox.close()
@@ -85,7 +87,14 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--memory-mb", type=int, default=512, help="of one execution (default: %(default)s)")
     parser.add_argument("--wall-s", type=float, default=20.0, help="time of one execution (default: %(default)s)")
-    parser.add_argument("--ttl-s", type=float, default=TTL_S, help="life of an unused session (default: %(default)s)")
+    kept = Keeping()
+    for name, kind, default, about in (
+        ("--ttl-s", float, kept.ttl_s, "life of an unused session"),
+        ("--num-sessions", int, kept.num_sessions, "sessions that are kept; those unused for longest go first"),
+        ("--sessions-mb", int, kept.sessions_mb, "size of the files of all sessions"),
+        ("--max-queue", int, MAX_QUEUE, "requests that run or wait; 503 answers further ones"),
+    ):
+        parser.add_argument(name, type=kind, default=default, help=f"{about} (default: %(default)s)")
     parser.add_argument(
         "--unsafe-without-isolation",
         action="store_true",

@@ -22,7 +22,9 @@ class Limits:
     wall_s: float = 20.0
     """Wall-clock time, with that of tool calls but without the wait for a free slot."""
     memory_mb: int = 512
-    """Address space of each process, and memory of all processes together."""
+    """Address space of each process, and memory that all processes together cause. Where this user may make a cgroup,
+    the kernel counts it, with its own and with files, for which `scratch_mb` is added; elsewhere what can be counted is
+    polled."""
     num_processes: int = 16
     """Processes and threads at once."""
     file_mb: int = 16

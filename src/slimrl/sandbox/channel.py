@@ -7,6 +7,9 @@ import asyncio
 import json
 import marshal
 import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from slimrl.sandbox.base import CALL_CHARS, Call, Tools
@@ -54,12 +57,11 @@ class Channel:
         reader, writer = await asyncio.open_unix_connection(sock=self._socket)
         try:
             await _send(writer, start)
-            for _ in range(num_calls + 1):  # one message more than calls, for the final one
-                message = await _receive(reader)
-                if message.get("done") is True:
-                    return writable(text_of(message, "error"))
+            while (message := await _receive(reader)).get("done") is not True:
+                if len(self.calls) == num_calls:
+                    raise BrokenChannel(f"the code called tools more than num_calls = {num_calls} times")
                 await _send(writer, await self._answer(message, tools))
-            raise BrokenChannel(f"the code called tools more than num_calls = {num_calls} times")
+            return writable(text_of(message, "error"))
         except (ConnectionError, asyncio.IncompleteReadError) as error:
             raise EOFError from error
         finally:
@@ -79,15 +81,40 @@ class Channel:
 
 
 async def call(tools: Tools, name: str, argument: str) -> dict[str, Any]:
-    """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed: no exception is raised."""
+    """Call a tool and return `{"result": ...}`, or `{"error": text}` if it failed: no exception is raised.
+
+    Each call has a thread of its own, which nobody waits for: tools that never return would fill a pool of threads, and
+    keep the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[dict[str, Any]] = loop.create_future()
+
+    def tell(found: dict[str, Any]) -> None:
+        if not answer.done():  # the caller may have given up
+            answer.set_result(found)
+
+    def work() -> None:
+        found = _answer_of(tools[name], name, argument)
+        with suppress(RuntimeError):  # the loop may be closed
+            loop.call_soon_threadsafe(tell, found)
+
+    threading.Thread(target=work, name=f"slimrl-tool-{name}", daemon=True).start()
+    return await answer
+
+
+def _answer_of(tool: Callable[[str], Any], name: str, argument: str) -> dict[str, Any]:
     try:
-        spelled = json.dumps(await asyncio.to_thread(tools[name], argument))
-    except Exception as error:
-        return {"error": writable(str(error) or type(error).__name__)[:MAX_MESSAGE_BYTES]}
-    if len(spelled) > MAX_MESSAGE_BYTES:
-        return {"error": f"the result of {name} is larger than {MAX_MESSAGE_BYTES // 2**20} MiB"}
-    # Read back, so that only plain types are left: `marshal`, which sends them, refuses subclasses of dict and str.
-    return {"result": json.loads(spelled)}
+        spelled = json.dumps(tool(argument))
+        if len(spelled) > MAX_MESSAGE_BYTES:
+            return {"error": f"the result of {name} is larger than {MAX_MESSAGE_BYTES // 2**20} MiB"}
+        # Read back, so that only plain types are left: `marshal`, which sends them, refuses subclasses of dict and str.
+        return {"result": json.loads(spelled)}
+    except BaseException as error:  # SystemExit and the like of a tool's own: in this thread they mean no more
+        try:
+            text = str(error)
+        except BaseException:
+            text = ""
+        return {"error": writable(text or type(error).__name__)[:MAX_MESSAGE_BYTES]}
 
 
 def text_of(message: dict[str, Any], key: str) -> str:

@@ -1,10 +1,14 @@
 """The module has the client of a sandbox's server, on another machine or in a container."""
 
+import asyncio
 import math
+import random
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
 from slimrl.errors import UserError, install_hint
+from slimrl.io.http import backoff_s, retry_after_s
 from slimrl.sandbox.base import Call, Execution
 
 try:
@@ -17,12 +21,14 @@ except ModuleNotFoundError:
 
 Reply = dict[str, Any]
 _CONNECT_S = 10.0
+_BUSY_S = 600.0  # how long a server may refuse requests because its queue is full
 
 
 class HttpSandbox:
     """A sandbox that sends each execution to the server at `address`, such as http://127.0.0.1:8080.
 
-    Only connecting has a time-out: executions and tool calls may queue on the server for long.
+    Only connecting has a time-out: executions and tool calls may queue on the server for long. Where its queue is full,
+    they are sent again for up to ten minutes.
 
     Raises:
         UserError: from every method but `is_up`, if the server does not answer or refuses the request; the text quotes
@@ -50,9 +56,14 @@ class HttpSandbox:
         """Whether a sandbox's server answers at the address."""
         try:
             reply = await self._http.get("/health", timeout=_CONNECT_S)
-            return bool(reply.is_success and reply.json() == {"status": "ok"})
+            found = reply.json()
+            return bool(reply.is_success and isinstance(found, dict) and found.get("status") == "ok")
         except (httpx.HTTPError, httpx.InvalidURL, ValueError):  # nobody, or somebody else, who speaks no JSON
             return False
+
+    async def memory(self) -> str:
+        """How the server limits the memory of all of a program's processes: "by cgroup" or "by polling"."""
+        return str((await self._send("GET", "/health"))["memory"])
 
     async def tools(self) -> list[str]:
         """The names of the server's tools."""
@@ -75,8 +86,13 @@ class HttpSandbox:
         await self.close()
 
     async def _send(self, method: str, path: str, body: Reply | None = None) -> Reply:
+        started, tries = monotonic(), 0
         try:
-            response = await self._http.request(method, path, json=body)
+            while _is_full(response := await self._http.request(method, path, json=body)):
+                tries += 1
+                if monotonic() - started > _BUSY_S:
+                    break
+                await asyncio.sleep(max(backoff_s(tries, random.random()), retry_after_s(response.headers)))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise UserError(
                 f"the sandbox's server at {self._address} does not answer ({type(error).__name__}: {error}). Start it "
@@ -87,3 +103,7 @@ class HttpSandbox:
             reply: Reply = response.json()
             return reply
         raise UserError(f"the sandbox's server at {self._address} refused {method} {path}: {response.text[:1000]}")
+
+
+def _is_full(response: httpx.Response) -> bool:
+    return response.status_code == 503 and "Retry-After" in response.headers

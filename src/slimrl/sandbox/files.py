@@ -23,6 +23,12 @@ class Copy:
     def __init__(self, num_bytes: int, num_files: int) -> None:
         self._num_bytes = num_bytes
         self._num_files = num_files
+        self._budget = num_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes that the copied files take."""
+        return self._budget - self._num_bytes
 
     def tree(self, source: int, target: int, depth: int = 0) -> None:
         """Copy one directory into another; what cannot be read is left out. Raises TooMuch after copying a part."""

@@ -1,8 +1,9 @@
 """The module makes bubblewrap's command line, and explains why bubblewrap cannot work on a machine where it fails.
 
 A process gets namespaces of its own: network, processes, users, host name and file system. Of the host's files it sees
-`/usr` and the interpreter, read-only. It can write only to one file system in memory, whose size is bounded. `Bare` is
-the variant without isolation.
+`/usr` and the interpreter, read-only. It can write only to one file system in memory, whose size is bounded. There is
+no `/proc`, which tells of the whole machine, and no terminal, of which all share a pool. `Bare` is the variant without
+isolation.
 """
 
 import itertools
@@ -20,6 +21,8 @@ SCRATCH = "/scratch"
 _RUNNER = "/runner.pyc"
 _SETPRIV = "/usr/bin/setpriv"
 _ENVIRONMENT = {"HOME": SCRATCH, "TMPDIR": SCRATCH, "PATH": "/usr/bin", "LANG": "C.UTF-8"}
+# Not zero: its pages, mapped shared, belong to no process and no file, and no limit counts them.
+_DEVICES = ("/dev/null", "/dev/random", "/dev/urandom")
 _NAMESPACES = ("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
 # User ids that no account has. Each execution gets its own, as the kernel counts processes by user id.
 _USERS = range(1_900_000_000, 1_950_000_000)
@@ -80,11 +83,13 @@ class Bubblewrap:
             *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
             *itertools.chain.from_iterable(("--setenv", *item) for item in _ENVIRONMENT.items()),
             *_system(),
-            *("--ro-bind", str(runner), _RUNNER, "--proc", "/proc", "--dev", "/dev"),
+            *("--ro-bind", str(runner), _RUNNER),
+            *("--perms", "0755", "--dir", "/dev"),
+            *itertools.chain.from_iterable(("--dev-bind", device, device) for device in _DEVICES),
             *("--perms", "0777", "--size", str(self._scratch_bytes), "--tmpfs", SCRATCH),
             *("--symlink", SCRATCH.lstrip("/"), "/tmp"),
-            # Read-only, as both are file systems in memory without a limit of size.
-            *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", SCRATCH),
+            # Read-only, as it is a file system in memory without a limit of size.
+            *("--remount-ro", "/", "--chdir", SCRATCH),
             *("--seccomp", str(filter_), "--info-fd", str(info)),
             *("--", *self._change_of_user(), *_python(), _RUNNER, str(channel)),
         ]
@@ -121,11 +126,6 @@ def why_not(stderr: str) -> UserError:
     said = stderr.strip().splitlines()[-1] if stderr.strip() else "bubblewrap ended without a word"
     if "nknown option" in said:  # "Unknown" or "unknown", by version
         return cannot_isolate(f"this bubblewrap is too old ({said})", "Install version 0.8 or later")
-    if "proc" in said:
-        return cannot_isolate(
-            f"/proc cannot be mounted ({said})",
-            "A container must be started with `--security-opt systempaths=unconfined` (podman: `unmask=ALL`)",
-        )
     for setting, blocking, value in _SETTINGS:
         if _setting(setting) == blocking:
             return cannot_isolate(

@@ -12,20 +12,22 @@ import os
 import py_compile
 import tempfile
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from slimrl.errors import UserError
 from slimrl.sandbox import runner
 from slimrl.sandbox.base import Execution, Limits, Tools
+from slimrl.sandbox.cgroup import find_parent
 from slimrl.sandbox.isolation import UNSAFE, Bare, Bubblewrap, Isolation
 from slimrl.sandbox.process import Process, Program
-from slimrl.sandbox.sessions import Session, Sessions
+from slimrl.sandbox.sessions import Keeping, Session, Sessions
 
+T = TypeVar("T")
 NUM_SPARE = 2
-TTL_S = 1800.0
 _AT_ONCE = 2 * (os.cpu_count() or 1)
 
 
@@ -47,7 +49,7 @@ class BubblewrapSandbox:
         isolation: Literal["bubblewrap", "none"] = "bubblewrap",
         num_at_once: int = _AT_ONCE,
         num_spare: int = NUM_SPARE,
-        ttl_s: float = TTL_S,
+        keeping: Keeping = Keeping(),  # noqa: B008  # frozen
     ) -> None:
         for name in tools:
             if not name.isidentifier():
@@ -55,8 +57,9 @@ class BubblewrapSandbox:
         self._tools = tools
         self._limits = limits
         self._isolation: Isolation = Bare() if isolation == UNSAFE else Bubblewrap(limits.scratch_mb)
+        self._groups = find_parent()
         self._turn = asyncio.Semaphore(num_at_once)
-        self._sessions = Sessions(limits, ttl_s)
+        self._sessions = Sessions(limits, keeping)
         self._num_spare = num_spare
         self._spare: deque[Process] = deque()
         self._directory = tempfile.TemporaryDirectory(prefix="slimrl-sandbox-")
@@ -65,6 +68,7 @@ class BubblewrapSandbox:
         py_compile.compile(
             runner.__file__,
             str(self._runner),
+            dfile="<runner>",  # in place of a path of this machine, which code could read
             doraise=True,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
@@ -81,6 +85,11 @@ class BubblewrapSandbox:
             # In this order: an execution that waits for its session must not occupy a slot.
             async with session.lock, self._turn:
                 return await self._execution(session, Program(code, self._tools, timeout_s))
+
+    @property
+    def memory(self) -> str:
+        """How the memory of all of a program's processes is limited."""
+        return "by cgroup" if self._groups else "by polling"
 
     def close(self) -> None:
         """End the spare processes and delete all files."""
@@ -100,15 +109,18 @@ class BubblewrapSandbox:
     async def _execution(self, session: Session, program: Program) -> Execution:
         process, scratch = await self._ready()
         try:
-            await asyncio.to_thread(session.load, scratch)
+            await _in_thread(session.load, scratch)
             execution = await process.run(program)
-            is_saved = await asyncio.to_thread(session.save, scratch)
+            is_saved = await _in_thread(session.save, scratch)
         finally:
             process.end()
         self._replace()
-        if is_saved:
+        if not is_saved:
+            note = "the files left in the working directory are too many, too large or too deep, and none were kept"
+        elif not self._sessions.fits(session):
+            note = "all sessions whose files fill sessions_mb are in use, and the files left here were not kept"
+        else:
             return execution
-        note = "the files left in the working directory are too many, too large or too deep, and none were kept"
         return replace(execution, error=f"{execution.error}\n{note}".strip())
 
     async def _ready(self) -> tuple[Process, int]:
@@ -127,9 +139,20 @@ class BubblewrapSandbox:
                 raise
 
     def _new(self) -> Process:
-        return Process(self._isolation, self._runner, self._limits)
+        return Process(self._isolation, self._runner, self._limits, self._groups)
 
     def _replace(self) -> None:
         """Start spare processes up to their number; they get ready in the background."""
         while len(self._spare) < self._num_spare:
             self._spare.append(self._new())
+
+
+async def _in_thread(work: Callable[[int], T], scratch: int) -> T:
+    """What a function returns that works on a directory in a thread. A caller that is cancelled waits for it all the
+    same: the descriptor is closed behind it."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, scratch))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise

@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +19,15 @@ from time import perf_counter
 
 from slimrl.errors import UserError
 from slimrl.sandbox.base import Execution, Limits, Tools
+from slimrl.sandbox.cgroup import Group
 from slimrl.sandbox.channel import BrokenChannel, Channel, writable
 from slimrl.sandbox.isolation import Isolation, call_filter, why_not
 from slimrl.sandbox.output import MAX_BYTES, Output
-from slimrl.sandbox.watch import Watch
+from slimrl.sandbox.watch import Watch, Watched, out_of_memory
 
 _START_S = 30.0  # for an overloaded machine; usually it takes milliseconds
 _END_S = 10.0
+_LAST_WORDS_S = 0.5  # for what the process has sent before its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,14 @@ class Program:
 class Process:
     """A process for one program. Call `begin`, `run` and `end` in this order, and `end` in any case."""
 
-    def __init__(self, isolation: Isolation, runner: Path, limits: Limits) -> None:
+    def __init__(self, isolation: Isolation, runner: Path, limits: Limits, groups: Path | None) -> None:
+        """Start the process, in a cgroup of its own below `groups` if there is one."""
         self._isolation = isolation
         self._limits = limits
+        # Files in memory count in the group, and have a limit of their own.
+        num_bytes = (limits.memory_mb + limits.scratch_mb) * 2**20
+        self._group = Group(groups, num_bytes) if groups else None
+        self._watch: Watch | None = None
         self._scratch = -1
         ours, theirs = socket.socketpair()
         self._info, info = os.pipe()
@@ -53,8 +59,9 @@ class Process:
         with tempfile.TemporaryFile() as filter_, theirs:
             filter_.write(call_filter())
             filter_.seek(0)
+            command = isolation.command(runner, theirs.fileno(), info, filter_.fileno())
             self._process = subprocess.Popen(
-                isolation.command(runner, theirs.fileno(), info, filter_.fileno()),
+                self._group.command(command) if self._group else command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -96,12 +103,12 @@ class Process:
     async def run(self, program: Program) -> Execution:
         """Run a program, end the process, and return the result. Nothing that the program does raises an exception."""
         started = perf_counter()
-        timeout_s = min(program.timeout_s, self._limits.wall_s)
-        try:
-            async with asyncio.timeout(timeout_s):
-                error = await self._wait_for_outcome(program)
-        except TimeoutError:
-            error = f"the code took longer than timeout_s = {timeout_s:g} s, and was ended"
+        scratch = self._scratch if self._isolation.isolated else -1
+        watched = Watched(self._first, scratch, self._group, self._limits)
+        self._watch = Watch(watched, min(program.timeout_s, self._limits.wall_s), self._kill)
+        self._watch.start()
+        error = await self._wait_for_outcome(program)
+        self._watch.stop()
         await self._stop()
         return Execution(
             stdout=self._stdout.text,
@@ -114,6 +121,8 @@ class Process:
 
     def end(self) -> None:
         """Kill what is left of the process and release its resources."""
+        if self._watch:
+            self._watch.stop()
         self._kill()
         self._process.kill()
         self._process.wait()
@@ -130,48 +139,57 @@ class Process:
             if descriptor >= 0:
                 os.close(descriptor)
         self._channel.close()
+        if self._group:
+            self._group.remove()
         if self._directory:
             self._directory.cleanup()
 
     async def _wait_for_outcome(self, program: Program) -> str:
         """The error that ends the program, whichever comes first: its own, a limit, or a violation of the protocol."""
-        outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        flood: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-        def finish(error: str) -> None:
-            if not outcome.done():  # several limits may be exceeded; the first counts
-                outcome.set_result(error)
+        def finish() -> None:
+            if not flood.done():  # both outputs may be flooded
+                flood.set_result(f"the code printed more than {MAX_BYTES // 2**20} MiB, and was ended")
 
         for output in (self._stdout, self._stderr):
-            output.start(lambda: finish(f"the code printed more than {MAX_BYTES // 2**20} MiB, and was ended"))
-        watch = Watch(self._first, self._scratch if self._isolation.isolated else -1, self._limits)
-        tasks = [
-            asyncio.create_task(watch.run(finish)),
-            asyncio.create_task(self._serve(program, finish)),
-        ]
+            output.start(finish)
+        served = asyncio.create_task(self._serve(program))
+        ended: asyncio.Future[None] = asyncio.create_task(_wait_for_end(self._outer))
+        outcomes: set[asyncio.Future[str]] = {flood, served}
         try:
-            return await outcome
+            await asyncio.wait((flood, served, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done():
+                # The end of the program may have been told before that of the process. A tool may not have returned.
+                await asyncio.wait(outcomes, timeout=_LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
+            done = [outcome for outcome in (flood, served) if outcome.done()]
+            return done[0].result() if done else self._reason()
         finally:
-            for task in tasks:
+            for task in (served, ended):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(served, ended, return_exceptions=True)
 
-    async def _serve(self, program: Program, finish: Callable[[str], None]) -> None:
+    async def _serve(self, program: Program) -> str:
         start = {
             "code": writable(program.code),
             "tools": list(program.tools),
             "limits": rlimits(self._limits),
         }
         try:
-            finish(await self._channel.serve(start, program.tools, self._limits.num_calls))
+            return await self._channel.serve(start, program.tools, self._limits.num_calls)
         except BrokenChannel as error:
-            finish(str(error))
+            return str(error)
         except EOFError:
             await _wait_for_end(self._outer)  # a program may close the channel and go on
-            finish(self._reason())
+            return self._reason()
 
     def _reason(self) -> str:
         """The reason why the process ended before it reported the program's end."""
         status = self._process.wait()
+        if self._watch and self._watch.reason:
+            return self._watch.reason
+        if self._group and self._group.num_killed():
+            return out_of_memory(self._limits)
         number = -status if status < 0 else status - 128  # bubblewrap reports a signal as status 128 + number
         if number == signal.SIGXCPU:
             return f"the code used more than cpu_s = {self._limits.cpu_s} s of CPU time, and was ended"
@@ -224,6 +242,9 @@ def rlimits(limits: Limits) -> list[tuple[int, tuple[int, int]]]:
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: limits.num_processes,  # timers and queued signals
+        resource.RLIMIT_RTPRIO: 0,  # a program that runs before all others would hold up the host
+        resource.RLIMIT_NICE: 0,
     }
     cpu = (limits.cpu_s, limits.cpu_s + 1)  # the soft limit sends SIGXCPU, which code may catch; the hard one kills
     return [(resource.RLIMIT_CPU, cpu), *((which, (limit, limit)) for which, limit in same.items())]

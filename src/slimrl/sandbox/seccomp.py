@@ -1,7 +1,9 @@
 """The module makes the seccomp filter: a BPF program that the kernel runs on each system call.
 
-Namespaces hide the host's files, processes and network. But some parts of the kernel belong to no namespace (VSOCK
-sockets, key rings), and some count against no limit (memory files, System V shared memory): the filter denies these.
+Namespaces hide the host's files, processes and network. But some parts of the kernel belong to no namespace (file
+locks, key rings, huge pages), and some count against no limit (memory files, System V shared memory): the filter
+refuses these. It refuses by a list, since programs of any kind run in the sandbox; calls that are newer than the list
+do not exist in the sandbox.
 """
 
 import errno
@@ -10,20 +12,25 @@ import struct
 from slimrl.errors import UserError
 
 # Opcodes of classic BPF, the filter's return values, and offsets into the kernel's `struct seccomp_data`.
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _ARGUMENT_BYTES = 0, 4, 16, 8
 
-_FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6: harmless in a network namespace without interfaces
-_NEW_NAMESPACES = 0x7E020000  # the CLONE_NEW* flags
-_X32 = 0x40000000  # system calls of the x32 ABI have this bit set, and would pass a filter by number
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
+# Of newer calls this file knows no harm and no use. From 424 on, numbers are the same on all architectures; those of
+# the x32 ABI, which would pass a filter by number, are above as well.
+_FIRST_UNKNOWN = 451
 
-# name: (x86-64, arm64)
-_DENIED = {
-    # the processes of others, and namespaces with privileges
+# errno: {name: (x86-64, arm64)}; None where an architecture has no such call.
+_Calls = dict[str, tuple[int | None, int | None]]
+_OTHERS: _Calls = {  # the processes of others, and namespaces with privileges
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
     "kcmp": (312, 272),
     "pidfd_getfd": (438, 438),
     "unshare": (272, 97),
@@ -41,14 +48,28 @@ _DENIED = {
     "mount_setattr": (442, 442),
     "name_to_handle_at": (303, 264),
     "open_by_handle_at": (304, 265),
-    # memory that no limit counts
+}
+_UNCOUNTED: _Calls = {  # memory that no limit counts, or that a pool of the whole machine has
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
     "msgget": (68, 186),
     "semget": (64, 190),
     "mq_open": (240, 180),
-    # what programs of this kind never need, and what has let others out before
+    "io_setup": (206, 0),
+    "vmsplice": (278, 75),  # a pipe's slot would hold a huge page
+    "setsockopt": (54, 208),  # larger buffers, and programs in the kernel
+    "landlock_create_ruleset": (444, 444),
+    "seccomp": (317, 277),
+}
+_SHARED: _Calls = {  # by which files that all see, such as /usr, would carry signals between sessions and the host
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "flock": (73, 32),
+    "mincore": (27, 232),
+}
+_KERNEL: _Calls = {  # what programs of this kind never need, and what has let others out before
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
@@ -59,11 +80,20 @@ _DENIED = {
     "request_key": (249, 218),
     "keyctl": (250, 219),
     "personality": (135, 92),
+    "modify_ldt": (154, None),
+    "iopl": (172, None),
+    "ioperm": (173, None),
+    "uselib": (134, None),
+    "lookup_dcookie": (212, 18),
     "syslog": (103, 116),
     "acct": (163, 89),
     "quotactl": (179, 60),
     "quotactl_fd": (443, 443),
-    "fanotify_init": (300, 262),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "vhangup": (153, 58),
     "init_module": (175, 105),
     "finit_module": (313, 273),
     "delete_module": (176, 106),
@@ -73,8 +103,27 @@ _DENIED = {
     "swapon": (167, 224),
     "swapoff": (168, 225),
 }
-_SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), (435, 435)
-_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
+# Extended attributes are memory of the kernel beside the file's size. Copying programs go on after this error.
+_ATTRIBUTES: _Calls = {"setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7)}
+# There is nobody to talk to, and TCP's buffers count against the whole machine's limit.
+_SOCKETS: _Calls = {"socket": (41, 198)}
+# The flags of `clone3` are in memory, which a filter cannot read. With ENOSYS C libraries fall back to `clone`.
+_UNREADABLE: _Calls = {"clone3": (435, 435)}
+_REFUSED = {
+    errno.EPERM: _OTHERS | _UNCOUNTED | _SHARED | _KERNEL,
+    errno.EOPNOTSUPP: _ATTRIBUTES,
+    errno.EAFNOSUPPORT: _SOCKETS,
+    errno.ENOSYS: _UNREADABLE,
+}
+
+_NEW_NAMESPACES = 0x7E020000  # the CLONE_NEW* flags
+_AF_UNIX = 1
+_SHARED_ANONYMOUS, _HUGE_PAGES = 0x21, 0x40000  # flags of `mmap`
+_FCNTL = (
+    *(5, 6, 7, 36, 37, 38),  # F_GETLK, F_SETLK, F_SETLKW and F_OFD_*: locks, which are without number as well
+    *(1024, 1026),  # F_SETLEASE, F_NOTIFY: these tell who uses a file
+    1031,  # F_SETPIPE_SZ
+)
 
 
 def program(machine: str) -> bytes:
@@ -85,34 +134,56 @@ def program(machine: str) -> bytes:
             f"{' and '.join(_ARCHITECTURES)}. Run its server on such a machine, and set its address here."
         )
     column = list(_ARCHITECTURES).index(machine)
-    # Kill calls by another architecture's numbers, and refuse those of the x32 ABI.
     code = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_JUMP_EQUAL, _ARCHITECTURES[machine], 1, 0),
-        _step(_RETURN, _KILL),
+        _step(_RETURN, _KILL),  # a call by another architecture's numbers
         _step(_LOAD, _NUMBER),
-        _step(_JUMP_AT_LEAST, _X32, 0, 1),
+        _step(_JUMP_AT_LEAST, _FIRST_UNKNOWN, 0, 1),
         _refuse(errno.ENOSYS),
     ]
-    for numbers in _DENIED.values():
-        code += [_step(_JUMP_EQUAL, numbers[column], 0, 1), _refuse(errno.EPERM)]
-    # The flags of `clone3` are in memory, which a filter cannot read. With ENOSYS C libraries fall back to `clone`.
-    code += [_step(_JUMP_EQUAL, _CLONE3[column], 0, 1), _refuse(errno.ENOSYS)]
-    # `clone` is refused with flags for new namespaces, `socket` for any family but the three.
-    code += [
-        _step(_JUMP_EQUAL, _CLONE[column], 0, 4),
-        _step(_LOAD, _FIRST_ARGUMENT),
-        _step(_JUMP_ANY_BIT, _NEW_NAMESPACES, 0, 1),
-        _refuse(errno.EPERM),
-        _step(_RETURN, _ALLOW),
-        _step(_JUMP_EQUAL, _SOCKET[column], 1, 0),
-        _step(_RETURN, _ALLOW),
-        _step(_LOAD, _FIRST_ARGUMENT),
+    for error_number, calls in _REFUSED.items():
+        for numbers in calls.values():
+            if (number := numbers[column]) is not None:
+                code += _if_equal(number, [_refuse(error_number)])
+    for numbers, steps in _by_argument():
+        code += _if_equal(numbers[column], [*steps, _step(_RETURN, _ALLOW)])
+    return b"".join([*code, _step(_RETURN, _ALLOW)])
+
+
+def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
+    """The steps for calls that are refused for some arguments only, with the calls' numbers."""
+    refuse = [_refuse(errno.EPERM)]
+    fcntl = [_load_argument(1)]
+    for command in _FCNTL:
+        fcntl += _if_equal(command, refuse)
+    mmap = [
+        _load_argument(3),
+        *_if_any_bit(_HUGE_PAGES, refuse),
+        # Its pages belong to no process and no file: dropped from a process, they still are there.
+        _step(_AND, _SHARED_ANONYMOUS),
+        *_if_equal(_SHARED_ANONYMOUS, refuse),
     ]
-    for family in _FAMILIES:
-        code += [_step(_JUMP_EQUAL, family, 0, 1), _step(_RETURN, _ALLOW)]
-    code.append(_refuse(errno.EAFNOSUPPORT))
-    return b"".join(code)
+    return [
+        ((56, 220), [_load_argument(0), *_if_any_bit(_NEW_NAMESPACES, refuse)]),  # clone
+        # socketpair; asyncio needs a pair within a process
+        ((53, 199), [_load_argument(0), _step(_JUMP_EQUAL, _AF_UNIX, 1, 0), _refuse(errno.EAFNOSUPPORT)]),
+        ((72, 25), fcntl),
+        ((9, 222), mmap),
+    ]
+
+
+def _load_argument(index: int) -> bytes:
+    """Load the lower half of a call's argument; all of a flag's or a command's bits are in it."""
+    return _step(_LOAD, _FIRST_ARGUMENT + _ARGUMENT_BYTES * index)
+
+
+def _if_equal(value: int, steps: list[bytes]) -> list[bytes]:
+    return [_step(_JUMP_EQUAL, value, 0, len(steps)), *steps]
+
+
+def _if_any_bit(bits: int, steps: list[bytes]) -> list[bytes]:
+    return [_step(_JUMP_ANY_BIT, bits, 0, len(steps)), *steps]
 
 
 def _step(operation: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from slimrl.errors import UserError, install_hint, nearest
 from slimrl.io.urls import is_loopback
+from slimrl.sandbox.admission import Admission, Refused
 from slimrl.sandbox.base import Sandbox, Tools
 from slimrl.sandbox.channel import call, writable
 from slimrl.sandbox.client import Reply
@@ -31,6 +32,8 @@ except ModuleNotFoundError as error:
     ) from None
 
 MAX_BODY_BYTES = 2**20
+MAX_QUEUE = 1000
+RETRY_AFTER_S = 1
 GRACE_S = 3  # for requests under way, after the server was told to stop
 
 
@@ -50,8 +53,17 @@ class CallBody(BaseModel):
     argument: str
 
 
-def make_app(sandbox: Sandbox, tools: Tools, token: str, forwarders: Collection[str] = ()) -> FastAPI:
-    """The application. Without a token it answers the programs of this machine, but no web page."""
+def make_app(
+    sandbox: Sandbox,
+    tools: Tools,
+    token: str,
+    forwarders: Collection[str] = (),
+    max_queue: int = MAX_QUEUE,
+    memory: str = "",
+) -> FastAPI:
+    """The application. Without a token it answers the programs of this machine, but no web page. `memory`
+    is how the sandbox counts it, for whoever asks after the server's health."""
+    admission = Admission(max_queue)
     app = FastAPI(title="slimrl sandbox", docs_url=None, redoc_url=None)
 
     access = Access(token, "SANDBOX_TOKEN", forwarders)
@@ -69,12 +81,13 @@ def make_app(sandbox: Sandbox, tools: Tools, token: str, forwarders: Collection[
     @app.get("/health")
     async def health() -> Reply:
         """Whether the server runs."""
-        return {"status": "ok"}
+        return {"status": "ok", "memory": memory}
 
     @app.post("/execute")
-    async def execute(body: ExecuteBody) -> Reply:
+    async def execute(body: ExecuteBody, request: Request) -> Reply:
         """Run code and return the result; errors of the code are part of it."""
-        return asdict(await sandbox.run(body.code, body.session_id, body.timeout_s or math.inf))
+        work = sandbox.run(body.code, body.session_id, body.timeout_s or math.inf)
+        return asdict(await admission.run(work, request.receive))
 
     @app.get("/tools")
     async def list_tools() -> Reply:
@@ -82,11 +95,15 @@ def make_app(sandbox: Sandbox, tools: Tools, token: str, forwarders: Collection[
         return {"tools": [{"name": name, "description": (tool.__doc__ or "").strip()} for name, tool in tools.items()]}
 
     @app.post("/tools/{name}")
-    async def call_tool(name: str, body: CallBody) -> Response:
+    async def call_tool(name: str, body: CallBody, request: Request) -> Response:
         """Call one tool and return its `result`, or the `error` by which it failed."""
         if name not in tools:
             return _error(404, f"There is no tool `{name}`.{nearest(name, tools)}")
-        return JSONResponse(await call(tools, name, writable(body.argument)))
+        return JSONResponse(await admission.run(call(tools, name, writable(body.argument)), request.receive))
+
+    @app.exception_handler(Refused)
+    async def tell_why(_request: Request, error: Refused) -> Response:
+        return _error(error.status, str(error), {"Retry-After": str(RETRY_AFTER_S)} if error.status == 503 else {})
 
     @app.exception_handler(UserError)
     async def tell_what_to_do(_request: Request, error: UserError) -> Response:

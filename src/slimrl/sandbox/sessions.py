@@ -6,11 +6,25 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 from slimrl.sandbox.base import Limits
 from slimrl.sandbox.files import Copy, TooMuch
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long and how much is kept of sessions. Where it is too much, those go first that were not used for longest,
+    and none that is in use."""
+
+    ttl_s: float = 1800.0
+    """Seconds after which an unused session is deleted with its files."""
+    num_sessions: int = 1000
+    """Sessions that are kept."""
+    sessions_mb: int = 512
+    """Size of the files of all sessions together."""
 
 
 class Session:
@@ -20,6 +34,7 @@ class Session:
         self.lock = asyncio.Lock()
         self.used_s = monotonic()
         self.num_users = 0
+        self.num_bytes = 0
         self._directory = directory
         self._limits = limits
         self._lives_on = lives_on
@@ -37,8 +52,10 @@ class Session:
             return True
         self._directory.mkdir(mode=0o700)
         try:
+            copy = self._copy()
             with _open_directory(self._directory) as target:
-                self._copy().tree(scratch, target)
+                copy.tree(scratch, target)
+            self.num_bytes = copy.num_bytes
         except (TooMuch, OSError):
             self.drop()
             return False
@@ -47,17 +64,18 @@ class Session:
     def drop(self) -> None:
         """Delete the session's files."""
         shutil.rmtree(self._directory, ignore_errors=True)
+        self.num_bytes = 0
 
     def _copy(self) -> Copy:
         return Copy(self._limits.scratch_mb * 2**20, self._limits.num_files)
 
 
 class Sessions:
-    """The open sessions by id. A session that is not used for `ttl_s` seconds is deleted with its files."""
+    """The sessions by id, as long and as many as `keeping` says."""
 
-    def __init__(self, limits: Limits, ttl_s: float) -> None:
+    def __init__(self, limits: Limits, keeping: Keeping) -> None:
         self._limits = limits
-        self._ttl_s = ttl_s
+        self._keeping = keeping
         self._by_id: dict[str, Session] = {}
         self._root = Path(tempfile.mkdtemp(prefix="slimrl-sessions-"))
         self._num_opened = 0
@@ -67,14 +85,25 @@ class Sessions:
         """The session of an id, which cannot expire while the context is open; for `""` a new one without files."""
         self._expire()
         session = self._by_id.get(session_id) or self._new(lives_on=bool(session_id))
+        session.num_users += 1
         if session_id:
             self._by_id[session_id] = session
-        session.num_users += 1
+            while len(self._by_id) > self._keeping.num_sessions and self._drop_oldest():
+                pass
         try:
             yield session
         finally:
             session.num_users -= 1
             session.used_s = monotonic()
+
+    def fits(self, session: Session) -> bool:
+        """Whether there is room for the files that a session has saved, once those of others are deleted; if there is
+        none, its own are."""
+        while sum(kept.num_bytes for kept in self._by_id.values()) > self._keeping.sessions_mb * 2**20:
+            if not self._drop_oldest():
+                session.drop()
+                return False
+        return True
 
     def close(self) -> None:
         """Delete all sessions with their files."""
@@ -86,12 +115,22 @@ class Sessions:
         return Session(self._root / str(self._num_opened), self._limits, lives_on)
 
     def _expire(self) -> None:
-        oldest_s = monotonic() - self._ttl_s
-        for session_id, session in list(self._by_id.items()):
-            # One with users is held or waited for, however long ago it was last used.
-            if session.num_users == 0 and session.used_s < oldest_s:
-                session.drop()
-                del self._by_id[session_id]
+        oldest_s = monotonic() - self._keeping.ttl_s
+        while any(session.used_s < oldest_s for _, session in self._unused()) and self._drop_oldest():
+            pass
+
+    def _drop_oldest(self) -> bool:
+        """Delete the session that was not used for longest; return False if all are in use."""
+        session_id, session = min(self._unused(), key=lambda item: item[1].used_s, default=("", None))
+        if session is None:
+            return False
+        session.drop()
+        del self._by_id[session_id]
+        return True
+
+    def _unused(self) -> list[tuple[str, Session]]:
+        # One with users is held or waited for, however long ago it was last used.
+        return [item for item in self._by_id.items() if item[1].num_users == 0]
 
 
 @contextmanager

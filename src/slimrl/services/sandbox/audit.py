@@ -43,11 +43,11 @@ def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[l
     """Make the checks, print the table, and return the exit status: 0 if all passed, else 1. Raises UserError if no
     server answers."""
 
-    async def make() -> list[Check]:
+    async def make() -> tuple[list[Check], str]:
         async with HttpSandbox(address, token) as sandbox:
-            return await checks(sandbox)
+            return await checks(sandbox), await sandbox.memory()
 
-    found, console = asyncio.run(make()), RunConsole()
+    (found, memory), console = asyncio.run(make()), RunConsole()
     table = Table(box=box.ROUNDED if console.is_live else box.ASCII2, title=f"{title}, {address}", title_justify="left")
     for header in ("check", "", "seen"):
         table.add_column(header, overflow="fold")
@@ -57,7 +57,10 @@ def report(title: str, address: str, checks: Callable[[HttpSandbox], Awaitable[l
         )
     console.show(table)
     failed = sum(not check.passed for check in found)
-    console.note(f"{len(found) - failed} of {len(found)} passed", style="red" if failed else "green")
+    console.note(
+        f"{len(found) - failed} of {len(found)} passed; memory of all processes: {memory}",
+        style="red" if failed else "green",
+    )
     return int(failed > 0)
 
 

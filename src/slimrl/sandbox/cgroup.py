@@ -1,0 +1,117 @@
+"""The module has memory cgroups: with one, the kernel counts all memory that an execution causes, its own too.
+
+Version 2 and version 1 are known. A group is made below a group that this user may change, which is the case for root,
+and where systemd has delegated one; elsewhere there is none, and `watch` counts what can be counted.
+"""
+
+import itertools
+import os
+import subprocess
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_OWN = Path("/proc/self/cgroup")
+_PREFIX = "slimrl-sandbox"
+_PROCESSES = "cgroup.procs"
+# A shell of its own enters the group and becomes the command, so that no child of the command is left outside.
+_ENTER = ("/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"')
+_names = itertools.count()
+
+
+class Group:
+    """A new cgroup below `parent`, whose processes may hold `num_bytes` together. Raises OSError if that cannot be."""
+
+    def __init__(self, parent: Path, num_bytes: int) -> None:
+        self._path = parent / f"{_PREFIX}-{os.getpid()}-{next(_names)}"
+        self._path.mkdir()
+        try:
+            if (self._path / "memory.max").exists():
+                self._set("memory.max", num_bytes)
+                self._set("memory.oom.group", 1)
+                self._set_if_there("memory.swap.max", 0)
+                self._events = self._path / "memory.events"
+            else:
+                self._set("memory.limit_in_bytes", num_bytes)
+                self._set_if_there("memory.memsw.limit_in_bytes", num_bytes)
+                self._events = self._path / "memory.oom_control"
+        except OSError:
+            self.remove()
+            raise
+
+    def command(self, command: list[str]) -> list[str]:
+        """The command that runs another inside the group."""
+        return [*_ENTER, str(self._path / _PROCESSES), *command]
+
+    def num_killed(self) -> int:
+        """How many of the group's processes the kernel has killed for want of memory."""
+        words = self._events.read_text(encoding="ascii").split()
+        return int(words[words.index("oom_kill") + 1])
+
+    def remove(self) -> None:
+        """Remove the group, which must have no processes; if it has, the next sandbox removes it."""
+        with suppress(OSError):
+            self._path.rmdir()
+
+    def _set(self, name: str, value: int) -> None:
+        (self._path / name).write_text(str(value), encoding="ascii")
+
+    def _set_if_there(self, name: str, value: int) -> None:
+        if (self._path / name).exists():  # not where the kernel counts no swap
+            self._set(name, value)
+
+
+@cache
+def find_parent() -> Path | None:
+    """The nearest group above this process below which groups can be made and entered; None if there is none."""
+    for parent in _candidates():
+        _remove_leftovers(parent)
+        try:
+            group = Group(parent, 2**24)
+        except OSError:
+            continue
+        try:
+            # Only the attempt tells: moving a process takes rights on the groups above as well.
+            if not subprocess.run(group.command(["/bin/sh", "-c", ":"]), capture_output=True, check=False).returncode:
+                return parent
+        finally:
+            group.remove()
+    return None
+
+
+def _candidates() -> list[Path]:
+    """The groups of this process's memory controller, from its own to the topmost."""
+    own = dict(line.split(":", 2)[1:] for line in _OWN.read_text(encoding="utf-8").splitlines())
+    for line in _MOUNTS.read_text(encoding="utf-8").splitlines():
+        # https://docs.kernel.org/filesystems/proc.html: the root and the place are words 3 and 4; after " - " come the
+        # type, the source, and the options, which in version 1 name the controllers.
+        left, _, right = line.partition(" - ")
+        (root, place), (kind, _, options) = left.split()[3:5], right.split(" ", 2)
+        if kind == "cgroup2":
+            group, marks = own.get(""), ("cgroup.subtree_control", "memory")
+        elif kind == "cgroup" and "memory" in options.split(","):
+            group, marks = own.get("memory"), ("memory.limit_in_bytes", "")
+        else:
+            continue
+        if group is None or not Path(group).is_relative_to(root):
+            continue
+        path = Path(place) / Path(group).relative_to(root)
+        above = [path, *(parent for parent in path.parents if parent.is_relative_to(place))]
+        # In version 2 only groups whose children have the memory controller will do.
+        found = [parent for parent in above if _has(parent / marks[0], marks[1]) and os.access(parent, os.W_OK)]
+        if found:
+            return found
+    return []
+
+
+def _has(file: Path, word: str) -> bool:
+    return file.is_file() and (not word or word in file.read_text(encoding="ascii").split())
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove the groups of processes that ended without removing them."""
+    for path in parent.glob(f"{_PREFIX}-*"):
+        if not Path("/proc", path.name.split("-")[2]).exists():
+            with suppress(OSError):
+                path.rmdir()
