@@ -1,57 +1,44 @@
 """Compares the words of a short answer with those of a reference: the judge that needs no model.
 
-It knows words, not meanings, and errs on the side of no: it refuses what a policy could exploit (naming several
-candidates, taking back what it says), and so some right answers too. `docs/judge.md` says how often.
+It knows words, not meanings, and errs on the side of no: it refuses what a policy could exploit (a part of a name that
+many things bear, several candidates, taking back what was said), and so some right answers too. `docs/judge.md` says
+how often.
 """
 
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from slimrl.judges.words import COMPARES, bare, normalise, spell_as, units_of
+from slimrl.judges.asked import Asked
+from slimrl.judges.word_lists import COMMON, CONJUNCTIONS, FILLERS, KINDS, TURNS
+from slimrl.judges.words import bare, is_sign, normalise, spell_as, units_of
 
 NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
-# Words that negate an answer, or make several of it. Two texts that say the same have the same of these.
-TURN_WORDS = "and but either instead maybe neither never no none nor not or perhaps rather than unlike"
-TURNS = frozenset(TURN_WORDS.split()) | COMPARES
-CONJUNCTIONS = frozenset({"and", "either", "or"})  # on whose two sides the same may stand in any order
-# Words without a content of their own: an answer may have them beside the reference's.
-FILLER_WORDS = (
-    "about according actually all also am answer answers approximately are around as at be been believe by called "
-    "circa correct did do does exactly final for found from had has have he her his i in is it its known m name named "
-    "namely of on page s said says section she so stands states that their there they think this to total was well "
-    "were which who with year"
-)
-FILLERS = frozenset(FILLER_WORDS.split())
+PUNCTUATED = re.compile(r"[^\w\s.'’-]")
 MAX_BESIDE = 12  # words beside the reference's that an answer may have, as in "It was founded in 1874"
-# Words of a family share their first four letters; a word of three counts with the endings of a verb, as in `die`.
-MIN_STEM, STEM = 3, 4
 MIN_F1 = 0.8
 
 
 def matches(answer: str, references: Sequence[str], question: str = "", min_f1: float = MIN_F1) -> bool:
     """Whether the answer says one of the references.
 
-    It does if it has the same words, or has them as a phrase beside which all words are fillers or the question's, or
-    has nearly the same words in any order (`f1` of `min_f1` or more, and every other word light). In all three cases
-    its numbers and its negations must be those of the reference.
+    It does if it has the same words, or has them as a phrase beside which all words are light, or has nearly the same
+    words in any order (`f1` of `min_f1` or more, every other word light, and nothing left off that carries the
+    reference). Light are fillers and what the question has said. In all three cases its numbers, its negations and its
+    symbols must be those of the reference.
 
     >>> matches("It was in 1,874.", ["1874"]), matches("1873 or 1874", ["1874"]), matches("not Rome", ["Rome"])
     (True, False, False)
     >>> matches("Ada was born in Rome", ["Rome"], "Where was Ada born?"), matches("Rome, Bari", ["Rome"])
     (True, False)
     """
-    words, units = normalise(answer), units_of(answer)
-    asked = _families([bare(word) for word in normalise(question)])
-    light = [_is_light(word, asked) for word in words]
+    words, units, asked = normalise(answer), units_of(answer), Asked(question)
     for reference in references:
-        whole, wanted_units = normalise(reference), units_of(reference)
+        wanted_units = units_of(reference)
         if units and wanted_units and units != wanted_units:
             continue  # a unit may be left off, but not be another
-        spelt = [spell_as(word, whole) for word in words]
-        # Without the question's own words: "44" is as right as "44 years" where it was asked how many years.
-        core = [word for word in whole if not _is_light(word, asked)]
-        if any(_says(spelt, light, wanted, min_f1) for wanted in (whole, core)):
+        if any(_says(words, wanted, asked, min_f1) for wanted in _readings(reference, asked)):
             return True
     return False
 
@@ -66,17 +53,55 @@ def f1(words: Sequence[str], wanted: Sequence[str]) -> float:
     return 2 * shared / (len(words) + len(wanted)) if shared else 0.0
 
 
-def _says(words: list[str], light: list[bool], wanted: list[str], min_f1: float) -> bool:
-    if not words or not wanted or _turns(words) != _turns(wanted) or _numbers(words) != _numbers(wanted):
-        return False
-    return words == wanted or _is_phrase(words, light, wanted) or _is_nearly(words, light, wanted, min_f1)
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The words of a reference, those that may be left off, and those that may not stand beside it."""
+
+    words: list[str]
+    optional: frozenset[str]
+    rivals: frozenset[str] = frozenset()
 
 
-def _is_light(word: str, asked: re.Pattern[str]) -> bool:
-    """Whether a word adds nothing: a filler, or of the family of a word of the question. A number is never light."""
-    if NUMBER.fullmatch(word) or word in COMPARES:
+def _readings(reference: str, asked: Asked) -> list[_Wanted]:
+    """The ways in which a reference can be said: as a whole, and without the question's own words, since "44" is as
+    right as "44 years" where it was asked how many years.
+
+    What is neither light nor common carries it. Where nothing does, the question names the answer itself.
+    """
+    whole = normalise(reference)
+    core = [word for word in whole if not _is_light(word, asked)]
+    if all(word in COMMON for word in core):
+        fillers = frozenset(word for word in whole if bare(word) in FILLERS)
+        return [_Wanted(whole, fillers, asked.rivals(len(whole)) - {*map(bare, whole)})]
+    optional = frozenset(whole) & KINDS | _middle_names(reference)
+    return [_Wanted(whole, optional | (frozenset(whole) - frozenset(core))), _Wanted(core, optional)]
+
+
+def _middle_names(reference: str) -> frozenset[str]:
+    """The words of a person's name between the first and the last; none for other references. A name has capitals, and
+    particles such as "van", but no filler, number or comma, and no word that things are called by."""
+    parts = reference.split()
+    words = [word for part in parts for word in normalise(part)]
+    is_capital = [part[0].isupper() for part in parts]
+    is_name = is_capital[0] and is_capital[-1] and not PUNCTUATED.search(reference)
+    if not is_name or len(words) != len(parts) or _numbers(words) or COMMON & {*words} or FILLERS & {*words}:
+        return frozenset()
+    return frozenset(words[1:-1])
+
+
+def _says(words: list[str], wanted: _Wanted, asked: Asked, min_f1: float) -> bool:
+    spelt = [spell_as(word, wanted.words) for word in words]
+    if not spelt or _turns(spelt) != _turns(wanted.words) or _numbers(spelt) != _numbers(wanted.words):
         return False
-    return bare(word) in FILLERS or asked.match(bare(word)) is not None
+    if spelt == wanted.words:
+        return True
+    light = [_is_light(word, asked) and bare(word) not in wanted.rivals for word in spelt]
+    return _is_phrase(spelt, light, wanted.words) or _is_nearly(spelt, light, wanted, min_f1)
+
+
+def _is_light(word: str, asked: Asked) -> bool:
+    """Whether a word adds nothing: a filler, or said by the question. A number is never light, nor is a symbol."""
+    return not (NUMBER.fullmatch(word) or is_sign(word)) and (bare(word) in FILLERS or asked.has(word))
 
 
 def _numbers(words: Sequence[str]) -> list[str]:
@@ -84,7 +109,7 @@ def _numbers(words: Sequence[str]) -> list[str]:
 
 
 def _turns(words: Sequence[str]) -> Counter[str]:
-    return Counter(word for word in words if word in TURNS or word.endswith("n't"))
+    return Counter(word for word in words if word in TURNS or word.endswith("n't") or is_sign(word))
 
 
 def _is_phrase(words: list[str], light: list[bool], wanted: list[str]) -> bool:
@@ -96,11 +121,17 @@ def _is_phrase(words: list[str], light: list[bool], wanted: list[str]) -> bool:
     return any(all(light[:place] + light[place + size :]) for place in found)
 
 
-def _is_nearly(words: list[str], light: list[bool], wanted: list[str], min_f1: float) -> bool:
-    """Whether enough words are the same, and all others light: beside a short reference, the F1 score alone would
-    allow another name."""
+def _is_nearly(words: list[str], light: list[bool], wanted: _Wanted, min_f1: float) -> bool:
+    """Whether enough words are the same, all others light, and those that are missing optional: the F1 score alone
+    would allow another name beside a short reference, and a part of a name that many bear."""
     beside = (word for word, is_light in zip(words, light, strict=True) if not is_light)
-    return f1(words, wanted) >= min_f1 and all(word in wanted for word in beside) and _is_ordered(words, wanted)
+    missing = Counter(wanted.words) - Counter(words)
+    return (
+        f1(words, wanted.words) >= min_f1
+        and all(word in wanted.words for word in beside)
+        and all(word in wanted.optional for word in missing)
+        and _is_ordered(words, wanted.words)
+    )
 
 
 def _is_ordered(words: list[str], wanted: list[str]) -> bool:
@@ -110,11 +141,3 @@ def _is_ordered(words: list[str], wanted: list[str]) -> bool:
         return True
     shared = set(words) & set(wanted) - set(_numbers(wanted))
     return [word for word in words if word in shared] == [word for word in wanted if word in shared]
-
-
-def _families(question: Sequence[str]) -> re.Pattern[str]:
-    """A pattern for the question's words and their families: "founded" allows "founder" and "die" allows "died", but
-    "was" does not allow "Washington"."""
-    long = {re.escape(word[:STEM]) for word in question if len(word) >= STEM}
-    short = {f"{re.escape(word)}(?:s|d|ed)?$" for word in question if MIN_STEM <= len(word) < STEM}
-    return re.compile("|".join(sorted(long | short)) or "(?!)")  # which matches nothing

@@ -1,7 +1,7 @@
 """The words of a short text, in one spelling where a difference of spelling makes none of meaning.
 
 Case, articles, punctuation and separators of thousands are taken away. What tells two answers apart is kept: signs,
-decimal points, powers, fractions, what compares or negates, and the marks that make another letter.
+decimal points, powers, fractions, symbols, and the marks that make another letter.
 """
 
 import re
@@ -14,6 +14,9 @@ NUMBER_WORDS = (
     "eighteen nineteen twenty"
 )
 NUMBERS = {word: str(number) for number, word in enumerate(NUMBER_WORDS.split())}
+# The second of World War II and Louis XIV. Up to 49 they need no letter that is more often an initial (C, D, L, M).
+NUMERAL = re.compile("(xl|x{0,3})(ix|iv|v?i{0,3})")
+NUMERAL_PARTS = {"xl": 40, "ix": 9, "iv": 4, "x": 10, "v": 5, "i": 1}
 # Done before compatible characters become the same: 10² is not 102, 3½ is not 31/2, and ≠ would lose its stroke.
 POWER = re.compile(r"(?<=\d)(?=[⁺⁻]?[⁰¹²³⁴-⁹])")
 INDEX = re.compile(r"(?<=\d)(?=[₀-₉])")
@@ -22,7 +25,6 @@ COMPARISONS = str.maketrans({"≠": "!=", "≤": "<=", "⩽": "<=", "≥": ">=",
 # Done after it. The longest dash is no minus.
 SAME = str.maketrans({"\u2019": "'", **dict.fromkeys("‐‑‒–−", "-"), "⁄": "/", "∕": "/"})
 UNSEEN = re.compile("[\u034f\ufe00-\ufe0f\u20e3]")  # variation selectors and their like
-TAG = re.compile(r"<(/?[a-z][^<>]*)>")  # its angle brackets compare nothing
 SEPARATED_NUMBER = re.compile(r"(?<![\d.,/^])\d{1,3}([, ])\d{3}(?:\1\d{3})*(?!\d)")
 CURRENCY = "$¢£¤¥฿₠-⃀"
 UNIT = re.compile(f"[{CURRENCY}%‰‱°]")
@@ -36,26 +38,39 @@ JOINT = rf"(?:[.'](?={LETTER})|(?<=\d)(?:[,·٫_*+×÷]|\^-?|(?<!\d\d\d\d)/)(?=\
 # As in C++ and F#, in the blood group B- and the open range 1914-.
 ENDING = r"(?:\+\+?|[#♯♭]|(?<=\d)-(?!\s*\w)|(?<!\w\w\w)-(?!\w))"
 WORD = re.compile(
-    rf"!=|(?<![\w!?])!(?=\w)|±|(?<![-=])[<>]=?(?=\s*[{CURRENCY}]?-?\.?\d)"
-    rf"|(?:{SIGN})?(?:{POINT})?{LETTER}+(?:{JOINT}{LETTER}+)*{ENDING}?"
+    rf"!=|(?<![^\s(])!+(?=\W*\w)|(?:{SIGN})?(?:{POINT})?{LETTER}+(?:{JOINT}{LETTER}+)*{ENDING}?"
+    rf"|[^\w\s!]"
 )
-COMPARES = frozenset({"!=", "!", "±", "<", ">", "<=", ">="})
-STRUCK_THROUGH = "\u0334\u0335\u0336\u0337\u0338"
+HARMLESS = frozenset("`^|+°©®✓✔✅")  # symbols that leave an answer what it is; all others change it
 CYRILLIC_VOWELS = "аеиоуыэюяієѣ"
 
 
 def normalise(text: str) -> list[str]:
     """The words of a text in lower case, without articles, punctuation and separators of thousands. Numbers up to
-    twenty are in digits; marks stay, each behind its letter.
+    twenty, and Roman ones behind a word, are in digits; a symbol is a word; marks stay, each behind its letter.
 
-    >>> normalise("The U.S. has 1,000 km²"), normalise("−5 ≠ .5")
-    (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'])
+    >>> normalise("The U.S. has 1,000 km²"), normalise("−5 ≠ .5"), normalise("I was in World War I")
+    (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'], ['was', 'in', 'world', 'war', '1'])
     """
-    words = [_tidy(word) for word in WORD.findall(SEPARATED_NUMBER.sub(_without_separators, _compatible(text)))]
-    # An article stands before a word: the last letter of "vitamin A" is none.
+    plain = SEPARATED_NUMBER.sub(_without_separators, _compatible(text))
+    words, end = [], 0
+    for found in WORD.finditer(plain):
+        word = found[0]
+        if is_sign(word) and not _counts(word):
+            continue
+        is_behind_word = bool(words) and not plain[end : found.start()].strip(" -")
+        words.append(_numeral(_tidy(word)) if is_behind_word else _tidy(word))
+        end = found.end()
+    # An article stands before a word: the last letter of "vitamin A" is none. The pronoun I says as little.
     ends_in_letter = len(words) > 1 and words[-1] == "a"
-    kept = [word for word in words if bare(word) not in ARTICLES]
-    return [NUMBERS.get(word, word) for word in [*kept, *(["a"] if ends_in_letter else [])]]
+    kept = [word for word in words if bare(word) not in ARTICLES and word != "i"]
+    kept = [*kept, *(["a"] if ends_in_letter else [])] or words  # a band is called The The
+    return [NUMBERS.get(word, word) for word in kept]
+
+
+def is_sign(word: str) -> bool:
+    """Whether a word has neither letter nor digit."""
+    return not any(map(str.isalnum, word))
 
 
 def units_of(text: str) -> frozenset[str]:
@@ -89,11 +104,30 @@ def _compatible(text: str) -> str:
     """The text in lower case, with characters that look different and mean the same as one of them."""
     text = FRACTION.sub(" ", INDEX.sub("_", POWER.sub("^", text.translate(COMPARISONS))))
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    return TAG.sub(r" \1 ", UNSEEN.sub("", folded.translate(SAME)))
+    return UNSEEN.sub("", folded.translate(SAME))
 
 
 def _without_separators(number: re.Match[str]) -> str:
     return number[0].replace(number[1], "")
+
+
+def _counts(sign: str) -> bool:
+    """Whether a sign is a symbol that may change an answer, or a stroke through what stands before it. Punctuation and
+    currencies are not."""
+    if "!" in sign:
+        return True  # WORD finds it only where it negates
+    return _is_overlay(sign) or (unicodedata.category(sign) in ("Sm", "So", "Sk") and sign not in HARMLESS)
+
+
+def _numeral(word: str) -> str:
+    """A Roman number in digits, any other word as it is."""
+    found = NUMERAL.fullmatch(word)
+    if not word or found is None:
+        return word
+    tens, ones = found[1], found[2]
+    value = NUMERAL_PARTS["xl"] if tens == "xl" else 10 * len(tens)
+    value += NUMERAL_PARTS.get(ones, 0) or sum(NUMERAL_PARTS[letter] for letter in ones)
+    return str(value)
 
 
 def _tidy(word: str) -> str:
@@ -119,10 +153,15 @@ def _letters(word: str) -> list[tuple[str, str, frozenset[str]]]:
 def _may_be_left_off(letter: str, mark: str) -> bool:
     """Whether people write a letter also without a mark: accents of Latin and Greek, stress and ё in Cyrillic, the
     points of Hebrew and Arabic. Not so й, パ, or the vowels of Indian scripts."""
-    if mark in STRUCK_THROUGH:
+    if _is_overlay(mark):
         return False
     if letter < "\u0400" or "\u0591" <= mark <= "\u05c7" or "\u064b" <= mark <= "\u0652" or mark == "\u0670":
         return True
     if "\u0653" <= mark <= "\u0655":
         return letter == "\u0627"  # alef, whose hamza is often not written
     return (mark in "\u0300\u0301" and letter in CYRILLIC_VOWELS) or (letter, mark) == ("е", "\u0308")
+
+
+def _is_overlay(mark: str) -> bool:
+    """Whether a mark strikes out what stands before it, or encloses it."""
+    return unicodedata.category(mark) == "Me" or unicodedata.combining(mark) == 1

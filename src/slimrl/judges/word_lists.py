@@ -1,0 +1,32 @@
+"""The English words that the comparison of words treats otherwise than names: each list says why."""
+
+# Words that negate an answer, or make several of it. Two texts that say the same have the same of these.
+TURN_WORDS = "and but either except instead maybe neither never no none nor not or perhaps rather than unlike without"
+TURNS = frozenset(TURN_WORDS.split())
+CONJUNCTIONS = frozenset({"and", "either", "or"})  # on whose two sides the same may stand in any order
+# Words without a content of their own: an answer may have them beside the reference's.
+FILLER_WORDS = """
+about according actually all also am answer answers approximately are around as at be been believe by called circa
+correct did do does exactly final for found from had has have he her his in is it its known m name named namely of on
+page s said says section she so stands states that their there they think this to total was well were which who with
+year
+"""
+FILLERS = frozenset(FILLER_WORDS.split())
+# What things with a name are, and how they are told apart from others of that name. Many bear the same, so alone
+# neither says which is meant. A kind may be left off a long name ("Lamar Hunt Trophy"), a quality not ("New York City").
+KIND_WORDS = """
+academy act army association award bank battle bay bridge castle church city club college committee company council
+county court cup day department district dynasty emperor empire field film forest gate general government group gulf
+hall hill house institute institution island islands king kingdom lake language law league library lord mount mountain
+mountains movement museum ocean office opera order organisation organization palace park party people pope president
+prince princess prize province queen railway republic revolution river road saint school sea service sir society square
+st state states station street system team temple theatre tower town treaty trophy tunnel union university valley war
+works world
+"""
+KINDS = frozenset(KIND_WORDS.split())
+QUALITY_WORDS = """
+american ancient black british central east eastern english european first french german golden grand great greater high
+holy imperial international little lower middle national new north northern old red royal second south southern supreme
+third united upper west western white
+"""
+COMMON = KINDS | frozenset(QUALITY_WORDS.split())
