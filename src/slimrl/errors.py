@@ -6,7 +6,12 @@ that rollout and counted as `drop/<reason>`, and the run goes on.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
+
+LONGEST = 2000  # characters of what others' code says: more helps nobody who reads it
+# What a terminal takes for a command, and what turns the order of letters round. Tabs and ends of lines stay.
+COMMANDS = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 
 
 class UserError(Exception):
@@ -14,12 +19,13 @@ class UserError(Exception):
 
 
 class RolloutError(Exception):
-    """The failure of one rollout. `reason` is a slug such as `environment_error`, logged as `drop/<reason>`."""
+    """The failure of one rollout. `reason` is a slug such as `environment_error`, logged as `drop/<reason>`; `detail`
+    is for people to read, whatever an environment has put into it."""
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = detail
+        self.detail = readable(detail)
+        super().__init__(f"{reason}: {self.detail}")
 
 
 def install_hint(extra: str) -> str:
@@ -42,9 +48,25 @@ def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"{hint} Known: {', '.join(names)}."
 
 
+def readable(text: str) -> str:
+    """The text with control characters spelled out and cut to a length that can be shown.
+
+    >>> readable("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} [... {len(text)} characters]"
+    return COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), cut)
+
+
 def describe(error: BaseException) -> str:
     """An error of a user's code in words, with what to do where a package is missing."""
-    said = f"{type(error).__name__}: {error}"
+    try:
+        text = str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as another:  # it is the user's code that makes the text
+        text = f"(its text cannot be made: {type(another).__name__})"
+    said = readable(f"{type(error).__name__}: {text}")
     if not isinstance(error, ModuleNotFoundError):
         return said
     return (
