@@ -48,13 +48,13 @@ def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"{hint} Known: {', '.join(names)}."
 
 
-def readable(text: str) -> str:
+def readable(text: str, longest: int = LONGEST) -> str:
     """The text with control characters spelled out and cut to a length that can be shown.
 
     >>> readable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
     """
-    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} [... {len(text)} characters]"
+    cut = text if len(text) <= longest else f"{text[:longest]} [... {len(text)} characters]"
     return COMMANDS.sub(lambda found: found[0].encode("unicode_escape").decode(), cut)
 
 

@@ -39,9 +39,7 @@ def check_reward(reward: float) -> float:
     if not math.isfinite(reward):
         raise RolloutError("nonfinite_reward", f"the environment gave reward {reward}")
     if abs(reward) > MAX_REWARD:
-        raise RolloutError(
-            "nonfinite_reward", f"the environment gave reward {reward:g}; beyond {MAX_REWARD:.3g} float32 has no numbers"
-        )
+        raise RolloutError("nonfinite_reward", f"the environment gave reward {reward:g}, which is beyond float32")
     return reward
 
 
