@@ -66,7 +66,7 @@ def describe(error: BaseException) -> str:
         raise
     except BaseException as another:  # it is the user's code that makes the text
         text = f"(its text cannot be made: {type(another).__name__})"
-    said = readable(f"{type(error).__name__}: {text}")
+    said = readable(f"{type(error).__name__}: {text}", LONGEST // 2)
     if not isinstance(error, ModuleNotFoundError):
         return said
     return (

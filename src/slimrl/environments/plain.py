@@ -13,7 +13,8 @@ from slimrl.errors import RolloutError
 from slimrl.io.text import is_writable
 from slimrl.types import Message, Turn
 
-MAX_SIZE = 8 << 20  # of one answer: characters, and one for each value
+MAX_SIZE = 8 << 20  # of one answer: characters, and so many more for each value as it takes bytes at least
+VALUE = 64
 MAX_DEPTH = 32
 MAX_INTEGER = 2**63
 MAX_REWARD = float(2**128 - 2**104)  # the largest number of the trainer, which computes in float32
@@ -63,7 +64,7 @@ class _Copier:
         """A copy in which every object is of a class that JSON gives."""
         if depth == 0:
             raise RolloutError("environment_error", f"a message contains itself, or is nested {MAX_DEPTH} deep")
-        self._count(1)
+        self._count(VALUE)
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -79,7 +80,7 @@ class _Copier:
     def items(self, mapping: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         """The mapping's keys and values, each counted."""
         for item in mapping.items():
-            self._count(1)
+            self._count(VALUE)
             yield item
 
     def key(self, key: object) -> str:
@@ -97,7 +98,7 @@ class _Copier:
     def _count(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
-            raise RolloutError("environment_error", f"an answer is larger than {MAX_SIZE} characters and values")
+            raise RolloutError("environment_error", f"an answer is larger than {MAX_SIZE} bytes")
 
 
 def _number(value: Integral | Real) -> int | float:

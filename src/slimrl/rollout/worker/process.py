@@ -180,7 +180,7 @@ class WorkerProcess:
 
     def _serve(self, theirs: socket.socket, started: "Future[subprocess.Popen[bytes]]") -> None:
         try:
-            process = _start(theirs)
+            process, output = _start(theirs)
         except OSError as error:
             started.set_exception(UserError(f"no process can be started for an environment: {error.strerror}."))
             return
@@ -194,7 +194,7 @@ class WorkerProcess:
             self._end(set(self._calls), RolloutError("environment_died", f"its process was ended, as {error}"))
         except OSError:
             pass
-        self._bury(process)
+        self._bury(process, output)
 
     def _listen(self, process: "subprocess.Popen[bytes]") -> None:
         """Takes what the worker sends until its end. Raises WireError for what it cannot have sent by itself."""
@@ -230,15 +230,20 @@ class WorkerProcess:
             self._heard = time.monotonic()
             self._changed.notify_all()
 
-    def _bury(self, process: "subprocess.Popen[bytes]") -> None:
+    def _bury(self, process: "subprocess.Popen[bytes]", output: threading.Thread) -> None:
         """Ends what is left of the process, and answers all calls with what has become of it."""
+        deadline = time.monotonic() + POLL_S
+        while start_time(process.pid) and time.monotonic() < deadline:  # it is about to end, and shall say how
+            time.sleep(0.01)
+        if start_time(process.pid) and self._verdict is None:
+            self._verdict = RolloutError("environment_died", "the environment closed its connection to the run")
         kill(self._known, CLOSE_S)
         status = process.wait()
+        output.join(CLOSE_S)  # its last words come before what is said of its end
         with self._changed:
-            if self._verdict is None:
-                self._verdict = RolloutError("environment_died", describe_end(status))
-                running = {number for number in self._calls if number > self._quiet}
-                self._culprits = running or set(self._calls)
+            self._verdict = self._verdict or RolloutError("environment_died", describe_end(status))
+            running = {number for number in self._calls if number > self._quiet}
+            self._culprits = self._culprits or running or set(self._calls)
             for number, call in self._calls.items():
                 call.answer.set_exception(self._verdict if number in self._culprits else self._lost())
             self._calls.clear()
@@ -276,8 +281,9 @@ def _set(arrived: "asyncio.Future[None]") -> None:
         arrived.set_result(None)
 
 
-def _start(theirs: socket.socket) -> "subprocess.Popen[bytes]":
-    """Starts the program of a worker, which speaks through the socket. What it prints goes to this standard error."""
+def _start(theirs: socket.socket) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
+    """Starts the program of a worker, which speaks through the socket, and a thread that copies what it prints to this
+    standard error."""
     reads, writes = os.pipe()
     try:
         process = subprocess.Popen(
@@ -293,8 +299,9 @@ def _start(theirs: socket.socket) -> "subprocess.Popen[bytes]":
         raise
     finally:
         os.close(writes)
-    threading.Thread(target=_show_output, args=(reads,), name="environment's output", daemon=True).start()
-    return process
+    output = threading.Thread(target=_show_output, args=(reads,), name="environment's output", daemon=True)
+    output.start()
+    return process, output
 
 
 def _show_output(reads: int) -> None:
