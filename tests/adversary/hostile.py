@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import ctypes
 import gc
 import os
@@ -131,10 +132,8 @@ def is_socket(number):
 
 def send_garbage(data):
     for number in sockets():
-        try:
+        with contextlib.suppress(OSError):
             socket.socket(fileno=os.dup(number)).sendall(data)
-        except OSError:
-            pass
     return done()
 
 

@@ -35,6 +35,7 @@ POLL_S = 0.5  # how soon the end of a process is noticed whose forks keep the co
 GRACE_S = 2.0  # for a worker to interrupt its environment itself, before it is ended
 CLOSE_S = 2.0  # for a worker to clean up at the end of a run
 MAX_OUTPUT = 1 << 20  # bytes that a worker may print
+LOST = "environment_lost"  # the reason of a drop by another episode's fault
 REASON = re.compile(r"[a-z][a-z_]{0,39}")
 
 
@@ -49,7 +50,7 @@ class _Call:
 
 class WorkerProcess:
     """One worker process, started at once. Its calls raise RolloutError, with the reason `environment_died` for the one
-    during which the process ended, and `environment_lost` for all others; and UserError where the worker does."""
+    during which the process ended, and LOST for all others; and UserError where the worker does."""
 
     def __init__(self, timeout_s: float) -> None:
         """`timeout_s` limits each call into an episode."""
@@ -174,7 +175,7 @@ class WorkerProcess:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def _lost(self) -> RolloutError:
-        return RolloutError("environment_lost", f"the process that played it was ended by another episode: {self.end}")
+        return RolloutError(LOST, f"the process that played it was ended by another episode: {self.end}")
 
     # In a thread of its own.
 

@@ -12,11 +12,11 @@ from typing import Any
 from slimrl.environments.base import Environment, Script
 from slimrl.errors import RolloutError, UserError, readable
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
-from slimrl.rollout.worker.process import WorkerProcess
+from slimrl.rollout.worker.process import LOST, WorkerProcess
 from slimrl.types import Message, Rollout, Split, Task, Taskset, Turn
 
 LOAD_TIMEOUT_S = 300.0  # for a class to be loaded and made, and for its tasks
-MAX_DEATHS = 32  # in a row, without any step that was answered
+MAX_DEATHS = 64  # in a row, without any step that was answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,7 @@ class RemoteTaskset:
         return self._tasks[split]
 
     def environment(self, task: Task) -> Environment:
-        (episode,) = self._make("environment", task)
-        return episode
+        return RemoteEpisode(self, *self.open_episodes("environment", task)[0], task)
 
     def seed(self, text: str) -> None:
         self._seed = text
@@ -110,10 +109,10 @@ class RemoteTaskset:
         """Notes that an environment has answered a step: its process does not end before it can."""
         self._num_deaths = 0
 
-    def _make(self, do: str, task: Task) -> list[Environment]:
+    def open_episodes(self, do: str, task: Task) -> list[tuple[WorkerProcess, str]]:
+        """Fresh episodes on the task, each a name in the process that holds it."""
         process = self._process()
-        names = process.ask_episode(do, task=[task.id, task.data])
-        return [RemoteEpisode(self, process, str(name)) for name in names]
+        return [(process, str(name)) for name in process.ask_episode(do, task=[task.id, task.data])]
 
     def _ask_tasks(self, split: Split) -> list[Task]:
         return [Task(*task) for task in self._source.ask(self._process(), "tasks", split=split) or ()]
@@ -172,7 +171,7 @@ class _WithSelfPlay(RemoteTaskset):
         return list(self._told["roles"])
 
     def self_play(self, task: Task) -> Sequence[Environment]:
-        return self._make("self_play", task)
+        return [RemoteEpisode(self, *opened, None) for opened in self.open_episodes("self_play", task)]
 
 
 class _Prepared(RemoteTaskset):
@@ -197,23 +196,48 @@ OPTIONAL = {
 }
 
 
-@dataclass(frozen=True, slots=True)
 class RemoteEpisode:
-    """An episode in a worker process. What it gives is checked as any environment's is (`answers.py`)."""
+    """An episode in a worker process. What it gives is checked as any environment's is (`answers.py`).
 
-    taskset: RemoteTaskset
-    process: WorkerProcess
-    name: str
+    If another episode ends the process, this one is played again up to where it was, in the next process, and goes on
+    if all answers are the same. An episode of self-play has no `task` to be played again.
+    """
+
+    def __init__(self, taskset: RemoteTaskset, process: WorkerProcess, name: str, task: Task | None) -> None:
+        self._taskset, self._process, self._name, self._task = taskset, process, name, task
+        self._past: list[tuple[dict[str, str], Any]] = []  # questions and answers
 
     async def start(self) -> list[Message]:
-        messages: list[Message] = await self.process.call("start", episode=self.name)
+        messages: list[Message] = await self._call({"do": "start"})
         return messages
 
     async def step(self, reply: str) -> Turn:
-        done, messages, reward, metrics = await self.process.call("step", episode=self.name, reply=reply)
-        self.taskset.note_step()
+        done, messages, reward, metrics = await self._call({"do": "step", "reply": reply})
+        self._taskset.note_step()
         return Turn(done, messages, reward, metrics)
 
     async def close(self) -> None:
-        if not self.process.is_over:  # else there is nothing left to give back
-            await self.process.call("close", episode=self.name)
+        if not self._process.is_over:  # else there is nothing left to give back
+            await self._process.call("close", episode=self._name)
+
+    async def _call(self, asked: dict[str, str]) -> Any:
+        while True:
+            try:
+                if self._process.is_over:
+                    await self._play_again()
+                answer = await self._process.call(episode=self._name, **asked)
+            except RolloutError as error:
+                if error.reason != LOST or self._task is None or not self._process.is_over:
+                    raise
+            else:
+                self._past.append((asked, answer))
+                return answer
+
+    async def _play_again(self) -> None:
+        lost = RolloutError(LOST, f"the process that played it was ended by another episode: {self._process.end}")
+        if self._task is None:
+            raise lost
+        (self._process, self._name) = self._taskset.open_episodes("environment", self._task)[0]
+        for asked, answer in self._past:
+            if await self._process.call(episode=self._name, **asked) != answer:
+                raise RolloutError(LOST, f"{lost.detail}. Played again, it took another course")
