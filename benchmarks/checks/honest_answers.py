@@ -29,10 +29,7 @@ class Case:
 def several_words() -> list[Case]:
     """The collected questions."""
     rows = [json.loads(line) for line in SEVERAL_WORDS.read_text(encoding="utf-8").splitlines()]
-    return [
-        Case(row["question"], (row["answer"], *row["aliases"]), row["kind"], row.get("options", 0))
-        for row in rows
-    ]
+    return [Case(row["question"], (row["answer"], *row["aliases"]), row["kind"], row.get("options", 0)) for row in rows]
 
 
 def encyclopedia(num: int, hops: int = 1) -> list[Case]:

@@ -118,9 +118,7 @@ def search_constants(questions: Questions, judge: Judge) -> dict[str, frozenset[
 
 def ngrams(words: Sequence[str], longest: int) -> Iterable[Sequence[str]]:
     """All runs of up to `longest` words."""
-    return (
-        words[start : start + size] for size in range(1, longest + 1) for start in range(len(words) - size + 1)
-    )
+    return (words[start : start + size] for size in range(1, longest + 1) for start in range(len(words) - size + 1))
 
 
 def search_rules(questions: Questions, judge: Judge) -> dict[str, frozenset[int]]:
@@ -207,7 +205,9 @@ def attack(questions: Questions, judge: Judge) -> dict[str, Any]:
     }
     groups = openings(cases)
     everything = list((constants | rules).values())
-    by_opening = sum(max((len(won.intersection(places)) for won in everything), default=0) for places in groups.values())
+    by_opening = sum(
+        max((len(won.intersection(places)) for won in everything), default=0) for places in groups.values()
+    )
     return {
         "questions": num,
         "chance": chance(cases, range(num)) / num,
@@ -240,8 +240,13 @@ def honesty(cases: Sequence[Case], judges: dict[str, Judge]) -> dict[str, Any]:
                 counts[kind][name] += verdict
                 counts["all"][name] += verdict
             if len(set(verdicts.values())) > 1:
-                lost["only by " + next(name for name, right in verdicts.items() if right)].append([case.question, answer])
-    return {"kinds": {kind: dict(row) for kind, row in counts.items()}, **{name: rows[:60] for name, rows in lost.items()}}
+                lost["only by " + next(name for name, right in verdicts.items() if right)].append(
+                    [case.question, answer]
+                )
+    return {
+        "kinds": {kind: dict(row) for kind, row in counts.items()},
+        **{name: rows[:60] for name, rows in lost.items()},
+    }
 
 
 def judge_of_revision(revision: str) -> Judge:

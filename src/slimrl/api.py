@@ -157,7 +157,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if inspect.isclass(value):  # the class of a taskset, found again by this name, also in a notebook's __main__
-        return {"id": f"{value.__module__}:{value.__qualname__}"}
+        # In this process, whose objects it may share.
+        return {"id": f"{value.__module__}:{value.__qualname__}", "worker": "none"}
     return str(value) if isinstance(value, Path) else value
 
 

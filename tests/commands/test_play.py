@@ -146,7 +146,7 @@ def test_a_failing_episode_says_why_and_is_closed(
     seen = played(["--id", own, "--args.fault", fault, "--episode_timeout_s", "0.2"], "a\n\nn\n")
     assert f"The episode failed; training would drop it ({reason}" in seen
     assert seen.endswith("Another task?\n")
-    assert capsys.readouterr().out == "closed\n"
+    assert capsys.readouterr().err == "closed\n"  # it is played in a worker process
 
 
 @pytest.mark.parametrize("typed", ["", "/quit\n", "a\n\n/quit\n", "a\n\n", "a\n\nhalf a reply\n/quit\n"])
@@ -154,7 +154,7 @@ def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: 
     seen = played(["--id", own], typed)
     assert "Reward:" not in seen
     assert "Another task?" not in seen
-    assert capsys.readouterr().out == "closed\n"
+    assert capsys.readouterr().err == "closed\n"  # it is played in a worker process
 
 
 def matching_game(role: int) -> tuple[list[str], str]:

@@ -48,6 +48,9 @@ class NumberChat:
         assert after == 9
         return [5, 10, 7]
 
+    def can_fit(self, messages, num_tokens):
+        return True
+
     def cut_excerpts(self, messages):
         return list(messages)
 
@@ -155,7 +158,7 @@ DROPS = {
     "message without content": ("environment_error", "a message needs a role"),
     "message is text": ("environment_error", "a message needs a role"),
     "message content is a list": ("environment_error", "a message needs a role"),
-    "message content is half a pair": ("environment_error", "a message needs a role"),
+    "message content is half a pair": ("environment_error", "half of a surrogate pair"),
     "gives nothing to read": ("environment_error", "gave no messages to read"),
     "speaks for the policy": ("environment_error", "gave an assistant message"),
 }

@@ -78,7 +78,7 @@ def run_eval(resolved: Resolved[EvalRunConfig]) -> int:
     """Run the `eval` command. It writes `report.md`, `results.json`, `failures.md` and all rollouts to `output_dir`."""
     resolved = with_pinned_model(resolved)
     config, console, began = resolved.config, RunConsole(), time.monotonic()
-    tasksets = dict(zip(config.labels, load_tasksets(config.env), strict=True))
+    tasksets = dict(zip(config.labels, load_tasksets(config.env, config.episode_timeout_s), strict=True))
     tasks = held_out_tasks(tasksets, config.split, config.num_examples)
     note_short_splits(tasks, config.num_examples, console.note)
     _check_baselines(config, tasks[0])

@@ -6,7 +6,6 @@ ends the episode with the reason, as in training.
 """
 
 import asyncio
-import inspect
 import math
 import random
 from collections.abc import Callable, Coroutine, Sequence
@@ -16,13 +15,15 @@ from typing import Any, Protocol, TypeVar
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.environments.base import SUCCESS, Environment, FailureKinds, SelfPlay, Taskset
-from slimrl.environments.find import load_taskset, tasks_of
+from slimrl.environments.find import describe_purpose, tasks_of
 from slimrl.environments.scripts import demonstrate, find_scripts
 from slimrl.errors import RolloutError, UserError
+from slimrl.launch.tasksets import load_tasksets, played_environment
 from slimrl.models.chat.excerpt import shorten
 from slimrl.monitor.terminal import HELP, QUIT, Terminal
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
+from slimrl.rollout.worker.taskset import RemoteTaskset
 from slimrl.types import Message, Rollout, Task, Turn
 
 T = TypeVar("T")
@@ -46,8 +47,8 @@ class Seating(Protocol):
 def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, terminal: Terminal | None = None) -> int:
     """Run the `play` command: one task after the other, until the person stops."""
     config, terminal = resolved.config, terminal or Terminal((AGAIN, EXPERT))
-    taskset = load_taskset(config.id, config.args)
     terminal.note(f"making the tasks of {config.id} ...")
+    (taskset,) = load_tasksets([played_environment(config)], config.episode_timeout_s)
     found = tasks_of(taskset, config.split)
     tasks = in_order(found, config)
     if seat is None and isinstance(taskset, SelfPlay) and taskset.roles:
@@ -94,9 +95,8 @@ def in_order(tasks: Sequence[Task], config: PlayConfig) -> list[Task]:
 
 
 def _welcome(taskset: Taskset, config: PlayConfig, num_tasks: int, terminal: Terminal) -> None:
-    module = inspect.getmodule(type(taskset))
-    purpose = (inspect.getdoc(module) or "").partition("\n\n")[0] if module else ""
-    terminal.note(purpose.replace("\n", " ") or config.id, "bold")
+    purpose = taskset.purpose if isinstance(taskset, RemoteTaskset) else describe_purpose(taskset)
+    terminal.note(purpose or config.id, "bold")
     terminal.note(f"{num_tasks} tasks in {config.split}. You are the policy: what follows is all that it reads.")
     terminal.note(_help_text(taskset))
 

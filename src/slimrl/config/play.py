@@ -6,7 +6,7 @@ from pydantic import Field
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
-from slimrl.config.rollout import SamplingConfig
+from slimrl.config.rollout import SamplingConfig, Worker
 
 
 class SeatConfig(ModelConfig):
@@ -41,6 +41,9 @@ class PlayConfig(CommandConfig):
     args: dict[str, Any] = Field(default={})
     """Keyword arguments for the environment's constructor, one by one as in `--args.n 3`; its own documentation names
     them."""
+
+    worker: Worker = "auto"
+    """Where its code runs, as in `[[orchestrator.env]]`: `process`, `none`, or `auto`."""
 
     split: Literal["train", "validation", "test"] = "train"
     """Where the tasks come from. What you have seen of `test` can no longer surprise you when you judge a run by it."""

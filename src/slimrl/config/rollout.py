@@ -11,6 +11,8 @@ from pydantic import Field
 from slimrl.config.base import Config
 from slimrl.types import SamplingParams
 
+Worker = Literal["auto", "process", "none"]
+
 
 class EnvConfig(Config):
     """One environment: the source of tasks and of the reward."""
@@ -23,6 +25,11 @@ class EnvConfig(Config):
 
     args: dict[str, Any] = Field(default={})
     """Keyword arguments for the environment's constructor; its own documentation names them."""
+
+    worker: Worker = "auto"
+    """Where its code runs. `process` is a worker process, which may crash or hang without ending the run; `none` is the
+    run's own. `auto` takes a process for what does not come with slimrl, but for classes of a notebook or of the
+    Python API."""
 
     name: str = ""
     """What the environment is called in metrics and reports where there are several; empty is its `id`."""

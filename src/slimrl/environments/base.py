@@ -4,10 +4,9 @@
 from nothing. See `environments/reverse_text.py` for a whole one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from slimrl.io.text import is_writable
 from slimrl.types import Environment, Message, Rollout, Split, Task, Taskset, Turn
 
 __all__ = [
@@ -20,12 +19,13 @@ __all__ = [
     "Preparing",
     "Script",
     "Scripted",
+    "Seeding",
     "SelfPlay",
     "Split",
     "Task",
     "Taskset",
     "Turn",
-    "is_message",
+    "seed_tasksets",
 ]
 
 SUCCESS = 1.0 - 1e-9
@@ -89,6 +89,15 @@ class Offloading(Protocol):
 
 
 @runtime_checkable
+class Seeding(Protocol):
+    """A taskset whose environments draw from random generators that no checkpoint holds: those of another process."""
+
+    def seed(self, text: str) -> None:
+        """Sets the generators to a state that the text decides. It is called before the episodes of a step or of an
+        evaluation, so that a resumed run draws what an uninterrupted one does."""
+
+
+@runtime_checkable
 class Closing(Protocol):
     """An episode that holds something, such as a process, that must be given back however the episode ends."""
 
@@ -96,8 +105,8 @@ class Closing(Protocol):
         """Gives it back. It is called once when the episode is over: done, out of turns, failed or cancelled."""
 
 
-def is_message(value: object) -> bool:
-    """Whether a value is a role and a text, as chat templates need. No tokenizer takes half of a surrogate pair."""
-    fields = value if isinstance(value, dict) else {}
-    texts = fields.get("role"), fields.get("content")
-    return all(isinstance(text, str) and is_writable(text) for text in texts)
+def seed_tasksets(tasksets: Iterable[Taskset], text: str) -> None:
+    """Seeds the random generators that no checkpoint holds."""
+    for taskset in tasksets:
+        if isinstance(taskset, Seeding):
+            taskset.seed(text)

@@ -7,14 +7,17 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from slimrl.environments.base import Taskset
-from slimrl.errors import UserError, describe, nearest
+from slimrl.environments.base import Preparing, Taskset
+from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.settings import check_args
 from slimrl.types import Split, Task
 
+T = TypeVar("T")
 NOTEBOOK = "__main__"  # the module of what is written in a notebook or a script
+
+OURS = "slimrl."  # the beginning of the modules that come with slimrl
 
 # Built-in environments: id -> module:class, imported only when asked for.
 BUILTIN = {
@@ -33,13 +36,8 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     `package.module:ClassName`. Raises UserError if there is no such taskset, or it does not take the args.
     """
     constructor = find_constructor(env_id, args)
-    try:
-        taskset = constructor(**args)
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # any error here is one of the class or its args
-        given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
-        raise UserError(f"environment `{env_id}` failed with {given}: {describe(error)}") from error
+    given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
+    taskset = call_user_code(f"environment `{env_id}` failed with {given}", lambda: constructor(**args))
     missing = [name for name in ("tasks", "environment") if not callable(getattr(taskset, name, None))]
     if missing:
         raise UserError(
@@ -69,11 +67,16 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
     return found
 
 
+def is_builtin(env_id: str) -> bool:
+    """Whether an environment comes with slimrl."""
+    return BUILTIN.get(env_id.replace("_", "-"), env_id).startswith(OURS)
+
+
 def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
     """The taskset's tasks in a split. Raises UserError if the taskset fails, gives something that is no `Task`, or uses
     an id twice."""
     name = f"{type(taskset).__name__}.tasks({split!r})"
-    tasks: list[object] = call_user_code(name, lambda: list(taskset.tasks(split)))
+    tasks: list[object] = call_user_code(f"{name} failed", lambda: list(taskset.tasks(split)))
     seen: set[str] = set()
     for number, task in enumerate(tasks):
         if not isinstance(task, Task) or not isinstance(task.id, str):
@@ -90,24 +93,40 @@ def tasks_of(taskset: Taskset, split: Split) -> list[Task]:
 def _check_data(task: Task, name: str) -> None:
     """Raises UserError for a task whose data does not survive JSON, as a set or a number as a key: it is written to
     files and read back."""
+    if not isinstance(task.data, Mapping):
+        raise UserError(f"{name}: the data of task `{task.id}` must be a dictionary, not {type(task.data).__name__}.")
     try:
         again = json.loads(json.dumps(task.data))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise UserError(f"{name}: the data of task `{task.id}` must be JSON: {error}.") from None
     if set(again) != set(task.data):
         keys = sorted(task.data, key=str)
         raise UserError(f"{name}: the data of task `{task.id}` must be JSON, whose keys are texts, not {keys}.")
 
 
-def call_user_code(name: str, call: Callable[[], list[Any]]) -> list[Any]:
-    """The list that a call into a user's code gives. Raises UserError for anything that the code raises; `name` is what
-    the message calls it."""
+def prepare_taskset(taskset: Taskset) -> None:
+    """Has the taskset do what is to be done before its first task. Raises UserError if it fails."""
+    if isinstance(taskset, Preparing):
+        call_user_code(f"{type(taskset).__name__}.prepare() failed", taskset.prepare)
+
+
+def describe_purpose(taskset: Taskset) -> str:
+    """The first paragraph of the docstring of the taskset's module, which says what the environment is."""
+    module = inspect.getmodule(type(taskset))
+    return (inspect.getdoc(module) or "").partition("\n\n")[0].replace("\n", " ") if module else ""
+
+
+def call_user_code(failure: str, call: Callable[[], T]) -> T:
+    """What a call into a user's code gives. Raises UserError for anything that the code raises, which begins with
+    `failure`: what it did not do."""
     try:
         return call()
-    except UserError:
+    except (UserError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
-        raise UserError(f"{name} failed: {describe(error)}") from error
+    except RolloutError as error:
+        raise UserError(f"{failure}: {error.detail}") from error
+    except BaseException as error:
+        raise UserError(f"{failure}: {describe(error)}") from error
 
 
 def _find(env_id: str) -> Any:
@@ -134,10 +153,7 @@ def _find(env_id: str) -> Any:
 
 
 def _module_by_name(name: str, env_id: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except (Exception, SystemExit) as error:  # any error here is one of the user's module
-        raise UserError(f"environment `{env_id}`: {name} failed to load: {describe(error)}") from error
+    return call_user_code(f"environment `{env_id}`: {name} failed to load", lambda: importlib.import_module(name))
 
 
 def _module_from_file(path: Path) -> Any:
@@ -148,8 +164,6 @@ def _module_from_file(path: Path) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses and pickle look up a class's module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # any error here is one of the user's file
-        raise UserError(f"environment file {path} failed to load: {describe(error)}") from error
+    execute = spec.loader.exec_module
+    call_user_code(f"environment file {path} failed to load", lambda: execute(module))
     return module

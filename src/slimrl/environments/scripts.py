@@ -5,10 +5,11 @@ Tasksets are other people's code: whatever a script does wrong is a `UserError` 
 
 import functools
 from collections.abc import Mapping
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from slimrl.environments.base import Script, Scripted, Taskset, is_message
+from slimrl.environments.base import Script, Scripted, Taskset
 from slimrl.environments.find import call_user_code
+from slimrl.environments.plain import plain_messages
 from slimrl.errors import UserError, nearest
 from slimrl.io.cache import say
 from slimrl.types import Message, Task
@@ -42,11 +43,8 @@ def play_script(taskset: Taskset, script: str, task: Task, seed: int) -> list[Me
     if script not in scripts:
         raise UserError(_explain_missing_script(name, script, scripts))
     call = f"{name}.scripts[{script!r}]({task.id})"
-    messages: list[object] = call_user_code(call, lambda: list(scripts[script](task, seed)))
-    for message in messages:
-        if not is_message(message):
-            raise UserError(f"{call}: a message needs a role and a text as content, not {message!r:.200}")
-    return cast(list[Message], messages)
+    messages: list[Message] = call_user_code(f"{call} failed", lambda: plain_messages(scripts[script](task, seed)))
+    return messages
 
 
 def demonstrate(taskset: Taskset, task: Task) -> list[Message]:

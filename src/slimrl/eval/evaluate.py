@@ -12,10 +12,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slimrl.environments.base import Taskset
+from slimrl.environments.base import Taskset, seed_tasksets
 from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_groups
+from slimrl.rollout.loop import run_episodes
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task
@@ -116,7 +117,8 @@ def play_tasks(
     async def play_all() -> list[Rollout]:
         return list(await asyncio.gather(*map(play, tasks)))
 
-    return asyncio.run(play_all())
+    seed_tasksets({id(asked.taskset): asked.taskset for asked in tasks}.values(), f"eval/{sampling.seed}")
+    return run_episodes(play_all())
 
 
 def evaluation_of(mode: str, rollouts: Sequence[Rollout]) -> Evaluation:

@@ -9,7 +9,7 @@ from slimrl.environments.find import tasks_of
 from slimrl.environments.scripts import demonstrate
 from slimrl.errors import UserError
 from slimrl.launch.advice import note_shared_tasks
-from slimrl.launch.tasksets import load_tasksets
+from slimrl.launch.tasksets import TIMEOUT_S, load_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
@@ -21,7 +21,7 @@ from slimrl.types import Message, Sample, Task
 def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
     """The training and validation samples that the config's `data` section asks for."""
     if isinstance(config.data, ExpertDataConfig):
-        tasksets = load_tasksets([config.data.env])
+        tasksets = load_tasksets([config.data.env], TIMEOUT_S)
         note_shared_tasks(tasksets, console)
         return from_experts(config, tasksets, chat)
     return _from_data(config, config.data, chat, console)

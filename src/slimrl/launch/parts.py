@@ -50,7 +50,7 @@ class Parts:
 
 def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
     """The parts of an RL run, with the model loaded. Raises UserError for settings that do not fit it."""
-    tasksets = load_tasksets(config.orchestrator.env)
+    tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
     limits = episode_limits(config.orchestrator, config.seq_len)
     engine, context = make_context(policy.module, policy.chat, config.inference, limits)

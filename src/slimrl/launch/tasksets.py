@@ -1,5 +1,7 @@
-"""The tasksets of a command, made from its settings. Needs no PyTorch: `--dry-run` checks them, too."""
+"""The tasksets of a command, made from its settings, in worker processes or in this one. Needs no PyTorch: `--dry-run`
+checks them, too."""
 
+import json
 from collections.abc import Sequence
 
 from slimrl.config.base import CommandConfig
@@ -8,39 +10,88 @@ from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.config.teacher import TeacherConfig
-from slimrl.environments.base import Preparing, Taskset
-from slimrl.environments.find import find_constructor, load_taskset
+from slimrl.environments.base import Taskset
+from slimrl.environments.find import NOTEBOOK, find_constructor, is_builtin, load_taskset, prepare_taskset
+from slimrl.errors import UserError
+from slimrl.rollout.worker.process import WorkerProcess
+from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker
+
+TIMEOUT_S = 60.0  # of an environment of which nothing is asked but demonstrations
+
+# Processes that have found a class while the settings were checked, for the taskset that is made after that.
+_found: dict[str, WorkerProcess] = {}
 
 
-def load_tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
-    """The tasksets of the environments, in their order, ready to give tasks."""
-    tasksets = [load_taskset(env.id, env.args) for env in envs]
+def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float) -> list[Taskset]:
+    """The tasksets of the environments, in their order, ready to give tasks. `timeout_s` limits each call into an
+    episode that is played in a worker."""
+    tasksets = [_load(env, timeout_s) for env in envs]
     for taskset in tasksets:
-        if isinstance(taskset, Preparing):
-            taskset.prepare()
+        prepare_taskset(taskset)
     return tasksets
 
 
 def check_environments(config: CommandConfig, make: bool) -> None:
     """Raises UserError if an environment of the settings does not exist, or does not take its `args`. With `make` it is
     also made, which checks the values of its `args`."""
-    for env in _environments(config):
-        find = load_taskset if make else find_constructor
-        find(env.id, env.args)
+    envs, timeout_s = _environments(config)
+    for env in envs:
+        if make:
+            _load(env, timeout_s)
+        elif _has_worker(env):
+            source = Source(env.id, env.args, timeout_s)
+            _found[_key(source)] = find_in_worker(source)
+        else:
+            find_constructor(env.id, env.args)
 
 
-def _environments(config: CommandConfig) -> Sequence[EnvConfig]:
+def _load(env: EnvConfig, timeout_s: float) -> Taskset:
+    if not _has_worker(env):
+        return load_taskset(env.id, env.args)
+    source = Source(env.id, env.args, timeout_s)
+    key = _key(source)
+    return load_in_worker(source, _found.pop(key) if key in _found else find_in_worker(source))
+
+
+def _has_worker(env: EnvConfig) -> bool:
+    """Whether an environment's code runs in a worker process. Raises UserError where it cannot."""
+    is_written_here = env.id.startswith(f"{NOTEBOOK}:")
+    if env.worker == "process" and is_written_here:
+        raise UserError(
+            f"environment `{env.id}` was written in a notebook or a script, where no other process finds it: leave "
+            'out worker = "process", or move the class to a file and name it `path/to/file.py:ClassName`.'
+        )
+    return env.worker == "process" or (env.worker == "auto" and not is_builtin(env.id) and not is_written_here)
+
+
+def _key(source: Source) -> str:
+    return json.dumps([source.env_id, source.args, source.timeout_s])
+
+
+def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:
+    """The environments of the settings, and the limit of each call into their episodes."""
     match config:
-        case RLConfig(teacher=TeacherConfig(env_args=more)):
-            envs = config.orchestrator.env
-            return [*envs, *(env.model_copy(update={"args": {**env.args, **more}}) for env in envs)]
         case RLConfig():
-            return config.orchestrator.env
+            envs = config.orchestrator.env
+            return [*envs, *teacher_environments(config)], config.orchestrator.episode_timeout_s
         case EvalRunConfig():
-            return config.env
+            return config.env, config.episode_timeout_s
         case SFTConfig(data=ExpertDataConfig(env=env)):
-            return [env]
+            return [env], TIMEOUT_S
         case PlayConfig():
-            return [EnvConfig(id=config.id, args=config.args)]
+            return [played_environment(config)], config.episode_timeout_s
         case _:
-            return []
+            return [], TIMEOUT_S
+
+
+def teacher_environments(config: RLConfig) -> list[EnvConfig]:
+    """The student's environments with `teacher.env_args` added to their arguments; empty without such arguments."""
+    if not isinstance(config.teacher, TeacherConfig) or not config.teacher.env_args:
+        return []
+    more = config.teacher.env_args
+    return [env.model_copy(update={"args": {**env.args, **more}}) for env in config.orchestrator.env]
+
+
+def played_environment(config: PlayConfig) -> EnvConfig:
+    """The environment that a person plays."""
+    return EnvConfig(id=config.id, args=config.args, worker=config.worker)

@@ -16,13 +16,12 @@ from slimrl.config.teacher import (
     NoTeacherConfig,
     PolicyTeacherConfig,
     ServerTeacherConfig,
-    TeacherConfig,
 )
 from slimrl.environments.base import Taskset
-from slimrl.environments.find import load_taskset
 from slimrl.errors import UserError
 from slimrl.launch.parts import Parts
 from slimrl.launch.stages import initial_weights, make_room
+from slimrl.launch.tasksets import load_tasksets, teacher_environments
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
 from slimrl.orchestrator.distill import Distillation, Teacher
@@ -95,10 +94,7 @@ def describe_teacher(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerT
 
 def teacher_tasksets(parts: Parts) -> Sequence[Taskset]:
     """The student's tasksets with `teacher.env_args` added to their arguments; empty without such arguments."""
-    config = parts.config
-    if not isinstance(config.teacher, TeacherConfig) or not config.teacher.env_args:
-        return ()
-    return [load_taskset(env.id, {**env.args, **config.teacher.env_args}) for env in config.orchestrator.env]
+    return load_tasksets(teacher_environments(parts.config), parts.config.orchestrator.episode_timeout_s)
 
 
 def load_teacher(parts: Parts) -> Policy:

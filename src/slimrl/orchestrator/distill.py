@@ -27,6 +27,7 @@ from slimrl.environments.base import Taskset
 from slimrl.errors import RolloutError, UserError
 from slimrl.orchestrator.curriculum import Draw
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, read_opening
+from slimrl.rollout.loop import run_episodes
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 
 # A token that the teacher forbids has log-probability -inf, and an infinite advantage would spoil the step. This is
@@ -74,7 +75,7 @@ class Distillation:
         async def read_all() -> list[Opening | RolloutError]:
             return list(await asyncio.gather(*map(read, draws)))
 
-        return asyncio.run(read_all())
+        return run_episodes(read_all())
 
     def check_readable(self, rollout: Rollout, opening: Opening | RolloutError) -> Rollout:
         """The rollout, marked as failed if the teacher cannot read it."""

@@ -6,7 +6,6 @@ distillation learn from every rollout, so with these each group carries a signal
 accounted for: it is trained on, or dropped with a reason.
 """
 
-import asyncio
 import hashlib
 import time
 from collections import Counter
@@ -19,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 from slimrl.config.base import describe_faults
 from slimrl.config.loss import ResolvedLoss
 from slimrl.config.rollout import OrchestratorConfig
-from slimrl.environments.base import Taskset
+from slimrl.environments.base import Taskset, seed_tasksets
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
@@ -27,6 +26,7 @@ from slimrl.orchestrator.curriculum import Curriculum, Draw
 from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
 from slimrl.orchestrator.roles import check_groups, num_games, role_advantages
 from slimrl.rollout.episode import EpisodeSpec, RolloutContext, mean_metrics, run_groups
+from slimrl.rollout.loop import run_episodes
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
@@ -101,6 +101,8 @@ class Orchestrator:
         played: list[Rollout] = []
         groups: list[Group] = []
         num_drawn = 0
+        teacher = self.distillation.tasksets if self.distillation else ()
+        seed_tasksets([*self.tasksets, *teacher], f"rl/{self.seed}/{step}")
         # Only as many groups as are missing are drawn at a time: more would be sampled and thrown away.
         while (missing := wanted - sum(group.has_signal for group in groups)) > 0 and num_drawn < bound:
             draws = [self._draw() for _ in range(min(missing, bound - num_drawn))]
@@ -128,7 +130,7 @@ class Orchestrator:
             for draw in draws
             for number in range(num_games(draw.taskset, G))
         ]
-        played = asyncio.run(run_groups(games, self.context))
+        played = run_episodes(run_groups(games, self.context))
         rollouts = [rollout for game in played for rollout in game]
         if not self.distillation:
             return rollouts, [None] * len(draws)

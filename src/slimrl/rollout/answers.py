@@ -1,13 +1,13 @@
-"""Calls into an environment, with checks of what it returns: environments are other people's code, often without types.
+"""Calls into an environment, whose answers are copied into plain data: environments are other people's code.
 
 A wrong answer raises RolloutError, which fails the episode alone and says what to correct.
 """
 
-import math
-from collections.abc import Awaitable, Iterable
-from typing import TypeVar, cast
+from collections.abc import Awaitable
+from typing import TypeVar
 
-from slimrl.environments.base import Closing, Environment, is_message
+from slimrl.environments.base import Closing, Environment
+from slimrl.environments.plain import plain_messages, plain_turn
 from slimrl.errors import RolloutError
 from slimrl.types import Message, Turn
 
@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 async def start_episode(environment: Environment) -> list[Message]:
     """The messages that open the episode."""
-    return _messages(await _asynchronous(environment.start(), "start(self)"))
+    messages = plain_messages(await _asynchronous(environment.start(), "start(self)"))
+    if not messages:
+        raise RolloutError("environment_error", "start() gave no messages to read")
+    return messages
 
 
 def _asynchronous(work: Awaitable[T], method: str) -> Awaitable[T]:
@@ -29,27 +32,10 @@ def _asynchronous(work: Awaitable[T], method: str) -> Awaitable[T]:
 
 async def step_episode(environment: Environment, reply: str) -> Turn:
     """The environment's turn after the policy's reply, with a finite reward and metrics that are floats."""
-    turn: object = await _asynchronous(environment.step(reply), "step(self, reply)")
-    if not isinstance(turn, Turn):
-        raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
-    reward = float(turn.reward)
-    if not math.isfinite(reward):
-        raise RolloutError("nonfinite_reward", f"the environment gave reward {turn.reward}")
-    metrics = {name: float(value) for name, value in turn.metrics.items()}
-    return Turn(bool(turn.done), _messages(turn.messages), reward, metrics)
+    return plain_turn(await _asynchronous(environment.step(reply), "step(self, reply)"))
 
 
 async def close_episode(environment: Environment) -> None:
     """Release what the environment holds, if it holds anything."""
     if isinstance(environment, Closing):
         await environment.close()
-
-
-def _messages(given: Iterable[object]) -> list[Message]:
-    messages = list(given)
-    for message in messages:
-        if not is_message(message):
-            raise RolloutError(
-                "environment_error", f"a message needs a role and a text as content, not {message!r:.200}"
-            )
-    return cast(list[Message], messages)

@@ -14,12 +14,13 @@ An episode that fails does not raise an exception: its `Rollout` says what went 
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 
 from slimrl.environments.base import Environment, Taskset
-from slimrl.errors import RolloutError
+from slimrl.environments.plain import check_reward
+from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Client, Completion
 from slimrl.models.chat.template import ChatFormat
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
@@ -127,7 +128,7 @@ async def read_opening(spec: EpisodeSpec, context: RolloutContext) -> list[int]:
     """The token ids that the policy would read first, from an episode that is started and closed again. Raises
     RolloutError if the environment cannot start."""
     async with _environment(spec, context) as environment:
-        return context.chat.opening(await _opening(environment, context))
+        return _opening_tokens(await _opening(environment, context), context)
 
 
 async def _play(spec: EpisodeSpec, context: RolloutContext, transcript: _Transcript) -> Turn:
@@ -155,6 +156,28 @@ async def _opening(environment: Environment, context: RolloutContext) -> list[Me
     return _fit_excerpts(messages, context.chat)
 
 
+def _opening_tokens(messages: Sequence[Message], context: RolloutContext) -> list[int]:
+    limit = context.limits.seq_len
+    if not context.chat.can_fit(messages, limit):
+        raise RolloutError("prompt_too_long", f"{_size(messages)} characters are more than seq_len = {limit} tokens")
+    with _read_by_template():
+        return context.chat.opening(messages)
+
+
+def _size(messages: Sequence[Message]) -> int:
+    return sum(len(message["content"]) for message in messages)
+
+
+@contextmanager
+def _read_by_template() -> Iterator[None]:
+    """Converts a chat template's refusal inside: it is the failure of the episode whose messages it cannot write."""
+    try:
+        with convert_errors("environment"):
+            yield
+    except UserError as error:
+        raise RolloutError("environment_error", str(error)) from error
+
+
 async def _converse(
     environment: Environment, sampling: SamplingParams, context: RolloutContext, transcript: _Transcript
 ) -> Turn:
@@ -164,7 +187,7 @@ async def _converse(
     """
     limits, chat = context.limits, context.chat
     opening = await _opening(environment, context)
-    transcript.add_prompt(chat.opening(opening), opening)
+    transcript.add_prompt(_opening_tokens(opening, context), opening)
     if len(transcript.token_ids) >= limits.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
     while True:
@@ -178,6 +201,7 @@ async def _converse(
         # The environment's turn.
         turn = await run_with_timeout(step_episode(environment, reply), "environment", limits.timeout_s)
         transcript.rewards.append(turn.reward)
+        check_reward(sum(transcript.rewards))
         if turn.done:
             return turn
         messages = _fit_excerpts(turn.messages, chat)
@@ -187,8 +211,11 @@ async def _converse(
             raise RolloutError("environment_error", "step() gave an assistant message; only the policy writes these")
 
         # Only the new messages become tokens; the last sampled token tells whether the reply still lacks its end.
-        token_ids = chat.continuation([*transcript.messages, *messages], transcript.token_ids[-1])
-        if len(transcript.token_ids) + len(token_ids) >= limits.seq_len:
+        fits = chat.can_fit(messages, limits.seq_len)
+        with _read_by_template():
+            whole = [*transcript.messages, *messages]
+            token_ids = chat.continuation(whole, transcript.token_ids[-1]) if fits else []
+        if not fits or len(transcript.token_ids) + len(token_ids) >= limits.seq_len:
             transcript.stop_reason = StopReason.CONTEXT_FULL
             return turn
         if transcript.turns == limits.max_turns:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slimrl.errors import RolloutError, UserError, describe
+from slimrl.rollout.loop import environment_code
 
 T = TypeVar("T")
 LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -35,9 +36,10 @@ def convert_errors(source: str) -> Iterator[None]:
     """Convert every exception raised inside to a RolloutError that is counted as `drop/<source>_error`."""
     try:
         yield
-    except (RolloutError, UserError):
+    # Ctrl-C, cancellation and what closes a coroutine come from outside. An environment's `exit()` ends its episode.
+    except (RolloutError, UserError, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit, _Hang):
         raise
-    except (Exception, SystemExit) as error:  # an environment's `exit()` ends its episode, not the run
+    except BaseException as error:
         raise RolloutError(f"{source}_error", f"{describe(error)}{_place(error)}") from error
 
 
@@ -79,14 +81,21 @@ def _interruptible(
     When the `first` timeout has cancelled the coroutine, the `last` one starts. When that expires too, `_Hang` ends it.
     """
     resume: Callable[[], Any] = partial(work.send, None)
+    is_closing = False
     while True:
         try:
-            waiting_for = _run(resume, limit_s)
+            with environment_code():
+                waiting_for = _run(resume, limit_s)
         except StopIteration as result:
             return result.value  # type: ignore[no-any-return]
+        except GeneratorExit as error:
+            if is_closing:
+                raise
+            raise RolloutError("environment_error", f"GeneratorExit{_place(error)}") from error
         try:
             resume = partial(work.send, (yield waiting_for))
         except BaseException as error:  # as with `await`, cancellation and time-outs are raised in the coroutine
+            is_closing = isinstance(error, GeneratorExit)
             if last.expired():
                 with suppress(Exception, _Hang):
                     _run(partial(work.throw, _Hang()), limit_s, hung=True)
@@ -94,6 +103,16 @@ def _interruptible(
             if first.expired() and last.when() is None:
                 last.reschedule(asyncio.get_running_loop().time() + limit_s)
             resume = partial(work.throw, error)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Stops the timer of `run_with_timeout` inside, where slimrl itself waits, and for a bounded time."""
+    left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left, interval)
 
 
 def _run(resume: Callable[[], T], limit_s: float, hung: bool = False) -> T:

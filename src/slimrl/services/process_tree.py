@@ -78,13 +78,17 @@ def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:
     with suppress(KeyboardInterrupt):
         _wait(known, patience_s)
     stubborn = find_process_tree(known)
-    known.update(stubborn)
-    deadline = time.monotonic() + patience_s
+    return sorted(stubborn), kill({**known, **stubborn}, patience_s)
+
+
+def kill(known: StartTimes, patience_s: float) -> list[int]:
+    """Send SIGKILL to a process tree, for `patience_s` seconds to what is left of it. Returns the ids that survived."""
+    known, deadline = dict(known), time.monotonic() + patience_s
     while (left := find_process_tree(known)) and time.monotonic() < deadline:
         known.update(left)
         _send(signal.SIGKILL, left)  # again and again, for what they start meanwhile
         time.sleep(POLL_S)
-    return sorted(stubborn), sorted(left)
+    return sorted(left)
 
 
 def _wait(known: dict[int, str], patience_s: float) -> None:

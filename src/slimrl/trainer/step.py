@@ -92,6 +92,8 @@ class TrainStep:
         self._ranks = ranks
         self._device = next(module.parameters()).device
 
+    @torch.inference_mode(False)  # whatever an environment in this process has switched off
+    @torch.enable_grad()
     def __call__(self, batch: Batch, lr_factor: float, version: int) -> Metrics:
         """Update the weights with the batch. Returns the metrics of the step; `version` is that of the weights before.
 

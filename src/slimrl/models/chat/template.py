@@ -53,6 +53,7 @@ class ChatFormat:
             )
         self._tokenizer = tokenizer
         self._knows_tools = False
+        self._longest_token = max(map(len, tokenizer.get_vocab()))
         day = day or date.today()
         self._encoder = encoder = TextEncoder(tokenizer)
         self._renderer = renderer = Renderer(tokenizer, encoder.mark, day)
@@ -112,6 +113,11 @@ class ChatFormat:
                 raise self._not_closed(messages)
             return token_ids[token_ids.index(after) + 1 :]
         return self._encoder.encode_behind(MARKER, text)
+
+    def can_fit(self, messages: Sequence[Message], num_tokens: int) -> bool:
+        """Whether the contents may fit into so many tokens. What has more characters than that many tokens can stand
+        for cannot, and need not be tokenised, which would take a minute for a text of megabytes."""
+        return sum(len(message["content"]) for message in messages) <= num_tokens * self._longest_token
 
     def cut_excerpts(self, messages: Sequence[Message]) -> list[Message]:
         """The messages, with every excerpt cut to its maximal number of tokens."""

@@ -1,0 +1,114 @@
+"""Copies what an environment gives into plain data of a bounded size: texts, numbers, lists and dictionaries of JSON.
+
+Environments are other people's code. What they give is read by chat templates and written to files, which a set, nan,
+a list that contains itself or a million pages would end.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral, Real
+from typing import Any, cast
+
+from slimrl.errors import RolloutError
+from slimrl.io.text import is_writable
+from slimrl.types import Message, Turn
+
+MAX_SIZE = 8 << 20  # of one answer: characters, and so many more for each value as it takes bytes at least
+VALUE = 64
+MAX_DEPTH = 32
+MAX_INTEGER = 2**63
+MAX_REWARD = float(2**128 - 2**104)  # the largest number of the trainer, which computes in float32
+
+
+def plain_messages(given: Iterable[object]) -> list[Message]:
+    """A copy of messages. Raises RolloutError for what is no message, or not JSON, or too large."""
+    return list(_messages(given, _Copier()))
+
+
+def plain_turn(turn: object) -> Turn:
+    """A copy of a turn, whose reward is finite and whose metrics are floats. Raises RolloutError for anything else."""
+    if not isinstance(turn, Turn):
+        raise RolloutError("environment_error", f"step() must return a Turn, not {type(turn).__name__}")
+    copier = _Copier()
+    messages = list(_messages(turn.messages, copier))
+    metrics = {copier.key(name): float(value) for name, value in copier.items(turn.metrics)}
+    return Turn(bool(turn.done), messages, check_reward(float(turn.reward)), metrics)
+
+
+def check_reward(reward: float) -> float:
+    """The reward itself. Raises RolloutError for one that the trainer cannot compute with."""
+    if not math.isfinite(reward):
+        raise RolloutError("nonfinite_reward", f"the environment gave reward {reward}")
+    if abs(reward) > MAX_REWARD:
+        raise RolloutError("nonfinite_reward", f"the environment gave reward {reward:g}, which is beyond float32")
+    return reward
+
+
+def _messages(given: Iterable[object], copier: "_Copier") -> Iterator[Message]:
+    for message in given:
+        fields = message if isinstance(message, dict) else {}
+        if not all(isinstance(fields.get(name), str) for name in ("role", "content")):
+            raise RolloutError(
+                "environment_error", f"a message needs a role and a text as content, not {message!r:.200}"
+            )
+        yield cast(Message, copier.copy(message, MAX_DEPTH))
+
+
+class _Copier:
+    """Copies the values of one answer, and counts them: a value that stands in many places is copied as often."""
+
+    def __init__(self) -> None:
+        self._left = MAX_SIZE
+
+    def copy(self, value: object, depth: int) -> Any:
+        """A copy in which every object is of a class that JSON gives."""
+        if depth == 0:
+            raise RolloutError("environment_error", f"a message contains itself, or is nested {MAX_DEPTH} deep")
+        self._count(VALUE)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, (Integral, Real)):
+            return _number(value)
+        if isinstance(value, Mapping):
+            return {self.key(key): self.copy(item, depth - 1) for key, item in self.items(value)}
+        if isinstance(value, (list, tuple)):
+            return [self.copy(item, depth - 1) for item in value]
+        raise RolloutError("environment_error", f"a message holds a {type(value).__name__}, which is no JSON")
+
+    def items(self, mapping: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        """The mapping's keys and values, each counted."""
+        for item in mapping.items():
+            self._count(VALUE)
+            yield item
+
+    def key(self, key: object) -> str:
+        """The key of a message or the name of a metric, which must be a text."""
+        if not isinstance(key, str):
+            raise RolloutError("environment_error", f"a message or metric has the key {key!r:.100}, which is no text")
+        return self._text(key)
+
+    def _text(self, text: str) -> str:
+        self._count(len(text))
+        if not is_writable(text):
+            raise RolloutError("environment_error", "a text has half of a surrogate pair, which no file can hold")
+        return str.__str__(text)  # of a class of the environment's own it is a copy
+
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise RolloutError("environment_error", f"an answer is larger than {MAX_SIZE} bytes")
+
+
+def _number(value: Integral | Real) -> int | float:
+    """An integer or float for a number of any class, such as numpy's."""
+    if isinstance(value, Integral):
+        whole = int(value)
+        if abs(whole) >= MAX_INTEGER:
+            raise RolloutError("environment_error", "a message holds an integer of more than 64 bits")
+        return whole
+    number = float(value)
+    if not math.isfinite(number):
+        raise RolloutError("environment_error", f"a message holds {number}, which is no JSON")
+    return number

@@ -1,0 +1,243 @@
+"""A taskset whose code runs in a worker process, which is started anew when it has ended.
+
+It has the methods that the environment's own taskset has, and no others, so it passes for that one everywhere.
+"""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from slimrl.environments.base import Environment, Script
+from slimrl.errors import RolloutError, UserError, visible
+from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
+from slimrl.rollout.worker.process import LOST, WorkerProcess
+from slimrl.types import Message, Rollout, Split, Task, Taskset, Turn
+
+LOAD_TIMEOUT_S = 300.0  # for a class to be loaded and made, and for its tasks
+MAX_DEATHS = 64  # in a row, without any step that was answered
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a taskset comes from, and the limit of each call into its episodes."""
+
+    env_id: str
+    args: Mapping[str, Any]
+    timeout_s: float
+
+    @property
+    def load_timeout_s(self) -> float:
+        return max(LOAD_TIMEOUT_S, self.timeout_s)
+
+    def ask(self, process: WorkerProcess, do: str, **fields: Any) -> Any:
+        """The answer to a question about the class. Raises UserError if the process ends or gives none."""
+        try:
+            return process.ask(do, self.load_timeout_s, **fields)
+        except RolloutError as error:
+            raise UserError(
+                f"environment `{self.env_id}` could not do `{do}`: {error.detail}. What takes long belongs into its "
+                "`prepare()`, which has no limit; a larger `episode_timeout_s` raises this one, too."
+            ) from error
+
+
+def find_in_worker(source: Source) -> WorkerProcess:
+    """A process that has found the class, which takes the args; it is not called. Raises UserError as
+    `find_constructor` does."""
+    process = WorkerProcess(source.timeout_s)
+    try:
+        source.ask(process, "find", id=source.env_id, args=dict(source.args))
+    except BaseException:
+        process.close()
+        raise
+    return process
+
+
+def load_in_worker(source: Source, process: WorkerProcess) -> Taskset:
+    """The taskset, made in a process that has found its class. Raises UserError as `load_taskset` does."""
+    try:
+        told = _load(source, process)
+    except BaseException:
+        process.close()
+        raise
+    kinds = [kind for key, kind in OPTIONAL.items() if told[key] not in (None, False)]
+    # The class has the name of the environment's own, which messages show.
+    made: type[RemoteTaskset] = type(told["name"], (*kinds, RemoteTaskset), {})
+    return made(source, process, told)
+
+
+def _load(source: Source, process: WorkerProcess) -> dict[str, Any]:
+    fields = {"id": source.env_id, "args": dict(source.args), "timeout_s": source.timeout_s}
+    told = source.ask(process, "load", **fields)
+    texts = [told["name"], told["purpose"], *(told["scripts"] or ()), *(told["roles"] or ())]
+    if not all(isinstance(text, str) for text in texts):
+        raise UserError(f"environment `{source.env_id}`: the names of its scripts and roles must be texts.")
+    return dict(told)
+
+
+class RemoteTaskset:
+    """What the taskset of every environment has."""
+
+    def __init__(self, source: Source, process: WorkerProcess, told: Mapping[str, Any]) -> None:
+        self._source, self._told = source, told
+        self._processes = [process]  # the last one is used
+        self._tasks: dict[Split, list[Task]] = {}
+        self._is_prepared = False
+        self._seed = ""
+        self._num_deaths = 0  # since a step was answered
+        weakref.finalize(self, _close_last, self._processes)
+
+    @property
+    def purpose(self) -> str:
+        """What the environment is, in the words of its module."""
+        return str(self._told["purpose"])
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        if split not in self._tasks:
+            self._tasks[split] = self._ask_tasks(split)
+        return self._tasks[split]
+
+    def environment(self, task: Task) -> Environment:
+        return RemoteEpisode(self, *self.open_episodes("environment", task)[0], task)
+
+    def seed(self, text: str) -> None:
+        self._seed = text
+        self._process().ask_episode("seed", text=text)
+
+    def note_step(self) -> None:
+        """Notes that an environment has answered a step: its process does not end before it can."""
+        self._num_deaths = 0
+
+    def open_episodes(self, do: str, task: Task) -> list[tuple[WorkerProcess, str]]:
+        """Fresh episodes on the task, each a name in the process that holds it."""
+        process = self._process()
+        return [(process, str(name)) for name in process.ask_episode(do, task=[task.id, task.data])]
+
+    def _ask_tasks(self, split: Split) -> list[Task]:
+        return [Task(*task) for task in self._source.ask(self._process(), "tasks", split=split) or ()]
+
+    def _process(self) -> WorkerProcess:
+        """The process, which is started again if it has ended. Raises RolloutError if that fails, and UserError after
+        too many failures."""
+        if not self._processes[-1].is_over:
+            return self._processes[-1]
+        self._num_deaths += 1
+        if self._num_deaths > MAX_DEATHS:
+            raise UserError(
+                f"environment `{self._source.env_id}`: its process has ended {MAX_DEATHS} times without answering a "
+                f"step. The last time {self._processes[-1].end}. Correct it and continue with `--resume`."
+            )
+        process = WorkerProcess(self._source.timeout_s)
+        self._processes[:] = [process]
+        try:
+            _load(self._source, process)
+            if self._is_prepared:
+                process.ask("prepare")
+            for split in self._tasks:
+                self._source.ask(process, "tasks", split=split)
+            if self._seed:
+                process.ask_episode("seed", text=f"{self._seed}/{self._num_deaths}")
+        except UserError as error:
+            process.close()
+            raise RolloutError("environment_died", f"its process could not be started again: {error}") from error
+        return process
+
+
+def _close_last(processes: list[WorkerProcess]) -> None:
+    processes[-1].close()
+
+
+class _WithScripts(RemoteTaskset):
+    @property
+    def scripts(self) -> Mapping[str, Script]:
+        return {name: partial(self._play, name) for name in self._told["scripts"]}
+
+    def _play(self, name: str, task: Task, seed: int) -> list[Message]:
+        answer: list[Message] = self._process().ask("script", name=name, task=[task.id, task.data], seed=seed)
+        return answer
+
+
+class _WithFailureKinds(RemoteTaskset):
+    def failure_kind(self, rollout: Rollout) -> str | None:
+        record = rollout_to_json(RolloutRecord(rollout, (), ""))
+        kind = self._process().ask_episode("failure_kind", rollout=record)
+        return None if kind is None else visible(str(kind))
+
+
+class _WithSelfPlay(RemoteTaskset):
+    @property
+    def roles(self) -> Sequence[str]:
+        return list(self._told["roles"])
+
+    def self_play(self, task: Task) -> Sequence[Environment]:
+        return [RemoteEpisode(self, *opened, None) for opened in self.open_episodes("self_play", task)]
+
+
+class _Prepared(RemoteTaskset):
+    def prepare(self) -> None:
+        self._process().ask("prepare")
+        self._is_prepared = True
+
+
+class _Offloaded(RemoteTaskset):
+    def offload(self) -> None:
+        if not self._processes[-1].is_over:
+            self._processes[-1].ask("offload", self._source.load_timeout_s)
+
+
+# What a taskset may have besides, by what the worker tells of it.
+OPTIONAL = {
+    "scripts": _WithScripts,
+    "failure_kind": _WithFailureKinds,
+    "roles": _WithSelfPlay,
+    "prepare": _Prepared,
+    "offload": _Offloaded,
+}
+
+
+class RemoteEpisode:
+    """An episode in a worker process. What it gives is checked as any environment's is (`answers.py`).
+
+    If another episode ends the process, this one is played again up to where it was, in the next process, and goes on
+    if all answers are the same. An episode of self-play has no `task` to be played again.
+    """
+
+    def __init__(self, taskset: RemoteTaskset, process: WorkerProcess, name: str, task: Task | None) -> None:
+        self._taskset, self._process, self._name, self._task = taskset, process, name, task
+        self._past: list[tuple[dict[str, str], Any]] = []  # questions and answers
+
+    async def start(self) -> list[Message]:
+        messages: list[Message] = await self._call({"do": "start"})
+        return messages
+
+    async def step(self, reply: str) -> Turn:
+        done, messages, reward, metrics = await self._call({"do": "step", "reply": reply})
+        self._taskset.note_step()
+        return Turn(done, messages, reward, metrics)
+
+    async def close(self) -> None:
+        if not self._process.is_over:  # else there is nothing left to give back
+            await self._process.call("close", episode=self._name)
+
+    async def _call(self, asked: dict[str, str]) -> Any:
+        while True:
+            try:
+                if self._process.is_over:
+                    await self._play_again()
+                answer = await self._process.call(episode=self._name, **asked)
+            except RolloutError as error:
+                if error.reason != LOST or self._task is None or not self._process.is_over:
+                    raise
+            else:
+                self._past.append((asked, answer))
+                return answer
+
+    async def _play_again(self) -> None:
+        lost = RolloutError(LOST, f"the process that played it was ended by another episode: {self._process.end}")
+        if self._task is None:
+            raise lost
+        (self._process, self._name) = self._taskset.open_episodes("environment", self._task)[0]
+        for asked, answer in self._past:
+            if await self._process.call(episode=self._name, **asked) != answer:
+                raise RolloutError(LOST, f"{lost.detail}. Played again, it took another course")

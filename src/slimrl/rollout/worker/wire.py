@@ -1,0 +1,59 @@
+"""The messages between a run and the worker process of an environment: JSON objects, each behind its length in bytes.
+
+The run asks, and every question has a number:
+
+    {"call": 7, "do": "step", "episode": "3", "reply": "A"}     the run to the worker
+    {"call": 7, "answer": {...}}                                the worker, or `failed`, or `refused`
+    {"quiet": 7}                                                the worker has nothing left to do up to question 7
+
+`failed` is the reason and detail of a RolloutError, `refused` the text of a UserError. A long answer may come in parts:
+`{"call": 7, "part": [...]}` before its `answer`.
+"""
+
+import json
+import socket
+import struct
+from typing import Any
+
+MAX_BYTES = 32 << 20  # of a message; an answer that is not too large (`environments/plain.py`) takes less
+HEAD = struct.Struct(">I")
+
+
+class WireError(Exception):
+    """The end of a conversation by bytes that are no message."""
+
+
+def send_message(sock: socket.socket, message: dict[str, Any]) -> None:
+    """Sends a message. Raises WireError for one that is too large, of which nothing is sent."""
+    body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    if len(body) > MAX_BYTES:
+        raise WireError(f"an answer of {len(body)} bytes is longer than {MAX_BYTES}")
+    sock.sendall(HEAD.pack(len(body)) + body)
+
+
+def receive_message(sock: socket.socket) -> dict[str, Any] | None:
+    """The next message; None if the other side has closed the connection. Raises WireError for anything else."""
+    head = _receive(sock, HEAD.size)
+    if len(head) < HEAD.size:
+        return None
+    (length,) = HEAD.unpack(head)
+    if length > MAX_BYTES:
+        raise WireError(f"it announced a message of {length} bytes, longer than {MAX_BYTES}")
+    body = _receive(sock, length)
+    if len(body) < length:
+        return None
+    try:
+        message = json.loads(body.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"it sent what is no JSON ({type(error).__name__})") from error
+    if not isinstance(message, dict):
+        raise WireError(f"it sent a {type(message).__name__} as a message")
+    return message
+
+
+def _receive(sock: socket.socket, length: int) -> bytes:
+    """So many bytes; fewer if the connection ends before."""
+    data = bytearray()
+    while len(data) < length and (more := sock.recv(min(length - len(data), 1 << 20))):
+        data += more
+    return bytes(data)

@@ -1,0 +1,148 @@
+"""Environments that do all they can to end the run that plays them (F11): each attack is a drop with its reason.
+
+They are played in a worker process, where all are held, and in the run's own, where those are that can be.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slimrl.rollout.episode import EpisodeSpec, run_groups
+from slimrl.rollout.loop import run_episodes
+from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker
+from slimrl.types import Rollout, SamplingParams, Task
+from tests.adversary.hostile import Hostile
+from tests.rollout.scripted import TOKENIZER, ScriptedClient, make_context
+
+FILE = Path(__file__).with_name("hostile.py")
+TIMEOUT_S = 0.5
+GOOD = "is good"
+
+# The attacks that are held in any process: the reason of the drop, and what its detail says.
+ANYWHERE = {
+    "a text of 50 MB": ("environment_error", "larger than 8388608 bytes"),
+    "a text of 5 MB": ("prompt_too_long", "5000000 characters"),
+    "no message": ("environment_error", "no messages"),
+    "endless messages": ("environment_error", "larger than"),
+    "a cyclic extra": ("environment_error", "contains itself"),
+    "a nested extra": ("environment_error", "nested 32 deep"),
+    "a bomb of lists": ("environment_error", "nested|larger"),
+    "gives 50 MB": ("environment_error", "larger than"),
+    "gives 5 MB": ("", ""),
+    "rewards 1e308": ("nonfinite_reward", r"1e\+308, which is beyond float32"),
+    "rewards -1e39": ("nonfinite_reward", r"-1e\+39"),
+    "rewards numpy's 1e39": ("nonfinite_reward", r"1e\+39"),
+    "rewards a huge integer": ("environment_error", "OverflowError"),
+    "says nan": ("environment_error", "nan, which is no JSON"),
+    "says a set": ("environment_error", "a set, which is no JSON"),
+    "says bytes": ("environment_error", "a bytes, which is no JSON"),
+    "says a huge integer": ("environment_error", "64 bits"),
+    "says with numbers as keys": ("environment_error", "the key 1, which is no text"),
+    "raises its own BaseException": ("environment_error", r"OwnError: .*hostile\.py"),
+    "raises GeneratorExit": ("environment_error", r"GeneratorExit.*hostile\.py"),
+    "raises CancelledError": ("environment_error", "cancelled"),
+    "raises StopIteration": ("environment_error", "StopIteration"),
+    "raises a group": ("environment_error", "BaseExceptionGroup"),
+    "rewards what raises": ("environment_error", "OwnError: float"),
+    "gives what has no repr": ("environment_error", "must return a Turn, not Rude"),
+    "says what has no repr": ("environment_error", "GeneratorExit"),
+    "raises without a text": ("environment_error", "Mute: .its text cannot be made: OwnError"),
+    "raises 50 MB": ("environment_error", r"^ValueError: x{900}.*\[\.\.\. 50000012 characters\]"),
+    "raises escapes": ("environment_error", r"a\\x1b\[2J\\x9b\\r\\u202eb"),
+    "stops the loop": ("environment_error", "cannot stop the event loop"),
+    "closes the loop": ("environment_error", "close a running event loop"),
+    "cancels all tasks": ("environment_error", "cannot cancel tasks"),
+    "recurses": ("environment_error", "RecursionError"),
+    "exits": ("environment_error", "SystemExit: 0"),
+    "says a number of numpy's": ("", ""),
+    "says a text of its own": ("", ""),
+    GOOD: ("", ""),
+}
+# Those that only a worker process survives. Each of the first ones has a second of its own.
+FAST_IN_WORKER = {
+    "exits at once": ("environment_died", "ended its process with exit status 0"),
+    "counts in C": ("timeout", r"episode_timeout_s = 0\.5 s, and its process was ended"),
+    "crashes": ("environment_died", "ended by SIGSEGV"),
+    "forks": ("", ""),
+    "leaves a thread": ("", ""),
+    "exits later": ("", ""),
+}
+SLOW_IN_WORKER = {
+    "exits at once with 3": ("environment_died", "exit status 3"),
+    "is killed": ("environment_died", "SIGKILL, which the kernel does when memory runs out"),
+    "aborts": ("environment_died", "SIGABRT"),
+    "sleeps in C": ("timeout", "longer than"),
+    "blocks signals": ("timeout", "and its process was ended"),
+    "ignores the alarm": ("timeout", "and its process was ended"),
+    "forks in C": ("", ""),
+    "leaves processes": ("", ""),
+    "floods the output": ("", ""),
+    "runs out of memory": ("environment_error", "MemoryError"),
+    "closes the standard files": ("", ""),
+    "closes all files": ("environment_died", "exit status 70|closed its connection"),
+    "has a small stack": ("environment_died|environment_error|", ""),
+    "breaks the interpreter": ("environment_died|environment_error|", ""),
+    "sends garbage": ("environment_died", "it announced a message of 4294967295 bytes"),
+    "sends a forged answer": ("environment_died", "it sent what is no answer"),
+    "sends a deep message": ("environment_died", "it sent what is no JSON"),
+}
+
+
+def play(taskset: Any, *faults: str) -> list[Rollout]:
+    """An episode of each attack, all at once."""
+    ids = TOKENIZER.encode("A", add_special_tokens=False)
+    context = make_context(ScriptedClient([[*ids, TOKENIZER.eos_token_id]]), timeout_s=TIMEOUT_S)
+    groups = [
+        [EpisodeSpec(taskset, Task(f"test/{fault}", {"fault": fault}), SamplingParams(max_tokens=5))]
+        for fault in faults
+    ]
+    return [rollout for (rollout,) in run_episodes(run_groups(groups, context))]
+
+
+def check(rollout: Rollout, reason: str, detail: str) -> None:
+    assert re.fullmatch(reason, rollout.failure), rollout.failure_detail
+    assert re.search(detail, rollout.failure_detail), rollout.failure_detail
+    assert len(rollout.failure_detail) < 2100
+    assert math.isnan(rollout.reward) == bool(rollout.failure)
+
+
+def load(file: Path, name: str, timeout_s: float = TIMEOUT_S, **args: Any) -> Any:
+    source = Source(f"{file}:{name}", args, timeout_s)
+    return load_in_worker(source, find_in_worker(source))
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Any]:
+    return load(FILE, "Hostile")
+
+
+@pytest.mark.parametrize("fault", ANYWHERE)
+def test_an_attack_in_the_runs_own_process_is_a_drop_and_spoils_no_other_episode(fault: str) -> None:
+    before, rollout, after = play(Hostile(), GOOD, fault, GOOD)
+    check(rollout, *ANYWHERE[fault])
+    assert (before.reward, after.reward) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("fault", ANYWHERE)
+def test_an_attack_in_a_worker_is_the_same_drop_and_spoils_no_other_episode(worker: Any, fault: str) -> None:
+    before, rollout, after = play(worker, GOOD, fault, GOOD)
+    check(rollout, *ANYWHERE[fault])
+    assert (before.reward, after.reward) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "fault", [*FAST_IN_WORKER, *(pytest.param(fault, marks=pytest.mark.slow) for fault in SLOW_IN_WORKER)]
+)
+def test_an_attack_on_the_process_costs_its_own_episode_alone(worker: Any, fault: str) -> None:
+    reason, detail = {**FAST_IN_WORKER, **SLOW_IN_WORKER}[fault]
+    before, rollout, after = play(worker, GOOD, fault, GOOD)
+    check(rollout, reason, detail)
+    assert (before.reward, after.reward) == (1.0, 1.0)
+    (last,) = play(worker, GOOD)
+    assert last.reward == 1.0 or fault in ("has a small stack", "breaks the interpreter")
+    (last,) = play(worker, GOOD)
+    assert last.reward == 1.0
