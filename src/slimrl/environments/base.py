@@ -92,7 +92,7 @@ class Offloading(Protocol):
 class Seeding(Protocol):
     """A taskset whose environments draw from random generators that no checkpoint holds: those of another process."""
 
-    def seed(self, text: str) -> None:
+    def seed_generators(self, text: str) -> None:
         """Sets the generators to a state that the text decides. It is called before the episodes of a step or of an
         evaluation, so that a resumed run draws what an uninterrupted one does."""
 
@@ -109,4 +109,4 @@ def seed_tasksets(tasksets: Iterable[Taskset], text: str) -> None:
     """Seeds the random generators that no checkpoint holds."""
     for taskset in tasksets:
         if isinstance(taskset, Seeding):
-            taskset.seed(text)
+            taskset.seed_generators(text)

@@ -116,19 +116,19 @@ class Sessions:
 
     def _expire(self) -> None:
         oldest_s = monotonic() - self._keeping.ttl_s
-        while any(session.used_s < oldest_s for _, session in self._unused()) and self._drop_oldest():
+        while any(session.used_s < oldest_s for _, session in self._idle_sessions()) and self._drop_oldest():
             pass
 
     def _drop_oldest(self) -> bool:
         """Delete the session that was not used for longest; return False if all are in use."""
-        session_id, session = min(self._unused(), key=lambda item: item[1].used_s, default=("", None))
+        session_id, session = min(self._idle_sessions(), key=lambda item: item[1].used_s, default=("", None))
         if session is None:
             return False
         session.drop()
         del self._by_id[session_id]
         return True
 
-    def _unused(self) -> list[tuple[str, Session]]:
+    def _idle_sessions(self) -> list[tuple[str, Session]]:
         # One with users is held or waited for, however long ago it was last used.
         return [item for item in self._by_id.items() if item[1].num_users == 0]
 

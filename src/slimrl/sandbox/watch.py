@@ -61,13 +61,13 @@ class Watch:
         with self._lock:
             if not self._is_on:
                 return
-            self.reason = self._exceeded()
+            self.reason = self._find_excess()
             if self.reason:
                 self._is_on = False
                 self._kill()
             self.due_at = min(monotonic() + _INTERVAL_S, max(self._ends_at, monotonic()))
 
-    def _exceeded(self) -> str:
+    def _find_excess(self) -> str:
         limits = self._watched.limits
         if monotonic() >= self._ends_at:
             return f"the code took longer than timeout_s = {self._timeout_s:g} s, and was ended"

@@ -103,7 +103,9 @@ dp = 2
             "orchestrator.rollouts_per_example": 12,
             "orchestrator.resample_factor": 2,
             "orchestrator.sampling.max_tokens": 700,
-            "orchestrator.env": [{"id": "alphabet-sort", "args": {"max_turns": 2}, "name": "sorting"}],
+            "orchestrator.env": [
+                {"id": "alphabet-sort", "args": {"max_turns": 2}, "worker": "auto", "name": "sorting"}
+            ],
             "eval.interval_steps": 15,
             "eval.num_examples": 40,
         },
@@ -159,7 +161,7 @@ level = "debug"
             "teacher.type": "model",
             "teacher.name": "smollm2-135m",
             "orchestrator.sampling.temperature": 0.9,
-            "orchestrator.env": [{"id": "wordle", "args": {}, "name": ""}],
+            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "name": ""}],
         },
     ),
     "two environments and no filter": (
@@ -196,8 +198,8 @@ partition = "all"
             "trainer.loss.type": "gspo",
             "orchestrator.resample_factor": 1,
             "orchestrator.env": [
-                {"id": "reverse-text", "args": {}, "name": "short"},
-                {"id": "reverse-text", "args": {}, "name": "again"},
+                {"id": "reverse-text", "args": {}, "worker": "auto", "name": "short"},
+                {"id": "reverse-text", "args": {}, "worker": "auto", "name": "again"},
             ],
         },
     ),
@@ -282,7 +284,7 @@ max_model_len = 4096
             "orchestrator.rollouts_per_example": 8,
             "orchestrator.sampling.max_tokens": 400,
             "orchestrator.sampling.temperature": 1.0,
-            "orchestrator.env": [{"id": "wiki-search", "args": {"num_results": 5}, "name": "wiki"}],
+            "orchestrator.env": [{"id": "wiki-search", "args": {"num_results": 5}, "worker": "auto", "name": "wiki"}],
             "eval.interval_steps": 30,
             "eval.num_examples": 50,
         },
@@ -323,7 +325,7 @@ window = 3000
         {
             "orchestrator.rollouts_per_example": 16,
             "orchestrator.sampling.max_tokens": 128,
-            "orchestrator.env": [{"id": "reverse-text", "args": {}, "name": "reverse-text"}],
+            "orchestrator.env": [{"id": "reverse-text", "args": {}, "worker": "auto", "name": "reverse-text"}],
             "trainer.optim.lr": 3e-6,
         },
     ),
@@ -370,7 +372,7 @@ max_completion_tokens = 512
             "trainer.schedule.type": "linear",
             "trainer.schedule.warmup_steps": 10,
             "trainer.schedule.min_lr_ratio": 0.0,
-            "orchestrator.env": [{"id": "wordle", "args": {}, "name": ""}],
+            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "name": ""}],
         },
     ),
 }
@@ -394,7 +396,7 @@ id = "primeintellect/reverse-text"
             "orchestrator.batch_size": 64,
             "orchestrator.rollouts_per_example": 8,
             "orchestrator.sampling.max_tokens": 96,
-            "orchestrator.env": [{"id": "reverse-text", "args": {}, "name": ""}],
+            "orchestrator.env": [{"id": "reverse-text", "args": {}, "worker": "auto", "name": ""}],
         },
     ),
     "with most keys": (
@@ -442,7 +444,7 @@ seed = 42
             "orchestrator.resample_factor": 2,
             "max_async_level": 2,
             "orchestrator.sampling.temperature": 0.8,
-            "orchestrator.env": [{"id": "alphabet-sort", "args": {"max_turns": 3}, "name": ""}],
+            "orchestrator.env": [{"id": "alphabet-sort", "args": {"max_turns": 3}, "worker": "auto", "name": ""}],
             "wandb.project": "hosted",
             "eval.interval_steps": 20,
             "eval.num_examples": 30,
@@ -469,7 +471,7 @@ interval = 5
 """,
         {
             "orchestrator.rollouts_per_example": 8,
-            "orchestrator.env": [{"id": "wordle", "args": {}, "name": "words"}],
+            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "name": "words"}],
             "eval.num_examples": 64,
             "eval.interval_steps": 5,
         },

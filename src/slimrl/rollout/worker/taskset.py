@@ -101,7 +101,7 @@ class RemoteTaskset:
     def environment(self, task: Task) -> Environment:
         return RemoteEpisode(self, *self.open_episodes("environment", task)[0], task)
 
-    def seed(self, text: str) -> None:
+    def seed_generators(self, text: str) -> None:
         self._seed = text
         self._process().ask_episode("seed", text=text)
 

@@ -156,7 +156,7 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function", call) if isinstance(call, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if isinstance(arguments, str):
-        arguments = _parsed(arguments)
+        arguments = _parse(arguments)
     if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
         raise UserError(
             f'{where}: a call is {{"function": {{"name": ..., "arguments": {{...}}}}}}, and the arguments are an '
@@ -167,13 +167,13 @@ def _call(call: Any, where: str) -> dict[str, Any]:
 
 
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
-    read = _parsed(tools) if isinstance(tools, str) else tools
+    read = _parse(tools) if isinstance(tools, str) else tools
     if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in read):
         raise UserError(f"{where}: `tools` is a list of functions as JSON schemas, found: {preview(tools)}")
     return read
 
 
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
