@@ -36,7 +36,7 @@ class Asked:
         reach = size + 1  # another candidate may be longer
         beside = [word for piece in pieces[:-1] for word in piece[-reach:]]
         beside += [word for piece in pieces[1:] for word in piece[:reach]]
-        return self._names | frozenset(map(_plain, beside))
+        return (self._names | frozenset(map(_plain, beside))) - FILLERS
 
     @cached_property
     def _words(self) -> frozenset[str]:

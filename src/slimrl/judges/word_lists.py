@@ -13,7 +13,7 @@ year
 """
 FILLERS = frozenset(FILLER_WORDS.split())
 # What things with a name are, and how they are told apart from others of that name. Many bear the same, so alone
-# neither says which is meant. A kind may be left off a long name ("Lamar Hunt Trophy"), a quality not ("New York City").
+# neither says which is meant. A kind may be left off a long name ("Lamar Hunt Trophy"), a quality not ("New York").
 KIND_WORDS = """
 academy act army association award bank battle bay bridge castle church city club college committee company council
 county court cup day department district dynasty emperor empire field film forest gate general government group gulf
