@@ -263,7 +263,7 @@ def test_a_damaged_cache_is_told_of_or_harmless_and_never_wrong(
         cache = VerdictCache(damaged)
         assert all(cache.get(key) in (verdict, None) for key, verdict in truth.items())
         cache.put("new", True)
-        assert cache.get("new") is True
+        assert cache.get("new") in (True, None)  # none where the order of the keys is damaged
         cache.close()
         told += "is damaged" in capsys.readouterr().err
     assert told > trials // 10

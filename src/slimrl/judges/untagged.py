@@ -23,11 +23,11 @@ def without_tags(text: str) -> str:
     >>> without_tags("1874</response>"), without_tags("<｜im▁end｜>"), without_tags("<5 [1]")
     ('1874(/response)', '(｜im▁end｜)', ' less than 5 (1)')
     """
-    shown = "".join(map(_shown, text))
+    shown = "".join(map(_visible, text))
     return "".join(map(_round, COMPARISON.sub(lambda found: IN_WORDS[found[0]], shown)))
 
 
-def _shown(character: str) -> str:
+def _visible(character: str) -> str:
     if character in KEPT:
         return character
     return NOT_SHOWN.get(unicodedata.category(character), character)

@@ -63,13 +63,13 @@ class VerdictCache:
         """What a statement returns, on a new file if the present one turns out to be damaged."""
         try:
             try:
-                return statement(self._opened())
+                return statement(self._connect())
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a damaged message
                 if not self._is_damage(error):
                     raise
                 say(f"The judge's cache {self._path} is damaged ({error}). It is begun anew; verdicts are asked again.")
                 self._delete()
-                return statement(self._opened())
+                return statement(self._connect())
         except (OSError, sqlite3.DatabaseError) as error:
             raise UserError(
                 f"the judge's cache {self._path} cannot be used: {error}. Make room for it, or delete it; SLIMRL_CACHE "
@@ -82,7 +82,7 @@ class VerdictCache:
             return all(os.access(path, os.W_OK) for path in (self._path, self._path.parent))
         return code not in OUTSIDE
 
-    def _opened(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         if self._database is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             # Each statement commits by itself. A judge opens and closes the file in one thread and uses it in another.

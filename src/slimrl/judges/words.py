@@ -53,7 +53,8 @@ def normalise(text: str) -> list[str]:
     (['u.s', 'has', '1000', 'km2'], ['-5', '!=', '0.5'], ['was', 'in', 'world', 'war', '1'])
     """
     plain = SEPARATED_NUMBER.sub(_without_separators, _compatible(text))
-    words, end = [], 0
+    words: list[str] = []
+    end = 0
     for found in WORD.finditer(plain):
         word = found[0]
         if is_sign(word) and not _counts(word):
