@@ -13,6 +13,7 @@ from slimrl.judges.words import bare, normalise
 
 # What stands between two candidates.
 BETWEEN = re.compile(r"[,;:/|、，；]|\b(?:and|or|nor|than|versus|vs|but|not|to|before|after)\b", re.IGNORECASE)
+WHO = re.compile(r"(?:\w+ )?who(?:m|se)?\b", re.IGNORECASE)  # "By whom" too
 SENTENCE_END = (".", "!", "?", ":")
 ENDINGS = ("s", "es", "d", "ed", "r", "er", "ers", "or", "ors", "ing", "ings", "ion", "ions")
 MIN_BASE = 3
@@ -28,6 +29,11 @@ class Asked:
         """Whether the question has the word, or an inflection of it. A name has none but the genitive."""
         plain = _plain(word)
         return plain in self._words or not self._bases.isdisjoint(bases(plain))
+
+    @property
+    def is_for_somebody(self) -> bool:
+        """Whether it is asked who it was."""
+        return WHO.match(self._question) is not None
 
     def rivals(self, size: int) -> frozenset[str]:
         """The words of which candidates are made, where one of `size` words is the answer: names, and what stands
