@@ -191,7 +191,7 @@ class ChatConnection:
             async with self._client.stream("POST", url, json=body) as response:
                 data = await self._read(response)
         except self._httpx.DecodingError as error:
-            raise TryAgain(self._failure(f"gave a reply that cannot be unpacked: {error}"), counts=True) from error
+            raise TryAgain(self._failure(f"gave a reply that is not read: {error}"), counts=True) from error
         except (self._httpx.HTTPError, self._httpx.InvalidURL, self._httpx.StreamError) as error:
             failure = RolloutError(self._reason("unreachable"), f"{url}: {error or type(error).__name__}")
             raise TryAgain(failure, counts=False) from error

@@ -99,12 +99,23 @@ def import_httpx(who: str) -> Any:
 
 def http_client(httpx: Any, who: str, base_url: str, key: str, num_concurrent: int) -> Any:
     """An `httpx.AsyncClient` with the API key and the proxies of the environment, for one event loop. Raises UserError
-    if these cannot be used, or if the address has a password in it."""
+    if these cannot be used, or if the address has a password in it.
+
+    It asks for no compression, and a compressed reply raises httpx.DecodingError before its body is read: a few bytes
+    could unpack to any number.
+    """
     check_no_password(base_url, who)
+
+    async def refuse_compressed(response: Any) -> None:
+        encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise httpx.DecodingError(f"it is compressed ({encoding!r:.60}), which was not asked for")
+
     try:
         return httpx.AsyncClient(
             timeout=None,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers={"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {}),
+            event_hooks={"response": [refuse_compressed]},
             limits=httpx.Limits(max_connections=num_concurrent),
             verify=httpx.create_ssl_context(),  # by SSL_CERT_FILE and SSL_CERT_DIR in either case
             trust_env=not is_this_machine(urlsplit(base_url).hostname or ""),  # whether to use proxies

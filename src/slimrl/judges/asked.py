@@ -13,6 +13,7 @@ from slimrl.judges.words import bare, normalise
 
 # What stands between two candidates.
 BETWEEN = re.compile(r"[,;:/|、，；]|\b(?:and|or|nor|than|versus|vs|but|not|to|before|after)\b", re.IGNORECASE)
+WHO = re.compile(r"(?:\w+ )?who(?:m|se)?\b", re.IGNORECASE)  # "By whom" too
 SENTENCE_END = (".", "!", "?", ":")
 ENDINGS = ("s", "es", "d", "ed", "r", "er", "ers", "or", "ors", "ing", "ings", "ion", "ions")
 MIN_BASE = 3
@@ -29,6 +30,11 @@ class Asked:
         plain = _plain(word)
         return plain in self._words or not self._bases.isdisjoint(bases(plain))
 
+    @property
+    def is_for_somebody(self) -> bool:
+        """Whether it is asked who it was."""
+        return WHO.match(self._question) is not None
+
     def rivals(self, size: int) -> frozenset[str]:
         """The words of which candidates are made, where one of `size` words is the answer: names, and what stands
         beside a comma or an "or". Each candidate touches one of these."""
@@ -36,7 +42,7 @@ class Asked:
         reach = size + 1  # another candidate may be longer
         beside = [word for piece in pieces[:-1] for word in piece[-reach:]]
         beside += [word for piece in pieces[1:] for word in piece[:reach]]
-        return self._names | frozenset(map(_plain, beside))
+        return (self._names | frozenset(map(_plain, beside))) - FILLERS
 
     @cached_property
     def _words(self) -> frozenset[str]:

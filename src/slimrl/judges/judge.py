@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import time
-import unicodedata
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,14 +23,17 @@ from slimrl.io.chat_retry import RetryingChat
 from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings
 from slimrl.judges.server import JudgeServer
+from slimrl.judges.untagged import without_tags
 from slimrl.judges.verdict_cache import VerdictCache
 from slimrl.judges.word_match import MIN_F1, matches
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.types import Metrics
 
-VERDICT = re.compile(r"[\W_]*((?ai:yes|no))[\W_]*")  # ASCII: in all of Unicode the long s of another word is an s
+# Markdown, quotes and brackets may stand around it, and a full stop behind it. Other signs may turn it round: "❌yes".
+# ASCII: in all of Unicode the long s of another word is an s.
+AROUND = "\\s*_`\"'“”‘’«»()"
+VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
 GREEDY = {"temperature": 0.0, "seed": 0}
-TAG = re.compile(r"<(?=\s*/?\s*response)", re.IGNORECASE)
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
 Question: {question}
@@ -56,9 +58,7 @@ def verdict_of(reply: str) -> bool | None:
     """
     said = without_thoughts(reply).strip()
     found = VERDICT.fullmatch(said)
-    if found is None or any(map(unicodedata.combining, said)):  # a combining accent makes another letter
-        return None
-    return found[1].lower() == "yes"
+    return None if found is None else found[1].lower() == "yes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +147,11 @@ class LLMJudge:
             return Verdict(False)
         if len(response) > MAX_RESPONSE_CHARS:
             response = f"{response[:MAX_RESPONSE_CHARS]} [...]"
-        response = TAG.sub("[", response)  # not deleted: the text around a deleted tag may join to a tag
-        prompt = PROMPT.format(question=question, references="\n".join(references), response=response)
-        prompt = prompt.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be sent
+        prompt = PROMPT.format(
+            question=without_tags(question),
+            references="\n".join(map(without_tags, references)),
+            response=without_tags(response),
+        )
         return await self._thread.run(self._judge(self._body(prompt)))
 
     def check(self) -> None:

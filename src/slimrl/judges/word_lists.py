@@ -9,11 +9,11 @@ FILLER_WORDS = """
 about according actually all also am answer answers approximately are around as at be been believe by called circa
 correct did do does exactly final for found from had has have he her his in is it its known m name named namely of on
 page s said says section she so stands states that their there they think this to total was well were which who with
-year
+year years
 """
 FILLERS = frozenset(FILLER_WORDS.split())
 # What things with a name are, and how they are told apart from others of that name. Many bear the same, so alone
-# neither says which is meant. A kind may be left off a long name ("Lamar Hunt Trophy"), a quality not ("New York City").
+# neither says which is meant. A kind may be left off a long name ("Lamar Hunt Trophy"), a quality not ("New York").
 KIND_WORDS = """
 academy act army association award bank battle bay bridge castle church city club college committee company council
 county court cup day department district dynasty emperor empire field film forest gate general government group gulf

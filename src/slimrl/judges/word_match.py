@@ -15,6 +15,7 @@ from slimrl.judges.word_lists import COMMON, CONJUNCTIONS, FILLERS, KINDS, TURNS
 from slimrl.judges.words import bare, is_sign, normalise, spell_as, units_of
 
 NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
+INITIAL = re.compile(r"\w\.")
 PUNCTUATED = re.compile(r"[^\w\s.'’-]")
 MAX_BESIDE = 12  # words beside the reference's that an answer may have, as in "It was founded in 1874"
 MIN_F1 = 0.8
@@ -73,20 +74,21 @@ def _readings(reference: str, asked: Asked) -> list[_Wanted]:
     if all(word in COMMON for word in core):
         fillers = frozenset(word for word in whole if bare(word) in FILLERS)
         return [_Wanted(whole, fillers, asked.rivals(len(whole)) - {*map(bare, whole)})]
-    optional = frozenset(whole) & KINDS | _middle_names(reference)
+    optional = frozenset(whole) & KINDS | _given_names(reference, asked)
     return [_Wanted(whole, optional | (frozenset(whole) - frozenset(core))), _Wanted(core, optional)]
 
 
-def _middle_names(reference: str) -> frozenset[str]:
-    """The words of a person's name between the first and the last; none for other references. A name has capitals, and
-    particles such as "van", but no filler, number or comma, and no word that things are called by."""
-    parts = reference.split()
-    words = [word for part in parts for word in normalise(part)]
-    is_capital = [part[0].isupper() for part in parts]
-    is_name = is_capital[0] and is_capital[-1] and not PUNCTUATED.search(reference)
-    if not is_name or len(words) != len(parts) or _numbers(words) or COMMON & {*words} or FILLERS & {*words}:
-        return frozenset()
-    return frozenset(words[1:-1])
+def _given_names(reference: str, asked: Asked) -> frozenset[str]:
+    """The words of a person's name before the last, and initials; none for other references. A person's name has
+    capitals, and particles such as "van", but no filler, number or comma, and no word that things are called by; but
+    where it was asked who, the last word may be one, as in Martin Luther King."""
+    parts, words = reference.split(), normalise(reference)
+    initials = frozenset(word for part in parts[:-1] if INITIAL.fullmatch(part) for word in normalise(part))
+    things = COMMON & {*(words[:-1] if asked.is_for_somebody else words)}
+    is_capital = parts[0][0].isupper() and parts[-1][0].isupper() and not PUNCTUATED.search(reference)
+    if not is_capital or things or _numbers(words) or FILLERS & {*words}:
+        return initials
+    return initials | frozenset(words[:-1])
 
 
 def _says(words: list[str], wanted: _Wanted, asked: Asked, min_f1: float) -> bool:

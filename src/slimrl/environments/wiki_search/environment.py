@@ -21,7 +21,8 @@ from slimrl.environments.wiki_search.progress import line_progress
 from slimrl.environments.wiki_search.scripts import solve, wander
 from slimrl.environments.wiki_search.tools import WikiTools
 from slimrl.errors import UserError, nearest
-from slimrl.judges.judge import Judge, judge_of, read_judge
+from slimrl.judges.judge import Judge, MatchJudge, judge_of, read_judge
+from slimrl.judges.word_match import matches
 from slimrl.models.chat.thoughts import without_thoughts
 from slimrl.models.quiet import no_progress_bars
 from slimrl.retrieval.corpus import Corpus
@@ -115,7 +116,10 @@ class WikiSearch:
 
     @cached_property
     def _own(self) -> list[Question]:
-        return list(read_questions(self.questions, "`questions`")) if self.questions else []
+        own = list(read_questions(self.questions, "`questions`")) if self.questions else []
+        if isinstance(read_judge(self.judge), MatchJudge):
+            _check_answerable(own, self.questions)
+        return own
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The questions of a split. Raises UserError when there are not that many."""
@@ -223,6 +227,17 @@ def split_of(question: Question) -> str:
         return question.split
     tenth = hashlib.sha256(question.question.encode()).digest()[0] % 10
     return {0: "test", 1: "validation"}.get(tenth, "train")
+
+
+def _check_answerable(questions: Sequence[Question], source: str) -> None:
+    """Raises UserError for an answer that the comparison of words takes for none, even where it is said exactly."""
+    for question in questions:
+        for answer in (question.answer, *question.aliases):
+            if not matches(answer, [answer]):
+                raise UserError(
+                    f"{source}: the answer {answer!r} to {question.question!r:.200} has no word, so no reply can be "
+                    "right by comparing words. Write it in words, take it out, or name a model in `judge`."
+                )
 
 
 def _task(question: Question, task_id: str) -> Task:
