@@ -11,7 +11,7 @@ from slimrl.config.run import CkptConfig
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, find_damage
 from slimrl.trainer.checkpoint import load_checkpoint
-from slimrl.trainer.recovery import recover, recover_records
+from slimrl.trainer.recovery import recover
 from slimrl.trainer.state import save_if_due, save_missing_weights
 from tests.trainer.policies import tiny_state
 from tests.trainer.test_checkpoint import optimizer_after, progress, saved, steps_on_disk, weights_of
@@ -106,13 +106,6 @@ def test_damaged_records_are_had_back_from_the_checkpoint(tmp_path):
     assert "metrics.jsonl is damaged: it is restored from" in metrics and "start.json is missing" in held_out
     assert (tmp_path / "metrics.jsonl").read_bytes() == lines
     assert json.loads((tmp_path / "held_out" / "start.json").read_text()) == {"name": "before RL"}
-    (tmp_path / "metrics.jsonl").write_bytes(b"")
-    recover_records(tmp_path, print)
-    assert (tmp_path / "metrics.jsonl").read_bytes() == lines
-    change_a_byte(tmp_path / "checkpoints" / "step_2" / "run" / "metrics.jsonl")
-    (tmp_path / "metrics.jsonl").write_bytes(lines[:20])
-    recover_records(tmp_path, print)  # a damaged copy replaces nothing
-    assert (tmp_path / "metrics.jsonl").read_bytes() == lines[:20]
 
 
 def test_damaged_weights_are_saved_again_from_the_checkpoint(tmp_path):

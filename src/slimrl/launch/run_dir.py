@@ -22,7 +22,7 @@ from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.launch.seam import describe_jump
-from slimrl.trainer.recovery import recover, recover_records, remove_leftovers
+from slimrl.trainer.recovery import recover, remove_leftovers
 
 METRICS = "metrics.jsonl"
 TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
@@ -83,9 +83,7 @@ def _recover(output_dir: Path, note: Callable[[str], None]) -> None:
     """Check the checkpoint and the files that the run goes on from: its own, or before there is any the warm-up's."""
     warmup = warmup_directory(output_dir)
     remove_leftovers(warmup)
-    if recover(output_dir, note):
-        recover_records(warmup, note)
-    else:
+    if not recover(output_dir, note):
         recover(warmup, note)
 
 

@@ -59,20 +59,17 @@ def prepare_warm_up(parts: Parts) -> WarmUp:
 
 
 def warm_up(parts: Parts, warmup: WarmUp) -> None:
-    """Train on the demonstrations; a warm-up that has finished before is only loaded."""
+    """Train on the demonstrations; a warm-up that has finished before is only loaded and validated."""
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume)
     state.history = (*read_history(Path(parts.config.model.name)), SUPERVISED)
     save_missing_weights(state, directory)
     first = state.progress.step
-    if first < sft.max_steps:
-        make_room(parts)
-        parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each")
-        sinks: list[Sink] = [
-            JsonlSink(directory / METRICS, first),
-            parts.console.steps(sft.max_steps, first, "sft/loss"),
-        ]
-        with Monitor(sinks) as monitor:
-            train_sft(state, sft, warmup.conversations, monitor)
+    make_room(parts)
+    done = f", {first} of them done before" if first else ""
+    parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each{done}")
+    sinks: list[Sink] = [JsonlSink(directory / METRICS, first), parts.console.steps(sft.max_steps, first, "sft/loss")]
+    with Monitor(sinks) as monitor:
+        train_sft(state, sft, warmup.conversations, monitor)
     state.optimizer.detach()  # RL makes an optimizer of its own on the same parameters
     parts.engine.publish(0)

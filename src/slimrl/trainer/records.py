@@ -12,8 +12,8 @@ from slimrl.io.files import replace_file
 
 COPIES = "run"
 METRICS = "metrics.jsonl"
-# The identity of the run at Weights & Biases, and the results of the stages before training (`launch/held_out.py`).
-OF_THE_START = ("wandb_run_id", "held_out/base.json", "held_out/start.json")
+# The identity of the run at Weights & Biases, and what the stages before training have left.
+OF_THE_START = ("wandb_run_id", "held_out/base.json", "held_out/start.json", f"warmup/{METRICS}")
 
 
 def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
@@ -27,11 +27,11 @@ def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
 
 
 def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], None]) -> None:
-    """Puts the copies where the run's files are missing or damaged, and notes each. `metrics.jsonl` may have gone on
-    since; all others must be equal."""
+    """Puts the copies where the run's files are missing or damaged, and notes each. The run's own metrics may have gone
+    on since; all others must be equal."""
     for copy in sorted(path for path in (checkpoint / COPIES).rglob("*") if path.is_file()):
         path, wanted = output_dir / copy.relative_to(checkpoint / COPIES), copy.read_bytes()
         found = path.read_bytes() if path.is_file() else None
-        if found is None or (found[: len(wanted)] if path.name == METRICS else found) != wanted:
+        if found is None or (found[: len(wanted)] if path == output_dir / METRICS else found) != wanted:
             note(f"{path} is {'missing' if found is None else 'damaged'}: it is restored from {checkpoint}")
             replace_file(path, [wanted])

@@ -19,7 +19,7 @@ from slimrl.trainer.checkpoint import (
     step_directories,
     step_of,
 )
-from slimrl.trainer.records import COPIES, restore_records
+from slimrl.trainer.records import restore_records
 from slimrl.trainer.weights import weights_directory
 
 Note = Callable[[str], None]
@@ -64,14 +64,6 @@ def recover(output_dir: Path, note: Note) -> bool:
         note(f"the weights {weights} are damaged: {damage}. They are saved again from the checkpoint")
         shutil.rmtree(weights)
     return True
-
-
-def recover_records(output_dir: Path, note: Note) -> None:
-    """Restore the files of a stage that is finished, whose checkpoint is not read any more, from whole copies in it."""
-    for directory in step_directories(output_dir / "checkpoints")[-1:]:
-        copies = [path.relative_to(directory).as_posix() for path in (directory / COPIES).rglob("*")]
-        if is_sealed(directory) and not find_damage(directory, copies):
-            restore_records(output_dir, directory, note)
 
 
 def _damage_of(directory: Path) -> str:
