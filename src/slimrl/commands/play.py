@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.environments.base import SUCCESS, Environment, FailureKinds, SelfPlay, Taskset
-from slimrl.environments.find import describe_purpose, tasks_of
+from slimrl.environments.find import describe_purpose, failure_kind_of, tasks_of
 from slimrl.environments.scripts import demonstrate, find_scripts
 from slimrl.errors import RolloutError, UserError
 from slimrl.launch.tasksets import load_tasksets, played_environment
@@ -181,7 +181,7 @@ class _Game:
         self.terminal.numbers(turn.metrics)
         if isinstance(self.taskset, FailureKinds) and reward < SUCCESS:
             rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
-            if (kind := self.taskset.failure_kind(rollout)) is not None:
+            if (kind := failure_kind_of(self.taskset, rollout)) is not None:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
