@@ -58,6 +58,7 @@ def test_episodes_in_a_worker_are_those_of_the_runs_own_process() -> None:
             assert ours == theirs
 
 
+@pytest.mark.slow
 def test_the_optional_methods_are_those_of_the_environment() -> None:
     optional = [Scripted, FailureKinds, SelfPlay, Preparing, Offloading]
     for name in ("Market", "Full", "Old"):
@@ -88,6 +89,7 @@ def test_scripts_kinds_of_failure_and_tasks_come_through(capsys: pytest.CaptureF
     assert capsys.readouterr().err == "prepared\noffloaded\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "args"),
     [
@@ -107,12 +109,14 @@ def test_what_is_refused_is_refused_in_the_same_words(name: str, args: dict[str,
     assert str(theirs.value) == str(ours.value)
 
 
+@pytest.mark.slow
 def test_tasks_that_are_refused_are_refused_in_the_same_words() -> None:
     for make in (load, lambda **args: load_taskset(f"{FILE}:Market", args)):
         with pytest.raises(UserError, match=r"Market\.tasks\('train'\) gives two tasks with the id `0`"):
             tasks_of(make(how="twice"), "train")
 
 
+@pytest.mark.slow
 def test_failures_keep_their_reason_and_mistakes_of_settings_end_the_run() -> None:
     (rollout,) = play(load(how="judge"), 1)
     assert (rollout.failure, rollout.failure_detail) == ("judge_error", "no verdict")
@@ -120,6 +124,7 @@ def test_failures_keep_their_reason_and_mistakes_of_settings_end_the_run() -> No
         play(load(how="setting"), 1)
 
 
+@pytest.mark.slow
 def test_episodes_wait_at_the_same_time() -> None:
     remote = load(wait_s=0.1)
     began = time.monotonic()
@@ -127,12 +132,14 @@ def test_episodes_wait_at_the_same_time() -> None:
     assert 0.3 <= time.monotonic() - began < 0.9  # three turns, and four episodes at once
 
 
+@pytest.mark.slow
 def test_an_episode_that_waits_too_long_is_a_drop_and_its_process_goes_on() -> None:
     remote, before = load(wait_s=5.0, timeout_s=0.2), workers()
     assert [one.failure for one in play(remote, 4, timeout_s=0.2)] == ["timeout"] * 4
     assert workers() == before
 
 
+@pytest.mark.slow
 def test_an_episode_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
     remote = load(how="closes")
     play(remote, 2)
@@ -140,6 +147,7 @@ def test_an_episode_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
     assert sorted(capsys.readouterr().err.split("\n")) == ["", "closed train/0", "closed train/1"]
 
 
+@pytest.mark.slow
 def test_what_an_environment_prints_is_shown_without_commands_to_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -160,12 +168,14 @@ def test_random_numbers_depend_on_the_seed_alone() -> None:
     assert rewards(again, "rl/0/1") == drawn[1]  # as in a run that is resumed at step 1
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_costs_one_episode_though_all_had_several_turns() -> None:
     rollouts = play(load(how="one in seven"), 16)
     assert [n for n, one in enumerate(rollouts) if one.failure] == [3, 10]
     assert {one.failure for one in rollouts} == {"", "environment_died"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "said"),
     [
@@ -186,6 +196,7 @@ def test_a_file_that_does_not_load_ends_nothing_but_its_process(
     assert LOAD_TIMEOUT_S >= 300
 
 
+@pytest.mark.slow
 def test_a_process_goes_with_its_taskset() -> None:
     before = workers()
     remote = load()
@@ -195,6 +206,7 @@ def test_a_process_goes_with_its_taskset() -> None:
     assert workers() == before
 
 
+@pytest.mark.slow
 def test_a_process_goes_with_a_run_that_is_killed() -> None:
     program = (
         "import sys, time; from slimrl.rollout.worker.process import WorkerProcess; from slimrl.rollout.worker.taskset "
@@ -212,6 +224,7 @@ def test_a_process_goes_with_a_run_that_is_killed() -> None:
             time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_cancels_its_episodes() -> None:
     remote = load(how="closes", wait_s=30.0)
     context = make_context(DigitClient())
@@ -231,6 +244,7 @@ def test_an_interrupted_run_cancels_its_episodes() -> None:
     assert [one.failure for one in play(remote, 1, timeout_s=0.1)] == ["timeout"]
 
 
+@pytest.mark.slow
 def test_the_run_itself_does_not_import_the_file() -> None:
     load()
     program = f"""
