@@ -113,10 +113,10 @@ def leave_processes():
     return done()
 
 
-def loop_without_signals():
+def loop_without_signals(seconds):
     signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))
     while True:
-        pass
+        time.sleep(seconds)
 
 
 def sockets():
@@ -238,7 +238,8 @@ STEPS = {
     "aborts": os.abort,
     "counts in C": lambda: sum(range(10**12)),
     "sleeps in C": lambda: ctypes.CDLL(None).sleep(1000),
-    "blocks signals": loop_without_signals,
+    "blocks signals": lambda: loop_without_signals(0),
+    "sleeps through signals": lambda: loop_without_signals(100),
     "ignores the alarm": deaf,
     "forks": fork,
     "forks in C": fork_in_c,

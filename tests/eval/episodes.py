@@ -2,7 +2,10 @@
 
 from slimrl.environments.base import Script
 from slimrl.types import Message, Rollout, StopReason, Task, Turn
-from tests.rollout.scripted import user
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
 
 
 def rollout(task_id: str, reward: float = 1.0, question: str = "q", failure: str = "", **metrics: float) -> Rollout:

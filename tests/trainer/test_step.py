@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import threading
 from dataclasses import replace
 
 import pytest
@@ -124,6 +125,22 @@ def test_a_step_makes_good_tokens_likelier_and_bad_ones_less_likely(type_):
     after = total_logprobs()
     assert after[0] > before[0]
     assert after[1] < before[1]
+
+
+@pytest.mark.parametrize("switched_off", [lambda: torch.set_grad_enabled(False), torch.inference_mode().__enter__])
+def test_a_step_learns_though_an_environment_has_switched_gradients_off(switched_off):
+    module = policy_module("llama")
+    samples = near_policy(random_samples(5)[:2], reference_module("llama"), spread=0.0)
+    before = weights(module)
+
+    def step() -> None:
+        switched_off()
+        trainer(module)(batch_of([replace(sample, version=0) for sample in samples]), 1.0, version=0)
+
+    thread = threading.Thread(target=step)  # the switches are those of a thread
+    thread.start()
+    thread.join()
+    assert any(not torch.equal(a, b) for a, b in zip(before, weights(module), strict=True))
 
 
 def trainer(module: nn.Module, guard: GuardConfig | None = None) -> TrainStep:

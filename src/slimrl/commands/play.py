@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.environments.base import SUCCESS, Environment, FailureKinds, SelfPlay, Taskset
-from slimrl.environments.find import describe_purpose, tasks_of
+from slimrl.environments.find import describe_purpose, failure_kind_of, tasks_of
 from slimrl.environments.scripts import demonstrate, find_scripts
 from slimrl.errors import RolloutError, UserError
-from slimrl.launch.tasksets import load_tasksets, played_environment
+from slimrl.launch.tasksets import environment_to_play, load_tasksets
 from slimrl.models.chat.excerpt import shorten
 from slimrl.monitor.terminal import HELP, QUIT, Terminal
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
@@ -48,7 +48,7 @@ def run_play(resolved: Resolved[PlayConfig], seat: Seating | None = None, termin
     """Run the `play` command: one task after the other, until the person stops."""
     config, terminal = resolved.config, terminal or Terminal((AGAIN, EXPERT))
     terminal.note(f"making the tasks of {config.id} ...")
-    (taskset,) = load_tasksets([played_environment(config)], config.episode_timeout_s)
+    (taskset,) = load_tasksets([environment_to_play(config)], config.episode_timeout_s)
     found = tasks_of(taskset, config.split)
     tasks = in_order(found, config)
     if seat is None and isinstance(taskset, SelfPlay) and taskset.roles:
@@ -181,7 +181,7 @@ class _Game:
         self.terminal.numbers(turn.metrics)
         if isinstance(self.taskset, FailureKinds) and reward < SUCCESS:
             rollout = Rollout(self.task.id, (), (), (), (), reward, metrics={**turn.metrics, "unfinished": 0.0})
-            if (kind := self.taskset.failure_kind(rollout)) is not None:
+            if (kind := failure_kind_of(self.taskset, rollout)) is not None:
                 self.terminal.note(f"An evaluation would call it: {kind or 'wrong'}")
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from slimrl.environments.base import Preparing, Taskset
+from slimrl.environments.base import FailureKinds, Preparing, Taskset
 from slimrl.errors import RolloutError, UserError, describe, nearest
 from slimrl.io.settings import check_args
-from slimrl.types import Split, Task
+from slimrl.types import Rollout, Split, Task
 
 T = TypeVar("T")
 NOTEBOOK = "__main__"  # the module of what is written in a notebook or a script
@@ -108,6 +108,17 @@ def prepare_taskset(taskset: Taskset) -> None:
     """Has the taskset do what is to be done before its first task. Raises UserError if it fails."""
     if isinstance(taskset, Preparing):
         call_user_code(f"{type(taskset).__name__}.prepare() failed", taskset.prepare)
+
+
+def failure_kind_of(taskset: Taskset, rollout: Rollout) -> str | None:
+    """What the taskset calls the failure of an episode (`FailureKinds`). An error of its own is one more kind."""
+    if not isinstance(taskset, FailureKinds):
+        return ""
+    try:
+        kind: object = call_user_code("failure_kind() failed", lambda: taskset.failure_kind(rollout))
+    except UserError as error:
+        return str(error)
+    return kind if kind is None or isinstance(kind, str) else f"failure_kind() gave a {type(kind).__name__}"
 
 
 def describe_purpose(taskset: Taskset) -> str:

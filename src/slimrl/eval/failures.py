@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slimrl.environments.base import SUCCESS, FailureKinds
+from slimrl.environments.base import SUCCESS
+from slimrl.environments.find import failure_kind_of
 from slimrl.eval.evaluate import HeldOutTask
 from slimrl.types import Rollout, StopReason
 
@@ -30,7 +31,7 @@ def kind_of(asked: HeldOutTask, rollout: Rollout) -> str:
         return f"dropped: {rollout.failure}"
     if rollout.reward >= SUCCESS:
         return ""
-    told = asked.taskset.failure_kind(rollout) if isinstance(asked.taskset, FailureKinds) else ""
+    told = failure_kind_of(asked.taskset, rollout)
     if told is None:
         return ""
     if told:

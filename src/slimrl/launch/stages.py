@@ -13,7 +13,7 @@ from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EvalSamplingConfig
 from slimrl.config.run import EvalRunConfig, RLConfig
 from slimrl.environments.base import Offloading
-from slimrl.environments.find import NOTEBOOK
+from slimrl.environments.find import NOTEBOOK, call_user_code
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.launch.advice import nothing_earned
@@ -53,7 +53,7 @@ def make_room(parts: Parts) -> None:
     parts.engine.offload()
     for taskset in parts.tasksets:
         if isinstance(taskset, Offloading):
-            taskset.offload()
+            call_user_code(f"{type(taskset).__name__}.offload() failed", taskset.offload)
 
 
 def make_orchestrator(parts: Parts, distillation: Distillation | None) -> Orchestrator:

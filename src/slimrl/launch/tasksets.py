@@ -79,7 +79,7 @@ def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:
         case SFTConfig(data=ExpertDataConfig(env=env)):
             return [env], TIMEOUT_S
         case PlayConfig():
-            return [played_environment(config)], config.episode_timeout_s
+            return [environment_to_play(config)], config.episode_timeout_s
         case _:
             return [], TIMEOUT_S
 
@@ -92,6 +92,6 @@ def teacher_environments(config: RLConfig) -> list[EnvConfig]:
     return [env.model_copy(update={"args": {**env.args, **more}}) for env in config.orchestrator.env]
 
 
-def played_environment(config: PlayConfig) -> EnvConfig:
+def environment_to_play(config: PlayConfig) -> EnvConfig:
     """The environment that a person plays."""
     return EnvConfig(id=config.id, args=config.args, worker=config.worker)

@@ -106,7 +106,7 @@ def _interruptible(
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def without_alarm() -> Iterator[None]:
     """Stops the timer of `run_with_timeout` inside, where slimrl itself waits, and for a bounded time."""
     left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
     try:

@@ -5,6 +5,7 @@ It has the methods that the environment's own taskset has, and no others, so it 
 
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -103,7 +104,9 @@ class RemoteTaskset:
 
     def seed_generators(self, text: str) -> None:
         self._seed = text
-        self._process().ask_episode("seed", text=text)
+        if not self._processes[-1].is_over:
+            with suppress(RolloutError):  # of a process that has ended: the next one gets the same
+                self._processes[-1].ask_episode("seed", text=text)
 
     def note_step(self) -> None:
         """Notes that an environment has answered a step: its process does not end before it can."""
@@ -183,7 +186,8 @@ class _Prepared(RemoteTaskset):
 class _Offloaded(RemoteTaskset):
     def offload(self) -> None:
         if not self._processes[-1].is_over:
-            self._processes[-1].ask("offload", self._source.load_timeout_s)
+            with suppress(RolloutError):  # of a process that has ended, which holds no memory
+                self._processes[-1].ask("offload", self._source.load_timeout_s)
 
 
 # What a taskset may have besides, by what the worker tells of it.

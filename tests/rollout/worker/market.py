@@ -1,0 +1,114 @@
+"""Sells things, and draws at random. The environment of test_taskset.py."""
+
+import asyncio
+import os
+import random
+import sys
+
+from slimrl.errors import RolloutError, UserError
+from slimrl.types import Task, Turn
+
+
+class Market:
+    def __init__(self, wait_s: float = 0.0, how: str = ""):
+        self.wait_s, self.how = wait_s, how
+        if how == "refused":
+            raise UserError("market: `how` cannot be refused.")
+        if how == "raises":
+            raise KeyError("market")
+
+    def tasks(self, split):
+        if self.how == "twice":
+            return [Task("0", {}), Task("0", {})]
+        return [Task(f"{split}/{n}", {"n": n, "pair": (n, n)}) for n in range(600)]
+
+    def environment(self, task):
+        assert isinstance(task.data["pair"], tuple)
+        return Sale(self, task)
+
+
+class Sale:
+    def __init__(self, market, task):
+        self.market, self.task, self.turns = market, task, 0
+
+    async def start(self):
+        return [{"role": "user", "content": f"sale {self.task.data['n']}"}]
+
+    async def step(self, reply):
+        if self.market.wait_s:
+            await asyncio.sleep(self.market.wait_s)
+        match self.market.how:
+            case "judge":
+                raise RolloutError("judge_error", "no verdict")
+            case "setting":
+                raise UserError("set `args.judge`")
+            case "prints":
+                print(f"sold {reply}\x1b[2J")
+            case "one in seven" if self.task.data["n"] % 7 == 3:
+                os._exit(1)
+        self.turns += 1
+        if self.turns < 3:
+            return Turn(False, [{"role": "user", "content": f"{reply}, and then?"}], reward=0.125)
+        return Turn(True, reward=random.random(), metrics={"turns": self.turns})
+
+    async def close(self):
+        if self.market.how == "closes":
+            print("closed", self.task.id)
+
+
+class Full(Market):
+    """Has all that a taskset may have."""
+
+    @property
+    def roles(self):
+        return ["buyer", "seller"]
+
+    def self_play(self, task):
+        table = [asyncio.Event(), asyncio.Event()]
+        return [Side(table, place) for place in range(2)]
+
+    @property
+    def scripts(self):
+        return {"expert": self.solve, "odd": self.odd}
+
+    def solve(self, task, seed):
+        async def conversation():
+            return [*await self.environment(task).start(), {"role": "assistant", "content": f"seed {seed}"}]
+
+        return asyncio.run(conversation())
+
+    def odd(self, task, seed):
+        return [{"role": "user", "content": {1}}]
+
+    def failure_kind(self, rollout):
+        return f"earned {rollout.reward:g} in {rollout.metrics['turns']:g}"
+
+    def prepare(self):
+        print("prepared")
+
+    def offload(self):
+        print("offloaded")
+
+
+class Side:
+    """Waits for the other side before its own reply counts."""
+
+    def __init__(self, table, place):
+        self.table, self.place = table, place
+
+    async def start(self):
+        return [{"role": "user", "content": f"side {self.place}"}]
+
+    async def step(self, reply):
+        self.table[self.place].set()
+        await self.table[1 - self.place].wait()
+        return Turn(True, reward=float(self.place))
+
+
+class Old(Market):
+    def demonstrate(self, task):
+        return [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+
+
+def imported_in():
+    return [name for name in sys.modules if "market" in name]

@@ -1,0 +1,257 @@
+"""A taskset in a worker process is the taskset: the same answers, errors and order, and a process that goes with it."""
+
+import asyncio
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slimrl.environments.base import FailureKinds, Offloading, Preparing, Scripted, Seeding, SelfPlay
+from slimrl.environments.find import failure_kind_of, load_taskset, prepare_taskset, tasks_of
+from slimrl.environments.scripts import find_scripts, play_script
+from slimrl.errors import UserError
+from slimrl.rollout.episode import EpisodeSpec, run_groups
+from slimrl.rollout.loop import run_episodes
+from slimrl.rollout.self_play import self_play_specs
+from slimrl.rollout.worker.taskset import LOAD_TIMEOUT_S, Source, find_in_worker, load_in_worker
+from slimrl.services.process_tree import processes
+from slimrl.types import Rollout, SamplingParams, Task
+from tests.rollout.scripted import DigitClient, make_context
+
+FILE = Path(__file__).with_name("market.py")
+
+
+def load(name: str = "Market", timeout_s: float = 20.0, file: Path = FILE, **args: Any) -> Any:
+    source = Source(f"{file}:{name}", args, timeout_s)
+    return load_in_worker(source, find_in_worker(source))
+
+
+def play(taskset: Any, num: int = 8, timeout_s: float = 20.0) -> list[Rollout]:
+    context = make_context(DigitClient(), timeout_s=timeout_s)
+    games = [
+        self_play_specs(EpisodeSpec(taskset, task, SamplingParams(max_tokens=5, seed=1000 * n)))
+        for n, task in enumerate(tasks_of(taskset, "train")[:num])
+    ]
+    return [rollout for game in run_episodes(run_groups(games, context)) for rollout in game]
+
+
+def workers() -> list[int]:
+    return [pid for pid, one in processes().items() if one.parent == os.getpid() and not one.ended]
+
+
+def test_episodes_in_a_worker_are_those_of_the_runs_own_process() -> None:
+    for name in ("Market", "Full"):
+        remote, here = load(name), load_taskset(f"{FILE}:{name}", {})
+        remote.seed_generators("a")
+        ours, theirs = play(here), play(remote)
+        assert [one.token_ids_T for one in ours] == [one.token_ids_T for one in theirs]
+        assert [one.messages for one in ours] == [one.messages for one in theirs]
+        assert [one.failure for one in theirs] == [""] * len(ours)
+        if name == "Full":
+            assert ours == theirs
+
+
+@pytest.mark.slow
+def test_the_optional_methods_are_those_of_the_environment() -> None:
+    optional = [Scripted, FailureKinds, SelfPlay, Preparing, Offloading]
+    for name in ("Market", "Full", "Old"):
+        remote, here = load(name), load_taskset(f"{FILE}:{name}", {})
+        assert type(remote).__name__ == name and isinstance(remote, Seeding)
+        expected = [isinstance(here, one) for one in optional]
+        if name == "Old":  # a demonstration counts as the expert's
+            expected[0] = True
+        assert [isinstance(remote, one) for one in optional] == expected
+        assert list(find_scripts(remote)) == list(find_scripts(here))
+
+
+def test_scripts_kinds_of_failure_and_tasks_come_through(capsys: pytest.CaptureFixture[str]) -> None:
+    remote, here = load("Full"), load_taskset(f"{FILE}:Full", {})
+    prepare_taskset(remote)
+    tasks = tasks_of(remote, "test")
+    assert [(task.id, task.data["n"]) for task in tasks] == [(task.id, task.data["n"]) for task in here.tasks("test")]
+    assert play_script(remote, "expert", tasks[5], 7) == play_script(here, "expert", here.tasks("test")[5], 7)
+    with pytest.raises(UserError) as theirs:
+        play_script(remote, "odd", tasks[0], 0)
+    with pytest.raises(UserError) as ours:
+        play_script(here, "odd", tasks[0], 0)
+    assert str(ours.value) == str(theirs.value)
+    rollout = Rollout("t", (), (), (), (), 0.5, metrics={"turns": 3.0})
+    assert failure_kind_of(remote, rollout) == failure_kind_of(here, rollout) == "earned 0.5 in 3"
+    remote.offload()
+    del remote
+    assert capsys.readouterr().err == "prepared\noffloaded\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("Market", {"hwo": "x"}),
+        ("Market", {"wait_s": "x"}),
+        ("Market", {"how": "refused"}),
+        ("Market", {"how": "raises"}),
+        ("Markt", {}),
+        ("imported_in", {}),
+    ],
+)
+def test_what_is_refused_is_refused_in_the_same_words(name: str, args: dict[str, Any]) -> None:
+    with pytest.raises(UserError) as ours:
+        load_taskset(f"{FILE}:{name}", args)
+    with pytest.raises(UserError) as theirs:
+        load(name, **args)
+    assert str(theirs.value) == str(ours.value)
+
+
+@pytest.mark.slow
+def test_tasks_that_are_refused_are_refused_in_the_same_words() -> None:
+    for make in (load, lambda **args: load_taskset(f"{FILE}:Market", args)):
+        with pytest.raises(UserError, match=r"Market\.tasks\('train'\) gives two tasks with the id `0`"):
+            tasks_of(make(how="twice"), "train")
+
+
+@pytest.mark.slow
+def test_failures_keep_their_reason_and_mistakes_of_settings_end_the_run() -> None:
+    (rollout,) = play(load(how="judge"), 1)
+    assert (rollout.failure, rollout.failure_detail) == ("judge_error", "no verdict")
+    with pytest.raises(UserError, match=r"set `args\.judge`"):
+        play(load(how="setting"), 1)
+
+
+@pytest.mark.slow
+def test_episodes_wait_at_the_same_time() -> None:
+    remote = load(wait_s=0.1)
+    began = time.monotonic()
+    assert [one.failure for one in play(remote, 4)] == [""] * 4
+    assert 0.3 <= time.monotonic() - began < 0.9  # three turns, and four episodes at once
+
+
+@pytest.mark.slow
+def test_an_episode_that_waits_too_long_is_a_drop_and_its_process_goes_on() -> None:
+    remote, before = load(wait_s=5.0, timeout_s=0.2), workers()
+    assert [one.failure for one in play(remote, 4, timeout_s=0.2)] == ["timeout"] * 4
+    assert workers() == before
+
+
+@pytest.mark.slow
+def test_an_episode_is_closed(capsys: pytest.CaptureFixture[str]) -> None:
+    remote = load(how="closes")
+    play(remote, 2)
+    del remote
+    assert sorted(capsys.readouterr().err.split("\n")) == ["", "closed train/0", "closed train/1"]
+
+
+@pytest.mark.slow
+def test_what_an_environment_prints_is_shown_without_commands_to_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    remote = load(how="prints")
+    play(remote, 1)
+    del remote
+    assert re.fullmatch(r"(sold \d\\x1b\[2J\n){3}", capsys.readouterr().err)
+
+
+def test_random_numbers_depend_on_the_seed_alone() -> None:
+    def rewards(remote: Any, seed: str) -> list[float]:
+        remote.seed_generators(seed)
+        return [one.reward for one in play(remote)]
+
+    first, again = load(), load()
+    drawn = rewards(first, "rl/0/0"), rewards(first, "rl/0/1")
+    assert drawn[0] != drawn[1]
+    assert rewards(again, "rl/0/1") == drawn[1]  # as in a run that is resumed at step 1
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_costs_one_episode_though_all_had_several_turns() -> None:
+    rollouts = play(load(how="one in seven"), 16)
+    assert [n for n, one in enumerate(rollouts) if one.failure] == [3, 10]
+    assert {one.failure for one in rollouts} == {"", "environment_died"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import os; os._exit(0)", "ended its process with exit status 0"),
+        ("import os; os.kill(os.getpid(), 11)", "ended by SIGSEGV"),
+        ("while True: pass", r"gave no answer for 0\.\d s, and its process was ended\. What takes long"),
+        ("raise GeneratorExit", "failed to load: GeneratorExit"),
+    ],
+)
+def test_a_file_that_does_not_load_ends_nothing_but_its_process(
+    code: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "while" in code:
+        monkeypatch.setattr("slimrl.rollout.worker.taskset.LOAD_TIMEOUT_S", 0.5)
+    (tmp_path / "own.py").write_text(code)
+    with pytest.raises(UserError, match=said):
+        load("Own", timeout_s=0.4, file=tmp_path / "own.py")
+    assert LOAD_TIMEOUT_S >= 300
+
+
+@pytest.mark.slow
+def test_a_process_goes_with_its_taskset() -> None:
+    before = workers()
+    remote = load()
+    assert len(workers()) == len(before) + 1
+    del remote
+    gc.collect()
+    assert workers() == before
+
+
+@pytest.mark.slow
+def test_a_process_goes_with_a_run_that_is_killed() -> None:
+    program = (
+        "import sys, time; from slimrl.rollout.worker.process import WorkerProcess; from slimrl.rollout.worker.taskset "
+        f"import *; s = Source('{FILE}:Market', {{}}, 9.0); p = find_in_worker(s); print(p._process.pid, flush=True); "
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout
+        worker = int(run.stdout.readline())
+        assert not processes(worker)[worker].ended
+        run.send_signal(signal.SIGKILL)
+        deadline = time.monotonic() + 5
+        while (left := processes(worker).get(worker)) and not left.ended:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_cancels_its_episodes() -> None:
+    remote = load(how="closes", wait_s=30.0)
+    context = make_context(DigitClient())
+    spec = EpisodeSpec(remote, Task("train/0", {"n": 0, "pair": [0, 0]}), SamplingParams(max_tokens=5))
+
+    async def interrupted() -> None:
+        tasks_of(remote, "train")
+        playing = asyncio.create_task(run_groups([[spec]], context))
+        await asyncio.sleep(0.1)
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+
+    began = time.monotonic()
+    run_episodes(interrupted())
+    assert time.monotonic() - began < 2
+    assert [one.failure for one in play(remote, 1, timeout_s=0.1)] == ["timeout"]
+
+
+@pytest.mark.slow
+def test_the_run_itself_does_not_import_the_file() -> None:
+    load()
+    program = f"""
+import sys
+from slimrl.config.rollout import EnvConfig
+from slimrl.launch.tasksets import load_tasksets
+load_tasksets([EnvConfig(id="{FILE}:Market")], 9.0)
+print([name for name in sys.modules if "market" in name or name == "torch"])
+"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "[]\n"
