@@ -1,13 +1,21 @@
 """Settings, texts and models of others (F12, F14, F15): each is read, or refused in a line that may be printed."""
 
 import io
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from rich.panel import Panel
 from rich.table import Table
 
 from slimrl.cli import run
-from slimrl.errors import RolloutError, visible
+from slimrl.errors import RolloutError, UserError, visible
+from slimrl.io.rows import file_rows
 from slimrl.monitor.console import RunConsole
 
 # A colour, the clipboard, an 8-bit command, an order of letters, a deletion, a carriage return, what nobody sees.
@@ -40,3 +48,139 @@ def test_what_is_shown_is_bounded_and_stays_itself():
         assert visible(visible(text)) == visible(text) or len(text) > 20_000
     assert visible("日本\u3000語\n\t\xa0x") == "日本\u3000語\n\t\xa0x"
     assert len(RolloutError("environment_error", "x" * 10**7).detail) < 3000
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Ends what hangs, and fails for what is slow."""
+    began = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("hangs"))
+    signal.setitimer(signal.ITIMER_REAL, 3 * seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert time.monotonic() - began < 3 * seconds
+
+
+def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The line with which a command refuses what it is given."""
+    with at_most(2):
+        assert run(argv) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.startswith("slimrl: ")
+    assert len(said.err) < 3_000
+    return said.err
+
+
+LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
+)
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} {{<<: [{','.join(['*' + chr(97 + i)] * 9)}]}}\n" for i in range(9)
+)
+FILES = {
+    "arrays.toml": ("x = " + "[" * 100_000, "arrays.toml:1: it is nested"),
+    "tables.toml": ("\n\nx = " + "{a=" * 20_000, "tables.toml:3: it is nested"),
+    "parts.toml": (".".join("a" * 20_000) + " = 1", "parts.toml:1: it is nested"),
+    "header.toml": ("[" + ".".join("a" * 20_000) + "]", "header.toml:1: it is nested"),
+    "inline.toml": ("x = {" + '."a" '.join("a" * 20_000) + " = 1}", "inline.toml:1: it is nested"),
+    "unclosed.toml": ('\\"""\n' * 100_000, "not valid TOML"),
+    "digits.toml": ("max_steps = " + "9" * 5_000, "digits.toml:1: it has a number"),
+    "underscores.toml": ("max_steps = " + "9_9" * 5_000, "Exceeds the limit"),
+    "hex.toml": ("max_steps = 0x" + "f" * 50_000, "more than 64 bits"),
+    "string.toml": ('x = """\n' + "a\n" * 100_000 + '"""', "x (string.toml:1): there is no such setting"),
+    "key.toml": ("a" * 10_000 + " = 1", "is no setting"),
+    "many.toml": ("[[orchestrator.env]]\nid='x'\nargs = [" + "1," * 20_000 + "]", "more than 10,000 values"),
+    "large.toml": ("#" * 2**21, "larger than the 1024 KiB"),
+    "nul.toml": ("max_steps = 1\0", "nul.toml:1: not valid TOML"),
+    "look_alike.toml": ('"m\u0430x_steps" = 1', "Did you mean `max_steps`"),
+    "objects.json": ('{"a":' * 100_000, "objects.json: it is nested"),
+    "lists.json": ('{"a":' + "[" * 40 + "]" * 40 + "}", "lists.json:1: it is nested"),
+    "digits.json": ('{"max_steps": ' + "9" * 5_000 + "}", "digits.json: Exceeds the limit"),
+    "many.json": ('{"a": [' + "1," * 200_000 + "1]}", "more than 10,000 values"),
+    "twice.json": ('{"max_steps": 1,\n"max_steps": 2}', "twice.json:2: `max_steps` stands here again"),
+    "twice_at_odds.json": ('{"\x7f": 1, "\x7f": 2}', "stands twice"),  # YAML does not read it
+    "deep.yaml": ("a: " + "[" * 20_000, "deep.yaml: it is nested"),
+    "block.yaml": ("\n".join(" " * i + "a:" for i in range(1_000)), "block.yaml: it is nested"),
+    "laughs.yaml": (LAUGHS, "more than 10,000 values"),
+    "merges.yaml": (MERGES, "more than 10,000 values"),
+    "keys.yaml": (LAUGHS + "? *j\n: 1\n", "a key is a section or a list"),
+    "self.yaml": ("a: &a [*a]\n", "self.yaml:1: it is nested"),
+    "self_merge.yaml": ("a: &a {<<: *a}\n", "self_merge.yaml:1: it is nested"),
+    "digits.yaml": ("max_steps: " + "9" * 5_000, "digits.yaml:1: not valid YAML"),
+    "empty_tag.yaml": ('\nmax_steps: !!int ""\n', "empty_tag.yaml:2: not valid YAML"),
+    "time_tag.yaml": ("max_steps: !!timestamp x\n", "time_tag.yaml:1: not valid YAML"),
+    "python_tag.yaml": ("a: !!python/object/apply:os.system [id]\n", "python_tag.yaml:1: not valid YAML"),
+    "binary.yaml": ("max_steps: !!binary aGk=\n", "max_steps (binary.yaml:1): found"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_settings_beyond_all_measure_are_refused_in_a_line(name, tmp_path, monkeypatch, capsys):
+    text, said = FILES[name]
+    (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert said in refusal(["rl", "@", name, "--dry-run"], capsys)
+
+
+VALUES = {
+    "arrays": ("[" * 50_000 + "]" * 50_000, "nested more than 32"),
+    "tables": ("{a=" * 20_000 + "1" + "}" * 20_000, "nested more than 32"),
+    "objects": ('{"a":' * 20_000 + "1" + "}" * 20_000, "nested more than 32"),
+    "parts": ("{" + ".".join("a" * 20_000) + " = 1}", "nested more than 32"),
+    "digits": ("9" * 5_000, "a number of 5000 digits"),
+    "hex": ("0x" + "f" * 5_000, "more than 64 bits"),
+    "many": ("[" + "1," * 20_000 + "]", "more than 10,000 values"),
+    "nul": ("{a = '\0'}", "found"),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_values_beyond_all_measure_are_refused_in_a_line(kind, monkeypatch, capsys):
+    value, said = VALUES[kind]
+    monkeypatch.delenv("SLIMRL_ORCHESTRATOR__ENV", raising=False)
+    assert said in refusal(["rl", "--orchestrator.env.0.args.x.0", value, "--dry-run", "--max_steps", value], capsys)
+    if "\0" not in value:
+        monkeypatch.setenv("SLIMRL_MAX_STEPS", value)
+        assert said in refusal(["rl", "--dry-run"], capsys)
+
+
+def test_keys_beyond_all_measure_are_refused_in_a_line(monkeypatch, capsys):
+    for key in (".".join("a" * 50_000), "a" * 100_000, "orchestrator.env.0.args." + ".".join("a" * 60)):
+        assert "is no setting" in refusal(["rl", f"--{key}", "1"], capsys)
+        with monkeypatch.context() as patch:
+            patch.setenv(f"SLIMRL_{key.replace('.', '__').upper()}", "1")
+            assert "is no setting" in refusal(["rl"], capsys)
+
+
+def test_a_pipe_a_device_and_a_directory_are_no_files(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    for target, kind in (("pipe", "a pipe"), ("/dev/zero", "a device"), ("directory", "a directory")):
+        for suffix in (".toml", ".yaml", ".json", ".jsonl"):
+            (tmp_path / f"x{suffix}").symlink_to(tmp_path / target)
+        for suffix in (".toml", ".yaml", ".json"):
+            assert kind in refusal(["rl", "@", str(tmp_path / f"x{suffix}")], capsys)
+            assert kind in refusal(["translate", str(tmp_path / f"x{suffix}")], capsys)
+        with at_most(2), pytest.raises(UserError, match=f"{kind}.*data.path"):
+            next(file_rows(tmp_path / "x.jsonl", "data.path"))
+        for suffix in (".toml", ".yaml", ".json", ".jsonl"):
+            (tmp_path / f"x{suffix}").unlink()
+
+
+def test_rows_beyond_all_measure_are_texts_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    deep = "[" * 100 + "]" * 100
+    odd = ["[" * 10**5, "9" * 5_000, deep, "\0", '{"a": 1']
+    path.write_text("\n".join([*odd, '{"a": "\u2028"}']))
+    with at_most(2):
+        rows = [row for row, _ in file_rows(path, "data.path")]
+    assert rows == [*odd, {"a": "\u2028"}]
+    path.write_bytes(b"\xef\xbb\xbf{}\r\n" + b" " * (2**24 + 1))
+    with pytest.raises(UserError, match=r"rows.jsonl:2 is longer than the 16 MiB"):
+        list(file_rows(path, "data.path"))
+    path.write_text(json.dumps({"a": "x" * 2**20}))
+    assert len(list(file_rows(path, "data.path"))) == 1
