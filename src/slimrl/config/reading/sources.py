@@ -7,6 +7,7 @@ Knows names and text, but not which values are valid: `load.py` merges and valid
 import difflib
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
@@ -108,7 +109,9 @@ def _why_refused(name: str, text: str, error: TextError) -> str:
         return f"{at}: {error}."
     kind = {".toml": "TOML", ".json": "JSON"}.get(FilePath(name).suffix.lower(), "YAML")
     found = text.split("\n")[error.line - 1].strip() if error.line else ""
-    shown = f" The line is `{shorten(found)}`." if kind == "TOML" and found else ""
+    # Not one within a text of several lines, which may be a secret.
+    is_statement = kind == "TOML" and re.match(r"\[|[\w\"'.\s-]+=(?!=)", found)
+    shown = f" The line is `{shorten(found)}`." if is_statement else ""
     return f"{at}: not valid {kind}: {error}.{shown}"
 
 

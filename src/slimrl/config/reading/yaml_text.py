@@ -34,9 +34,9 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
-        except WRONG_FOR_TAG as error:
-            why = f"`{node.value!s:.40}` is no {node.tag.rpartition(':')[2]} ({type(error).__name__}: {error})"
-            raise TextError(_line(node), why) from None
+        except WRONG_FOR_TAG:
+            # What it is may be a secret.
+            raise TextError(_line(node), f"a value is no {node.tag.rpartition(':')[2]}, as its tag says") from None
 
 
 _Loader.add_implicit_resolver(
