@@ -1,13 +1,26 @@
 """Settings, texts and models of others (F12, F14, F15): each is read, or refused in a line that may be printed."""
 
 import io
+import json
+import os
+import signal
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.panel import Panel
 from rich.table import Table
 
-from slimrl.cli import run
-from slimrl.errors import RolloutError, visible
+from slimrl.cli import _interrupt_advice, run
+from slimrl.config.reading.load import load
+from slimrl.config.reading.write import config_toml
+from slimrl.config.run import RLConfig
+from slimrl.errors import RolloutError, UserError, visible
+from slimrl.io.rows import file_rows
 from slimrl.monitor.console import RunConsole
 
 # A colour, the clipboard, an 8-bit command, an order of letters, a deletion, a carriage return, what nobody sees.
@@ -40,3 +53,212 @@ def test_what_is_shown_is_bounded_and_stays_itself():
         assert visible(visible(text)) == visible(text) or len(text) > 20_000
     assert visible("日本\u3000語\n\t\xa0x") == "日本\u3000語\n\t\xa0x"
     assert len(RolloutError("environment_error", "x" * 10**7).detail) < 3000
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Ends what hangs, and fails for what is slow."""
+    began = time.monotonic()
+    handler = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("hangs"))
+    signal.setitimer(signal.ITIMER_REAL, 3 * seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert time.monotonic() - began < 3 * seconds
+
+
+def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The line with which a command refuses what it is given."""
+    with at_most(2):
+        assert run(argv) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert said.err.startswith("slimrl: ")
+    assert len(said.err) < 3_000
+    return said.err
+
+
+LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(9)
+)
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} {{<<: [{','.join(['*' + chr(97 + i)] * 9)}]}}\n" for i in range(9)
+)
+FILES = {
+    "arrays.toml": ("x = " + "[" * 100_000, "arrays.toml:1: it is nested"),
+    "tables.toml": ("\n\nx = " + "{a=" * 20_000, "tables.toml:3: it is nested"),
+    "parts.toml": (".".join("a" * 20_000) + " = 1", "parts.toml:1: it is nested"),
+    "header.toml": ("[" + ".".join("a" * 20_000) + "]", "header.toml:1: it is nested"),
+    "inline.toml": ("x = {" + '."a" '.join("a" * 20_000) + " = 1}", "inline.toml:1: it is nested"),
+    "unclosed.toml": ('\\"""\n' * 100_000, "not valid TOML"),
+    "digits.toml": ("max_steps = " + "9" * 5_000, "digits.toml:1: it has a number"),
+    "underscores.toml": ("max_steps = " + "9_9" * 5_000, "Exceeds the limit"),
+    "hex.toml": ("max_steps = 0x" + "f" * 50_000, "more than 64 bits"),
+    "string.toml": ('x = """\n' + "a\n" * 100_000 + '"""', "x (string.toml:1): there is no such setting"),
+    "key.toml": ("a" * 10_000 + " = 1", "is no setting"),
+    "many.toml": ("[[orchestrator.env]]\nid='x'\nargs = [" + "1," * 20_000 + "]", "more than 10,000 values"),
+    "large.toml": ("#" * 2**21, "larger than the 1024 KiB"),
+    "nul.toml": ("max_steps = 1\0", "nul.toml:1: not valid TOML"),
+    "look_alike.toml": ('"m\u0430x_steps" = 1', "Did you mean `max_steps`"),
+    "objects.json": ('{"a":' * 3_000, "objects.json: it is nested"),
+    "lists.json": ('{"a":' + "[" * 40 + "]" * 40 + "}", "lists.json:1: it is nested"),
+    "digits.json": ('{"max_steps": ' + "9" * 5_000 + "}", "digits.json: Exceeds the limit"),
+    "many.json": ('{"a": [' + "1," * 30_000 + "1]}", "more than 10,000 values"),
+    "twice.json": ('{"max_steps": 1,\n"max_steps": 2}', "twice.json:2: `max_steps` stands here again"),
+    "twice_at_odds.json": ('{"\x7f": 1, "\x7f": 2}', "stands twice"),  # YAML does not read it
+    "deep.yaml": ("a: " + "[" * 2_000, "deep.yaml: it is nested"),
+    "block.yaml": ("\n".join(" " * i + "a:" for i in range(1_000)), "block.yaml: it is nested"),
+    "laughs.yaml": (LAUGHS, "more than 10,000 values"),
+    "merges.yaml": (MERGES, "more than 10,000 values"),
+    "keys.yaml": (LAUGHS + "? *j\n: 1\n", "a key is a section or a list"),
+    "self.yaml": ("a: &a [*a]\n", "self.yaml:1: it is nested"),
+    "self_merge.yaml": ("a: &a {<<: *a}\n", "self_merge.yaml:1: it is nested"),
+    "digits.yaml": ("max_steps: " + "9" * 5_000, "digits.yaml:1: not valid YAML"),
+    "empty_tag.yaml": ('\nmax_steps: !!int ""\n', "empty_tag.yaml:2: not valid YAML"),
+    "time_tag.yaml": ("max_steps: !!timestamp x\n", "time_tag.yaml:1: not valid YAML"),
+    "python_tag.yaml": ("a: !!python/object/apply:os.system [id]\n", "python_tag.yaml:1: not valid YAML"),
+    "binary.yaml": ("max_steps: !!binary aGk=\n", "max_steps (binary.yaml:1): found"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_settings_beyond_all_measure_are_refused_in_a_line(name, tmp_path, monkeypatch, capsys):
+    text, said = FILES[name]
+    (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert said in refusal(["rl", "@", name, "--dry-run"], capsys)
+
+
+VALUES = {
+    "arrays": ("[" * 50_000 + "]" * 50_000, "nested more than 32"),
+    "tables": ("{a=" * 20_000 + "1" + "}" * 20_000, "nested more than 32"),
+    "objects": ('{"a":' * 20_000 + "1" + "}" * 20_000, "nested more than 32"),
+    "parts": ("{" + ".".join("a" * 20_000) + " = 1}", "nested more than 32"),
+    "digits": ("9" * 5_000, "a number of 5000 digits"),
+    "hex": ("0x" + "f" * 5_000, "more than 64 bits"),
+    "many": ("[" + "1," * 20_000 + "]", "more than 10,000 values"),
+    "nul": ("{a = '\0'}", "found"),
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_values_beyond_all_measure_are_refused_in_a_line(kind, monkeypatch, capsys):
+    value, said = VALUES[kind]
+    monkeypatch.delenv("SLIMRL_ORCHESTRATOR__ENV", raising=False)
+    assert said in refusal(["rl", "--orchestrator.env.0.args.x.0", value, "--dry-run", "--max_steps", value], capsys)
+    if "\0" not in value:
+        monkeypatch.setenv("SLIMRL_MAX_STEPS", value)
+        assert said in refusal(["rl", "--dry-run"], capsys)
+
+
+def test_keys_beyond_all_measure_are_refused_in_a_line(monkeypatch, capsys):
+    for key in (".".join("a" * 50_000), "a" * 100_000, "orchestrator.env.0.args." + ".".join("a" * 60)):
+        assert "is no setting" in refusal(["rl", f"--{key}", "1"], capsys)
+        with monkeypatch.context() as patch:
+            patch.setenv(f"SLIMRL_{key.replace('.', '__').upper()}", "1")
+            assert "is no setting" in refusal(["rl"], capsys)
+
+
+def test_a_pipe_a_device_and_a_directory_are_no_files(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    for target, kind in (("pipe", "a pipe"), ("/dev/zero", "a device"), ("directory", "a directory")):
+        for suffix in (".toml", ".yaml", ".json", ".jsonl"):
+            (tmp_path / f"x{suffix}").symlink_to(tmp_path / target)
+        for suffix in (".toml", ".yaml", ".json"):
+            assert kind in refusal(["rl", "@", str(tmp_path / f"x{suffix}")], capsys)
+            assert kind in refusal(["translate", str(tmp_path / f"x{suffix}")], capsys)
+        with at_most(2), pytest.raises(UserError, match=f"{kind}.*data.path"):
+            next(file_rows(tmp_path / "x.jsonl", "data.path"))
+        for suffix in (".toml", ".yaml", ".json", ".jsonl"):
+            (tmp_path / f"x{suffix}").unlink()
+
+
+def test_rows_beyond_all_measure_are_texts_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    deep = "[" * 100 + "]" * 100
+    odd = ["[" * 10**5, "9" * 5_000, deep, "\0", '{"a": 1']
+    path.write_text("\n".join([*odd, '{"a": "\u2028"}']))
+    with at_most(2):
+        rows = [row for row, _ in file_rows(path, "data.path")]
+    assert rows == [*odd, {"a": "\u2028"}]
+    path.write_bytes(b"\xef\xbb\xbf{}\r\n" + b" " * (2**24 + 1))
+    with pytest.raises(UserError, match=r"rows.jsonl:2 is longer than the 16 MiB"):
+        list(file_rows(path, "data.path"))
+    path.write_text(json.dumps({"a": "x" * 2**20}))
+    assert len(list(file_rows(path, "data.path"))) == 1
+
+
+SECRET = "hunter2-5ecret"
+ENV = "--orchestrator.env.0.id", "wiki-search"
+JUDGE = "orchestrator.env.0.args.judge"
+LEAKS = {
+    "a name": (f"{JUDGE}.api_key", SECRET),
+    "another name": ("orchestrator.env.0.args.openAIKey.hf_token", SECRET),
+    "a header": (f"{JUDGE}.extra.headers.Authorization", f"Bearer {SECRET}"),
+    "a list": (f"{JUDGE}.extra.passwords", f'["{SECRET}"]'),
+    "a table": ("orchestrator.env.0.args.judge", f'{{base_url = "http://h/v1", model = "m", api_key = "{SECRET}"}}'),
+    "a list of tables": ("orchestrator.env", f'[{{id = "x", args = {{a = [{{b = {{secret = "{SECRET}"}}}}]}}}}]'),
+    "a query": (f"{JUDGE}.base_url", f"http://127.0.0.1:1/v1?key={SECRET}"),
+    "a fragment": (f"{JUDGE}.base_url", f"http://127.0.0.1:1/v1#{SECRET}"),
+    "a query of another": ("orchestrator.env.0.args.corpus", f"https://h/x.jsonl?a=1&access_token={SECRET}"),
+    "a user": (f"{JUDGE}.base_url", f"http://{SECRET}@127.0.0.1:1/v1"),
+    "a password of a proxy": ("orchestrator.env.0.args.proxy", f"socks5://me:{SECRET}@h:1"),
+    "a form": ("orchestrator.env.0.args.note", "sk-" + SECRET * 2),
+    "a name at a wrong place": ("teacher.api_key", SECRET),
+    "a table cut off": ("orchestrator.env", f'[{{id = "x", args = {{judge = {{api_key = "{SECRET}"'),
+    "a name at a wrong place, of another type": ("trainer.optim", f'{{lr = "x", password = "{SECRET}"}}'),
+}
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_no_secret_is_written_or_said(leak, tmp_path, monkeypatch, capsys):
+    key, value = LEAKS[leak]
+    monkeypatch.chdir(tmp_path)
+    out = ["--output_dir", "out"]
+    (tmp_path / "in").mkdir()
+    tree: Any = tomllib.loads(f"x = {value}")["x"] if value[0] in "[{" and value[-1] in "]}" else value
+    for part in reversed(key.split(".")):
+        tree = [tree] if part == "0" else {part: tree}
+    (tmp_path / "in" / "a.json").write_text(json.dumps(tree))
+    (tmp_path / "in" / "a.yaml").write_text(f"{key}: !!int {json.dumps(value)}")
+    for argv in (
+        ["rl", *ENV, *out, f"--{key}", value],
+        ["rl", *ENV, *out, f"--{key}={value}"],
+        ["rl", *ENV, *out, f"--{key}", value, "--dry-run"],
+        ["rl", *out, "@", "in/a.json"],
+        ["rl", *out, "@", "in/a.yaml"],
+        ["translate", "in/a.json"],
+    ):
+        assert SECRET not in refusal(argv, capsys)
+    if "env.0" not in key or "env.0.args" in key:
+        monkeypatch.setenv(f"SLIMRL_{key.replace('.', '__').upper()}", value)
+        assert SECRET not in refusal(["rl", *ENV, *out], capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_line_of_a_settings_file_is_shown_without_its_secret(tmp_path, capsys):
+    file = tmp_path / "a.toml"
+    for line in (
+        f"api_key = {SECRET}",
+        f"x = {{\"password\" : '{SECRET}'",
+        f'base_url = "http://me:{SECRET}@h/?sig={SECRET}',
+    ):
+        file.write_text(line)
+        said = refusal(["rl", "@", str(file)], capsys)
+        assert "[key]" in said
+        assert SECRET not in said
+
+
+def test_the_advice_after_an_interruption_has_no_secret():
+    said = _interrupt_advice(["inference", "--api_key", SECRET, f"--api-key={SECRET}", "--port", "1"])
+    assert SECRET not in said
+    assert "--port 1" in said
+
+
+def test_names_of_variables_and_of_tokens_are_no_secrets():
+    args = "{judge = {base_url = 'http://h/v1', api_key_variable = 'KEY'}, eos_token = '</s>', max_tokens = '3'}"
+    resolved = load(RLConfig, [*ENV, "--orchestrator.env.0.args", args], {})
+    assert "api_key_variable" in config_toml(resolved)

@@ -58,7 +58,7 @@ def test_without_kinds_there_is_one_table(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.jsonl"], "cannot read missing.jsonl"),
+        (["missing.jsonl"], "missing.jsonl cannot be read"),
         (["missing.jsonl", "--model", "m"], "needs both --base-url and --model"),
     ],
 )

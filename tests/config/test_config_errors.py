@@ -190,7 +190,7 @@ def test_missing_file_suggests_its_neighbour(tmp_path: Path) -> None:
         ("c.yaml", b"seed:\n", ["seed (", "c.yaml:1): found nothing, expected integer >= 0"]),
         ("c.json", b'{"seed": 1,}', ["c.json:1: not valid JSON"]),
         ("c.json", b'{"seed": 1,\n"seed": 2}', ["c.json:2: `seed` stands here again, first in line 1"]),
-        ("c.json", b'{"%s": 1}' % (b"x" * 2000), ["c.json): there is no such setting"]),  # YAML refuses so long a key
+        ("c.json", b'{"\x7f": 1}', ["c.json): there is no such setting"]),  # YAML refuses this character
         ("c.json", b"", ["c.json:1: not valid JSON"]),
         ("c.toml", b"seed = 1\nx = '\xff'\n", ["c.toml:2: not UTF-8 text"]),
         ("c.ini", b"a = 1\n", ["c.ini: config files end in .toml, .yaml, .yml, .json"]),

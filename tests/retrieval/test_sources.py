@@ -84,8 +84,8 @@ def test_a_source_that_is_none_is_named(tmp_path):
     (tmp_path / "latin.jsonl").write_bytes(b'{"id": "\xe9"}')
     (tmp_path / "empty").mkdir()
     for source, said in [
-        (tmp_path / "missing.jsonl", "No such file or directory; check `corpus`"),
-        (tmp_path / "missing.xml", "no such file; check `corpus`"),
+        (tmp_path / "missing.jsonl", "No such file or directory. Check `corpus`"),
+        (tmp_path / "missing.xml", "No such file or directory. Check `corpus`"),
         (tmp_path / "latin.jsonl", "is not UTF-8 text"),
         (tmp_path / "pages.csv", "neither a `.jsonl` or `.parquet` file, nor a folder"),
         (tmp_path / "empty", "there is no file of pages in .*empty: .* check `corpus`"),

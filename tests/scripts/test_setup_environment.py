@@ -54,7 +54,7 @@ def test_killed_while_it_embeds_it_goes_on(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--corpus", "missing.jsonl"), "cannot read missing.jsonl: No such file or directory; check `corpus`"),
+        (("--corpus", "missing.jsonl"), "missing.jsonl cannot be read: No such file or directory. Check `corpus`"),
         (("--corpus", "nonsense"), "`nonsense` is neither a `.jsonl`"),
         (("--num-pages", "3"), "has 10 pages or more, not 3"),
         (("--corpus", str(ROOT / "docker")), "there is no file of pages in"),

@@ -86,7 +86,7 @@ def test_a_bad_line_is_named_by_file_and_number(tmp_path, line, message):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, r"cannot read .*a\.jsonl.*data\.path"), (b"", "no conversations"), (b"\xff\xfe\x00", "not UTF-8")],
+    [(None, r"a\.jsonl cannot be read.*data\.path"), (b"", "no conversations"), (b"\xff\xfe\x00", "not UTF-8")],
 )
 def test_a_file_that_cannot_be_used(tmp_path, content, message):
     path = tmp_path / "a.jsonl"

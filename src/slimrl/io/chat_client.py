@@ -15,7 +15,7 @@ from slimrl.errors import RolloutError, UserError
 from slimrl.io.http import (
     BUSY,
     PASSING,
-    check_no_password,
+    check_address,
     http_client,
     import_httpx,
     read_api_key,
@@ -62,7 +62,7 @@ class ChatServer:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_no_password(self.base_url, self.who)
+        check_address(self.base_url, self.who)
         if not is_http_url(self.base_url):
             raise UserError(f"{self.who}: `base_url` must be as http://localhost:8081/v1, not {self.base_url!r}.")
         if not is_variable_name(self.api_key_variable):

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from slimrl.errors import UserError, install_hint
-from slimrl.io.urls import has_password, is_this_machine
+from slimrl.io.urls import fault_of_base_url, is_this_machine
 
 BUSY = frozenset({429, 503, 529})  # the status codes of an overloaded server
 PASSING = frozenset({408, 500, 502, 504})  # those of other temporary failures
@@ -55,13 +55,13 @@ def _char_pattern(char: str) -> str:
     return rf"(?:{plain}|\\{{1,8}}(?:{plain}|u(?i:{ord(char):04x})))"
 
 
-def check_no_password(base_url: str, who: str) -> None:
-    """Raises UserError for an address with a user or a password in it, which every message and file that names the
-    address would repeat. The error itself does not."""
-    if has_password(base_url):
+def check_address(base_url: str, who: str) -> None:
+    """Raises UserError for an address with a key in it, which every message and file that names the address would
+    repeat. The error itself does not."""
+    if fault := fault_of_base_url(base_url):
         raise UserError(
-            f"{who}: `base_url` has a user or a password in it (`...@...`). Remove it: a key goes into the variable of "
-            "the environment that `api_key_variable` names."
+            f"{who}: `base_url` has {fault}. Remove it: a key goes into the variable of the environment that "
+            "`api_key_variable` names."
         )
 
 
@@ -99,12 +99,12 @@ def import_httpx(who: str) -> Any:
 
 def http_client(httpx: Any, who: str, base_url: str, key: str, num_concurrent: int) -> Any:
     """An `httpx.AsyncClient` with the API key and the proxies of the environment, for one event loop. Raises UserError
-    if these cannot be used, or if the address has a password in it.
+    if these cannot be used, or if the address has a key in it.
 
     It asks for no compression, and a compressed reply raises httpx.DecodingError before its body is read: a few bytes
     could unpack to any number.
     """
-    check_no_password(base_url, who)
+    check_address(base_url, who)
 
     async def refuse_compressed(response: Any) -> None:
         encoding = response.headers.get("Content-Encoding", "identity").strip().lower()

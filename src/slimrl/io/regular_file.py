@@ -19,27 +19,34 @@ KINDS = {
 }
 
 
-def open_regular(path: Path) -> io.FileIO:
-    """The open file, unbuffered. Raises UserError unless it is a regular one, or a link to such a one."""
+def open_regular(path: Path, hint: str = "") -> io.FileIO:
+    """The open file, unbuffered. Raises UserError, which ends in the hint, unless it is a regular one, or a link to
+    such a one."""
     try:
         # Otherwise opening a pipe would wait for somebody to write into it.
         file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     except (OSError, ValueError) as error:  # a path may have a NUL in it
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.{hint}") from None
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISREG(mode):
         file.close()
-        raise UserError(f"{path} cannot be read: it is {KINDS.get(stat.S_IFMT(mode), 'no file')}, not a regular file.")
+        kind = KINDS.get(stat.S_IFMT(mode), "no file")
+        raise UserError(f"{path} cannot be read: it is {kind}, not a regular file.{hint}")
     return file
 
 
 def read_json(path: Path, most_bytes: int) -> Any:
     """The JSON in a file. Raises UserError if it cannot be read, is larger than `most_bytes`, or is no JSON."""
+    return parse_json(read_regular(path, most_bytes), str(path))
+
+
+def read_regular(path: Path, most_bytes: int) -> bytes:
+    """The content of a file. Raises UserError if it cannot be read, or is larger than `most_bytes`."""
     with open_regular(path) as file:
         content = _read_at_most(file, most_bytes + 1)
     if len(content) > most_bytes:
         raise UserError(f"{path} is larger than the {most_bytes // 2**10} KiB that such a file may have.")
-    return parse_json(content, str(path))
+    return content
 
 
 def parse_json(content: bytes, where: str) -> Any:

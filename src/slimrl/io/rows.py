@@ -1,11 +1,16 @@
 """Rows of JSONL and parquet files and of Hub data sets, one after the other. Knows nothing of what is in a row."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError, install_hint
+from slimrl.io.regular_file import open_regular
+from slimrl.io.text import is_too_deep
+
+MAX_ROW_BYTES = 2**24
 
 
 def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
@@ -16,19 +21,19 @@ def file_rows(path: Path, check: str) -> Iterator[tuple[Any, str]]:
     """
     if path.suffix == ".parquet":
         if not path.is_file():
-            raise UserError(f"cannot read {path}: no such file; check {check}.")
+            raise UserError(f"{path} cannot be read: no such file. Check {check}.")
         yield from _with_places(_parquet(path, check), str(path))
         return
-    try:
+    with open_regular(path, f" Check {check}.") as raw, io.BufferedReader(raw) as file:
+        number = 0
         # Only "\n" ends a line: Unicode's other line breaks may occur inside a JSON text.
-        with path.open(encoding="utf-8-sig", newline="\n") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield _parse_line(line.rstrip("\n")), f"{path}:{number}"
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; check {check}.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text ({error}); it must be JSONL, or be called .parquet.") from error
+        while line := file.readline(MAX_ROW_BYTES + 1):
+            number += 1
+            if len(line) > MAX_ROW_BYTES:
+                raise UserError(f"{path}:{number} is longer than the {MAX_ROW_BYTES >> 20} MiB that a row may have.")
+            if line.strip():
+                encoding = "utf-8-sig" if number == 1 else "utf-8"
+                yield _parse_line(_decode(line, encoding, f"{path}:{number}")), f"{path}:{number}"
 
 
 def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tuple[Any, str]]:
@@ -67,11 +72,19 @@ def _parquet(path: Path, check: str) -> Any:
         ) from error
 
 
+def _decode(line: bytes, encoding: str, where: str) -> str:
+    try:
+        return line.decode(encoding).rstrip("\n")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where} is not UTF-8 text ({error}); it must be JSONL, or be called .parquet.") from None
+
+
 def _parse_line(line: str) -> Any:
     try:
-        return json.loads(line)
-    except (ValueError, RecursionError):  # nested too deeply
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # no JSON, a number of thousands of digits, or nested too deep
         return line
+    return line if is_too_deep(row) else row
 
 
 def _datasets() -> Any:

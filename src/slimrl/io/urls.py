@@ -52,6 +52,18 @@ def has_password(url: str) -> bool:
     return "@" in url and not (is_http_url(url) and "@" not in urlsplit(url).netloc)
 
 
+def fault_of_base_url(url: str) -> str:
+    """What must not be in the address of a server, in words; empty if nothing is: a path will be added to it, and files
+    and messages repeat it.
+
+    >>> fault_of_base_url("http://localhost/v1"), fault_of_base_url("http://localhost/v1?key=abc")
+    ('', 'a query in it (`...?...`)')
+    """
+    if has_password(url):
+        return "a user or a password in it (`...@...`)"
+    return "a query in it (`...?...`)" if "?" in url or "#" in url else ""
+
+
 def is_variable_name(name: str) -> bool:
     """Whether an environment variable can have the name. Users sometimes give the API key itself instead of a name.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from slimrl.errors import UserError
+from slimrl.io.regular_file import open_regular
 from slimrl.retrieval.namespaces import ARTICLE, Wiki
 from slimrl.retrieval.pages import Page, page_of
 from slimrl.retrieval.wikitext import UnreadableError, markdown_of
@@ -49,9 +50,7 @@ def read_dump(path: Path, check: str, taken: set[str], on_left_out: OnLeftOut) -
     An id that is in `taken` gets a number: two titles may differ in capitals alone. Raises UserError if the file is no
     dump, or ends too early.
     """
-    if not path.is_file():
-        raise UserError(f"cannot read {path}: no such file; check {check}.")
-    with path.open("rb") as raw, _unpack(raw, path) as file:
+    with open_regular(path, f" Check {check}.") as raw, _unpack(raw, path) as file:
         try:
             for wiki, element, revision in _pages_of(file):
                 title, space = _text(element, "title").strip(), _text(element, "ns")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
-from slimrl.io.rows import file_rows, hub_rows
+from slimrl.io.regular_file import read_regular
+from slimrl.io.rows import MAX_ROW_BYTES, file_rows, hub_rows
 from slimrl.retrieval.dump import OnLeftOut, read_dump
 from slimrl.retrieval.pages import Page, Question, page_of, question_of
 from slimrl.retrieval.sections import sections_of
@@ -83,7 +84,7 @@ def _markdown(path: Path, folder: Path) -> Page:
     """The page in a markdown file. Its id is the path within the folder without the suffix, its title the first heading
     or else the id."""
     try:
-        content = path.read_text(encoding="utf-8")
+        content = read_regular(path, MAX_ROW_BYTES).decode()
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 text ({error}).") from error
     page_id = path.relative_to(folder).with_suffix("").as_posix()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from slimrl.errors import UserError
-from slimrl.io.urls import is_loopback
+from slimrl.io.urls import fault_of_base_url, is_loopback
 
 DEFAULT_MODEL = "qwen2.5:7b"
 # Ollama's address: a user of Ollama needs no server of ours and no setting.
@@ -29,6 +29,8 @@ class JudgeSettings:
     @property
     def port(self) -> int:
         """The port of the address. Raises UserError if the address is not one of this machine."""
+        if fault := fault_of_base_url(self.base_url):
+            raise UserError(f"JUDGE_BASE_URL has {fault}. Remove it; the address is as {DEFAULT_URL}.")
         try:
             parts = urlsplit(self.base_url)
             port = parts.port or 80

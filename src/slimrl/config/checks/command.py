@@ -1,8 +1,8 @@
 """The rules of each command: which checks apply to which configuration."""
 
 from slimrl.config.base import CommandConfig
-from slimrl.config.checks.addresses import check_addresses
 from slimrl.config.checks.eval import check_eval
+from slimrl.config.checks.secrets import check_secrets
 from slimrl.config.checks.serve import check_play, check_serve
 from slimrl.config.checks.teacher import check_probe
 from slimrl.config.checks.training import check_rl, check_sft, check_trainer
@@ -13,7 +13,7 @@ from slimrl.config.serve import ServeConfig
 
 def check(config: CommandConfig) -> None:
     """Applies every rule of the command. Raises ConfigError for the first one that is broken."""
-    check_addresses(config.model_dump())
+    check_secrets(config.model_dump())
     match config:
         case ProbeConfig():  # before RLConfig, whose subclass it is
             check_rl(config)

@@ -1,8 +1,6 @@
 """Translates a settings file of prime-rl into slimrl's settings, with a report in which every key of it stands."""
 
-import json
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,8 +8,9 @@ from typing import Any
 from slimrl.config.prime_rl.rl_keys import RL_KEYS
 from slimrl.config.prime_rl.rules import Impossible, NotNeeded, Renamed, Table, find_outcome, is_listed, name_of
 from slimrl.config.prime_rl.sft_keys import SFT_KEYS
-from slimrl.config.reading.schema import Path, spell
+from slimrl.config.reading.schema import Path, Spec, spell
 from slimrl.config.reading.sources import Setting, show
+from slimrl.config.reading.values import read_value
 from slimrl.errors import UserError
 
 TABLES: Mapping[str, Table] = {"rl": RL_KEYS, "probe": RL_KEYS, "sft": SFT_KEYS}
@@ -137,7 +136,7 @@ def whole_values(source: Sequence[Setting]) -> Iterator[Setting]:
             inside |= {child.path for child in children}
             yield replace(one, value=[child.value for child in children])
         else:
-            yield one if one.kind == "file" else replace(one, value=literal(str(one.value)), kind="file")
+            yield one if one.kind == "file" else replace(one, value=read_value(one, Spec(Any)), kind="file")
 
 
 def refuse_impossible(translation: Translation, name: str) -> None:
@@ -148,17 +147,6 @@ def refuse_impossible(translation: Translation, name: str) -> None:
             f"{name} has names of prime-rl's, and asks for what slimrl cannot do:\n{entries}\n"
             "Remove these keys, or change them."
         )
-
-
-def literal(text: str) -> Any:
-    """The value that the text of a flag or variable stands for, as in TOML; the text itself if it is no literal."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
 
 
 def _additions(settings: Sequence[Setting]) -> list[Setting]:

@@ -9,7 +9,7 @@ from typing import Any
 from slimrl.config.prime_rl.translation import SECTIONS_AS_VALUES
 from slimrl.config.reading.names import Names
 from slimrl.config.reading.schema import Path, Spec, describe, keys_below, locate, spell
-from slimrl.config.reading.sources import Setting, from_file
+from slimrl.config.reading.sources import Setting, check_path, from_file
 from slimrl.errors import UserError
 
 
@@ -37,6 +37,7 @@ def _flag(word: str, words: list[str], root: Spec, names: Names) -> list[Setting
     """The setting of one flag, or those of the file that it names. Removes what belongs to the flag from `words`."""
     flag, has_value, value = word.partition("=")
     path = _path(flag)
+    check_path(path, flag)
     if not has_value and (switch := _switch_off_path(path, root)):
         return [Setting(switch, "false", flag, "flag")]
     spec = Spec(Any) if names.is_foreign(path) else locate(root, names.current(path), flag)

@@ -18,6 +18,7 @@ from slimrl.config.base import CommandConfig
 from slimrl.config.checks.command import check
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.remarks import remarks
+from slimrl.config.checks.secrets import check_secrets
 from slimrl.config.reading.flags import from_command_line
 from slimrl.config.reading.names import names_of
 from slimrl.config.reading.old_names import print_note
@@ -88,6 +89,7 @@ def resolve(
         if field.is_required() and spec_of_field(field).sections:
             tree.setdefault(key, {})  # so that the message names what is missing inside it
     try:
+        check_secrets(tree)  # first, because an error about a value shows it
         config = config_class.model_validate(tree)
         check(config)
     except ValidationError as error:

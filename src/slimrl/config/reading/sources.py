@@ -6,21 +6,38 @@ Knows names and text, but not which values are valid: `load.py` merges and valid
 
 import difflib
 import json
+import os
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
-import yaml
-
 from slimrl.config.base import OTHER_VARIABLES
-from slimrl.config.reading.schema import NEAR, Path
+from slimrl.config.reading.nested import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_INTEGER,
+    MAX_KEY_CHARS,
+    RefusedError,
+    TextError,
+    find_excess_value,
+    flatten,
+)
+from slimrl.config.reading.schema import NEAR, Path, spell, where
+from slimrl.config.reading.toml_text import find_toml_lines, parse_toml
+from slimrl.config.reading.yaml_text import parse_json, parse_yaml
 from slimrl.errors import UserError
+from slimrl.io.regular_file import read_regular
 
 ENV_PREFIXES = ("PRIME_", "SLIMRL_")  # in order of precedence, the lowest first
-Lines = dict[Path, int]
+# By the ending of a file, what returns its data and the line of every key.
+PARSERS: dict[str, Callable[[str], tuple[Any, dict[Path, int]]]] = {
+    ".toml": lambda text: (parse_toml(text), find_toml_lines(text)),
+    ".yaml": parse_yaml,
+    ".yml": parse_yaml,
+    ".json": parse_json,
+}
 # Files of other programs that lie in the root of many repositories.
 OF_OTHER_PROGRAMS = ("pyproject.toml", "mkdocs.yml", "package.json", "tsconfig.json", ".pre-commit-config.yaml")
 
@@ -37,6 +54,20 @@ class Setting:
     origin: str
     kind: Literal["file", "flag", "variable"] = "file"
 
+    def __post_init__(self) -> None:
+        check_path(self.path, self.origin)
+        if isinstance(self.value, int) and not -MAX_INTEGER <= self.value < MAX_INTEGER:
+            raise UserError(f"{where(self.path, self.origin)}: found an integer of more than 64 bits, which none has.")
+
+
+def check_path(path: Path, origin: str) -> None:
+    """Raises UserError for a path that no setting can have, before it is looked for."""
+    if len(path) > MAX_DEPTH or any(len(key) > MAX_KEY_CHARS for key in path):
+        raise UserError(
+            f"{shorten(origin)}: `{shorten(spell(path))}` is no setting: one has a name of at most {MAX_DEPTH} parts, "
+            f"each of at most {MAX_KEY_CHARS} characters."
+        )
+
 
 def from_environment(environ: Mapping[str, str], prefix: str) -> list[Setting]:
     """The settings in environment variables: `SLIMRL_TRAINER__OPTIM__LR=1e-5` is `trainer.optim.lr`."""
@@ -51,15 +82,18 @@ def from_environment(environ: Mapping[str, str], prefix: str) -> list[Setting]:
 
 def from_file(name: str, under: Path = ()) -> list[Setting]:
     """The settings of a TOML, YAML or JSON file, below the section `under`. Raises UserError if it cannot be read."""
+    suffix = FilePath(name).suffix.lower()
+    if suffix not in PARSERS and not os.path.isdir(name):
+        raise UserError(f"{name}: config files end in {', '.join(PARSERS)}. Rename the file to say what it holds.")
     text = _read(name)
-    # Each reader returns the data and the line of every key.
-    readers = {".toml": _read_toml, ".yaml": _read_yaml, ".yml": _read_yaml, ".json": _read_json}
-    reader = readers.get(FilePath(name).suffix.lower())
-    if reader is None:
-        raise UserError(f"{name}: config files end in {', '.join(readers)}. Rename the file to say what it holds.")
-    tree, lines = reader(name, text)
+    try:
+        tree, lines = PARSERS[suffix](text)
+    except TextError as error:
+        raise UserError(_why_refused(name, text, error)) from None
     if not isinstance(tree, dict):
         raise UserError(f"{name}: found {show(tree)} at the top level, expected keys and values.")
+    if excess := find_excess_value(tree):
+        raise UserError(f"{name}: {excess}.")
 
     def origin(path: Path) -> str:
         # A parser may know the line of a list and not of its elements: the nearest known line is taken.
@@ -69,47 +103,43 @@ def from_file(name: str, under: Path = ()) -> list[Setting]:
     return [Setting((*under, *path), value, origin(path)) for path, value in flatten(tree) if path]
 
 
-def flatten(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """The parts of nested data with their paths: an empty container, then what it contains.
+def _why_refused(name: str, text: str, error: TextError) -> str:
+    at = f"{name}:{error.line}" if error.line else name
+    if isinstance(error, RefusedError):
+        return f"{at}: {error}."
+    kind = {".toml": "TOML", ".json": "JSON"}.get(FilePath(name).suffix.lower(), "YAML")
+    found = text.split("\n")[error.line - 1].strip() if error.line else ""
+    # Not one within a text of several lines, which may be a secret.
+    is_statement = kind == "TOML" and re.match(r"\[|[\w\"'.\s-]+=(?!=)", found)
+    shown = f" The line is `{shorten(found)}`." if is_statement else ""
+    return f"{at}: not valid {kind}: {error}.{shown}"
 
-    >>> list(flatten({"a": [1]}))
-    [((), {}), (('a',), []), (('a', '0'), 1)]
-    """
-    match value:
-        case dict():
-            yield path, {}
-            for key, item in value.items():
-                yield from flatten(item, (*path, str(key)))
-        case list():
-            yield path, []
-            for index, item in enumerate(value):
-                yield from flatten(item, (*path, str(index)))
-        case _:
-            yield path, value
+
+def shorten(text: str) -> str:
+    """The text, or its beginning if it is long."""
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def show(value: Any) -> str:
     """The value as it would be written in JSON, shortened."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return shorten(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _read(name: str) -> str:
     """The text of a file. Raises UserError, with the nearest file name if there is no such file."""
     path = FilePath(name)
-    try:
-        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
-    except FileNotFoundError:
-        raise UserError(f"{name}: no such file.{_other_files(path)}") from None
-    except IsADirectoryError:
+    if path.is_dir():
         inside = path / "config.toml"
         hint = f" Did you mean `@ {inside}`?" if inside.is_file() else " Name a file in it."
-        raise UserError(f"{name}: this is a directory, expected a config file.{hint}") from None
+        raise UserError(f"{name}: this is a directory, expected a config file.{hint}")
+    if not os.path.lexists(path):
+        raise UserError(f"{name}: no such file.{_other_files(path)}")
+    content = read_regular(path, MAX_BYTES)
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        line = content[: error.start].count(b"\n") + 1
         raise UserError(f"{name}:{line}: not UTF-8 text ({error.reason}). Save the file as UTF-8.") from None
-    except OSError as error:
-        raise UserError(f"{name}: cannot be read: {error.strerror}.") from None
 
 
 def _other_files(path: FilePath) -> str:
@@ -128,110 +158,3 @@ def _other_files(path: FilePath) -> str:
     close = difflib.get_close_matches(path.stem, found, 1, NEAR)
     hint = f" Did you mean `{found[close[0]]}`?" if close else ""
     return f"{hint} Known: {', '.join(str(one) for one in found.values())}."
-
-
-def _read_toml(name: str, text: str) -> tuple[Any, Lines]:
-    try:
-        return tomllib.loads(text), _toml_lines(text)
-    except tomllib.TOMLDecodeError as error:
-        at = re.search(r"at line (\d+)", str(error))
-        number = int(at.group(1)) if at else text.count("\n") + 1
-        found = text.split("\n")[number - 1].strip()
-        raise UserError(f"{name}:{number}: not valid TOML: {error}. The line is `{found}`.") from None
-
-
-def _toml_lines(text: str) -> Lines:
-    """The line of every key in valid TOML. tomllib does not tell it, so the text is parsed one statement at a time."""
-    # A statement may span lines: lines are added to it until it parses by itself. A header changes the table that the
-    # following statements are in; `counts` has the number of elements of each array of tables so far.
-    lines: Lines = {}
-    counts: dict[Path, int] = {}
-    table: Path = ()
-    statement, start = "", 1
-    for number, line in enumerate(text.split("\n"), 1):
-        start = start if statement else number
-        statement += line + "\n"
-        try:
-            parsed = tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:
-            continue  # it goes on in the next line
-        if statement.lstrip().startswith("["):
-            # A header alone parses to nested empty tables, and the last of them is the one that it names.
-            names = [path for path, _ in flatten(parsed)][-1]
-            is_array = statement.lstrip().startswith("[[")
-            table = _resolve_table(names[:-1] if is_array else names, counts, is_array)
-            # An array of tables has the line of its first element.
-            lines.setdefault(table[:-1] if is_array else table, start)
-            lines[table] = start
-        else:
-            lines |= {(*table, *path): start for path, _ in flatten(parsed) if path}
-        statement = ""
-    return lines
-
-
-def _resolve_table(names: Path, counts: dict[Path, int], is_array: bool) -> Path:
-    """The path of a header's table, with the index of the current element of each array of tables on the way."""
-    path: Path = ()
-    for position, key in enumerate(names):
-        path = (*path, key)
-        if is_array and position == len(names) - 1:
-            counts[path] = counts.get(path, 0) + 1
-        if path in counts:
-            path = (*path, str(counts[path] - 1))
-    return path
-
-
-class _YamlLoader(yaml.SafeLoader):
-    """A YAML loader that reads 1e-5 as a number, which YAML 1.1 reads as text."""
-
-
-_YamlLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
-
-
-def _read_yaml(name: str, text: str) -> tuple[Any, Lines]:
-    try:
-        tree = yaml.load(text, Loader=_YamlLoader)
-        return {} if tree is None else tree, _yaml_lines(name, text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UserError(f"{name}:{line}: not valid YAML: {error.problem}.") from None
-    except yaml.YAMLError as error:
-        raise UserError(f"{name}: not valid YAML: {error}.") from None
-
-
-def _yaml_lines(name: str, text: str) -> Lines:
-    """The line of every key in valid YAML. Raises UserError for a key that is there twice, which YAML would accept."""
-    lines: Lines = {}
-    root = yaml.compose(text, Loader=_YamlLoader)
-    for path, line in _node_lines(root) if root else ():
-        if path in lines:
-            raise UserError(f"{name}:{line}: `{'.'.join(path)}` stands here again, first in line {lines[path]}.")
-        lines[path] = line
-    return lines
-
-
-def _node_lines(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
-    """The path and line of everything below a node."""
-    match node:
-        case yaml.MappingNode():
-            children = [(str(key.value), key, value) for key, value in node.value]
-        case yaml.SequenceNode():
-            children = [(str(index), value, value) for index, value in enumerate(node.value)]
-        case _:
-            children = []
-    for key, marked, value in children:
-        yield (*path, key), marked.start_mark.line + 1
-        yield from _node_lines(value, (*path, key))
-
-
-def _read_json(name: str, text: str) -> tuple[Any, Lines]:
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{name}:{error.lineno}: not valid JSON: {error.msg} at column {error.colno}.") from None
-    try:  # the json module does not tell lines; but for tabs and a rare escape, JSON is YAML
-        return tree, _yaml_lines(name, text.replace("\t", " "))
-    except yaml.YAMLError:
-        return tree, {}

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from slimrl.config.base import Config
+from slimrl.config.reading.nested import flatten
 from slimrl.config.reading.schema import Path, Spec, below, spell, where
 from slimrl.config.reading.sources import Setting, show
 from slimrl.errors import UserError
@@ -31,8 +32,8 @@ def place(tree: Tree, origins: Origins, root: Spec, setting: Setting) -> None:
             in_list = isinstance(node, list)
             _put(node, key, setting.value, setting)
             # What stood here and below is replaced, and so are the origins of its parts.
-            for path in [path for path in origins if path[: depth + 1] == setting.path]:
-                del origins[path]
+            for path, _ in flatten(held, setting.path):
+                origins.pop(path, None)
             # The header of a section sets nothing by itself; an element of a list, even an empty one, does.
             if in_list or setting.value != {} or not spec.sections:
                 origins[setting.path] = setting.origin

@@ -1,13 +1,14 @@
 """Reads the values of settings: the text of flags and variables as numbers or lists, and nested data in parts."""
 
 import contextlib
-import json
 import re
-import tomllib
 from typing import Any
 
+from slimrl.config.reading.nested import RefusedError, TextError, find_excess_value, flatten
 from slimrl.config.reading.schema import Spec, below, describe, locate, spell, where
-from slimrl.config.reading.sources import Setting, flatten, show
+from slimrl.config.reading.sources import Setting, show
+from slimrl.config.reading.toml_text import parse_toml
+from slimrl.config.reading.yaml_text import parse_json_values
 from slimrl.errors import UserError
 
 
@@ -17,7 +18,7 @@ def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
     Raises UserError for an unknown key, and for a section or list where the other is expected.
     """
     spec = locate(root, setting.path, setting.origin)
-    value = setting.value if setting.kind == "file" else read_text(setting.value, spec)
+    value = setting.value if setting.kind == "file" else read_value(setting, spec)
     if spec.is_list_of_numbers and isinstance(value, (int, float)) and not isinstance(value, bool):
         value = [value]  # one number is a list of one
     here = where(setting.path, setting.origin)
@@ -38,6 +39,18 @@ def plain_settings(setting: Setting, root: Spec) -> list[Setting]:
     return parts
 
 
+def read_value(setting: Setting, spec: Spec) -> Any:
+    """The value of a flag or variable. Raises UserError for one that is beyond the bounds."""
+    try:
+        value = read_text(setting.value, spec)
+        excess = find_excess_value(value)
+    except RefusedError as error:
+        excess = str(error)
+    if excess:
+        raise UserError(f"{where(setting.path, setting.origin)}: found {show(setting.value)}, but {excess}.")
+    return value
+
+
 def _written_out(value: Any, spec: Spec) -> Any:
     """The value with a text that stands for a section as that section, and for a list of such sections as a list:
     `--env reverse-text` is `[{id = "reverse-text"}]`."""
@@ -56,7 +69,8 @@ def _shorthand(spec: Spec) -> str:
 
 
 def read_text(text: str, spec: Spec) -> Any:
-    """The value that a text stands for: a TOML or JSON literal, or else the text itself."""
+    """The value that a text stands for: a TOML or JSON literal, or else the text itself. Raises RefusedError for a
+    literal that is nested too deep, or has a number that is too long."""
     if spec.is_verbatim:
         return text
     if spec.is_switch:
@@ -68,12 +82,16 @@ def read_text(text: str, spec: Spec) -> Any:
             return float(text)
     if _ends_in_comment(text):  # TOML would read `16 # x` as 16, and lose the rest
         return text
-    for document, read in ((f"value = {text}", tomllib.loads), (f'{{"value": {text}}}', json.loads)):
-        with contextlib.suppress(ValueError):  # what both raise for text that is no literal of theirs
-            parsed = read(document)
-            # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
-            if list(parsed) == ["value"] and isinstance(parsed["value"], (str, int, float, list, dict)):
-                return parsed["value"]
+    for document, parse in ((f"value = {text}", parse_toml), (f'{{"value": {text}}}', parse_json_values)):
+        try:
+            parsed = parse(document)
+        except RefusedError:
+            raise
+        except TextError:  # no literal of this format
+            continue
+        # A text with a line break may hold more than one key, and TOML has dates: neither is a setting's value.
+        if list(parsed) == ["value"] and isinstance(parsed["value"], (str, int, float, list, dict)):
+            return parsed["value"]
     return text
 
 
@@ -87,7 +105,7 @@ def quote_hint(value: Any) -> str:
 def _ends_in_comment(text: str) -> bool:
     """Whether TOML would take the end of the text for a comment: then nothing that follows can be wrong."""
     try:
-        tomllib.loads(f"value = {text} ]")
-    except tomllib.TOMLDecodeError:
+        parse_toml(f"value = {text} ]")
+    except TextError:
         return False
     return True

@@ -127,7 +127,7 @@ def test_a_file_without_games_is_an_error_that_says_how_to_make_some(tmp_path: P
     for name in ("games.jsonl", "games.txt"):
         with pytest.raises(UserError, match=rf"{name} holds no games\. .*generate_data\.py --output NAME\.jsonl"):
             read_games(write(tmp_path / name))
-    with pytest.raises(UserError, match="check the path of the games"):
+    with pytest.raises(UserError, match="Check the path of the games"):
         read_games(tmp_path / "missing.jsonl")
 
 

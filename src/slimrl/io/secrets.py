@@ -1,0 +1,85 @@
+"""Tells secrets by their names, their forms and their places in addresses, and takes them out of texts to be shown."""
+
+import re
+from collections.abc import Sequence
+from urllib.parse import parse_qsl, urlsplit
+
+HIDDEN = "[key]"
+NAME = re.compile(
+    r"(.*_)?(api_?keys?|(access|secret|private|auth)_?keys?|(openai|anthropic|azure|hf|wandb|judge|teacher|server)_?key"
+    r"|passwords?|passwd|passphrase|pwd|secrets?|credentials?|authorization|bearer|cookies?"
+    r"|(api|auth|access|bearer|refresh|session|secret|client|user|hf|hub|huggingface|github|gitlab|wandb|openai|sandbox"
+    r"|judge)_?token)|token|(.*_)?auth"
+)
+# Short names that say nothing elsewhere, and in an address mean a key.
+IN_ADDRESS = ("key", "code", "sig", "signature")
+# The forms in which those who give out keys make them, so that they can be told from other texts.
+FORM = re.compile(
+    r"\b(?:Bearer\s+[\w.~+/-]{8,}=*|sk-[\w-]{16,}|hf_[A-Za-z0-9]{16,}|gh[a-z]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
+    r"|AIza[\w-]{30,}|xox[abps]-[\w-]{10,}|AKIA[0-9A-Z]{16}|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]+)"
+)
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+
+
+def names_secret(name: str) -> bool:
+    """Whether the value under this name is a secret. The name of a variable that has one is none.
+
+    >>> names_secret("openai-api-key"), names_secret("Authorization"), names_secret("accessToken")
+    (True, True, True)
+    >>> names_secret("api_key_variable"), names_secret("max_tokens"), names_secret("eos_token")
+    (False, False, False)
+    """
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace("-", "_")
+    return NAME.fullmatch(words) is not None
+
+
+def has_secret(text: str) -> str:
+    """What of a text is a secret, in words; empty if nothing is.
+
+    >>> has_secret("http://localhost:8000/v1?api_key=abc"), has_secret("http://localhost:8000/v1?page=2")
+    ('an address with a key in it (`...?...`)', '')
+    """
+    if FORM.fullmatch(text.strip()):
+        return "a key"
+    if not ADDRESS.fullmatch(text):
+        return ""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
+    if "@" in (parts.netloc or text):
+        return "an address with a user or a password in it (`...@...`)"
+    names = [name for name, _ in (*parse_qsl(parts.query), *parse_qsl(parts.fragment))]
+    if any(names_secret(name) or name.lower() in IN_ADDRESS for name in names):
+        return "an address with a key in it (`...?...`)"
+    return ""
+
+
+def redacted(text: str) -> str:
+    """The text with `[key]` in place of the secrets that it quotes.
+
+    >>> redacted('found api_key = "abc" and http://me:pw@host/v1?key=abc&page=2')
+    'found api_key = "[key]" and http://[key]@host/v1?key=[key]&page=2'
+    """
+    text = re.sub(r"(?<=://)[^\s/@?#]+@", f"{HIDDEN}@", text)
+    text = re.sub(r"([?&#]([\w.-]+)=)[^\s&#'\"`]+", _hide_parameter, text)
+    text = FORM.sub(HIDDEN, text)
+    return re.sub(r"(?<![\w.-])((?:[\w-]+\.)*([\w-]+)[\"'`\\]*\s*[=:]\s*[\"'`\\]*)[^\s\"'`\\,}\]]+", _hide_value, text)
+
+
+def redacted_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line with `[key]` in place of secrets, and of what follows a flag that names one."""
+    before = ("", *words)
+    return [
+        HIDDEN if flag.startswith("--") and names_secret(flag.rpartition(".")[2].lstrip("-")) else redacted(word)
+        for flag, word in zip(before, words, strict=False)
+    ]
+
+
+def _hide_parameter(found: re.Match[str]) -> str:
+    hidden = names_secret(found[2]) or found[2].lower() in IN_ADDRESS
+    return f"{found[1]}{HIDDEN}" if hidden else found[0]
+
+
+def _hide_value(found: re.Match[str]) -> str:
+    return f"{found[1]}{HIDDEN}" if names_secret(found[2]) else found[0]
