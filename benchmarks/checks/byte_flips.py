@@ -95,10 +95,10 @@ def swap(path: Path, rng: random.Random) -> None:
 KINDS: dict[str, Damage] = {"one byte": flip, "64 bytes": flip_64, "zeros": zero, "cut off": truncate, "swapped": swap}
 
 
-def flags(model: Path, output_dir: Path, *more: str) -> list[str]:
+def flags(model: Path, output_dir: Path) -> list[str]:
     """The arguments of the run."""
     settings = {**SETTINGS, "model.name": model, "output_dir": output_dir}
-    return ["rl", *(text for key, value in settings.items() for text in (f"--{key}", str(value))), *more]
+    return ["rl", *(text for key, value in settings.items() for text in (f"--{key}", str(value)))]
 
 
 def start_and_kill(model: Path, output_dir: Path) -> None:
@@ -114,12 +114,12 @@ def start_and_kill(model: Path, output_dir: Path) -> None:
     process.wait()
 
 
-def resume(model: Path, output_dir: Path, *more: str) -> tuple[int, list[str]]:
-    """Resumes the run in this process. Returns its exit status and the lines of its output, a traceback included."""
+def run_here(arguments: list[str]) -> tuple[int, list[str]]:
+    """Runs a command in this process. Returns its exit status and the lines of its output, a traceback included."""
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
-            status = run(flags(model, output_dir, "--resume", *more))
+            status = run(arguments)
         except BaseException as error:
             status = 99
             print(f"TRACEBACK {type(error).__name__}: {error}")
@@ -154,9 +154,9 @@ class Attack:
         self.killed, self.copy = directory / "killed" / "run", directory / "copy" / "run"
         start_and_kill(self.model, self.copy)
         shutil.copytree(self.copy, self.killed, symlinks=True)
-        # With the run's own file of settings: damage to it is then not told by other settings on the command line.
-        self.more = ["@", str(self.copy / "config.toml")] if own_settings else []
-        status, self.lines = resume(self.model, self.copy, *self.more)
+        # Damage to the run's own file of settings then cannot be told by what the command line says.
+        self.own_settings = own_settings
+        status, self.lines = self.resume()
         assert status == 0, self.lines
         self.result = result_of(self.copy)
         self.files = sorted(
@@ -165,6 +165,11 @@ class Attack:
             if path.is_file() and path.stat().st_size and not any(parent.is_symlink() for parent in path.parents)
         )
 
+    def resume(self) -> tuple[int, list[str]]:
+        """Resumes the run in the copy."""
+        own = ["rl", "@", str(self.copy / "config.toml")]
+        return run_here([*(own if self.own_settings else flags(self.model, self.copy)), "--resume"])
+
     def outcome(self, name: Path, damage: Damage, rng: random.Random) -> tuple[str, str]:
         """What comes of one damage: the class, and the line that names it."""
         shutil.rmtree(self.copy)
@@ -172,11 +177,13 @@ class Attack:
         damage(self.copy / name, rng)
         if sha256(self.copy / name) == sha256(self.killed / name):
             return "unchanged", ""
-        status, lines = resume(self.model, self.copy, *self.more)
+        status, lines = self.resume()
         new = [line for line in lines if line not in self.lines]
         if traceback := [line for line in new if "Traceback" in line or line.startswith("TRACEBACK")]:
             return "traceback", " ".join(traceback)
-        told = [line for line in new if name.name in line or "another setting" in line]
+        # A line that names the directory is enough: where two files of it changed places, the others do not agree.
+        names = (name.name, f"{name.parent.name} is damaged", f"{name.parent.name}: ", "another setting")
+        told = [line for line in new if any(one in line for one in names)]
         if status != 0:
             return ("noticed, refused" if told else "refused without a name"), " ".join(told or new)[:600]
         try:
@@ -193,6 +200,7 @@ def main() -> int:
     parser.add_argument("--num", type=int, default=200, help="of single bytes; of each other kind a third")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", choices=list(KINDS), action="append", help="only this kind")
+    parser.add_argument("--only", default="*", help="a pattern of the files to damage")
     parser.add_argument("--own-settings", action="store_true", help="resume with the run's own config.toml")
     parser.add_argument("--output", type=Path, default=RESULT)
     arguments = parser.parse_args()
@@ -201,6 +209,7 @@ def main() -> int:
     tables: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as directory:
         attack = Attack(Path(directory), arguments.own_settings)
+        attack.files = [path for path in attack.files if path.match(arguments.only)]
         for kind in arguments.kind or KINDS:
             num = arguments.num if kind == "one byte" else -(-arguments.num // 3)
             rounds = -(-num // len(attack.files))
@@ -225,6 +234,7 @@ def main() -> int:
         "date": datetime.now(UTC).date().isoformat(),
         "command": f"python -m benchmarks.checks.byte_flips {' '.join(sys.argv[1:])}".strip(),
         "machine": machine_facts(),
+        "resumed_with": "its own config.toml" if arguments.own_settings else "the settings on the command line",
         "seconds": round(time.monotonic() - began),
         "files": len(attack.files),
         "kinds": tables,

@@ -27,11 +27,12 @@ def copy_records(output_dir: Path, checkpoint: Path, step: int) -> None:
 
 
 def restore_records(output_dir: Path, checkpoint: Path, note: Callable[[str], None]) -> None:
-    """Puts the copies where the run's files are missing or damaged, and notes each. The run's own metrics may have gone
-    on since; all others must be equal."""
+    """Makes the files what they were at the checkpoint, and notes each that was missing or damaged. The run's own
+    metrics may have gone on since: these lines are dropped, as the steps are done again."""
     for copy in sorted(path for path in (checkpoint / COPIES).rglob("*") if path.is_file()):
         path, wanted = output_dir / copy.relative_to(checkpoint / COPIES), copy.read_bytes()
         found = path.read_bytes() if path.is_file() else None
         if found is None or (found[: len(wanted)] if path == output_dir / METRICS else found) != wanted:
             note(f"{path} is {'missing' if found is None else 'damaged'}: it is restored from {checkpoint}")
+        if found != wanted:
             replace_file(path, [wanted])
