@@ -11,6 +11,7 @@ import os
 import platform
 import shutil
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -70,6 +71,7 @@ class Bubblewrap:
             raise cannot_isolate(f"`{_SETPRIV}` is not installed", "Run as an ordinary user, or install util-linux")
         self._binary = binary
         self._scratch_bytes = scratch_mb * 2**20
+        self._system = _system()
         self._is_root = os.geteuid() == 0
         self._users = _USERS if _maps(_USERS.stop) else _USERS_IN_CONTAINERS
         # From a random start, so that two sandboxes seldom use the same id at the same time.
@@ -82,7 +84,7 @@ class Bubblewrap:
             *self._privileges(),
             *("--hostname", "sandbox", "--new-session", "--die-with-parent", "--clearenv"),
             *itertools.chain.from_iterable(("--setenv", *item) for item in _ENVIRONMENT.items()),
-            *_system(),
+            *self._system,
             *("--ro-bind", str(runner), _RUNNER),
             *("--perms", "0755", "--dir", "/dev"),
             *itertools.chain.from_iterable(("--dev-bind", device, device) for device in _DEVICES),
@@ -107,6 +109,7 @@ class Bubblewrap:
         return (_SETPRIV, "--reuid", user, "--regid", user, "--clear-groups", "--inh-caps=-all", "--")
 
 
+@cache
 def call_filter() -> bytes:
     """The filter of system calls for this machine's architecture. Raises UserError for an unknown one."""
     return seccomp.program(platform.machine())
@@ -164,6 +167,7 @@ def _python() -> list[str]:
     return [_interpreter(), "-I", "-S", "-X", "utf8"]
 
 
+@cache
 def _interpreter() -> str:
     """The path of the real interpreter: that of a virtual environment is a link into a directory not mounted inside."""
     return os.path.realpath(sys.executable)

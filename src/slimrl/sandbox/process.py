@@ -56,7 +56,7 @@ class Process:
         self._channel = Channel(ours)
         self._directory = None if isolation.isolated else tempfile.TemporaryDirectory(prefix="slimrl-scratch-")
         # After the `with`, only the process inside holds its end of the socket, so its death closes the channel.
-        with tempfile.TemporaryFile() as filter_, theirs:
+        with open(os.memfd_create("filter"), "r+b") as filter_, theirs:
             filter_.write(call_filter())
             filter_.seek(0)
             command = isolation.command(runner, theirs.fileno(), info, filter_.fileno())
