@@ -70,7 +70,13 @@ def _is_shown(char: str) -> bool:
 
 def describe(error: BaseException) -> str:
     """An error of a user's code in words, with what to do where a package is missing."""
-    said = f"{type(error).__name__}: {error}"
+    try:
+        text = str(error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as another:  # it is the user's code that makes the text
+        text = f"(its text cannot be made: {type(another).__name__})"
+    said = visible(f"{type(error).__name__}: {text}", MAX_DETAIL_CHARS // 2)  # room for where it was raised
     if not isinstance(error, ModuleNotFoundError):
         return said
     return (

@@ -94,7 +94,7 @@ def against(replies: Sequence[str], seq_len: int = 400) -> Seating:
 
 
 def resolved(*argv: str) -> Resolved[PlayConfig]:
-    return load(PlayConfig, ["--id", MODULE, "--model.name", "x", *argv], {})
+    return load(PlayConfig, ["--id", MODULE, "--worker", "none", "--model.name", "x", *argv], {})
 
 
 def played(typed: str, seat: Any, *argv: str) -> str:
