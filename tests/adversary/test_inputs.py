@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import signal
 import time
 import tomllib
@@ -16,12 +17,15 @@ from rich.panel import Panel
 from rich.table import Table
 
 from slimrl.cli import _interrupt_advice, run
+from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import load
 from slimrl.config.reading.write import config_toml
 from slimrl.config.run import RLConfig
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rows import file_rows
+from slimrl.models.load import load_policy
 from slimrl.monitor.console import RunConsole
+from slimrl.retrieval.embedding import SentenceEmbedder
 
 # A colour, the clipboard, an 8-bit command, an order of letters, a deletion, a carriage return, what nobody sees.
 ESCAPES = "\x1b[31m", "\x1b]52;c;aGk=\x07", "\x9b2J", "\u202egpj.exe", "a\u2066b", "\x7f\x08", "ok\rno", "l\u200br"
@@ -262,3 +266,43 @@ def test_names_of_variables_and_of_tokens_are_no_secrets():
     args = "{judge = {base_url = 'http://h/v1', api_key_variable = 'KEY'}, eos_token = '</s>', max_tokens = '3'}"
     resolved = load(RLConfig, [*ENV, "--orchestrator.env.0.args", args], {})
     assert "api_key_variable" in config_toml(resolved)
+
+
+def with_code(directory: Path, file: str, **changes: Any) -> Path:
+    path = directory / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    (directory / "own.py").write_text(f"open({str(directory / 'ran')!r}, 'w')\nclass C: pass\n")
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("config.json", {"model_type": "evil", "auto_map": {"AutoConfig": "own.C", "AutoModelForCausalLM": "own.C"}}),
+        ("config.json", {"model_type": "evil", "auto_map": {"AutoConfig": "someone/else--own.C"}}),
+        ("tokenizer_config.json", {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["own.C", None]}}),
+    ],
+)
+def test_a_model_s_own_code_is_neither_run_nor_asked_for(file, changes, tmp_path, tiny_dir, monkeypatch):
+    directory = with_code(shutil.copytree(tiny_dir, tmp_path / "model"), file, **changes)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked"))
+    with pytest.raises(UserError):
+        load_policy(ModelConfig(name=str(directory), device="cpu", dtype="float32"))
+    assert not (directory / "ran").exists()
+
+
+@pytest.mark.slow
+def test_a_known_architecture_is_transformers_own(tmp_path, tiny_dir):
+    directory = with_code(
+        shutil.copytree(tiny_dir, tmp_path / "model"), "config.json", auto_map={"AutoModelForCausalLM": "own.C"}
+    )
+    load_policy(ModelConfig(name=str(directory), device="cpu", dtype="float32"))
+    assert not (directory / "ran").exists()
+
+
+def test_an_embedder_s_own_code_is_not_run(tmp_path):
+    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "own.C"}]))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"Python code of its own, `own.C`"):
+        SentenceEmbedder(str(with_code(tmp_path, "config.json")))
+    assert not (tmp_path / "ran").exists()

@@ -5,8 +5,8 @@ that no tensor of it is left over, and the cache; `gguf_metadata.py` and `gguf_t
 passes over.
 """
 
-import struct
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,14 @@ from transformers.modeling_gguf_pytorch_utils import (
 from slimrl.errors import UserError
 from slimrl.io.cache import build_once, cache_root, say
 from slimrl.io.checksums import file_sha256
-from slimrl.models.gguf_metadata import ROPE_TENSORS, check_metadata, complete_config
+from slimrl.io.regular_file import open_regular
+from slimrl.models.gguf_metadata import ROPE_TENSORS, check_metadata, check_sizes, complete_config
 from slimrl.models.gguf_tokenizer import gguf_tokenizer, stop_ids
 from slimrl.models.quiet import no_progress_bars
 
 # The version of the conversion: cache entries that another version built are rebuilt.
 RECIPE = "gguf-2"
 
-# What reading a header raises, depending on where it is cut off or overwritten.
-DAMAGED = (struct.error, ArithmeticError, IndexError, TypeError, UnicodeDecodeError, MemoryError)
 GGML_F32, GGML_F16 = 0, 1  # tensor types that are not quantized
 
 
@@ -47,8 +46,9 @@ def convert(path: Path) -> Path:
 
 
 def _check_whole(path: Path) -> None:
-    """Raise UserError if a tensor that the header lists lies outside the file. Takes a few milliseconds."""
-    with path.open("rb") as file:
+    """Raise UserError if the header cannot be read, or if a tensor that it lists lies outside the file or on another.
+    Takes a few milliseconds."""
+    with open_regular(path) as file:
         magic = file.read(4)
     if magic != b"GGUF":
         raise UserError(
@@ -58,24 +58,21 @@ def _check_whole(path: Path) -> None:
     size = path.stat().st_size
     try:
         header = GgufHeader.from_file(str(path))
-    except (
-        struct.error,
-        OverflowError,
-        IndexError,
-        UnicodeDecodeError,
-        MemoryError,
-        ArithmeticError,
-        TypeError,
-    ) as error:
+    except Exception as error:  # of many kinds, depending on where it is cut off or overwritten
+        # A ValueError is what transformers raises itself; its own subclasses come from Python.
+        if type(error) is ValueError:
+            raise UserError(f"{path} cannot be used: {error}") from error
         raise UserError(f"{path} is cut off or damaged: its header cannot be read. Download it again.") from error
-    except ValueError as error:
-        raise UserError(f"{path} cannot be used: {error}") from error
-    needed = max((header.data_start + tensor.offset + tensor.nbytes for tensor in header.tensors), default=0)
+    ranges = sorted((tensor.offset, tensor.offset + tensor.nbytes) for tensor in header.tensors)
+    needed = header.data_start + max((end for _, end in ranges), default=0)
     if not header.tensors or size < needed:
         raise UserError(
             f"{path} is cut off: its header lists {len(header.tensors)} tensors that end at byte {needed:,}, but the "
             f"file has {size:,} bytes. Download it again."
         )
+    names = {tensor.name for tensor in header.tensors}
+    if len(names) < len(header.tensors) or any(one[1] > other[0] for one, other in pairwise(ranges)):
+        raise UserError(f"{path} is damaged: two of its tensors are in one place, or have one name. Download it again.")
 
 
 def _convert_into(path: Path, directory: Path) -> None:
@@ -86,16 +83,22 @@ def _convert_into(path: Path, directory: Path) -> None:
         with no_progress_bars():
             tokenizer = gguf_tokenizer(path)
             module = _module(path)
-    except (ValueError, KeyError, NotImplementedError) as error:
+    except Exception as error:  # of many kinds: whatever transformers stumbles over, the file is at fault
         raise UserError(
-            f"{path} is a whole GGUF file, but of a kind that transformers cannot convert: {error}. Use the model's "
-            "directory in Hugging Face format (config.json, safetensors, tokenizer) instead."
+            f"{path} is a whole GGUF file, but of a kind that transformers cannot convert: "
+            f"{_describe(error)}. Use the model's directory in Hugging Face format (config.json, safetensors, "
+            "tokenizer) instead."
         ) from error
     with no_progress_bars():
         module.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
     written_mb = sum(file.stat().st_size for file in directory.iterdir()) / 1e6
     say(f"Converted in {time.perf_counter() - start:.0f} s: {written_mb:.0f} MB in {directory.parent}.")
+
+
+def _describe(error: Exception) -> str:
+    """An error's text, with its kind unless it is one that says in words what is wrong."""
+    return str(error) if isinstance(error, (ValueError, NotImplementedError)) else f"{type(error).__name__}: {error}"
 
 
 def _module(path: Path) -> Any:
@@ -108,12 +111,15 @@ def _module(path: Path) -> Any:
     header = GgufHeader.from_file(str(path))
     metadata, _ = read_gguf_metadata(str(path))
     check_metadata(metadata)
+    check_sizes(metadata, [tensor.shape for tensor in header.tensors])
     config = complete_config(
-        AutoConfig.from_pretrained(path.parent, gguf_file=path.name), metadata, _rope_tensors(path, header)
+        AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False),
+        metadata,
+        _rope_tensors(path, header),
     )
     # On the meta device: no memory is allocated and nothing initialised before the tensors are assigned.
     with torch.device("meta"):
-        module = AutoModelForCausalLM.from_config(config)
+        module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     # Matrices decide: norms and biases are float32 even in quantized files.
     matrices = [tensor for tensor in header.tensors if len(tensor.shape) > 1]
     exact = any(tensor.ggml_type in (GGML_F32, GGML_F16) for tensor in matrices)

