@@ -19,6 +19,7 @@ OUTSIDE = {
     "benchmarks.md": "benchmarks/README.md",
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
     "examples/context_distill.md": "experiments/context_distill/README.md",
     **{
         f"examples/{path.parent.name}.md": f"examples/{path.parent.name}/README.md"
