@@ -123,7 +123,7 @@ def ngrams(words: Sequence[str], longest: int) -> Iterable[Sequence[str]]:
 
 def search_rules(questions: Questions, judge: Judge) -> dict[str, frozenset[int]]:
     """Rules that make an answer of the question's words, with and without words before and behind it; and the questions
-    that each wins. A rule that names one option of a choice is left out there, since it guesses as is allowed."""
+    that each wins."""
     won: dict[str, set[int]] = defaultdict(set)
     for place, case in enumerate(questions.cases):
         for rule, part in parts_of(case.question).items():
@@ -227,6 +227,15 @@ def _best(found: dict[str, frozenset[int]], num: int) -> dict[str, Any]:
     return {answer: len(found[answer]) / num for answer in ranked}
 
 
+def without_texts(content: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a set whose questions are not part of this repository."""
+    kept = dict(content)
+    for judge in kept.keys() - {"honest"}:
+        best = {kind: max(kept[judge][kind].values(), default=0.0) for kind in ("best_constant", "best_rule")}
+        kept[judge] = kept[judge] | {kind: {"(not shown)": share} for kind, share in best.items()}
+    return kept | {"honest": {"kinds": kept["honest"]["kinds"]}}
+
+
 def honesty(cases: Sequence[Case], judges: dict[str, Judge]) -> dict[str, Any]:
     """The share of honest answers that each judge accepts, by their kind."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
@@ -283,8 +292,10 @@ def main() -> None:
     for one in sets:
         content[one.name] = {name: attack(one, judge) for name, judge in judges.items()}
         content[one.name]["honest"] = honesty(one.cases, judges)
+        if one.name.startswith("real pages"):
+            content[one.name] = without_texts(content[one.name])
         print(table({one.name: content[one.name]}), flush=True)
-    write_result(arguments.output, facts, content, {})
+    write_result(arguments.output, facts, content, {str(arguments.wiki): "questions.jsonl"})
 
 
 def table(content: dict[str, Any]) -> str:

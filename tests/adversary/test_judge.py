@@ -46,6 +46,9 @@ COMMON_WORDS = st.sampled_from([word.capitalize() for word in sorted(COMMON)])
         ("York City", "New York City", "Where is the statue?"),
         ("Institute of Technology", "California Institute of Technology", "Where did Pauling study?"),
         ("University", "University of Vienna", "What did Boltzmann of Vienna lead?"),
+        ("and Sons", "Hemkra and Sons", "Which company did she join?"),
+        ("Brothers Pictures", "Warner Brothers Pictures", "Which studio made it?"),
+        ("Martin Luther", "Martin Luther King", "Who led the march?"),
         ("Treaty of the", "Treaty of Versailles", "Which treaty ended the war?"),
     ],
 )
@@ -107,6 +110,10 @@ def test_a_reference_of_articles_and_signs_is_answered_by_itself(reference: str)
     ("answer", "reference", "question"),
     [
         ("George Handel", "George Frideric Handel", "Which composer wrote Messiah?"),
+        ("Martin King", "Martin Luther King", "Who led the march?"),
+        ("García Márquez", "Gabriel García Márquez", "Who wrote it?"),
+        ("Chang-Diaz", "Franklin Chang-Diaz", "Which astronaut was it?"),
+        ("Gordon Sawyer Award", "Gordon E. Sawyer Award", "Which award is new?"),
         ("Ludwig Beethoven", "Ludwig van Beethoven", "Who composed it?"),
         ("World War One", "World War I", ""),
         ("It was World War I, I think.", "World War I", ""),

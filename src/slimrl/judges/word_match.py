@@ -79,16 +79,20 @@ def _readings(reference: str, asked: Asked) -> list[_Wanted]:
 
 
 def _given_names(reference: str, asked: Asked) -> frozenset[str]:
-    """The words of a person's name before the last, and initials; none for other references. A person's name has
-    capitals, and particles such as "van", but no filler, number or comma, and no word that things are called by; but
-    where it was asked who, the last word may be one, as in Martin Luther King."""
+    """The middle names and initials of a person, of whom the first name may be left off too where it was asked who, or
+    where the last has two parts; none for other references.
+
+    A person's name has capitals, and particles such as "van", but no "of", "and", number or comma, and no word that
+    things are called by; but where it was asked who, the last word may be one, as in Martin Luther King.
+    """
     parts, words = reference.split(), normalise(reference)
     initials = frozenset(word for part in parts[:-1] if INITIAL.fullmatch(part) for word in normalise(part))
     things = COMMON & {*(words[:-1] if asked.is_for_somebody else words)}
     is_capital = parts[0][0].isupper() and parts[-1][0].isupper() and not PUNCTUATED.search(reference)
-    if not is_capital or things or _numbers(words) or FILLERS & {*words}:
+    if not is_capital or things or _numbers(words) or (FILLERS | TURNS) & {*words}:
         return initials
-    return initials | frozenset(words[:-1])
+    size = len(normalise(parts[-1]))
+    return initials | frozenset(words[0 if asked.is_for_somebody or size > 1 else 1 : -size or None])
 
 
 def _says(words: list[str], wanted: _Wanted, asked: Asked, min_f1: float) -> bool:
