@@ -74,25 +74,25 @@ def _readings(reference: str, asked: Asked) -> list[_Wanted]:
     if all(word in COMMON for word in core):
         fillers = frozenset(word for word in whole if bare(word) in FILLERS)
         return [_Wanted(whole, fillers, asked.rivals(len(whole)) - {*map(bare, whole)})]
-    optional = frozenset(whole) & KINDS | _given_names(reference, asked)
+    optional = _optional_words(reference, asked)
     return [_Wanted(whole, optional | (frozenset(whole) - frozenset(core))), _Wanted(core, optional)]
 
 
-def _given_names(reference: str, asked: Asked) -> frozenset[str]:
-    """The middle names and initials of a person, of whom the first name may be left off too where it was asked who, or
-    where the last has two parts; none for other references.
+def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
+    """The words of a reference that do not carry it: initials, a person's given names, and what another thing is.
 
     A person's name has capitals, and particles such as "van", but no "of", "and", number or comma, and no word that
-    things are called by; but where it was asked who, the last word may be one, as in Martin Luther King.
+    things are called by; but where it was asked who, the last word may be one, as in Martin Luther King. The first name
+    may be left off where it was asked who, or where the last has two parts.
     """
     parts, words = reference.split(), normalise(reference)
     initials = frozenset(word for part in parts[:-1] if INITIAL.fullmatch(part) for word in normalise(part))
-    things = COMMON & {*(words[:-1] if asked.is_for_somebody else words)}
     is_capital = parts[0][0].isupper() and parts[-1][0].isupper() and not PUNCTUATED.search(reference)
+    things = COMMON & {*(words[:-1] if asked.is_for_somebody else words)}
     if not is_capital or things or _numbers(words) or (FILLERS | TURNS) & {*words}:
-        return initials
-    size = len(normalise(parts[-1]))
-    return initials | frozenset(words[0 if asked.is_for_somebody or size > 1 else 1 : -size or None])
+        return initials | KINDS & {*words}
+    last = len(normalise(parts[-1]))
+    return initials | frozenset(words[0 if asked.is_for_somebody or last > 1 else 1 : -last or None])
 
 
 def _says(words: list[str], wanted: _Wanted, asked: Asked, min_f1: float) -> bool:
