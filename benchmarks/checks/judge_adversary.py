@@ -4,7 +4,7 @@
 questions with their references, for the constant answer and for the rule that makes an answer of the question's own
 words which earn most, in all and for each way in which questions begin. Chance is what an honest answer without
 knowledge earns: the most frequent reference, or one of the options that a question names. Beside it stands the share
-of honest answers that are accepted, today and by the judge of a former revision. About six minutes."""
+of honest answers that are accepted, today and by the judge of a former revision. About ten minutes."""
 
 import argparse
 import importlib
