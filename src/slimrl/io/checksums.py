@@ -18,8 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slimrl.errors import UserError
+from slimrl.io.regular_file import open_regular, read_regular
 
 SUMS = "SHA256SUMS"
+MAX_SUMS_BYTES = 16 * 2**20  # some hundred thousand files
 # The number of lines is written down, because a file that lost its last ones would vouch for too little.
 HEADER = "# slimrl: {} files. Delete this file to use the directory with files that you have changed.\n"
 SUM_FILE = re.compile(re.escape(HEADER).replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64}  [^\n]+\n)*)")
@@ -28,8 +30,8 @@ DIGEST = re.compile(rb'(.*), "sha256": "([0-9a-f]{64})"\}\s*', re.DOTALL)
 
 
 def file_sha256(path: Path) -> str:
-    """The SHA-256 digest of a file's content, in hexadecimal."""
-    with path.open("rb") as file:
+    """The SHA-256 digest of a file's content, in hexadecimal. Raises UserError if it cannot be read."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -61,7 +63,7 @@ def write_sums(sums: Path, files: Iterable[Path]) -> None:
 
 def is_sealed(directory: Path) -> bool:
     """Whether a directory has checksums."""
-    return (directory / SUMS).exists()
+    return (directory / SUMS).is_file()
 
 
 def find_damage(directory: Path, names: Collection[str] | None = None, sums: str = SUMS) -> str:
@@ -71,8 +73,8 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
     checksums, without which the phrase says so. What is not listed there is not looked at.
     """
     try:
-        listed = _read_sums((directory / sums).read_bytes())
-    except (OSError, ValueError):
+        listed = _read_sums(directory / sums)
+    except (UserError, ValueError):
         return f"its {sums} is missing or damaged"
     wanted = [name for name in listed if names is None or name in names]
     if missing := [name for name in wanted if not (directory / name).is_file()]:
@@ -80,8 +82,8 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
     try:
         with ThreadPoolExecutor() as pool:
             found = list(pool.map(file_sha256, [directory / name for name in wanted]))
-    except OSError as error:
-        return f"{error.filename} cannot be read ({error.strerror})"
+    except UserError as error:
+        return str(error)
     changed = [name for name, digest in zip(wanted, found, strict=True) if digest != listed[name]]
     return f"{', '.join(changed)} {'is' if len(changed) == 1 else 'are'} not as written (SHA-256)" if changed else ""
 
@@ -150,12 +152,12 @@ def has_wrong_digest(json_object: bytes) -> bool:
     return found is not None and hashlib.sha256(found[1]).hexdigest().encode() != found[2]
 
 
-def _read_sums(content: bytes) -> dict[str, str]:
-    """The digests by the names of the files. Raises ValueError unless every byte is in its place."""
-    whole = SUM_FILE.fullmatch(content.decode())
+def _read_sums(path: Path) -> dict[str, str]:
+    """The digests by the names of the files. Raises UserError or ValueError unless every byte is in its place."""
+    whole = SUM_FILE.fullmatch(read_regular(path, MAX_SUMS_BYTES).decode())
     lines = whole[2].splitlines() if whole else []
     if whole is None or int(whole[1]) != len(lines):
-        raise ValueError(f"not a whole {SUMS}")
+        raise ValueError(f"{path} is not whole")
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 

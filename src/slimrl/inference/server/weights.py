@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from slimrl.errors import UserError
+from slimrl.io.checksums import check_sums
 from slimrl.models.device import dtype_name
 from slimrl.models.resolve import weight_files
 from slimrl.models.tensor_file import Kind, TensorFile
@@ -40,6 +41,8 @@ def read_weights(directory: Path, module: nn.Module) -> dict[str, Tensor]:
         for name, kind in file.kinds.items():
             _check_same_kind(directory, name, kind, own[name])
     found = {name: tensor for file in files for name, tensor in file.read()}
+    # After they were read: what is written over a file in between does not agree with its checksum any more.
+    check_sums(directory, [file.path.relative_to(directory).as_posix() for file in files])
     first_names = {id(parameter): name for name, parameter in unique.items()}
     for name, tensor in found.items():
         # Keys and values with NaNs would outlive the weights: even masked, they spoil every sequence that reads them.
