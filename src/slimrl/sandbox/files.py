@@ -63,16 +63,21 @@ class Copy:
         except PermissionError:
             return
         writing = _open(name, target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        self._num_bytes -= _PAGE_BYTES
         try:
             os.fchmod(writing, 0o666)
+            self._spend(_PAGE_BYTES)
             while part := os.read(reading, _PART):
-                self._num_bytes -= len(part)
-                if self._num_bytes < 0 or os.write(writing, part) < len(part):  # a short write means a full disk
+                self._spend(len(part))
+                if os.write(writing, part) < len(part):  # a short write means a full disk
                     raise TooMuch
         finally:
             os.close(reading)
             os.close(writing)
+
+    def _spend(self, num_bytes: int) -> None:
+        self._num_bytes -= num_bytes
+        if self._num_bytes < 0:
+            raise TooMuch
 
 
 def _open(name: str, directory: int, flags: int) -> int:

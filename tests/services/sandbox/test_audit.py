@@ -17,6 +17,7 @@ HELD_ANYWAY = {
     "secrets in the environment",
     "a fork bomb",
     "a memory bomb",
+    "memory in page tables",
     "endless output",
     "an endless loop that catches signals",
     "a tool with an endless argument",

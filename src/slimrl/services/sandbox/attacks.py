@@ -46,7 +46,7 @@ if os.path.exists('/etc/resolv.conf'): print({BROKEN!r})
 socket.getaddrinfo('example.com', 80)
 print({BROKEN!r})
 """
-# In isolation the program sees only itself and bubblewrap, whose environment is empty.
+# In isolation there is no /proc.
 _ENVIRONMENTS = f"""\
 import os
 own = open('/proc/self/environ', 'rb').read()
@@ -87,29 +87,25 @@ except ProcessLookupError:
     print('nobody', flush=True)
     os.kill(1, signal.SIGKILL)
 """
-# The child leaves its process group; it would be found later by the abstract socket on which it listens.
+# The child leaves its process group; it would be found later by its name. In isolation there is no /proc to look in.
 _STAYING = """\
-import os, socket, time
-listening = socket.socket(socket.AF_UNIX)
-listening.bind('\\0slimrl-left-behind')
-listening.listen()
+import ctypes, os, time
 child = os.fork()
 if child == 0:
     os.setsid()
+    ctypes.CDLL(None).prctl(15, b'slimrl-left', 0, 0, 0)
     os.close(1)
     os.close(2)
     time.sleep(30)
     os._exit(0)
 while os.getsid(child) != child: time.sleep(0.01)
+time.sleep(0.1)
 print('parent')
 """
 _STAYED = f"""\
-import socket
-try:
-    socket.socket(socket.AF_UNIX).connect('\\0slimrl-left-behind')
-    print({BROKEN!r})
-except OSError as error:
-    print(error)
+import os
+for name in os.listdir('/proc'):
+    if name.isdecimal() and open('/proc/' + name + '/comm').read() == 'slimrl-left\\n': print({BROKEN!r})
 """
 # Many files, since the size of a single file has a limit of its own.
 _FILLING = f"""\
@@ -119,6 +115,75 @@ print({BROKEN!r})
 """
 # PTRACE_TRACEME asks to be traced by one's parent, which needs no privilege.
 _TRACING = f"import ctypes\nif ctypes.CDLL(None).ptrace(0, 0, 0, 0) == 0: print({BROKEN!r})"
+
+# Buffers of sockets are the kernel's memory, and no process's.
+_SOCKETS = f"""\
+import socket
+for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM)
+        print({BROKEN!r}, family.name)
+    except OSError as error:
+        print(error)
+"""
+# Pages of a shared mapping without a file stay when the process has dropped them, and then belong to nobody.
+_DROPPED = f"""\
+import mmap
+x = mmap.mmap(-1, 2**20)
+x[0] = 1
+x.madvise(mmap.MADV_DONTNEED)
+if x[0] == 1: print({BROKEN!r})
+"""
+# One page in each GB: zeros that are only read count for no process, but two pages of tables for each do exist. The
+# programs before the limit of processes hold 8 GB.
+_TABLES = f"""\
+import ctypes, os, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype, place = ctypes.c_void_p, ctypes.c_void_p
+libc.mmap.argtypes = [place, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for _ in range(3): os.fork()
+for number in range(20_000):  # PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE
+    ctypes.string_at(libc.mmap((1 << 44) + (number << 30), 4096, 1, 0x100022, -1, 0), 1)
+time.sleep(0.5)
+print({BROKEN!r})
+"""
+# Locks and watches on files that all see carry signals between programs, and to the host; both in kernel memory.
+_LOCKING = f"""\
+import fcntl, os, sys
+file = open(sys.executable, 'rb')
+attempts = {{
+    'flock': lambda: fcntl.flock(file, fcntl.LOCK_SH),
+    'fcntl': lambda: fcntl.lockf(file, fcntl.LOCK_SH),
+    'notify': lambda: fcntl.fcntl(os.open('/usr/bin', 0), fcntl.F_NOTIFY, fcntl.DN_ACCESS),
+}}
+for name, attempt in attempts.items():
+    try:
+        attempt()
+        print({BROKEN!r}, name)
+    except OSError as error:
+        print(name, error)
+"""
+_WATCHING = f"""\
+import ctypes
+libc = ctypes.CDLL(None)
+if libc.inotify_add_watch(libc.inotify_init1(0), b'/usr/bin', 33) >= 0: print({BROKEN!r})
+"""
+# `io_setup`: of all requests for asynchronous I/O the machine has 65,536.
+_POOLS = f"""\
+import ctypes, os, platform
+number = 206 if platform.machine() == 'x86_64' else 0
+if ctypes.CDLL(None).syscall(number, 1000, ctypes.byref(ctypes.c_ulong(0))) == 0: print({BROKEN!r}, 'io_setup')
+try:
+    os.close(os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY))
+    print({BROKEN!r}, 'a terminal')
+except OSError as error:
+    print(error)
+"""
+_TELLING = f"""\
+for path in ('/proc/cmdline', '/proc/self/mountinfo', '/proc/version', '/proc/meminfo'):
+    try: print({BROKEN!r}, len(open(path).read()))
+    except OSError as error: print(error)
+"""
 
 
 def exploits(port: int) -> list[Exploit]:
@@ -154,5 +219,12 @@ def exploits(port: int) -> list[Exploit]:
         Exploit("a process that stays behind", _STAYING, later=_STAYED),
         Exploit("filling the disk", _FILLING, "No space left"),
         Exploit("a system call of the tracer", _TRACING),
+        Exploit("sockets", _SOCKETS),
+        Exploit("shared memory that no process owns", _DROPPED, "Operation not permitted"),
+        Exploit("memory in page tables", _TABLES, "memory_mb"),
+        Exploit("locks and notices on shared files", _LOCKING),
+        Exploit("watching the host's programs", _WATCHING),
+        Exploit("pools of the whole machine", _POOLS),
+        Exploit("files that tell of the machine", _TELLING),
         Exploit("a tool with an endless argument", "search_pages('x' * 10**8)", ""),
     ]
