@@ -18,6 +18,7 @@ from torch import nn
 from slimrl.commands.inference import InferenceServer
 from slimrl.errors import UserError
 from slimrl.inference.server.weights import read_weights
+from slimrl.io.checksums import SUMS, seal
 from slimrl.models.adapter import read_adapter
 from slimrl.models.tensor_file import MAX_HEADER_BYTES, TensorFile
 from tests.adversary.test_servers import server  # noqa: F401  # a fixture
@@ -128,6 +129,18 @@ def test_a_link_to_a_file_is_followed_as_caches_of_models_need(tmp_path: Path) -
 def test_an_index_that_cannot_be_is_a_line(tmp_path: Path, index: str) -> None:
     (tmp_path / INDEX).write_bytes(index.encode("latin-1"))
     with pytest.raises(UserError):
+        read_weights(tmp_path, Layer())
+
+
+def test_weights_with_checksums_are_compared_with_them(tmp_path: Path) -> None:
+    seal(saved(tmp_path, torch.ones(SIZE)))
+    assert torch.equal(read_weights(tmp_path, Layer())["w"], torch.ones(SIZE))
+    saved(tmp_path, torch.full((SIZE,), 2.0))
+    with pytest.raises(UserError, match=r"model\.safetensors is not as written"):
+        read_weights(tmp_path, Layer())
+    (tmp_path / SUMS).unlink()
+    os.mkfifo(tmp_path / SUMS)
+    with pytest.raises(UserError, match="missing or damaged"):
         read_weights(tmp_path, Layer())
 
 

@@ -18,8 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from slimrl.errors import UserError
+from slimrl.io.regular_file import read_regular
 
 SUMS = "SHA256SUMS"
+MAX_SUMS_BYTES = 16 * 2**20
 # The number of lines is written down, because a file that lost its last ones would vouch for too little.
 HEADER = "# slimrl: {} files. Delete this file to use the directory with files that you have changed.\n"
 SUM_FILE = re.compile(re.escape(HEADER).replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64}  [^\n]+\n)*)")
@@ -71,8 +73,8 @@ def find_damage(directory: Path, names: Collection[str] | None = None, sums: str
     checksums, without which the phrase says so. What is not listed there is not looked at.
     """
     try:
-        listed = _read_sums((directory / sums).read_bytes())
-    except (OSError, ValueError):
+        listed = _read_sums(read_regular(directory / sums, MAX_SUMS_BYTES))
+    except (UserError, ValueError):
         return f"its {sums} is missing or damaged"
     wanted = [name for name in listed if names is None or name in names]
     if missing := [name for name in wanted if not (directory / name).is_file()]:
