@@ -226,15 +226,14 @@ def main() -> int:
         log = Path(directory) / "stderr"
         places = make_places(Path(directory)) if arguments.server == "inference" else []
         asyncio.run(fuzz(arguments, places, log, tally))
-        log_bytes = log.stat().st_size
-    settled = tally.memory_mb[len(tally.memory_mb) // 5 :] or [0]
+        stderr = log.read_text(encoding="utf-8", errors="replace")
     content: dict[str, Any] = {
         "minutes": arguments.minutes,
         "seed": arguments.seed,
         "responses": dict(sorted(tally.statuses.items())),
         "slowest_health_s": round(tally.slowest_health_s, 3),
-        "memory_mb": {"after_a_fifth": settled[0], "most": max(settled), "at_the_end": settled[-1]},
-        "stderr_bytes": log_bytes,
+        "memory_mb": tally.memory_mb[:: max(1, len(tally.memory_mb) // 20)],
+        "stderr": stderr[:2000],
         "findings": tally.findings,
     }
     write_result(RESULTS / f"fuzz_{arguments.server}.json", facts, content, {})
