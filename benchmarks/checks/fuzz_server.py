@@ -37,6 +37,7 @@ NUM_CLIENTS = 12
 ANSWER_S = 60.0  # for a whole request: others compute at the same time
 HEALTH_S = 10.0
 IMPATIENT_S = 0.05
+KEPT_BYTES = 20_000  # of a reply
 DAMAGED_S = 1.0  # how long most clients wait for an answer to what may be no request
 GROWTH_MB = 300
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
@@ -67,7 +68,7 @@ async def fire(address: str, shot: Shot, tally: Tally) -> None:
     """Send a shot as its client would, and look at the answer."""
     host, port = address.removeprefix("http://").rsplit(":", 1)
     reader, writer = await asyncio.open_connection(host, int(port))
-    reply = b""
+    reply = Reply(shot.content.startswith(b"HEAD"))
     try:
         step = max(1, len(shot.content) // shot.num_pieces + 1)
         for start in range(0, len(shot.content), step):
@@ -77,32 +78,45 @@ async def fire(address: str, shot: Shot, tally: Tally) -> None:
         limit = (ANSWER_S if shot.is_whole else DAMAGED_S) if shot.patient else IMPATIENT_S
         async with asyncio.timeout(limit):
             while part := await reader.read(2**16):
-                reply += part
-                if shot.is_whole and is_complete(reply, shot.content.startswith(b"HEAD")):
+                reply.add(part)
+                if shot.is_whole and reply.is_complete:
                     break
     except ConnectionError:
         pass
     except TimeoutError:
         if shot.is_whole and shot.patient:
-            tally.report(f"no whole answer in {ANSWER_S:.0f} s", [shot.content, reply[:2000]])
+            tally.report(f"no whole answer in {ANSWER_S:.0f} s", [shot.content, reply.start])
     finally:
         writer.transport.abort()
-    for status in STATUS.findall(reply):
+    for status in STATUS.findall(reply.start):
         tally.statuses[status.decode()] += 1
-        if int(status) >= 500 and not (status == b"503" and b"retry-after" in reply.lower()):
-            tally.report(f"status {status.decode()}", [shot.content, reply[:2000]])
-    if not reply and shot.is_whole and shot.patient:
+        if int(status) >= 500 and not (status == b"503" and b"retry-after" in reply.start.lower()):
+            tally.report(f"status {status.decode()}", [shot.content, reply.start])
+    if not reply.start and shot.is_whole and shot.patient:
         tally.statuses["no answer"] += 1
 
 
-def is_complete(reply: bytes, has_no_body: bool) -> bool:
-    """Whether at least one whole response is there."""
-    head, blank, body = reply.partition(b"\r\n\r\n")
-    if has_no_body and blank:
-        return True
-    if length := re.search(rb"(?i)content-length: (\d+)", head):
-        return len(body) >= int(length[1])
-    return b"0\r\n\r\n" in body or b" 304 " in head or b" 204 " in head
+@dataclass
+class Reply:
+    """What a server has answered: its beginning, its end and its length, since it may be long."""
+
+    has_no_body: bool
+    start: bytes = b""
+    end: bytes = b""
+    length: int = 0
+
+    def add(self, part: bytes) -> None:
+        self.start += part[: max(0, KEPT_BYTES - len(self.start))]
+        self.end = (self.end + part)[-5:]
+        self.length += len(part)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether at least one whole response is there, or more than is looked at."""
+        head, blank, body = self.start.partition(b"\r\n\r\n")
+        if length := re.search(rb"(?i)content-length: (\d+)", head):
+            return self.has_no_body or self.length - len(head) - 4 >= int(length[1])
+        return bool(blank) and (b"0\r\n\r\n" in body or self.end == b"0\r\n\r\n" or b" 304 " in head)
 
 
 async def shoot(gun: Gun, address: str, tally: Tally, until: float) -> None:
@@ -226,15 +240,14 @@ def main() -> int:
         log = Path(directory) / "stderr"
         places = make_places(Path(directory)) if arguments.server == "inference" else []
         asyncio.run(fuzz(arguments, places, log, tally))
-        log_bytes = log.stat().st_size
-    settled = tally.memory_mb[len(tally.memory_mb) // 5 :] or [0]
+        stderr = log.read_text(encoding="utf-8", errors="replace")
     content: dict[str, Any] = {
         "minutes": arguments.minutes,
         "seed": arguments.seed,
         "responses": dict(sorted(tally.statuses.items())),
         "slowest_health_s": round(tally.slowest_health_s, 3),
-        "memory_mb": {"after_a_fifth": settled[0], "most": max(settled), "at_the_end": settled[-1]},
-        "stderr_bytes": log_bytes,
+        "memory_mb": tally.memory_mb[:: max(1, len(tally.memory_mb) // 20)],
+        "stderr": stderr[:2000],
         "findings": tally.findings,
     }
     write_result(RESULTS / f"fuzz_{arguments.server}.json", facts, content, {})

@@ -126,7 +126,7 @@ class Gun:
             return {**body, key: self._change(body[key]) if deeper else rng.choice(VALUES)(rng)}
         if not body or rng.random() < 0.2:
             return [*body, rng.choice(VALUES)(rng)]
-        if rng.random() < 0.1:
+        if rng.random() < 0.1 and len(body) < 1000:
             return body * rng.choice([2, 50, 1000])
         at = rng.randrange(len(body))
         return [*body[:at], self._change(body[at]), *body[at + 1 :]]

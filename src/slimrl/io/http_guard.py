@@ -22,6 +22,7 @@ HEADER_BYTES = 32  # that a header costs besides its text, as HTTP/2 counts them
 SMALL_BODY_BYTES = 64 * 2**10
 MAX_BODIES_BYTES = 64 * 2**20  # of all requests under way, beyond which only small bodies are taken
 RETRY_AFTER_S = 1
+CLOSE = {"Connection": "close"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +105,12 @@ class Guard:
         size = len(scope["raw_path"]) + len(scope["query_string"])
         size += sum(len(name) + len(value) + HEADER_BYTES for name, value in scope["headers"])
         if size > MAX_HEAD_BYTES:
-            return Refusal(431, TEXTS[431], "head_too_large")
+            return Refusal(431, TEXTS[431], "head_too_large", CLOSE)
         if scope["path"] not in OPEN_TO_ALL and (refusal := self._access.refusal(scope, headers)):
             return refusal
         if "transfer-encoding" in headers:  # pieces of a byte each take seconds to parse
             why = "The request must say how long its body is, by the header `Content-Length`."
-            return Refusal(411, why, "length_required", {"Connection": "close"})
+            return Refusal(411, why, "length_required", CLOSE)
         # Of digits alone, and what the body is held to: the parser sees to both.
         if int(headers.get("content-length", "0")) > self._max_body_bytes:
             why = f"The body is larger than the {self._max_body_bytes // 2**20} MiB that this server accepts."

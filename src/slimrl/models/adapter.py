@@ -77,7 +77,7 @@ def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] 
     `base` are the weights of the base model that another adapter has changed in the module, by name.
     """
     path = directory / WEIGHTS
-    check_sums(directory)
+    check_sums(directory, [CONFIG, WEIGHTS])
     config = _read_config(directory)
     rank, alpha = _read_numbers(directory, config)
     # rsLoRA (2312.03732) scales by the root of the rank.
