@@ -69,7 +69,8 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
 
 def is_builtin(env_id: str) -> bool:
     """Whether an environment comes with slimrl."""
-    return BUILTIN.get(env_id.replace("_", "-"), env_id).startswith(OURS)
+    module = BUILTIN.get(env_id.replace("_", "-"), env_id).rpartition(":")[0]
+    return module.startswith(OURS) and not module.endswith(".py")
 
 
 def tasks_of(taskset: Taskset, split: Split) -> list[Task]:

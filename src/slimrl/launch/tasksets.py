@@ -38,7 +38,7 @@ def check_environments(config: CommandConfig, make: bool) -> None:
     for env in envs:
         if make:
             _load(env, timeout_s)
-        elif _has_worker(env):
+        elif has_worker(env):
             source = Source(env.id, env.args, timeout_s)
             _found[_key(source)] = find_in_worker(source)
         else:
@@ -46,14 +46,14 @@ def check_environments(config: CommandConfig, make: bool) -> None:
 
 
 def _load(env: EnvConfig, timeout_s: float) -> Taskset:
-    if not _has_worker(env):
+    if not has_worker(env):
         return load_taskset(env.id, env.args)
     source = Source(env.id, env.args, timeout_s)
     key = _key(source)
     return load_in_worker(source, _found.pop(key) if key in _found else find_in_worker(source))
 
 
-def _has_worker(env: EnvConfig) -> bool:
+def has_worker(env: EnvConfig) -> bool:
     """Whether an environment's code runs in a worker process. Raises UserError where it cannot."""
     is_written_here = env.id.startswith(f"{NOTEBOOK}:")
     if env.worker == "process" and is_written_here:

@@ -94,7 +94,7 @@ def _second(call: Call) -> str:
     return call.value(1) or call.value(0)
 
 
-def _nothing(call: Call) -> str:
+def _write_nothing(call: Call) -> str:
     return ""
 
 
@@ -238,7 +238,7 @@ NAMES: Mapping[Writer, str] = {
         "date text, birth year and age, 仮リンク, ill, interlanguage link, 読み仮名"
     ),
     _second: "lang, langue, transl, transliteration, sort, lang1",
-    _nothing: (
+    _write_nothing: (
         "0, ntsh, dtsh, nhs, hs, rp, r, anchor, ancre, anker, якорь, age, percentage, sfn, sfnp, note, efn, p, page"
     ),
     _quantity: (

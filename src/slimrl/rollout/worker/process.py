@@ -132,7 +132,7 @@ class WorkerProcess:
                 self._posted += 1
                 call = _Call(self._posted)
                 if self._is_over:
-                    call.answer.set_exception(self._lost())
+                    call.answer.set_exception(self._loss())
                     return call
                 if is_answered:
                     self._calls[call.number] = call
@@ -174,7 +174,7 @@ class WorkerProcess:
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
-    def _lost(self) -> RolloutError:
+    def _loss(self) -> RolloutError:
         return RolloutError(LOST, f"the process that played it was ended by another episode: {self.end}")
 
     # In a thread of its own.
@@ -246,7 +246,7 @@ class WorkerProcess:
             running = {number for number in self._calls if number > self._quiet}
             self._culprits = self._culprits or running or set(self._calls)
             for number, call in self._calls.items():
-                call.answer.set_exception(self._verdict if number in self._culprits else self._lost())
+                call.answer.set_exception(self._verdict if number in self._culprits else self._loss())
             self._calls.clear()
             self._is_over = True
             self._changed.notify_all()

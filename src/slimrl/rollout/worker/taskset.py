@@ -19,6 +19,9 @@ from slimrl.types import Message, Rollout, Split, Task, Taskset, Turn
 LOAD_TIMEOUT_S = 300.0  # for a class to be loaded and made, and for its tasks
 MAX_DEATHS = 64  # in a row, without any step that was answered
 
+# What a process is asked about its class, in words.
+QUESTIONS = {"find": "be loaded", "load": "be made", "tasks": "give its tasks"}
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -37,9 +40,14 @@ class Source:
         try:
             return process.ask(do, self.load_timeout_s, **fields)
         except RolloutError as error:
+            advice = ""
+            if error.reason == "timeout":
+                advice = (
+                    ". What takes long belongs into its `prepare()`, which has no limit; a larger `episode_timeout_s` "
+                    "raises this one, too"
+                )
             raise UserError(
-                f"environment `{self.env_id}` could not do `{do}`: {error.detail}. What takes long belongs into its "
-                "`prepare()`, which has no limit; a larger `episode_timeout_s` raises this one, too."
+                f"environment `{self.env_id}` could not {QUESTIONS[do]}: {error.detail}{advice}."
             ) from error
 
 
