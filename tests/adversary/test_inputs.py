@@ -24,6 +24,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rows import file_rows
 from slimrl.models.load import load_policy
+from slimrl.models.resolve import resolve
 from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import SentenceEmbedder
 
@@ -306,3 +307,20 @@ def test_an_embedder_s_own_code_is_not_run(tmp_path):
     with pytest.raises(UserError, match=r"Python code of its own, `own.C`"):
         SentenceEmbedder(str(with_code(tmp_path, "config.json")))
     assert not (tmp_path / "ran").exists()
+
+
+def test_names_that_no_file_can_have_are_refused_in_a_line(capsys):
+    for name in ("x" * 300, "~nobody-of-this-name/x", "a/" * 3_000, "\0", "./x\udc80"):
+        for argv in (["rl", *ENV, "--model.name", name], ["rl", "@", f"{name}.toml"], ["inference", "--model", name]):
+            refusal([*argv, "--dry-run"], capsys)
+
+
+def test_sizes_that_the_weights_have_not_are_refused(tmp_path, tiny_dir):
+    for name, value in (("hidden_size", 10**9), ("num_hidden_layers", 10**6), ("vocab_size", 2**40)):
+        directory = with_code(shutil.copytree(tiny_dir, tmp_path / name), "config.json", **{name: value})
+        with at_most(2), pytest.raises(UserError, match=f"config.json has {name} = {value}"):
+            resolve(str(directory))
+    directory = shutil.copytree(tiny_dir, tmp_path / "deep")
+    (directory / "tokenizer.json").write_text("[" * 10**5)
+    with pytest.raises(UserError, match=r"tokenizer\.json is JSON that is nested too deep"):
+        resolve(str(directory))

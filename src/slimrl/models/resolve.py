@@ -4,6 +4,7 @@ A name is that of the packaged model, a directory, a `.gguf` file, or the id of 
 or converts the model if necessary, and checks that all files are complete before anything slow begins.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,9 +54,9 @@ def resolve(name: str) -> Path:
         case ModelKind.PACKAGED:
             return convert(find_packaged_file(name))
         case ModelKind.DIRECTORY:
-            return check_directory(Path(name).expanduser())
+            return check_directory(Path(os.path.expanduser(name)))
         case ModelKind.GGUF:
-            return convert(Path(name).expanduser())
+            return convert(Path(os.path.expanduser(name)))
         case ModelKind.HUB:
             return _from_hub(name)
 
