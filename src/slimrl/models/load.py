@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -21,7 +21,8 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import new_directory, seal
 from slimrl.models.adapter import base_model_name, merge, read_adapter
 from slimrl.models.allocator import keep_freed_memory
-from slimrl.models.chat.template import ChatFormat
+from slimrl.models.chat.template import QUESTION, REPLY, ChatFormat
+from slimrl.models.chat.trial import try_template
 from slimrl.models.check import check_forward
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
 from slimrl.models.forward.attention import ATTENTION
@@ -80,8 +81,16 @@ def load_policy(config: ModelConfig) -> Policy:
             f"{module.get_input_embeddings().num_embeddings} embeddings: they do not belong together."
         )
     with _explain_failure("tokenizer", directory):  # which may be used here for the first time
+        _try_template(tokenizer)
         chat = ChatFormat(tokenizer, _generation_stop_ids(module), date_of(config))
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
+
+
+def _try_template(tokenizer: PreTrainedTokenizerBase) -> None:
+    if tokenizer.chat_template:  # ChatFormat refuses a tokenizer without one
+        messages = [QUESTION, REPLY, QUESTION]
+        name = str(tokenizer.name_or_path)
+        try_template(lambda: str(tokenizer.apply_chat_template(cast(Any, messages), tokenize=False)), name)
 
 
 def date_of(config: ModelConfig) -> date | None:
