@@ -338,12 +338,12 @@ HOSTILE_TEMPLATES = {
 
 
 def test_a_template_that_takes_too_much_is_refused(tiny_dir, monkeypatch):
-    monkeypatch.setattr(trial, "MAX_S", 0.3)
     tokenizer = AutoTokenizer.from_pretrained(tiny_dir)
     messages = [{"role": "user", "content": "q"}]
     trial.try_template(lambda: tokenizer.apply_chat_template(messages, tokenize=False), "it")
     for template, kind in HOSTILE_TEMPLATES.items():
-        with at_most(2), pytest.raises(UserError, match=f"The chat template of it takes more than .* {kind}"):
+        monkeypatch.setattr(trial, "MAX_S", 0.2 if kind == "s" else 10.0)
+        with at_most(4), pytest.raises(UserError, match=f"The chat template of it takes more than .* {kind}"):
             trial.try_template(
                 lambda: tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False),  # noqa: B023
                 "it",
