@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from slimrl.errors import UserError, nearest, visible
 from slimrl.io.invocation import command_prefix
-from slimrl.io.secrets import redacted, redacted_words
+from slimrl.io.secrets import redact, redact_words
 
 if TYPE_CHECKING:
     from slimrl.config.base import CommandConfig
@@ -131,7 +131,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         return _find(argv[0])(argv[1:])
     except UserError as error:
-        print(redacted(visible(f"slimrl: {error}")), file=sys.stderr)
+        print(redact(visible(f"slimrl: {error}")), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(visible(_interrupt_advice(argv)), file=sys.stderr)
@@ -262,7 +262,7 @@ def _check_ranks(command: str) -> None:
 
 def _interrupt_advice(argv: Sequence[str]) -> str:
     """One line for Ctrl-C, with the command that continues the run."""
-    again = f"{command_prefix()}slimrl {shlex.join(redacted_words(argv))}"
+    again = f"{command_prefix()}slimrl {shlex.join(redact_words(argv))}"
     if argv[0] in AGAIN:
         return f"Interrupted. To {AGAIN[argv[0]]}: {again}"
     left = "with the episodes that are left" if argv[0] == "eval" else "from the last checkpoint"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from rich.panel import Panel
 from rich.table import Table
+from transformers import AutoTokenizer
 
 from slimrl.cli import _interrupt_advice, run
 from slimrl.config.model import ModelConfig
@@ -23,7 +24,9 @@ from slimrl.config.reading.write import config_toml
 from slimrl.config.run import RLConfig
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rows import file_rows
+from slimrl.models.chat import trial
 from slimrl.models.load import load_policy
+from slimrl.models.resolve import resolve
 from slimrl.monitor.console import RunConsole
 from slimrl.retrieval.embedding import SentenceEmbedder
 
@@ -306,3 +309,42 @@ def test_an_embedder_s_own_code_is_not_run(tmp_path):
     with pytest.raises(UserError, match=r"Python code of its own, `own.C`"):
         SentenceEmbedder(str(with_code(tmp_path, "config.json")))
     assert not (tmp_path / "ran").exists()
+
+
+def test_names_that_no_file_can_have_are_refused_in_a_line(capsys):
+    for name in ("x" * 300, "~nobody-of-this-name/x", "a/" * 1_000, "\0", "./x\udc80"):
+        for argv in (["rl", *ENV, "--model.name", name], ["rl", "@", f"{name}.toml"], ["inference", "--model", name]):
+            refusal([*argv, "--dry-run"], capsys)
+
+
+def test_sizes_that_the_weights_have_not_are_refused(tmp_path, tiny_dir):
+    for name, value in (("hidden_size", 10**9), ("num_hidden_layers", 10**6), ("vocab_size", 2**40)):
+        directory = with_code(shutil.copytree(tiny_dir, tmp_path / name), "config.json", **{name: value})
+        with at_most(2), pytest.raises(UserError, match=f"config.json has {name} = {value}"):
+            resolve(str(directory))
+    directory = shutil.copytree(tiny_dir, tmp_path / "deep")
+    (directory / "tokenizer.json").write_text("[" * 10**5)
+    with pytest.raises(UserError, match=r"tokenizer\.json is JSON that is nested too deep"):
+        resolve(str(directory))
+
+
+HOSTILE_TEMPLATES = {
+    "{% for i in range(9999) %}" * 3 + "{% endfor %}" * 3: "s",
+    "{{ 10 ** (10 ** 8) }}": "s",
+    "{{ ('x' * 10 ** 10)|length }}": "GiB",
+    "{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}": "GiB",
+    "{{ '%9999999d' % 1 }}": "characters",
+}
+
+
+def test_a_template_that_takes_too_much_is_refused(tiny_dir, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_dir)
+    messages = [{"role": "user", "content": "q"}]
+    trial.try_template(lambda: tokenizer.apply_chat_template(messages, tokenize=False), "it")
+    for template, kind in HOSTILE_TEMPLATES.items():
+        monkeypatch.setattr(trial, "MAX_S", 0.2 if kind == "s" else 10.0)
+        with at_most(4), pytest.raises(UserError, match=f"The chat template of it takes more than .* {kind}"):
+            trial.try_template(
+                lambda: tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False),  # noqa: B023
+                "it",
+            )

@@ -99,7 +99,7 @@ def test_truncated_weights_are_seen_before_loading(copy: Path) -> None:
 def test_half_copied_json_is_a_clear_error(copy: Path, name: str) -> None:
     content = (copy / name).read_text()
     (copy / name).write_text(content[: len(content) // 2])
-    with pytest.raises(UserError, match="is not JSON"):
+    with pytest.raises(UserError, match="is no JSON"):
         resolve(str(copy))
 
 

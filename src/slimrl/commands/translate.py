@@ -15,7 +15,7 @@ from slimrl.config.reading.write import toml_key, toml_literal
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError, visible
 from slimrl.io.files import replace_file
-from slimrl.io.secrets import redacted
+from slimrl.io.secrets import redact
 
 COMMANDS_THERE = ("rl", "sft")
 EPILOG = """\
@@ -56,7 +56,7 @@ def run_translate(argv: Sequence[str]) -> int:
         return 0
     translation = translate(source, command, names.is_known)
     for line in translation.lines():
-        print(redacted(visible(line)), file=sys.stderr)
+        print(redact(visible(line)), file=sys.stderr)
     refuse_impossible(translation, args.file)
     resolve(config_class, translation.settings, {})
     text = _toml(translation, args.file)

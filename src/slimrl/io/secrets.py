@@ -55,10 +55,10 @@ def has_secret(text: str) -> str:
     return ""
 
 
-def redacted(text: str) -> str:
+def redact(text: str) -> str:
     """The text with `[key]` in place of the secrets that it quotes.
 
-    >>> redacted('found api_key = "abc" and http://me:pw@host/v1?key=abc&page=2')
+    >>> redact('found api_key = "abc" and http://me:pw@host/v1?key=abc&page=2')
     'found api_key = "[key]" and http://[key]@host/v1?key=[key]&page=2'
     """
     text = re.sub(r"(?<=://)[^\s/@?#]+@", f"{HIDDEN}@", text)
@@ -67,11 +67,11 @@ def redacted(text: str) -> str:
     return re.sub(r"(?<![\w.-])((?:[\w-]+\.)*([\w-]+)[\"'`\\]*\s*[=:]\s*[\"'`\\]*)[^\s\"'`\\,}\]]+", _hide_value, text)
 
 
-def redacted_words(words: Sequence[str]) -> list[str]:
+def redact_words(words: Sequence[str]) -> list[str]:
     """The words of a command line with `[key]` in place of secrets, and of what follows a flag that names one."""
     before = ("", *words)
     return [
-        HIDDEN if flag.startswith("--") and names_secret(flag.rpartition(".")[2].lstrip("-")) else redacted(word)
+        HIDDEN if flag.startswith("--") and names_secret(flag.rpartition(".")[2].lstrip("-")) else redact(word)
         for flag, word in zip(before, words, strict=False)
     ]
 

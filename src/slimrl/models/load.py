@@ -5,11 +5,12 @@ Knows nothing of optimizers: the module is in the compute dtype, and the trainer
 
 import contextlib
 import copy
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -20,7 +21,8 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import new_directory, seal
 from slimrl.models.adapter import base_model_name, merge, read_adapter
 from slimrl.models.allocator import keep_freed_memory
-from slimrl.models.chat.template import ChatFormat
+from slimrl.models.chat.template import QUESTION, REPLY, ChatFormat
+from slimrl.models.chat.trial import try_template
 from slimrl.models.check import check_forward
 from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_threads
 from slimrl.models.forward.attention import ATTENTION
@@ -65,7 +67,7 @@ def load_policy(config: ModelConfig) -> Policy:
         tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
     module = _load_module(directory, choice.dtype)
     if base_name != config.name:
-        _merge_adapter(module, Path(config.name).expanduser())
+        _merge_adapter(module, Path(os.path.expanduser(config.name)))
     if config.lora.rank > 0:
         adapt(module, config.lora, loadable_name(config.name, directory))
     module.to(device)
@@ -78,8 +80,17 @@ def load_policy(config: ModelConfig) -> Policy:
             f"The tokenizer in {directory} has {len(tokenizer)} tokens, but the model only "
             f"{module.get_input_embeddings().num_embeddings} embeddings: they do not belong together."
         )
-    chat = ChatFormat(tokenizer, _generation_stop_ids(module), date_of(config))
+    with _explain_failure("tokenizer", directory):  # which may be used here for the first time
+        _try_template(tokenizer)
+        chat = ChatFormat(tokenizer, _generation_stop_ids(module), date_of(config))
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
+
+
+def _try_template(tokenizer: PreTrainedTokenizerBase) -> None:
+    if tokenizer.chat_template:  # ChatFormat refuses a tokenizer without one
+        messages = [QUESTION, REPLY, QUESTION]
+        name = str(tokenizer.name_or_path)
+        try_template(lambda: str(tokenizer.apply_chat_template(cast(Any, messages), tokenize=False)), name)
 
 
 def date_of(config: ModelConfig) -> date | None:
@@ -120,6 +131,8 @@ def _explain_failure(what: str, directory: Path) -> Iterator[None]:
     """
     try:
         yield
+    except UserError:
+        raise
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise UserError(
@@ -134,7 +147,7 @@ def _base_name(config: ModelConfig) -> str:
 
     Raises UserError if another adapter is to be trained on top.
     """
-    base_name = base_model_name(Path(config.name).expanduser())
+    base_name = base_model_name(Path(os.path.expanduser(config.name)))
     if base_name is not None and config.lora.rank > 0:
         raise UserError(
             f"model.name = {config.name} is an adapter, and model.lora.rank = {config.lora.rank} asks for another one "

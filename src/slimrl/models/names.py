@@ -1,5 +1,6 @@
 """What the name of a model stands for, as far as that can be known without PyTorch and without a network."""
 
+import os
 import re
 from enum import Enum
 from pathlib import Path
@@ -35,10 +36,10 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
     """
     if name in PACKAGED:
         return ModelKind.PACKAGED
-    path = Path(name).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(name))
+    if os.path.isdir(path):  # `Path.is_dir` raises for a name that is too long
         return ModelKind.DIRECTORY
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix != ".gguf":
             raise UserError(f"{setting} is the file {path}; a model is a directory or a `.gguf` file.")
         return ModelKind.GGUF
@@ -58,7 +59,7 @@ def kind_of(name: str, setting: str = "model.name") -> ModelKind:
 
 def _neighbours(path: Path) -> str:
     """A hint at the models beside a missing one, such as the steps of a run; empty if there are none."""
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         return ""
     found = sorted(
         (one for one in path.parent.iterdir() if one.suffix == ".gguf" or (one / "config.json").is_file()),

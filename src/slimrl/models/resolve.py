@@ -4,9 +4,10 @@ A name is that of the packaged model, a directory, a `.gguf` file, or the id of 
 or converts the model if necessary, and checks that all files are complete before anything slow begins.
 """
 
-import json
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
@@ -17,14 +18,15 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
     RepositoryNotFoundError,
 )
-from safetensors import SafetensorError, safe_open
 
 from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
+from slimrl.io.text import is_too_deep
 from slimrl.models.gguf import convert
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.models.packaged import find_packaged_file
+from slimrl.models.tensor_file import TensorFile
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
@@ -36,6 +38,10 @@ WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 MAX_INDEX_BYTES = 16 * 2**20
+MAX_JSON_BYTES = 128 * 2**20  # a tokenizer of a large vocabulary has 35 MB
+# Settings of a config that give tensors their lengths, and those that count parts of which each has tensors.
+LENGTHS = ("hidden_size", "intermediate_size", "vocab_size", "head_dim", "n_embd", "n_inner", "n_positions", "d_model")
+COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
@@ -48,9 +54,9 @@ def resolve(name: str) -> Path:
         case ModelKind.PACKAGED:
             return convert(find_packaged_file(name))
         case ModelKind.DIRECTORY:
-            return check_directory(Path(name).expanduser())
+            return check_directory(Path(os.path.expanduser(name)))
         case ModelKind.GGUF:
-            return convert(Path(name).expanduser())
+            return convert(Path(os.path.expanduser(name)))
         case ModelKind.HUB:
             return _from_hub(name)
 
@@ -71,15 +77,20 @@ def check_directory(directory: Path) -> Path:
         raise UserError(
             f"{directory} is not a model directory: it has no config.json (it holds {found}).{_better_names(directory)}"
         )
-    _check_json(directory)
+    for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+        if (directory / name).exists():
+            _read_settings(directory / name)
+    config = _read_settings(directory / "config.json")
     weights = weight_files(directory)
     if not weights:
         raise UserError(
             f"{directory} has a config.json but no weights: it needs model.safetensors (or several with their index, "
             f"or pytorch_model.bin), and holds {found}.{_better_names(directory)}"
         )
-    for path in weights:
-        _check_weights(path)
+    shapes = [shape for path in weights for shape in _read_shapes(path)]
+    if shapes:
+        for section in (config, config.get("text_config")):
+            _check_sizes(section if isinstance(section, dict) else {}, shapes, directory)
     if not any((directory / tokenizer).is_file() for tokenizer in TOKENIZERS):
         raise UserError(
             f"{directory} has no tokenizer: it needs one of {', '.join(TOKENIZERS)}, and holds {found}. Copy the files "
@@ -107,26 +118,35 @@ def weight_files(directory: Path) -> list[Path]:
     return [directory / name for name in sorted(names)]
 
 
-def _check_json(directory: Path) -> None:
-    """Raise UserError if a JSON file cannot be parsed; an interrupted copy shows here first."""
-    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
-        path = directory / name
-        try:
-            if path.is_file():
-                json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{path} is not JSON: {error}. Copy or download it again.") from error
+def _read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a JSON file of a model. Raises UserError if it has none; an interrupted copy shows here first."""
+    settings = read_json(path, MAX_JSON_BYTES)
+    if not isinstance(settings, dict) or is_too_deep(settings):
+        raise UserError(f"{path} is no JSON object, or one that is nested too deep. Copy or download it again.")
+    return settings
 
 
-def _check_weights(path: Path) -> None:
+def _read_shapes(path: Path) -> list[tuple[int, ...]]:
+    """The shapes of the tensors in a file of weights; none for a pickled one, which is not opened here.
+
+    Raises UserError if it is not whole.
+    """
     if not path.is_file() or path.stat().st_size == 0:
         raise UserError(f"The weights are incomplete: {path} is missing or empty. Copy or download the model again.")
-    if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, framework="pt"):  # reads the header and compares it with the file's length
-                pass
-        except SafetensorError as error:
-            raise UserError(f"{path} is cut off or damaged ({error}). Copy or download the model again.") from error
+    return [kind.shape for kind in TensorFile(path).kinds.values()] if path.suffix == ".safetensors" else []
+
+
+def _check_sizes(config: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], directory: Path) -> None:
+    """Raise UserError for a size that none of the weights has: the model that is made by it would take any amount of
+    memory."""
+    longest = max((length for shape in shapes for length in shape), default=0)
+    for names, most in ((LENGTHS, longest), (COUNTS, len(shapes))):
+        for name in names:
+            if isinstance(value := config.get(name), int) and not 0 <= value <= most:
+                raise UserError(
+                    f"{directory / 'config.json'} has {name} = {value}, and by the weights it is at most {most}: they "
+                    "do not belong together. Copy or download the model again."
+                )
 
 
 def _better_names(directory: Path) -> str:

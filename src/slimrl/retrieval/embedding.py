@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,7 +37,7 @@ class SentenceEmbedder:
     """
 
     def __init__(self, name: str = DEFAULT) -> None:
-        directory = _find_packaged(name) or Path(name).expanduser()
+        directory = _find_packaged(name) or Path(os.path.expanduser(name))
         where = str(directory) if directory.is_dir() else name
         _refuse_own_code(directory)
         transformers = _sentence_transformers()

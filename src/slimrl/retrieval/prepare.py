@@ -1,6 +1,7 @@
 """The module prepares a corpus and its index in one directory: it builds what is missing or was interrupted."""
 
 import hashlib
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -48,7 +49,7 @@ class Source:
         """A text that changes when the pages do, as far as can be told without reading them."""
         if self.name == GENERATED:
             return f"{self._description}, {self.generator}"
-        path = Path(self.name).expanduser()
+        path = Path(os.path.expanduser(self.name))
         if not path.exists():
             return f"the data set {self.name}"
         files = files_of(path)
@@ -85,11 +86,11 @@ class Source:
 def directory_of(source: Source, data_dir: str) -> Path:
     """The directory of a corpus and its index: `data_dir`, or one in the cache where that is empty."""
     if data_dir:
-        return Path(data_dir).expanduser()
+        return Path(os.path.expanduser(data_dir))
     if source.name == GENERATED:
         # `generator` changes with the code that makes the pages: other pages are kept in another directory.
         return cache_root() / "wiki" / f"{GENERATED}-{source.num_pages}-{source.seed}-{source.generator}"
-    path = Path(source.name).expanduser()
+    path = Path(os.path.expanduser(source.name))
     digest = hashlib.sha256(str(path.resolve() if path.exists() else source.name).encode()).hexdigest()[:12]
     return cache_root() / "wiki" / f"{path.stem}-{digest}"
 

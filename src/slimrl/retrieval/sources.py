@@ -3,6 +3,7 @@
 Every reader is a stream. Nothing is downloaded but a Hub data set that is asked for by name.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ def read_pages(source: str, check: str, on_left_out: OnLeftOut, split: str = "tr
     `check` names the setting that holds the source, for messages. `on_left_out` is called with the title of each page
     of a dump that cannot be read, and why. Raises UserError if the source cannot be read.
     """
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if path.is_dir():
         files = files_of(path)
         if not files:
@@ -69,7 +70,7 @@ def read_questions(source: str, check: str, split: str = "train") -> Iterator[Qu
 
 def _rows(source: str, check: str, split: str) -> Iterator[tuple[Any, str]]:
     """The rows of a file or Hub data set, each with words that say where it is. Raises UserError for other sources."""
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))
     if source.endswith(ROWS):
         return file_rows(path, check)
     if path.exists() or source.count("/") != 1 or source.startswith((".", "/", "~")):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from slimrl.errors import UserError, visible
-from slimrl.io.secrets import redacted
+from slimrl.io.secrets import redact
 from slimrl.services.process import Program, run, start, stop
 
 
@@ -38,6 +38,6 @@ def run_script(main: Callable[[Sequence[str]], int]) -> NoReturn:
     try:
         sys.exit(main(sys.argv[1:]))
     except UserError as error:
-        sys.exit(redacted(visible(f"error: {error}")))
+        sys.exit(redact(visible(f"error: {error}")))
     except KeyboardInterrupt:
         sys.exit("interrupted: nothing was left running")

@@ -24,7 +24,7 @@ def check_secrets(settings: Any, key: str = "", name: str = "") -> None:
         case list():
             entries = enumerate(settings)
         case str() if settings and key != SECRET:
-            if found := _found(name, settings):
+            if found := _secret_in(name, settings):
                 raise ConfigError(f"{key} has {found}. {ADVICE}.", key)
             return
         case _:
@@ -34,7 +34,7 @@ def check_secrets(settings: Any, key: str = "", name: str = "") -> None:
         check_secrets(value, f"{key}.{below}" if key else str(below), here)
 
 
-def _found(name: str, text: str) -> str:
+def _secret_in(name: str, text: str) -> str:
     if names_secret(name):
         return "the name of a secret, and would be written to files"
     if name == "base_url" and (fault := fault_of_base_url(text)):

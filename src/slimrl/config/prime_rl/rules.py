@@ -50,6 +50,9 @@ class Found:
         return self.file.get(tuple(key.split(".")))
 
 
+# What a rule raises that computes with a value of another type than the key's.
+WRONG_KIND = (TypeError, ValueError, AttributeError, LookupError, OverflowError)
+
 Outcome = Renamed | NotNeeded | Impossible
 Rule = Callable[[Found], Outcome]
 Table = Mapping[str, Rule]
@@ -96,7 +99,10 @@ def find_outcome(table: Table, path: Path, value: Any, file: Mapping[Path, Any])
     for pattern, rule in table.items():
         fitted = _fit(tuple(pattern.split(".")), path)
         if fitted is not None:
-            return rule(Found(path, value, *fitted, file))
+            try:
+                return rule(Found(path, value, *fitted, file))
+            except WRONG_KIND as error:
+                return Impossible(f"its value, or that of a key beside it, is of a wrong kind ({error})")
     return None
 
 

@@ -71,7 +71,9 @@ class Translation:
 def is_foreign(source: Sequence[Setting], command: str, is_known: Callable[[Path], bool]) -> bool:
     """Whether a file is written for prime-rl: it has a key that prime-rl has and slimrl has not, or an environment with
     an owner. `is_known` tells which keys slimrl has."""
-    table = TABLES.get(command, {})
+    if command not in TABLES:
+        return False
+    table = TABLES[command]
     return any(
         (not is_known(one.path) and is_listed(table, one.path))
         or ("env" in one.path and one.path[-1] == "id" and re.fullmatch(r"[\w.-]+/[\w.@-]+", str(one.value)))

@@ -13,7 +13,7 @@ from slimrl.config.base import CommandConfig
 from slimrl.config.reading.schema import Path, spell
 from slimrl.config.reading.sources import Setting
 from slimrl.errors import UserError, visible
-from slimrl.io.secrets import redacted
+from slimrl.io.secrets import redact
 
 OLD_NAMES: dict[str, Mapping[Path, Path]] = {
     "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
@@ -93,7 +93,7 @@ def old_names(config_class: type[CommandConfig], note: Callable[[str], None]) ->
 
 def print_note(text: str) -> None:
     """Prints one line on stderr, where it cannot mix with a command's output."""
-    print(redacted(visible(f"slimrl: {text}")), file=sys.stderr)
+    print(redact(visible(f"slimrl: {text}")), file=sys.stderr)
 
 
 def _check_not_both(setting: Setting, present: Path, other: Setting) -> None:

@@ -128,7 +128,7 @@ def show(value: Any) -> str:
 def _read(name: str) -> str:
     """The text of a file. Raises UserError, with the nearest file name if there is no such file."""
     path = FilePath(name)
-    if path.is_dir():
+    if os.path.isdir(path):
         inside = path / "config.toml"
         hint = f" Did you mean `@ {inside}`?" if inside.is_file() else " Name a file in it."
         raise UserError(f"{name}: this is a directory, expected a config file.{hint}")
@@ -145,7 +145,7 @@ def _read(name: str) -> str:
 def _other_files(path: FilePath) -> str:
     """A hint at the settings files that are where a missing one was looked for."""
     directory = path.parent
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         return f" There is no directory {directory}."
     found = {
         one.stem: one
