@@ -190,7 +190,7 @@ def test_a_body_of_many_megabytes_is_refused(server: Server) -> None:
     assert "maximum context length" in refused(post(server, COMPLETIONS, {"prompt": "a " * 500_000}))
 
 
-def test_a_chunked_body_without_an_end_is_refused(server: Server) -> None:
+def test_a_body_that_does_not_say_its_length_is_refused(server: Server) -> None:
     def forever() -> Any:
         yield b'{"prompt": "'
         for _ in range(40):
@@ -198,7 +198,7 @@ def test_a_chunked_body_without_an_end_is_refused(server: Server) -> None:
 
     # The server may also close the connection rather than read on.
     with contextlib.suppress(httpx.WriteError):
-        refused(httpx.post(server.url + COMPLETIONS, content=forever(), timeout=60), 413)
+        refused(httpx.post(server.url + COMPLETIONS, content=forever(), timeout=60), 411)
 
 
 def test_unknown_routes_and_methods_are_errors_of_the_same_shape(server: Server) -> None:
@@ -217,7 +217,7 @@ def connection(server: Server) -> socket.socket:
 
 def request_bytes(path: str, body: Any) -> bytes:
     content = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: server\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content
 
 
