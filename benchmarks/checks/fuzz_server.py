@@ -250,7 +250,8 @@ def main() -> int:
         "stderr": stderr[:2000],
         "findings": tally.findings,
     }
-    write_result(RESULTS / f"fuzz_{arguments.server}.json", facts, content, {})
+    private = {str(arguments.findings): "outputs/fuzz"}
+    write_result(RESULTS / f"fuzz_{arguments.server}.json", facts, content, private)
     print(content)
     return 1 if tally.findings else 0
 
