@@ -246,6 +246,10 @@ def test_no_secret_is_written_or_said(leak, tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_refused_secret_is_said_to_stand_where_it_stands(capsys):
+    assert f"--{JUDGE})" in refusal(["rl", *ENV, f"--{JUDGE}", f'{{api_key = "{SECRET}"}}'], capsys)
+
+
 def test_a_line_of_a_settings_file_is_shown_without_its_secret(tmp_path, capsys):
     file = tmp_path / "a.toml"
     for line in (

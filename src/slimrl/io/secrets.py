@@ -64,7 +64,11 @@ def redact(text: str) -> str:
     text = re.sub(r"(?<=://)[^\s/@?#]+@", f"{HIDDEN}@", text)
     text = re.sub(r"([?&#]([\w.-]+)=)[^\s&#'\"`]+", _hide_parameter, text)
     text = FORM.sub(HIDDEN, text)
-    return re.sub(r"(?<![\w.-])((?:[\w-]+\.)*([\w-]+)[\"'`\\]*\s*[=:]\s*[\"'`\\]*)[^\s\"'`\\,}\]]+", _hide_value, text)
+    return re.sub(
+        r"(?<![\w.-])((?:[\w-]+\.)*([\w-]+)(?:[\"'`\\]*\s*=|[\"'\\]+\s*:)\s*[\"'`\\]*)[^\s\"'`\\,}\]]+",
+        _hide_value,
+        text,
+    )
 
 
 def redact_words(words: Sequence[str]) -> list[str]:
