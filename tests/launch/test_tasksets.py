@@ -1,4 +1,4 @@
-"""Whose code runs in a worker process, by the settings."""
+"""The settings say whose code runs in a worker process."""
 
 from pathlib import Path
 
