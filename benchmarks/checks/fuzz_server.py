@@ -4,8 +4,8 @@
     python -m benchmarks.checks.fuzz_server --minutes 10 --server sandbox      # `python -m slimrl.sandbox`
 
 A finding is an answer of 500 or above (but 503 with `Retry-After`), no answer in time to a whole request or to
-`/health`, a traceback on stderr, the end of the process, or memory that grows. Each is written to `--findings` with the
-input, and the exit status is 1. Writes `benchmarks/results/fuzz_SERVER.json`.
+`/health`, a traceback or much else on stderr, the end of the process, or memory that grows. Each is written to
+`--findings` with the input, and the exit status is 1. Writes `benchmarks/results/fuzz_SERVER.json`.
 """
 
 import argparse
@@ -40,6 +40,7 @@ IMPATIENT_S = 0.05
 KEPT_BYTES = 20_000  # of a reply
 DAMAGED_S = 1.0  # how long most clients wait for an answer to what may be no request
 GROWTH_MB = 300
+MAX_LOG_CHARACTERS = 10_000
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
@@ -241,6 +242,8 @@ def main() -> int:
         places = make_places(Path(directory)) if arguments.server == "inference" else []
         asyncio.run(fuzz(arguments, places, log, tally))
         stderr = log.read_text(encoding="utf-8", errors="replace")
+        if len(stderr) > MAX_LOG_CHARACTERS:
+            tally.report(f"{len(stderr)} characters on stderr", [])
     content: dict[str, Any] = {
         "minutes": arguments.minutes,
         "seed": arguments.seed,

@@ -21,7 +21,7 @@ from slimrl.inference.server.weights import read_weights
 from slimrl.io.checksums import SUMS, seal
 from slimrl.models.adapter import read_adapter
 from slimrl.models.tensor_file import MAX_HEADER_BYTES, TensorFile
-from tests.adversary.test_servers import server  # noqa: F401  # a fixture
+from tests.adversary.test_served_requests import server  # noqa: F401  # a fixture
 
 NAME, INDEX = "model.safetensors", "model.safetensors.index.json"
 SIZE = 1000

@@ -151,6 +151,7 @@ class HttpServer:
 
     async def _serve(self) -> None:
         asyncio.get_running_loop().set_exception_handler(_log_once)
+        logging.getLogger("asyncio").addFilter(_is_news)
         await self._server.serve(sockets=[self._socket])
 
 
@@ -158,3 +159,8 @@ def _log_once(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what asyncio reports, but for a lack of descriptors, of which `Listener` has said a line."""
     if getattr(context.get("exception"), "errno", None) not in EXHAUSTED:
         loop.default_exception_handler(context)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for what asyncio warns of at each write to a client that has left, before anybody can know that."""
+    return record.msg != "socket.send() raised exception."
