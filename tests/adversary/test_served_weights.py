@@ -140,8 +140,7 @@ def test_weights_with_checksums_are_compared_with_them(tmp_path: Path) -> None:
         read_weights(tmp_path, Layer())
     (tmp_path / SUMS).unlink()
     os.mkfifo(tmp_path / SUMS)
-    with pytest.raises(UserError, match="missing or damaged"):
-        read_weights(tmp_path, Layer())
+    assert read_weights(tmp_path, Layer())  # and does not wait for somebody to write sums
 
 
 def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
