@@ -1,5 +1,6 @@
 """Where memory cgroups can be made, what is found of those that a system has, and what is left of them."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from slimrl.sandbox import cgroup
+from tests.sandbox.conftest import run_all
 
 V1 = "31 24 0:27 / {mount} rw,relatime shared:9 - cgroup cgroup rw,memory\n"
 V2 = "30 23 0:26 {root} {mount} rw,nosuid,nodev - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -84,3 +86,12 @@ def test_a_group_bounds_what_runs_in_it_and_leaves_nothing() -> None:
     finally:
         group.remove()
     assert list(parent.glob(group._path.name)) == []
+
+
+def test_executions_leave_no_group_behind(isolated: None) -> None:
+    parent = cgroup.find_parent()
+    if parent is None:
+        pytest.skip("this user may make no cgroup")
+    run_all(["print(1)"] * 30, num_spare=2)
+    cgroup._remove_at_exit()
+    assert list(parent.glob(f"slimrl-sandbox-{os.getpid()}-*")) == []

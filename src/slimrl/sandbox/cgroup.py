@@ -4,12 +4,14 @@ Version 2 and version 1 are known. A group is made below a group that this user 
 and where systemd has delegated one; elsewhere there is none, and `watch` counts what can be counted.
 """
 
+import atexit
 import itertools
 import os
 import subprocess
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from time import sleep
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OWN = Path("/proc/self/cgroup")
@@ -18,6 +20,8 @@ _PROCESSES = "cgroup.procs"
 # A shell of its own enters the group and becomes the command, so that no child of the command is left outside.
 _ENTER = ("/bin/sh", "-c", 'echo 0 > "$0" && exec "$@"')
 _names = itertools.count()
+_ended: set[Path] = set()  # groups that are to be removed
+_EXIT_TRIES, _EXIT_WAIT_S = 10, 0.01
 
 
 class Group:
@@ -50,9 +54,10 @@ class Group:
         return int(words[words.index("oom_kill") + 1])
 
     def remove(self) -> None:
-        """Remove the group, which must have no processes; if it has, the next sandbox removes it."""
-        with suppress(OSError):
-            self._path.rmdir()
+        """Remove the group, whose processes must have ended. The kernel may hold on to them for another moment: the
+        group is then removed with the next one, or at the end of this process."""
+        _ended.add(self._path)
+        _remove_ended()
 
     def _set(self, name: str, value: int) -> None:
         (self._path / name).write_text(str(value), encoding="ascii")
@@ -107,6 +112,27 @@ def _candidates() -> list[Path]:
 
 def _has(file: Path, word: str) -> bool:
     return file.is_file() and (not word or word in file.read_text(encoding="ascii").split())
+
+
+def _remove_ended() -> None:
+    for path in list(_ended):
+        try:
+            path.rmdir()
+        except FileNotFoundError:
+            _ended.discard(path)
+        except OSError:  # it has processes
+            continue
+        else:
+            _ended.discard(path)
+
+
+@atexit.register
+def _remove_at_exit() -> None:
+    for _ in range(_EXIT_TRIES):
+        _remove_ended()
+        if not _ended:
+            break
+        sleep(_EXIT_WAIT_S)
 
 
 def _remove_leftovers(parent: Path) -> None:
