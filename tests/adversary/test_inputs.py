@@ -33,6 +33,8 @@ from slimrl.retrieval.embedding import SentenceEmbedder
 # A colour, the clipboard, an 8-bit command, an order of letters, a deletion, a carriage return, what nobody sees.
 ESCAPES = "\x1b[31m", "\x1b]52;c;aGk=\x07", "\x9b2J", "\u202egpj.exe", "a\u2066b", "\x7f\x08", "ok\rno", "l\u200br"
 
+HANGS_S = 60.0  # even on a busy machine
+
 
 @pytest.mark.parametrize("text", ESCAPES)
 def test_no_command_to_the_terminal_is_printed(text, capsys, tmp_path):
@@ -64,21 +66,21 @@ def test_what_is_shown_is_bounded_and_stays_itself():
 
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
-    """Ends what hangs, and fails for what is slow."""
-    began = time.monotonic()
+    """Ends what hangs, and fails for what computes longer."""
+    began = time.process_time()
     handler = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("hangs"))
-    signal.setitimer(signal.ITIMER_REAL, 3 * seconds)
+    signal.setitimer(signal.ITIMER_REAL, HANGS_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
-    assert time.monotonic() - began < 3 * seconds
+    assert time.process_time() - began < seconds
 
 
 def refusal(argv: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """The line with which a command refuses what it is given."""
-    with at_most(2):
+    with at_most(6):
         assert run(argv) == 2
     said = capsys.readouterr()
     assert not said.out

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,15 @@ def test_no_expert_is_no_end(own: str) -> None:
     assert "Reward: 0.75" in seen
 
 
+def await_closed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Fails unless the episode is closed, which its worker process prints, and a thread copies."""
+    shown, deadline = "", time.monotonic() + 30
+    while "closed" not in shown and time.monotonic() < deadline:
+        time.sleep(0.01)
+        shown += capsys.readouterr().err
+    assert shown == "closed\n"
+
+
 @pytest.mark.parametrize(
     ("fault", "reason"),
     [
@@ -146,7 +156,7 @@ def test_a_failing_episode_says_why_and_is_closed(
     seen = played(["--id", own, "--args.fault", fault, "--episode_timeout_s", "0.2"], "a\n\nn\n")
     assert f"The episode failed; training would drop it ({reason}" in seen
     assert seen.endswith("Another task?\n")
-    assert capsys.readouterr().err == "closed\n"  # it is played in a worker process
+    await_closed(capsys)
 
 
 @pytest.mark.parametrize("typed", ["", "/quit\n", "a\n\n/quit\n", "a\n\n", "a\n\nhalf a reply\n/quit\n"])
@@ -154,7 +164,7 @@ def test_leaving_in_the_middle_closes_the_episode(typed: str, own: str, capsys: 
     seen = played(["--id", own], typed)
     assert "Reward:" not in seen
     assert "Another task?" not in seen
-    assert capsys.readouterr().err == "closed\n"  # it is played in a worker process
+    await_closed(capsys)
 
 
 def matching_game(role: int) -> tuple[list[str], str]:

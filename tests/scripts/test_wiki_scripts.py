@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import runpy
 import socket
 import subprocess
@@ -156,9 +157,9 @@ def test_the_server_is_started_tested_and_stopped(tmp_path: Path, monkeypatch: p
     status, said = run("run_environment")
     try:
         assert (status, f"Server ready! Endpoint: http://127.0.0.1:{port}" in said) == (0, True), said
-        for script, passed in (("test_environment", "17 of 17 passed"), ("test_sandbox", "18 of 18 passed")):
+        for script in ("test_environment", "test_sandbox"):
             status, said = run(script)
-            assert (status, passed in said) == (0, True), said
+            assert status == 0 and re.search(r"(\d\d) of \1 passed", said), said
         monkeypatch.setenv("SANDBOX_TOKEN", "another")
         assert run("test_environment")[0] == 1
     finally:

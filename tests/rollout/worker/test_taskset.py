@@ -127,10 +127,10 @@ def test_failures_keep_their_reason_and_mistakes_of_settings_end_the_run() -> No
 
 @pytest.mark.slow
 def test_episodes_wait_at_the_same_time() -> None:
-    remote = load(wait_s=0.1)
+    remote = load(wait_s=0.5)
     began = time.monotonic()
     assert [one.failure for one in play(remote, 4)] == [""] * 4
-    assert 0.3 <= time.monotonic() - began < 0.9  # three turns, and four episodes at once
+    assert 1.5 <= time.monotonic() - began < 5.5  # 6 s one after another: three turns, and four episodes at once
 
 
 @pytest.mark.slow
@@ -221,7 +221,7 @@ def test_a_process_goes_with_a_run_that_is_killed() -> None:
         worker = int(run.stdout.readline())
         assert not processes(worker)[worker].ended
         run.send_signal(signal.SIGKILL)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while (left := processes(worker).get(worker)) and not left.ended:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -243,7 +243,7 @@ def test_an_interrupted_run_cancels_its_episodes() -> None:
 
     began = time.monotonic()
     run_episodes(interrupted())
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20
     assert [one.failure for one in play(remote, 1, timeout_s=0.1)] == ["timeout"]
 
 
