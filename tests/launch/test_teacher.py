@@ -183,7 +183,7 @@ def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, enviro
         assert ours == pytest.approx(theirs, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["policy", "model", "larger model"])
+@pytest.mark.parametrize("kind", ["policy", pytest.param("model", marks=pytest.mark.slow), "larger model"])
 def test_a_run_distils_and_resumes_to_the_last_bit(tiny_dir, larger_dir, environment, tmp_path, kind):
     if kind == "larger model":
         teacher = ["--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE]
@@ -270,7 +270,7 @@ def answering(answer: Answer) -> Iterator[str]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -404,6 +404,7 @@ def test_a_server_that_is_away_or_slow_is_told_by_the_key_of_the_time():
         released.set()
 
 
+@pytest.mark.slow
 def test_a_run_whose_teacher_dies_goes_on_when_it_is_back(tiny_dir, environment, tmp_path, capsys):
     def teacher(url: str) -> list[str]:
         more = ["--teacher.type", "server", "--teacher.base_url", url, "--teacher.model", "tiny"]

@@ -34,7 +34,7 @@ class Serving:
     token: str
 
     def http(self, **headers: str) -> httpx.Client:
-        return httpx.Client(base_url=self.address, headers=headers, timeout=30)
+        return httpx.Client(base_url=self.address, headers=headers, timeout=30, verify=False)
 
     def own(self) -> httpx.Client:
         return self.http(**({"Authorization": f"Bearer {self.token}"} if self.token else {}))

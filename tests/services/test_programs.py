@@ -272,7 +272,7 @@ def test_whether_it_is_ready_is_asked_without_a_proxy(program, port, monkeypatch
             self.end_headers()
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
-        threading.Thread(target=proxy.serve_forever).start()
+        threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01}).start()
         monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)

@@ -76,9 +76,9 @@ def replies_of(taskset: WikiSearch, task: Task) -> list[str]:
     return [message["content"] for message in taskset.scripts["expert"](task, 0) if message["role"] == "assistant"]
 
 
-def test_the_expert_solves_fifty_questions_in_the_loop(made: Made, way: str):
+def test_the_expert_solves_questions_in_the_loop(made: Made, way: str):
     taskset = made(format=way)
-    for task in taskset.tasks("train")[:50]:
+    for task in taskset.tasks("train")[: 8 if way == "code" else 50]:  # a program takes a tenth of a second
         conversation = taskset.scripts["expert"](task, 0)
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]
         rollout = episode(taskset, task, replies)
@@ -290,7 +290,7 @@ def test_an_unfinished_episode_earns_nothing_and_is_counted(
 def test_somebody_who_calls_at_random_really_calls(made: Made, way: str):
     taskset = made(format=way)
     tools: set[str] = set()
-    for task in taskset.tasks("train")[:12]:
+    for task in taskset.tasks("train")[:6]:
         conversation = taskset.scripts["random"](task, 1)
         assert conversation == taskset.scripts["random"](task, 1)
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]

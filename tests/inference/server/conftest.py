@@ -41,5 +41,5 @@ def server(tiny_dir: Path) -> Iterator[InferenceServer]:
 
 @pytest.fixture
 def http(server: InferenceServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.address, timeout=30) as client:
+    with httpx.Client(base_url=server.address, timeout=30, verify=False) as client:
         yield client

@@ -288,7 +288,8 @@ def test_the_command_serves_until_a_signal_ends_it(tiny_dir: Path, number: signa
         assert process.wait(timeout=30) == 0
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_while_the_model_loads(tiny_dir: Path, number: signal.Signals) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
