@@ -11,12 +11,14 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
 
 import numpy as np
 
+from slimrl.errors import RolloutError
 from slimrl.types import Task, Turn
 
 OPENING = [{"role": "user", "content": "q"}]
@@ -137,6 +139,16 @@ def send_garbage(data):
     return done()
 
 
+def answer_before():
+    (serving,) = (one for one in gc.get_objects() if type(one).__name__ == "Worker")
+    return send_garbage(frame(b'{"call":%d,"part":[1]}' % serving._asked))
+
+
+def leave_session():
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"], start_new_session=True)
+    os._exit(0)
+
+
 def frame(body):
     return len(body).to_bytes(4, "big") + body
 
@@ -230,6 +242,9 @@ STEPS = {
     "cancels all tasks": cancel_all,
     "recurses": deep,
     "exits": lambda: sys.exit(0),
+    "raises KeyboardInterrupt": lambda: raises(KeyboardInterrupt()),
+    "has a reason of its own": lambda: raises(RolloutError("tool-timeout", "nobody answered")),
+    "has no word as its reason": lambda: raises(RolloutError("a b/c", "nobody answered")),
     # What is done to the process itself.
     "exits at once": lambda: os._exit(0),
     "exits at once with 3": lambda: os._exit(3),
@@ -250,6 +265,8 @@ STEPS = {
     "closes the standard files": lambda: close_files(0, 3),
     "closes all files": lambda: close_files(3, 64),
     "exits later": exit_later,
+    "leaves a session and exits": leave_session,
+    "answers before it is done": answer_before,
     "has a small stack": small_stack,
     "breaks the interpreter": break_interpreter,
     "sends garbage": lambda: send_garbage(b"\xff" * 100),

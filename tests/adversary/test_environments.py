@@ -9,6 +9,7 @@ import math
 import os
 import re
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from slimrl.io.files import encode_line
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.episode import EpisodeSpec, run_groups
 from slimrl.rollout.loop import run_episodes
+from slimrl.rollout.worker import taskset as module
+from slimrl.rollout.worker.process import MARK
 from slimrl.rollout.worker.taskset import RemoteEpisode, Source, find_in_worker, load_in_worker
 from slimrl.rollout.worker.wire import WireError, receive_message
-from slimrl.services.process_tree import processes
+from slimrl.services.process_tree import find_marked, processes
 from slimrl.types import Rollout, SamplingParams, Task, Turn
 from tests.adversary.hostile import Hostile, frame
 from tests.rollout.scripted import TOKENIZER, ScriptedClient, make_context
@@ -70,12 +73,16 @@ ANYWHERE = {
     "cancels all tasks": ("environment_error", "cannot cancel tasks"),
     "recurses": ("environment_error", "RecursionError"),
     "exits": ("environment_error", "SystemExit: 0"),
+    "has a reason of its own": ("tool-timeout", "nobody answered"),
     "says a number of numpy's": ("", ""),
     "says a text of its own": ("", ""),
     GOOD: ("", ""),
 }
 # Those that only a worker process survives. Each of the first ones has a second of its own.
 FAST_IN_WORKER = {
+    "raises KeyboardInterrupt": ("environment_error", "KeyboardInterrupt"),
+    "has no word as its reason": ("environment_error", "^a b/c: nobody answered"),
+    "answers before it is done": ("environment_died", "it sent what is no answer"),
     "exits at once": ("environment_died", "ended its process with exit status 0"),
     "sleeps through signals": ("timeout", "episode_timeout_s = 1 s, and its process was ended"),
     "crashes": ("environment_died", "ended by SIGSEGV"),
@@ -178,9 +185,37 @@ def test_what_has_left_the_group_of_a_process_ends_with_it_too() -> None:
     assert not [pid for pid in left if pid in processes() and not processes()[pid].ended]
 
 
+def test_what_has_left_the_session_of_a_process_that_exits_ends_too() -> None:
+    taskset = load(FILE, "Hostile")
+    mark = taskset._processes[-1]._mark
+    (rollout,) = play(taskset, "leaves a session and exits")
+    assert (rollout.failure, rollout.failure_detail[-13:]) == ("environment_died", "exit status 0")
+    assert find_marked(MARK, mark) == {}
+
+
+def test_an_environment_whose_process_always_ends_stops_no_other_and_is_tried_again(
+    worker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_DEATHS", 2)
+    taskset = load(FILE, "Hostile")
+    for _ in range(3):
+        (rollout,) = play(taskset, "exits at once")
+        assert rollout.failure == "environment_died"
+    (rollout,) = play(taskset, GOOD)
+    check(rollout, "environment_died", "ended 2 times without answering a step.*exit status 0")
+    assert play(worker, GOOD)[0].reward == 1.0
+    taskset.seed_generators("step 2")
+    assert play(taskset, GOOD)[0].reward == 1.0
+
+
+def test_a_search_path_with_what_is_no_text_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("elsewhere")])
+    assert play(load(FILE, "Hostile"), GOOD)[0].reward == 1.0
+
+
 def test_the_kernel_ends_a_worker_before_the_run(worker: Any) -> None:
     play(worker, GOOD)
-    (child,) = (pid for pid, one in processes().items() if one.parent == os.getpid() and not one.ended)
+    child = worker._processes[-1]._process.pid
     assert Path(f"/proc/{child}/oom_score_adj").read_text() == "1000\n"
 
 

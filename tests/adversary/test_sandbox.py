@@ -1,7 +1,9 @@
 """Programs of a model, and clients of the sandbox's server, that take more than their share: F1, F9, F10, F13."""
 
 import asyncio
+import errno
 import json
+import math
 import os
 import socket
 import tempfile
@@ -18,7 +20,8 @@ import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slimrl.sandbox import local
+from slimrl.errors import UserError
+from slimrl.sandbox import channel, local
 from slimrl.sandbox.base import Execution, Limits
 from slimrl.sandbox.channel import BrokenChannel, Channel
 from slimrl.sandbox.client import HttpSandbox
@@ -26,6 +29,7 @@ from slimrl.sandbox.files import Copy, TooMuch
 from slimrl.sandbox.local import BubblewrapSandbox
 from slimrl.sandbox.server import make_app
 from slimrl.sandbox.sessions import Keeping
+from slimrl.sandbox.watch import Watch
 from tests.sandbox.conftest import Run, isolated, run, run_all  # noqa: F401  # fixtures
 
 PRIVATE = "mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS"
@@ -92,6 +96,96 @@ def test_memory_of_the_kernel_counts(counted: None, run: Run, code: str) -> None
         assert execution.duration_s < 4
 
 
+# A process chooses its own name, which the kernel tells in the same lines as its memory.
+NAMED = """
+import ctypes, mmap, os, time
+ctypes.CDLL(None).prctl(15, {name!r}, 0, 0, 0)
+for _ in range(2): os.fork()
+x = mmap.mmap(-1, 40 * 2**20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for i in range(0, len(x), 4096): x[i] = 1
+time.sleep(30)
+"""
+
+
+@pytest.mark.parametrize("name", [b"\xff\xfe", b"\x0cVmPTE: -999999", b"\x1cRssAnon: -9"])
+def test_a_name_hides_no_memory(name: bytes, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:  # noqa: F811
+    monkeypatch.setattr(local, "find_parent", lambda: None)
+    assert "memory_mb = 128" in run(NAMED.format(name=name), timeout_s=10.0, memory_mb=128).error
+
+
+def test_what_cannot_be_watched_is_ended_and_others_are_watched(
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,  # noqa: F811
+) -> None:
+    check = Watch._find_excess
+
+    def fail(watch: Watch) -> str:
+        if watch._timeout_s == 5.0:
+            raise ValueError("unreadable")
+        return check(watch)
+
+    monkeypatch.setattr(Watch, "_find_excess", fail)
+    assert "could not be watched (ValueError('unreadable'))" in run("import time; time.sleep(30)", timeout_s=5.0).error
+    assert "timeout_s = 0.3" in run("import time; time.sleep(30)", timeout_s=0.3).error
+
+
+def test_a_process_that_cannot_be_started_leaves_nothing(isolated: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    def groups() -> int:
+        parent = local.find_parent()
+        return len(list(parent.glob("slimrl-sandbox-*"))) if parent else 0
+
+    async def scenario() -> None:
+        open_pidfd, refusing = os.pidfd_open, [True]
+
+        def refuse(pid: int) -> int:
+            if refusing:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return open_pidfd(pid)
+
+        async with BubblewrapSandbox({}, num_spare=1) as sandbox:
+            before, num_groups = set(os.listdir("/proc/self/fd")), groups()
+            monkeypatch.setattr(os, "pidfd_open", refuse)
+            for _ in range(3):
+                with pytest.raises(UserError, match=r"no process can be started .*Too many open files.*ulimit -n"):
+                    await sandbox.run("print(1)")
+            until(lambda: groups() == num_groups)
+            assert set(os.listdir("/proc/self/fd")) == before
+            refusing.clear()
+            replace = sandbox._replace
+            monkeypatch.setattr(sandbox, "_replace", lambda: (refusing.append(True), replace()))
+            assert (await sandbox.run("print(1)")).stdout == "1\n"  # though no spare one could be started after it
+
+    asyncio.run(scenario())
+
+
+def test_tools_that_never_return_have_a_bound_for_all_who_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(channel, "_places", threading.BoundedSemaphore(2))
+
+    async def scenario() -> None:
+        tools = {"hang": lambda _: released.wait(30), "quick": str.upper}
+        left = [asyncio.create_task(channel.call(tools, "hang", "")) for _ in range(2)]
+        await asyncio.sleep(0.05)
+        for one in left:
+            one.cancel()
+        assert "quick was not called" in (await channel.call(tools, "quick", "a"))["error"]
+        released.set()
+        while "error" in (answer := await channel.call(tools, "quick", "a")):
+            await asyncio.sleep(0.01)
+        assert answer == {"result": "A"}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("limit", ["ttl_s", "num_sessions", "sessions_mb"])
+def test_bounds_that_allow_nothing_are_refused(limit: str) -> None:
+    for value in (0, -1, math.nan):
+        with pytest.raises(UserError, match=f"limit {limit} = {value} is none"):
+            Keeping(**{limit: value})
+    with pytest.raises(UserError, match="limit max_queue = 0 is none"):
+        make_app(Waiting(), {}, "", max_queue=0)
+
+
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -104,6 +198,7 @@ def test_memory_of_the_kernel_counts(counted: None, run: Run, code: str) -> None
         "mmap.mmap(-1, 2**21, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)",
         "mmap.mmap(os.open('/dev/zero', os.O_RDWR), 4096)",
         "fcntl.fcntl(os.pipe()[1], 1031, 2**20)",
+        "os.preadv(os.open(sys.executable, os.O_RDONLY), [bytearray(9)], 0, 8)",
         "fcntl.lockf(open('own', 'w'), fcntl.LOCK_EX)",
         "fcntl.flock(open(sys.executable), fcntl.LOCK_SH)",
         "fcntl.fcntl(os.open('/usr/bin', 0), fcntl.F_NOTIFY, fcntl.DN_ACCESS)",

@@ -56,6 +56,19 @@ def test_whatever_file_is_changed_is_named(tmp_path: Path) -> None:
     assert not find_damage(directory)
 
 
+@pytest.mark.parametrize("mark", ["  ", " *"])
+def test_checksums_of_another_program_are_compared(tmp_path: Path, mark: str) -> None:
+    directory = sealed(tmp_path / "model")
+    digest = file_sha256(directory / "config.json")
+    (directory / SUMS).write_text(f"{digest}{mark}config.json\n")
+    assert not find_damage(directory)
+    (directory / "config.json").write_text("other")
+    assert find_damage(directory) == "config.json is not as written (SHA-256)"
+    for text in ("", f"{digest}{mark}config.json", f"{digest[:-1]}{mark}config.json\n", "hello\n"):
+        (directory / SUMS).write_text(text)
+        assert find_damage(directory) == f"its {SUMS} is missing or damaged"
+
+
 def test_no_byte_of_the_checksums_can_be_changed_or_left_out(tmp_path: Path) -> None:
     directory = sealed(tmp_path / "step_1")
     whole = (directory / SUMS).read_bytes()

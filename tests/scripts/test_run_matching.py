@@ -100,7 +100,9 @@ def test_the_guide_and_the_script_check_the_same() -> None:
     assert len(checks(SCRIPT)) == 1 and checks(SCRIPT) == checks(ROOT / "docs/slime.md")
 
 
-@pytest.mark.parametrize("missing", ["httpx", "pydantic", pytest.param("scipy", marks=pytest.mark.slow), "transformers"])
+@pytest.mark.parametrize(
+    "missing", ["httpx", "pydantic", pytest.param("scipy", marks=pytest.mark.slow), "transformers"]
+)
 def test_a_package_that_is_missing_is_named_before_anything_is_started(missing: str, tmp_path: Path) -> None:
     (tmp_path / f"{missing}.py").write_text(f"raise ImportError('there is no {missing}')")
     command = [sys.executable, "-c", *checks(SCRIPT)]

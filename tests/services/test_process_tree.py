@@ -10,11 +10,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from slimrl.services import process_tree as module
-from slimrl.services.process_tree import Process, end, find_process_tree, processes, start_time
+from slimrl.services.process_tree import Process, end, find_marked, find_process_tree, processes, start_time
 
 SLEEP = "import time; print(flush=True); time.sleep(100)"
 DEAF = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}"
@@ -64,6 +65,26 @@ def test_children_are_known_by_the_group_of_a_parent_that_nobody_has_waited_for(
             time.sleep(0.01)
         assert set(find_process_tree(known)) == {int(said)}
         assert end(known, 20.0) == ([], []) and not start_time(int(said))
+
+
+def test_processes_that_may_not_be_read_are_passed_over(monkeypatch: pytest.MonkeyPatch):
+    read = Path.read_text
+
+    def refuse(path: Path, **how: str) -> str:
+        if path == Path("/proc/1/stat"):  # as with `hidepid=1`
+            raise PermissionError
+        return read(path, **how)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert os.getpid() in processes() and 1 not in processes()
+
+
+def test_processes_are_found_by_what_they_were_started_with(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MARK_OF_A_TEST", "17")
+    with running(PARENT, SLEEP, "own session") as (parent, said):
+        assert set(find_marked("MARK_OF_A_TEST", "17")) == {parent.pid, int(said)}
+        assert find_marked("MARK_OF_A_TEST", "1") == {}
+        end({parent.pid: start_time(parent.pid)}, 20.0)
 
 
 def test_a_number_that_is_now_anothers_is_left_alone():

@@ -24,7 +24,8 @@ SUMS = "SHA256SUMS"
 MAX_SUMS_BYTES = 16 * 2**20  # some hundred thousand files
 # The number of lines is written down, because a file that lost its last ones would vouch for too little.
 HEADER = "# slimrl: {} files. Delete this file to use the directory with files that you have changed.\n"
-SUM_FILE = re.compile(re.escape(HEADER).replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64}  [^\n]+\n)*)")
+# Without the header it is sha256sum's own.
+SUM_FILE = re.compile(rf"(?:{re.escape(HEADER)})?".replace(r"\{\}", r"(\d+)") + r"((?:[0-9a-f]{64} [ *][^\n]+\n)*)")
 DIGEST_KEY = "sha256"
 DIGEST = re.compile(rb'(.*), "sha256": "([0-9a-f]{64})"\}\s*', re.DOTALL)
 
@@ -62,8 +63,8 @@ def write_sums(sums: Path, files: Iterable[Path]) -> None:
 
 
 def is_sealed(directory: Path) -> bool:
-    """Whether a directory has checksums."""
-    return (directory / SUMS).is_file()
+    """Whether a directory has checksums, whatever they look like."""
+    return os.path.lexists(directory / SUMS)
 
 
 def find_damage(directory: Path, names: Collection[str] | None = None, sums: str = SUMS) -> str:
@@ -155,10 +156,10 @@ def has_wrong_digest(json_object: bytes) -> bool:
 def _read_sums(path: Path) -> dict[str, str]:
     """The digests by the names of the files. Raises UserError or ValueError unless every byte is in its place."""
     whole = SUM_FILE.fullmatch(read_regular(path, MAX_SUMS_BYTES).decode())
-    lines = whole[2].splitlines() if whole else []
-    if whole is None or int(whole[1]) != len(lines):
+    lines = whole[2].split("\n")[:-1] if whole else []
+    if whole is None or (int(whole[1]) != len(lines) if whole[1] else not lines):
         raise ValueError(f"{path} is not whole")
-    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    return {line[66:]: line[:64] for line in lines}
 
 
 def _wait_for_disk(path: Path) -> None:

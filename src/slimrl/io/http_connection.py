@@ -20,6 +20,8 @@ BODY_S = 60.0  # for a whole body
 # Longer than clients keep an idle connection (httpx: 5 s): if both ends close at the same moment, a request that is
 # just being sent is lost.
 KEEP_ALIVE_S = 60.0
+FIRST_S = 1.0  # for the first byte of a new connection, before others may take its place
+RETRY_AFTER_S = 1
 UNREAD_S = 60.0  # for a client to read what has been sent, before more of it is written
 LINGER_S = 2.0  # after a refusal: closed at once, what is still arriving would reset the connection and lose it
 READ_BYTES = 2**15  # parsed at a time: 256 KiB, asyncio's default, can hold 40,000 chunks of one byte
@@ -40,14 +42,18 @@ class Connection(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
         self._refused = False
+        self.began_s = 0.0
 
     @property
     def keeps_waiting(self) -> bool:
-        """Whether the server waits for the client: for a request, or for the rest of one."""
-        return not self.cycle or self.cycle.response_complete or self.cycle.more_body
+        """Whether the server waits for the client: for the rest of a request, or for one that could have come."""
+        if self.cycle:
+            return bool(self.cycle.response_complete or self.cycle.more_body)
+        return bool(self.conn.trailing_data[0]) or self.loop.time() >= self.began_s + FIRST_S
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
+        self.began_s = self.loop.time()
         self._connections.add(self)
         transport.max_size = READ_BYTES  # type: ignore[attr-defined]  # of asyncio's own transports
         self._watch()
@@ -160,6 +166,8 @@ def error_response(status: int, text: str) -> bytes:
     """A whole response of plain text, after which the connection ends."""
     body = f"{text}\n".encode()
     head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        head += f"Retry-After: {RETRY_AFTER_S}\r\n"
     return f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
 
 

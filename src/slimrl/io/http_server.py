@@ -10,6 +10,7 @@ import resource
 import socket
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from slimrl.io.http_connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection, 
 
 LOG = logging.getLogger("slimrl.server")
 MAX_CONNECTIONS = 4096
-RESERVED_DESCRIPTORS = 64  # for files, pipes and what else is not a connection
+RESERVED_DESCRIPTORS = 64  # for files, pipes and what else is not a connection, in any server
 BACKLOG = 2048
 SAID_S = 60.0  # between two lines of the log about a lack of room
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -30,11 +31,10 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 class Listener(socket.socket):
     """A listening socket that takes a connection only if there is a place for it."""
 
-    def __init__(self, family: int, kind: int, protocol: int) -> None:
+    def __init__(self, family: int, kind: int, protocol: int, num_reserved: int) -> None:
         super().__init__(family, kind, protocol)
-        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        descriptors = MAX_CONNECTIONS if most == resource.RLIM_INFINITY else max(8, most - RESERVED_DESCRIPTORS)
-        self.connections = Connections(min(MAX_CONNECTIONS, descriptors))
+        most = _allow_descriptors(MAX_CONNECTIONS + num_reserved)
+        self.connections = Connections(min(MAX_CONNECTIONS, max(8, most // 4, most - num_reserved)))
         self._rests = False
         self._said_s = -SAID_S
 
@@ -58,10 +58,10 @@ class Listener(socket.socket):
             self._rests = True  # asyncio logs this error, tries at once again, and after a second
             raise
         if full:
-            self._say("and all have requests under way, so new ones are answered with status 503")
-            with accepted:
+            self._say("and none keeps the server waiting for long, so new ones are answered with status 503")
+            with accepted, suppress(OSError):  # it may have left
                 accepted.setblocking(False)
-                accepted.send(error_response(503, "All connections of the server have requests under way."))
+                accepted.send(error_response(503, "All connections of the server are in use. Come back later."))
             raise BlockingIOError
         self.connections.num_taken += 1
         return accepted, address
@@ -76,11 +76,24 @@ class Listener(socket.socket):
             )
 
 
-def listen(host: str, port: int) -> Listener:
-    """A listening socket; port 0 chooses a free port. Raises UserError if the address cannot be used."""
+def _allow_descriptors(num: int) -> int:
+    """How many files this process may open, after it has asked for `num`: shells give it 1,024."""
+    most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most == resource.RLIM_INFINITY:
+        return num
+    wanted = num if allowed == resource.RLIM_INFINITY else min(num, allowed)
+    if most < wanted:
+        with suppress(OSError, ValueError):  # macOS allows less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def listen(host: str, port: int, num_reserved: int = 0) -> Listener:
+    """A listening socket; port 0 chooses a free port. `num_reserved` is how many files the application opens, for which
+    connections leave room. Raises UserError if the address cannot be used."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = Listener(family, kind, protocol)
+        listening = Listener(family, kind, protocol, RESERVED_DESCRIPTORS + num_reserved)
     except OSError as error:
         raise UserError(f"host = {host} is no address of this machine: {error.strerror}. Set another --host.") from None
     try:

@@ -40,7 +40,8 @@ def check_environments(config: CommandConfig, make: bool) -> None:
             _load(env, timeout_s)
         elif has_worker(env):
             source = Source(env.id, env.args, timeout_s)
-            _found[_key(source)] = find_in_worker(source)
+            if _key(source) not in _found:
+                _found[_key(source)] = find_in_worker(source)
         else:
             find_constructor(env.id, env.args)
 

@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
         asyncio.run(check(sandbox))
         forwarders = gateways() if options.published else ()
         app = make_app(sandbox, tools, token, forwarders, options.max_queue, sandbox.memory)
-        serve(app, options.host, options.port, token, options.published)
+        serve(app, options.host, options.port, token, options.published, sandbox.num_descriptors)
     finally:
         sandbox.close()
 

@@ -1,11 +1,14 @@
 """The module bounds the requests on which a server works, and gives up the work for clients that have left."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from starlette.types import Receive
+
+from slimrl.io.http_leaving import ClientGone, run_unless_gone
+from slimrl.sandbox.base import check_limits
+
 T = TypeVar("T")
-Receive = Callable[[], Awaitable[Any]]
 
 
 class Refused(Exception):
@@ -20,6 +23,7 @@ class Admission:
     """An admission of at most `max_queue` requests at a time, running and waiting ones together."""
 
     def __init__(self, max_queue: int) -> None:
+        check_limits(max_queue=max_queue)
         self._max_queue = max_queue
         self._num_open = 0
 
@@ -32,19 +36,9 @@ class Admission:
                 503, f"The queue is full: {self._num_open} requests run or wait, of at most max_queue. Come back later."
             )
         self._num_open += 1
-        task, gone = asyncio.create_task(work), asyncio.create_task(_wait_for_disconnect(receive))
         try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise Refused(499, "The client closed the connection.")
-            return task.result()
+            return await run_unless_gone(work, receive)
+        except ClientGone as error:
+            raise Refused(499, "The client closed the connection.") from error
         finally:
-            task.cancel()
-            gone.cancel()
-            await asyncio.gather(task, gone, return_exceptions=True)
             self._num_open -= 1
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from slimrl.errors import UserError
@@ -41,10 +41,7 @@ class Limits:
     """Tool calls of one execution."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if not (0 < value < math.inf):
-                raise UserError(f"the limit {field.name} = {value} is none; set a number above 0.")
+        check_limits(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +71,13 @@ class Execution:
     """Whether some of the output was left out."""
     calls: tuple[Call, ...] = ()
     """The tool calls in order, without a last one that the end of the execution left unanswered."""
+
+
+def check_limits(**limits: float) -> None:
+    """Raises UserError unless all are numbers above 0."""
+    for name, value in limits.items():
+        if not 0 < value < math.inf:
+            raise UserError(f"the limit {name} = {value} is none; set a number above 0.")
 
 
 class Sandbox(Protocol):

@@ -15,6 +15,8 @@ from typing import Any
 from slimrl.sandbox.base import CALL_CHARS, Call, Tools
 
 MAX_MESSAGE_BYTES = 2**20
+MAX_CALLS = 1024  # of tools at a time in this process, those too whose caller has gone
+_places = threading.BoundedSemaphore(MAX_CALLS)
 
 
 class BrokenChannel(Exception):
@@ -86,6 +88,8 @@ async def call(tools: Tools, name: str, argument: str) -> dict[str, Any]:
     Each call has a thread of its own, which nobody waits for: tools that never return would fill a pool of threads, and
     keep the process from ending.
     """
+    if not _places.acquire(blocking=False):
+        return {"error": f"{MAX_CALLS} calls of tools are running, and {name} was not called"}
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[dict[str, Any]] = loop.create_future()
 
@@ -95,10 +99,15 @@ async def call(tools: Tools, name: str, argument: str) -> dict[str, Any]:
 
     def work() -> None:
         found = _answer_of(tools[name], name, argument)
+        _places.release()
         with suppress(RuntimeError):  # the loop may be closed
             loop.call_soon_threadsafe(tell, found)
 
-    threading.Thread(target=work, name=f"slimrl-tool-{name}", daemon=True).start()
+    try:
+        threading.Thread(target=work, name=f"slimrl-tool-{name}", daemon=True).start()
+    except RuntimeError as error:  # the system allows no more threads
+        _places.release()
+        return {"error": f"{name} was not called: {error}"}
     return await answer
 
 

@@ -13,6 +13,7 @@ import py_compile
 import tempfile
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +24,7 @@ from slimrl.sandbox import runner
 from slimrl.sandbox.base import Execution, Limits, Tools
 from slimrl.sandbox.cgroup import find_parent
 from slimrl.sandbox.isolation import UNSAFE, Bare, Bubblewrap, Isolation
-from slimrl.sandbox.process import Process, Program
+from slimrl.sandbox.process import DESCRIPTORS, Process, Program
 from slimrl.sandbox.sessions import Keeping, Session, Sessions
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class BubblewrapSandbox:
         self._limits = limits
         self._isolation: Isolation = Bare() if isolation == UNSAFE else Bubblewrap(limits.scratch_mb)
         self._groups = find_parent()
+        self._num_at_once = num_at_once
         self._turn = asyncio.Semaphore(num_at_once)
         self._sessions = Sessions(limits, keeping)
         self._num_spare = num_spare
@@ -85,6 +87,11 @@ class BubblewrapSandbox:
             # In this order: an execution that waits for its session must not occupy a slot.
             async with session.lock, self._turn:
                 return await self._execution(session, Program(code, self._tools, timeout_s))
+
+    @property
+    def num_descriptors(self) -> int:
+        """The open files that the executions need together, at most."""
+        return DESCRIPTORS * (self._num_at_once + self._num_spare)
 
     @property
     def memory(self) -> str:
@@ -143,8 +150,9 @@ class BubblewrapSandbox:
 
     def _replace(self) -> None:
         """Start spare processes up to their number; they get ready in the background."""
-        while len(self._spare) < self._num_spare:
-            self._spare.append(self._new())
+        with suppress(UserError):  # an execution that needs one says so
+            while len(self._spare) < self._num_spare:
+                self._spare.append(self._new())
 
 
 async def _in_thread(work: Callable[[int], T], scratch: int) -> T:

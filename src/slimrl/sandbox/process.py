@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -25,6 +25,7 @@ from slimrl.sandbox.isolation import Isolation, call_filter, why_not
 from slimrl.sandbox.output import MAX_BYTES, Output
 from slimrl.sandbox.watch import Watch, Watched, out_of_memory
 
+DESCRIPTORS = 12  # that a process takes here while it starts and runs, and its files while they are copied
 _START_S = 30.0  # for an overloaded machine; usually it takes milliseconds
 _END_S = 10.0
 _LAST_WORDS_S = 0.5  # for what the process has sent before its end
@@ -43,41 +44,62 @@ class Process:
     """A process for one program. Call `begin`, `run` and `end` in this order, and `end` in any case."""
 
     def __init__(self, isolation: Isolation, runner: Path, limits: Limits, groups: Path | None) -> None:
-        """Start the process, in a cgroup of its own below `groups` if there is one."""
+        """Start the process, in a cgroup of its own below `groups` if there is one. Raises UserError if it cannot."""
         self._isolation = isolation
         self._limits = limits
-        # Files in memory count in the group, and have a limit of their own.
-        num_bytes = (limits.memory_mb + limits.scratch_mb) * 2**20
-        self._group = Group(groups, num_bytes) if groups else None
         self._watch: Watch | None = None
-        self._scratch = -1
+        self._scratch = self._inner = -1
+        try:
+            with ExitStack() as opened:
+                self._start(runner, groups, opened)
+                opened.pop_all()  # from here on, `end` closes them
+        except OSError as error:
+            raise UserError(
+                f"no process can be started for the sandbox: {error.strerror}. Run fewer at once (set num_at_once), or "
+                "allow more open files and processes (`ulimit -n`, `ulimit -u`)."
+            ) from error
+        self._first = self._process.pid  # the root of the process tree to watch; with bubblewrap, the one inside it
+
+    def _start(self, runner: Path, groups: Path | None, opened: ExitStack) -> None:
+        """Start the process; what is opened for it is closed by `opened`. Raises OSError."""
+        # Files in memory count in the group, and have a limit of their own.
+        num_bytes = (self._limits.memory_mb + self._limits.scratch_mb) * 2**20
+        self._group = Group(groups, num_bytes) if groups else None
+        if self._group:
+            opened.callback(self._group.remove)
+        isolated = self._isolation.isolated
+        self._directory = None if isolated else tempfile.TemporaryDirectory(prefix="slimrl-scratch-")
+        if self._directory:
+            opened.enter_context(self._directory)
         ours, theirs = socket.socketpair()
-        self._info, info = os.pipe()
-        self._channel = Channel(ours)
-        self._directory = None if isolation.isolated else tempfile.TemporaryDirectory(prefix="slimrl-scratch-")
+        self._channel = Channel(opened.enter_context(ours))
         # After the `with`, only the process inside holds its end of the socket, so its death closes the channel.
-        with open(os.memfd_create("filter"), "r+b") as filter_, theirs:
+        with theirs, ExitStack() as passed:
+            self._info, info = os.pipe()
+            opened.callback(os.close, self._info)
+            passed.callback(os.close, info)
+            filter_ = passed.enter_context(open(os.memfd_create("filter"), "r+b"))
             filter_.write(call_filter())
             filter_.seek(0)
-            command = isolation.command(runner, theirs.fileno(), info, filter_.fileno())
-            self._process = subprocess.Popen(
-                self._group.command(command) if self._group else command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(theirs.fileno(), info, filter_.fileno()),
-                cwd=self._directory.name if self._directory else "/",
-                env={},
-                start_new_session=True,
+            command = self._isolation.command(runner, theirs.fileno(), info, filter_.fileno())
+            self._process = opened.enter_context(
+                subprocess.Popen(
+                    self._group.command(command) if self._group else command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=(theirs.fileno(), info, filter_.fileno()),
+                    cwd=self._directory.name if self._directory else "/",
+                    env={},
+                    start_new_session=True,
+                )
             )
-        os.close(info)
+        opened.callback(self._process.kill)
         assert self._process.stdout and self._process.stderr
-        self._stdout = Output(self._process.stdout.fileno(), limits.output_chars)
-        self._stderr = Output(self._process.stderr.fileno(), limits.output_chars)
+        self._stdout = Output(self._process.stdout.fileno(), self._limits.output_chars)
+        self._stderr = Output(self._process.stderr.fileno(), self._limits.output_chars)
         # Descriptors of processes, unlike their ids, are never reused: a signal cannot hit a stranger.
         self._outer = os.pidfd_open(self._process.pid)
-        self._first = self._process.pid  # the root of the process tree to watch; with bubblewrap, the one inside it
-        self._inner = -1
 
     async def begin(self) -> int:
         """Wait until the process is ready and return a descriptor of its working directory. Raises UserError if it does

@@ -169,6 +169,7 @@ def _by_argument() -> list[tuple[tuple[int, int], list[bytes]]]:
         # socketpair; asyncio needs a pair within a process
         ((53, 199), [_load_argument(0), _step(_JUMP_EQUAL, _AF_UNIX, 1, 0), _refuse(errno.EAFNOSUPPORT)]),
         ((72, 25), fcntl),
+        ((327, 286), [_load_argument(5), _step(_JUMP_EQUAL, 0, 1, 0), _refuse(errno.EOPNOTSUPP)]),  # preadv2
         ((9, 222), mmap),
     ]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from slimrl.errors import UserError, install_hint, nearest
 from slimrl.io.urls import is_loopback
-from slimrl.sandbox.admission import Admission, Refused
 from slimrl.sandbox.base import Sandbox, Tools
 from slimrl.sandbox.channel import call, writable
 from slimrl.sandbox.client import Reply
@@ -25,6 +24,7 @@ try:
 
     from slimrl.io.http_guard import Access, Guard, Refusal
     from slimrl.io.http_server import HttpServer, listen
+    from slimrl.sandbox.admission import Admission, Refused
 except ModuleNotFoundError as error:
     raise UserError(
         f"The sandbox's server needs the package {error.name}, which is not installed. Install the extra: "
@@ -123,15 +123,16 @@ def gateways(routes: Path = Path("/proc/net/route")) -> frozenset[str]:
     return frozenset(socket.inet_ntoa(address) for address in found)
 
 
-def serve(app: FastAPI, host: str, port: int, token: str, published: bool = False) -> None:
+def serve(app: FastAPI, host: str, port: int, token: str, published: bool = False, num_descriptors: int = 0) -> None:
     """Serve until interrupted. `published` says that only this machine can reach the host, by a port that a container
-    engine publishes. Raises UserError if others could reach it without a token, or the port is taken."""
+    engine publishes; `num_descriptors` is how many files the sandbox opens. Raises UserError if others could reach it
+    without a token, or the port is taken."""
     if not token and not published and not is_loopback(host):
         raise UserError(
             f"host = {host} can be reached from other machines, and without a token everyone there could run code. "
             "Set the variable SANDBOX_TOKEN, or leave the host at 127.0.0.1."
         )
-    listening = listen(host, port)
+    listening = listen(host, port, num_descriptors)
     server = HttpServer(app, listening, GRACE_S)
     with listening:
         print(f"sandbox server on {server.address}", flush=True)

@@ -6,11 +6,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 
-from slimrl.sandbox.base import Limits
+from slimrl.sandbox.base import Limits, check_limits
 from slimrl.sandbox.files import Copy, TooMuch
 
 
@@ -25,6 +25,9 @@ class Keeping:
     """Sessions that are kept."""
     sessions_mb: int = 512
     """Size of the files of all sessions together."""
+
+    def __post_init__(self) -> None:
+        check_limits(**asdict(self))
 
 
 class Session:

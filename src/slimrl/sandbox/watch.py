@@ -61,7 +61,10 @@ class Watch:
         with self._lock:
             if not self._is_on:
                 return
-            self.reason = self._find_excess()
+            try:
+                self.reason = self._find_excess()
+            except Exception as error:  # the thread goes on: it watches others as well
+                self.reason = f"the code could not be watched ({error!r}), and was ended"
             if self.reason:
                 self._is_on = False
                 self._kill()
@@ -153,8 +156,9 @@ def _memory_bytes(process: int) -> int:
     if all were pipes. Memory shared between processes counts for each of them."""
     num_bytes = 0
     with suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith(("RssAnon:", "RssShmem:", "VmPTE:")):
+        # The program chooses its name, which is a line here: the kernel spells only \n and \\ in it otherwise.
+        for line in Path(f"/proc/{process}/status").read_bytes().split(b"\n"):
+            if line.startswith((b"RssAnon:", b"RssShmem:", b"VmPTE:")):
                 num_bytes += int(line.split()[1]) * 1024
         num_bytes += len(os.listdir(f"/proc/{process}/fd")) * _PIPE_BYTES
     return num_bytes

@@ -44,7 +44,8 @@ def processes(pid: int = 0) -> dict[int, Process]:
     numbers = [pid] if pid else [int(name) for name in os.listdir(PROC) if name.isdecimal()]
     found = {}
     for number in numbers:
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        # It has ended meanwhile, or it is another user's and /proc is mounted with `hidepid=1`.
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             text = (PROC / str(number) / "stat").read_text(encoding="utf-8", errors="replace")
             # The fields of proc(5) after the name, which stands in brackets and may hold brackets and spaces itself:
             # 0 is the state, 1 the parent, 2 the process group, 19 the time of start.
@@ -65,6 +66,18 @@ def find_process_tree(known: StartTimes) -> dict[int, str]:
         num = len(ours)
         ours |= {pid for pid, one in there.items() if one.group in groups or one.parent in ours}
     return {pid: there[pid].began for pid in ours if not there[pid].ended}
+
+
+def find_marked(name: str, value: str) -> dict[int, str]:
+    """The processes that were started with an environment variable of this value, and this user's, with their times of
+    start. Where there is no /proc, none is found."""
+    mark = f"{name}={value}".encode()
+    found = {}
+    for pid, one in processes().items() if PROC.is_dir() else ():
+        with suppress(OSError):
+            if mark in (PROC / str(pid) / "environ").read_bytes().split(b"\0") and not one.ended:
+                found[pid] = one.began
+    return found
 
 
 def end(known: StartTimes, patience_s: float) -> tuple[list[int], list[int]]:

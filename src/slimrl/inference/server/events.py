@@ -4,7 +4,6 @@ Both call `close` at the end, however it comes, and tell whether the client had 
 """
 
 import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -15,6 +14,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from slimrl.inference.server.errors import ApiError, error_body
+from slimrl.io.http_leaving import ClientGone, run_unless_gone
 
 LOG = logging.getLogger("slimrl.server")
 T = TypeVar("T")
@@ -58,24 +58,11 @@ def _line(item: dict[str, Any]) -> bytes:
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close) -> T:
     """The result of `work`. If the client disconnects, the work is cancelled, and `close` frees its slots."""
-    task = asyncio.create_task(work)
-    gone = asyncio.create_task(_wait_for_disconnect(request))
     client_left = False
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
+        return await run_unless_gone(work, request.receive)
+    except ClientGone as error:
         client_left = True
-        raise ApiError(499, "The client closed the connection.")
+        raise ApiError(499, "The client closed the connection.") from error
     finally:
         close(client_left)
-        for pending in (task, gone):
-            pending.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await pending
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    # The body has been read already, so all that can still arrive is the disconnect.
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -7,7 +7,7 @@ A process is used until it ends; then another one is started (`taskset.py`).
 import asyncio
 import json
 import os
-import re
+import secrets
 import select
 import signal
 import socket
@@ -24,8 +24,8 @@ from typing import Any, NoReturn
 
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.rollout.failures import without_alarm
-from slimrl.rollout.worker.wire import WireError, receive_message, send_message
-from slimrl.services.process_tree import kill, start_time
+from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
+from slimrl.services.process_tree import find_marked, kill, start_time
 
 PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -35,8 +35,8 @@ POLL_S = 0.5  # how soon the end of a process is noticed whose forks keep the co
 GRACE_S = 2.0  # for a worker to interrupt its environment itself, before it is ended
 CLOSE_S = 2.0  # for a worker to clean up at the end of a run
 MAX_OUTPUT = 1 << 20  # bytes that a worker may print
+MARK = "SLIMRL_WORKER"  # names the worker to which a process belongs, in its environment variables
 LOST = "environment_lost"  # the reason of a drop by another episode's fault
-REASON = re.compile(r"[a-z][a-z_]{0,39}")
 
 
 @dataclass(eq=False)
@@ -44,6 +44,7 @@ class _Call:
     """A question to a worker, and what it has answered so far."""
 
     number: int
+    takes_parts: bool
     answer: "Future[Any]" = field(default_factory=Future)
     parts: list[Any] = field(default_factory=list)
 
@@ -66,6 +67,7 @@ class WorkerProcess:
         # A worker that reads nothing is one that hangs.
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 1 + int(self._limit_s), 0))
         self._known: dict[int, str] = {}
+        self._mark = secrets.token_hex(8)
         started: Future[subprocess.Popen[bytes]] = Future()
         # Linux ends the process with the thread that has started it: with this one, which lives as long as it does.
         threading.Thread(target=self._serve, args=(theirs, started), name="environment", daemon=True).start()
@@ -130,7 +132,7 @@ class WorkerProcess:
         with self._sending:
             with self._changed:
                 self._posted += 1
-                call = _Call(self._posted)
+                call = _Call(self._posted, takes_parts=do == "tasks")
                 if self._is_over:
                     call.answer.set_exception(self._loss())
                     return call
@@ -181,13 +183,16 @@ class WorkerProcess:
 
     def _serve(self, theirs: socket.socket, started: "Future[subprocess.Popen[bytes]]") -> None:
         try:
-            process, output = _start(theirs)
+            process, output = _start(theirs, self._mark)
+            self._known[process.pid] = start_time(process.pid)
         except OSError as error:
             started.set_exception(UserError(f"no process can be started for an environment: {error.strerror}."))
             return
+        except BaseException as error:  # nobody else would hear of it
+            started.set_exception(error)
+            return
         finally:
             theirs.close()
-        self._known[process.pid] = start_time(process.pid)
         started.set_result(process)
         try:
             self._listen(process)
@@ -195,7 +200,8 @@ class WorkerProcess:
             self._end(set(self._calls), RolloutError("environment_died", f"its process was ended, as {error}"))
         except OSError:
             pass
-        self._bury(process, output)
+        finally:
+            self._bury(process, output)
 
     def _listen(self, process: "subprocess.Popen[bytes]") -> None:
         """Takes what the worker sends until its end. Raises WireError for what it cannot have sent by itself."""
@@ -215,7 +221,9 @@ class WorkerProcess:
             match message:
                 case {"quiet": int(number)} if self._quiet < number <= self._posted:
                     self._quiet = number
-                case {"call": int(number), "part": list(part)} if number in self._calls:
+                case {"call": int(number), "part": list(part)} if (
+                    number in self._calls and self._calls[number].takes_parts
+                ):
                     self._calls[number].parts += part
                 case {"call": int(number), "answer": answer} if number in self._calls:
                     call = self._calls.pop(number)
@@ -238,7 +246,7 @@ class WorkerProcess:
             time.sleep(0.01)
         if start_time(process.pid) and self._verdict is None:
             self._verdict = RolloutError("environment_died", "the environment closed its connection to the run")
-        kill(self._known, CLOSE_S)
+        kill(self._known | find_marked(MARK, self._mark), CLOSE_S)
         status = process.wait()
         output.join(CLOSE_S)  # its last words come before what is said of its end
         with self._changed:
@@ -282,17 +290,19 @@ def _set(arrived: "asyncio.Future[None]") -> None:
         arrived.set_result(None)
 
 
-def _start(theirs: socket.socket) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
+def _start(theirs: socket.socket, mark: str) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
     """Starts the program of a worker, which speaks through the socket, and a thread that copies what it prints to this
-    standard error."""
+    standard error. All that the worker starts inherits the `mark`."""
+    places = [place for place in sys.path if isinstance(place, str)]  # Python itself passes over a Path
     reads, writes = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-c", PROGRAM, json.dumps(sys.path), str(theirs.fileno())],
+            [sys.executable, "-u", "-c", PROGRAM, json.dumps(places), str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=writes,
             stderr=writes,
             pass_fds=[theirs.fileno()],
+            env=os.environ | {MARK: mark},
             start_new_session=True,
         )
     except OSError:

@@ -42,12 +42,12 @@ from slimrl.environments.find import (
     tasks_of,
 )
 from slimrl.environments.scripts import find_scripts, play_script
-from slimrl.errors import RolloutError, UserError
+from slimrl.errors import RolloutError, UserError, describe
 from slimrl.monitor.rollouts import rollout_from_json
 from slimrl.rollout.answers import close_episode, start_episode, step_episode
 from slimrl.rollout.failures import run_with_timeout
 from slimrl.rollout.loop import EpisodeLoop
-from slimrl.rollout.worker.wire import WireError, receive_message, send_message
+from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 from slimrl.types import Task
 
 # prctl(2)
@@ -179,11 +179,13 @@ class Worker:
         try:
             told: dict[str, Any] = {"answer": await run_with_timeout(work(), "environment", self._timeout_s)}
         except RolloutError as error:
-            told = {"failed": [error.reason, error.detail]}
+            told = _failure(error)
         except UserError as error:
             told = {"refused": str(error)}
         except asyncio.CancelledError:  # as the run has asked
             told = {"failed": ["environment_error", "it was cancelled"]}
+        except KeyboardInterrupt as error:  # the environment's own: here nobody can press Ctrl-C
+            told = {"failed": ["environment_error", describe(error)]}
         del self._calls[call]
         self._tell(call, told)
 
@@ -235,7 +237,7 @@ class Worker:
         try:
             told = {"answer": kinds[message["do"]](message)}
         except RolloutError as error:
-            told = {"failed": [error.reason, error.detail]}
+            told = _failure(error)
         except UserError as error:
             told = {"refused": str(error)}
         self._tell(message["call"], told)
@@ -285,6 +287,12 @@ class Worker:
     def _offload(self, message: Mapping[str, Any]) -> None:
         assert isinstance(self._taskset, Offloading)
         call_user_code("offload() failed", self._taskset.offload)
+
+
+def _failure(error: RolloutError) -> dict[str, Any]:
+    if REASON.fullmatch(error.reason):
+        return {"failed": [error.reason, error.detail]}
+    return {"failed": ["environment_error", str(error)]}
 
 
 def _as_sent(data: Mapping[str, Any]) -> Any:

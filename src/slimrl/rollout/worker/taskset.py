@@ -17,7 +17,7 @@ from slimrl.rollout.worker.process import LOST, WorkerProcess
 from slimrl.types import Message, Rollout, Split, Task, Taskset, Turn
 
 LOAD_TIMEOUT_S = 300.0  # for a class to be loaded and made, and for its tasks
-MAX_DEATHS = 64  # in a row, without any step that was answered
+MAX_DEATHS = 64  # in a row, without a step that was answered, before the next training step
 
 # What a process is asked about its class, in words.
 QUESTIONS = {"find": "be loaded", "load": "be made", "tasks": "give its tasks"}
@@ -94,7 +94,7 @@ class RemoteTaskset:
         self._tasks: dict[Split, list[Task]] = {}
         self._is_prepared = False
         self._seed = ""
-        self._num_deaths = 0  # since a step was answered
+        self._num_deaths, self._num_in_a_row = 0, 0  # since the generators were seeded, and since a step was answered
         weakref.finalize(self, _close_last, self._processes)
 
     @property
@@ -111,14 +111,15 @@ class RemoteTaskset:
         return RemoteEpisode(self, *self.open_episodes("environment", task)[0], task)
 
     def seed_generators(self, text: str) -> None:
-        self._seed = text
+        # A process that ended before gets the same state in its place as one that lived on.
+        self._seed, self._num_deaths, self._num_in_a_row = text, -1 if self._processes[-1].is_over else 0, 0
         if not self._processes[-1].is_over:
             with suppress(RolloutError):  # of a process that has ended: the next one gets the same
                 self._processes[-1].ask_episode("seed", text=text)
 
     def note_step(self) -> None:
         """Notes that an environment has answered a step: its process does not end before it can."""
-        self._num_deaths = 0
+        self._num_in_a_row = 0
 
     def open_episodes(self, do: str, task: Task) -> list[tuple[WorkerProcess, str]]:
         """Fresh episodes on the task, each a name in the process that holds it."""
@@ -129,16 +130,17 @@ class RemoteTaskset:
         return [Task(*task) for task in self._source.ask(self._process(), "tasks", split=split) or ()]
 
     def _process(self) -> WorkerProcess:
-        """The process, which is started again if it has ended. Raises RolloutError if that fails, and UserError after
-        too many failures."""
+        """The process, which is started again if it has ended. Raises RolloutError if that fails too often."""
         if not self._processes[-1].is_over:
             return self._processes[-1]
-        self._num_deaths += 1
-        if self._num_deaths > MAX_DEATHS:
-            raise UserError(
-                f"environment `{self._source.env_id}`: its process has ended {MAX_DEATHS} times without answering a "
-                f"step. The last time {self._processes[-1].end}. Correct it and continue with `--resume`."
+        if self._num_in_a_row == MAX_DEATHS:
+            raise RolloutError(
+                "environment_died",
+                f"its process has ended {MAX_DEATHS} times without answering a step, and is not started again before "
+                f"the next training step; the last time {self._processes[-1].end}",
             )
+        self._num_deaths += 1
+        self._num_in_a_row += 1
         process = WorkerProcess(self._source.timeout_s)
         self._processes[:] = [process]
         try:
@@ -148,7 +150,8 @@ class RemoteTaskset:
             for split in self._tasks:
                 self._source.ask(process, "tasks", split=split)
             if self._seed:
-                process.ask_episode("seed", text=f"{self._seed}/{self._num_deaths}")
+                text = f"{self._seed}/{self._num_deaths}" if self._num_deaths else self._seed
+                process.ask_episode("seed", text=text)
         except UserError as error:
             process.close()
             raise RolloutError("environment_died", f"its process could not be started again: {error}") from error

@@ -11,12 +11,14 @@ The run asks, and every question has a number:
 """
 
 import json
+import re
 import socket
 import struct
 from typing import Any
 
 MAX_BYTES = 32 << 20  # of a message; an answer that is not too large (`environments/plain.py`) takes less
 HEAD = struct.Struct(">I")
+REASON = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # of a RolloutError, which becomes the name of a metric
 
 
 class WireError(Exception):
