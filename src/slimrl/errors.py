@@ -6,10 +6,12 @@ that rollout and counted as `drop/<reason>`, and the run goes on.
 """
 
 import difflib
+import re
 import unicodedata
 from collections.abc import Iterable
 
 MAX_SHOWN_CHARS = 20_000
+CUT, MAX_CUT_CHARS = re.compile(r" … \((\d[\d,]{,14}) more characters\)\Z", re.ASCII), 50
 MAX_DETAIL_CHARS = 2_000  # of what others' code says: more helps nobody who reads it
 
 
@@ -51,12 +53,14 @@ def visible(text: str, limit: int = MAX_SHOWN_CHARS) -> str:
     """The text as it may be shown on a terminal: at most `limit` characters, and escapes for those that do not print.
 
     Texts of others would otherwise repaint the screen, write to the clipboard, or read in another order than they are.
-    A text that has passed once passes again as it is.
+    What an earlier cut has left out is counted.
 
     >>> visible("a\\x1b[2Jb\\u202e"), visible("a\\tb\\r\\nc"), visible("abcd", limit=2)
     ('a\\\\x1b[2Jb\\\\u202e', 'a\\tb\\nc', 'ab … (2 more characters)')
     """
-    left = len(text) - limit
+    if cut := CUT.search(text[-MAX_CUT_CHARS:]):
+        text = text.removesuffix(cut[0])
+    left = max(0, len(text) - limit) + (int(cut[1].replace(",", "")) if cut else 0)
     text = text[:limit].replace("\r\n", "\n")
     if not text.isprintable():
         text = "".join(char if _is_shown(char) else char.encode("unicode_escape").decode() for char in text)

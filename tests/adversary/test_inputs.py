@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 import tomllib
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.panel import Panel
 from rich.table import Table
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
 from slimrl.cli import _interrupt_advice, run
@@ -25,10 +28,13 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.io.rows import file_rows
 from slimrl.models.chat import trial
-from slimrl.models.load import load_policy
+from slimrl.models.load import _try_template, load_policy
 from slimrl.models.resolve import resolve
+from slimrl.models.tensor_file import ALL_DTYPES, TensorFile
 from slimrl.monitor.console import RunConsole
+from slimrl.monitor.sinks import read_metrics
 from slimrl.retrieval.embedding import SentenceEmbedder
+from slimrl.trainer.checkpoint import progress_in
 
 # A colour, the clipboard, an 8-bit command, an order of letters, a deletion, a carriage return, what nobody sees.
 ESCAPES = "\x1b[31m", "\x1b]52;c;aGk=\x07", "\x9b2J", "\u202egpj.exe", "a\u2066b", "\x7f\x08", "ok\rno", "l\u200br"
@@ -61,7 +67,11 @@ def test_what_is_shown_is_bounded_and_stays_itself():
         assert len(visible(text)) < 30_000
         assert visible(visible(text)) == visible(text) or len(text) > 20_000
     assert visible("日本\u3000語\n\t\xa0x") == "日本\u3000語\n\t\xa0x"
-    assert len(RolloutError("environment_error", "x" * 10**7).detail) < 3000
+    detail = RolloutError("environment_error", "x" * 10**7).detail
+    assert len(detail) < 3000
+    assert RolloutError("environment_error", detail).detail == detail and detail.endswith(
+        "… (9,998,000 more characters)"
+    )
 
 
 @contextmanager
@@ -185,6 +195,28 @@ def test_a_pipe_a_device_and_a_directory_are_no_files(tmp_path, capsys):
             (tmp_path / f"x{suffix}").unlink()
 
 
+def test_pipes_among_the_files_of_a_model_or_a_run_are_refused_in_a_line(tmp_path, tiny_dir, capsys):
+    model = tmp_path / "model"
+    shutil.copytree(tiny_dir, model)
+    os.mkfifo(model / "slimrl.json")
+    assert "a pipe" in refusal(["rl", *ENV, "--model.name", str(model), "--output_dir", str(tmp_path / "run")], capsys)
+    for read, name in ((read_metrics, "metrics.jsonl"), (lambda path: progress_in(path.parent), "progress.json")):
+        os.mkfifo(tmp_path / name)
+        with at_most(2), pytest.raises(UserError, match="a pipe"):
+            read(tmp_path / name)
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2", "U16"])
+def test_a_model_that_has_been_made_smaller_is_whole(dtype, tmp_path, tiny_dir):
+    shutil.copytree(tiny_dir, tmp_path, dirs_exist_ok=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["scales"] = torch.zeros(8, 16).to(ALL_DTYPES[dtype])
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    assert resolve(str(tmp_path)) == tmp_path
+    with pytest.raises(UserError, match=f"scales in the format {dtype}, which cannot be read here"):
+        TensorFile(tmp_path / "model.safetensors")
+
+
 def test_rows_beyond_all_measure_are_texts_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     deep = "[" * 100 + "]" * 100
@@ -216,6 +248,9 @@ LEAKS = {
     "a user": (f"{JUDGE}.base_url", f"http://{SECRET}@127.0.0.1:1/v1"),
     "a password of a proxy": ("orchestrator.env.0.args.proxy", f"socks5://me:{SECRET}@h:1"),
     "a form": ("orchestrator.env.0.args.note", "sk-" + SECRET * 2),
+    "a form among words": ("orchestrator.env.0.args.note", f"curl -H 'Authorization: Bearer {SECRET}'"),
+    "a key as a variable": (f"{JUDGE}.api_key_variable", SECRET),
+    "a name of a service": ("orchestrator.env.0.args.Ocp-Apim-Subscription-Key", SECRET),
     "a name at a wrong place": ("teacher.api_key", SECRET),
     "a table cut off": ("orchestrator.env", f'[{{id = "x", args = {{judge = {{api_key = "{SECRET}"'),
     "a name at a wrong place, of another type": ("trainer.optim", f'{{lr = "x", password = "{SECRET}"}}'),
@@ -309,10 +344,19 @@ def test_a_known_architecture_is_transformers_own(tmp_path, tiny_dir):
     assert not (directory / "ran").exists()
 
 
-def test_an_embedder_s_own_code_is_not_run(tmp_path):
-    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": "own.C"}]))
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(UserError, match=r"Python code of its own, `own.C`"):
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("own.C", {}),
+        ("sentence_transformers.models.Router", {"types": {"a": "own.C"}, "structure": {"query": ["a"]}}),
+        ("sentence_transformers.models.WordEmbeddings", {"tokenizer_class": "own.C"}),
+    ],
+)
+def test_an_embedder_s_own_code_is_not_run(kind, settings, tmp_path):
+    (tmp_path / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": kind}]))
+    for name in ("config.json", "router_config.json", "wordembedding_config.json"):
+        (tmp_path / name).write_text(json.dumps({**settings, "parameters": {}}))
+    with pytest.raises(UserError, match=f"consists of `{kind}`.*which may run Python code of the directory"):
         SentenceEmbedder(str(with_code(tmp_path, "config.json")))
     assert not (tmp_path / "ran").exists()
 
@@ -341,16 +385,36 @@ HOSTILE_TEMPLATES = {
     "{% set n = namespace(x='x') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}": "GiB",
     "{{ '%9999999d' % 1 }}": "characters",
 }
+ENDLESS = "{% for i in range(9999) %}" * 3 + "{% endfor %}" * 3
 
 
 def test_a_template_that_takes_too_much_is_refused(tiny_dir, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(tiny_dir)
     messages = [{"role": "user", "content": "q"}]
-    trial.try_template(lambda: tokenizer.apply_chat_template(messages, tokenize=False), "it")
+    trial.try_template([lambda: tokenizer.apply_chat_template(messages, tokenize=False)], "it")
     for template, kind in HOSTILE_TEMPLATES.items():
         monkeypatch.setattr(trial, "MAX_S", 0.2 if kind == "s" else 10.0)
         with at_most(4), pytest.raises(UserError, match=f"The chat template of it takes more than .* {kind}"):
             trial.try_template(
-                lambda: tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False),  # noqa: B023
+                [lambda: tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False)],  # noqa: B023
                 "it",
             )
+
+
+@pytest.mark.parametrize("when", ["add_generation_prompt", "tools", "messages|length > 4", "not add_generation_prompt"])
+def test_a_template_is_tried_in_the_ways_in_which_it_is_used(when, tiny_dir, monkeypatch):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_dir)
+    tokenizer.chat_template = f"{{% if {when} %}}{ENDLESS}{{% endif %}}" + tokenizer.chat_template
+    monkeypatch.setattr(trial, "MAX_S", 0.2)
+    with at_most(4), pytest.raises(UserError, match="takes more than 0 s for a few short messages"):
+        _try_template(tokenizer)
+
+
+def test_a_trial_that_crashes_or_waits_for_a_lock_is_told_apart(monkeypatch):
+    with pytest.raises(UserError, match=r"takes its process along \(SIGTERM\)"):
+        trial.try_template([lambda: os.kill(os.getpid(), signal.SIGTERM)], "it")
+    monkeypatch.setattr(trial, "MAX_S", 0.5)
+    lock = threading.Lock()
+    lock.acquire()
+    threading.Timer(0.2, lock.release).start()
+    trial.try_template([lambda: str(lock.acquire())], "it")  # free when it is tried once more

@@ -95,7 +95,7 @@ def test_contradiction_is_refused(config_class: type[CommandConfig], argv: list[
 
 
 def test_a_key_in_place_of_its_variable_is_refused_and_not_shown() -> None:
-    with pytest.raises(UserError, match=r"teacher\.api_key_variable is no name of a variable") as caught:
+    with pytest.raises(UserError, match=r"teacher\.api_key_variable has what is no name of a variable") as caught:
         load(RLConfig, [*ENV, *SERVER, "--teacher.api_key_variable", "sk-secret"], {})
     assert "secret" not in str(caught.value)
 

@@ -31,7 +31,7 @@ def test_broken_line_in_the_middle_is_named(tmp_path):
 
 
 def test_missing_file_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"a\.jsonl could not be read"):
+    with pytest.raises(UserError, match=r"a\.jsonl cannot be read"):
         read_lines(tmp_path / "a.jsonl")
 
 

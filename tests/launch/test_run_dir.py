@@ -129,6 +129,7 @@ def test_a_refused_run_leaves_what_was_there_before(tmp_path: Path):
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     refuse_in(tmp_path / "outputs" / "a", {})
     refuse_in(tmp_path / "mine", {})
+    assert not (tmp_path / "mine" / "config.toml").exists()  # it may have what it was refused for
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine", "outputs"]
     assert list((tmp_path / "outputs").iterdir()) == [] and (tmp_path / "mine" / "notes.txt").is_file()
 

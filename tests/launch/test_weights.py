@@ -86,7 +86,7 @@ def test_a_run_keeps_the_weights_that_a_name_stood_for(tmp_path: Path):
     ("trained", "more", "steps"), [(["sft"], [], 0), (["sft", "rl"], [], 0), (["rl"], [], 3), ([], [], 3)]
 )
 def test_a_model_is_warmed_up_once(trained, more, steps, tmp_path: Path):
-    write_history(tmp_path, trained)
+    write_history(tmp_path, trained, tmp_path.name)
     notes: list[str] = []
     config = load(RLConfig, [*RL, "--model.name", str(tmp_path), *more], {}).config
     assert without_needless_warm_up(config, notes.append).warmup.max_steps == steps
@@ -94,7 +94,7 @@ def test_a_model_is_warmed_up_once(trained, more, steps, tmp_path: Path):
 
 
 def test_a_warm_up_can_be_asked_for(tmp_path: Path):
-    write_history(tmp_path, ["sft"])
+    write_history(tmp_path, ["sft"], tmp_path.name)
     config = load(RLConfig, [*RL, "--model.name", str(tmp_path), "--warmup.repeat"], {}).config
     assert without_needless_warm_up(config, print).warmup.max_steps == 3
 

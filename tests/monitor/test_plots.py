@@ -85,7 +85,7 @@ def test_smoothing_is_centred_and_leaves_out_what_is_not_finite():
 
 
 def test_a_folder_without_metrics_is_a_clear_error(tmp_path):
-    with pytest.raises(UserError, match=r"metrics\.jsonl could not be read"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl cannot be read"):
         plot_run(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(UserError, match="no metrics yet"):

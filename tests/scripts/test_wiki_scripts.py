@@ -55,7 +55,7 @@ def test_help_names_every_flag(script: str, flags: str, monkeypatch: pytest.Monk
     [
         ("train", ("--num_samples", "0"), "--num_samples: found '0', expected a number of 1 or more"),
         ("train", ("--batchsize", "3"), "there is no such setting"),
-        ("plot_metrics", ("nowhere",), "could not be read"),
+        ("plot_metrics", ("nowhere",), "cannot be read"),
         ("run_environment", ("--data-dir", "nowhere"), "there is no index in nowhere"),
         ("eval", ("--num_samples", "many"), "--num_samples: found 'many'"),
         ("eval", ("--batchsize", "3"), "there is no such setting"),

@@ -108,6 +108,19 @@ def test_damaged_records_are_had_back_from_the_checkpoint(tmp_path):
     assert json.loads((tmp_path / "held_out" / "start.json").read_text()) == {"name": "before RL"}
 
 
+def test_weights_of_another_step_are_saved_again(tmp_path):
+    state = tiny_state()
+    for _ in range(2):
+        state.advance(seconds=0.5)
+        save_if_due(state, tmp_path, 2, CkptConfig(interval_steps=1))
+    weights = tmp_path / "weights"
+    assert recovered(tmp_path) == []
+    shutil.rmtree(weights / "step_2")
+    shutil.copytree(weights / "step_1", weights / "step_2")
+    assert "weights/step_2 are damaged: they are those of step_1" in recovered(tmp_path)[0]
+    assert not (weights / "step_2").exists()
+
+
 def test_damaged_weights_are_saved_again_from_the_checkpoint(tmp_path):
     state = tiny_state()
     state.history = ("sft", "rl")

@@ -18,6 +18,7 @@ from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.io.checksums import DIGEST_KEY, add_digest, has_wrong_digest
+from slimrl.io.regular_file import open_regular
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 NO_FOLDER = (errno.EEXIST, errno.ENOTDIR)  # a part of the path is a file
@@ -92,10 +93,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
     Raises UserError when the file cannot be read, or when a whole line is no JSON object or has a wrong digest.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} could not be read: {error.strerror}.") from error
+    with open_regular(path) as file:
+        content = file.readall()
     lines = content.splitlines()
     records: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=1):

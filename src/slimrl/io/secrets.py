@@ -6,10 +6,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 HIDDEN = "[key]"
 NAME = re.compile(
-    r"(.*_)?(api_?keys?|(access|secret|private|auth)_?keys?|(openai|anthropic|azure|hf|wandb|judge|teacher|server)_?key"
+    r"(.*_)?(api_?keys?|(access|secret|private|auth)_?keys?"
+    r"|(openai|anthropic|azure|google|hf|wandb|judge|teacher|server|serper|tavily|subscription|account|signing|license)_?key"
     r"|passwords?|passwd|passphrase|pwd|secrets?|credentials?|authorization|bearer|cookies?"
     r"|(api|auth|access|bearer|refresh|session|secret|client|user|hf|hub|huggingface|github|gitlab|wandb|openai|sandbox"
-    r"|judge)_?token)|token|(.*_)?auth"
+    r"|judge|sas)_?token)|token|(.*_)?auth"
 )
 # Short names that say nothing elsewhere, and in an address mean a key.
 IN_ADDRESS = ("key", "code", "sig", "signature")
@@ -39,7 +40,8 @@ def has_secret(text: str) -> str:
     >>> has_secret("http://localhost:8000/v1?api_key=abc"), has_secret("http://localhost:8000/v1?page=2")
     ('an address with a key in it (`...?...`)', '')
     """
-    if FORM.fullmatch(text.strip()):
+    # Within other words, such as a prompt's, only what has a digit: "Bearer certificates" are none.
+    if FORM.fullmatch(text.strip()) or any(any(map(str.isdigit, found)) for found in FORM.findall(text)):
         return "a key"
     if not ADDRESS.fullmatch(text):
         return ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.environments.base import Taskset
+from slimrl.errors import UserError
 from slimrl.eval.episodes import EpisodeFile, past_episodes
 from slimrl.eval.evaluate import (
     EvalPolicy,
@@ -22,12 +23,14 @@ from slimrl.eval.evaluate import (
 )
 from slimrl.io.checksums import add_digest
 from slimrl.io.files import parse_object, replace_file, without_nan
+from slimrl.io.regular_file import read_regular
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.summary import Stage
 from slimrl.stats import Estimate
 from slimrl.types import Metrics, Rollout, SamplingParams, Split
 
 DIRECTORY = "held_out"
+MAX_BYTES = 2**24  # of the result of an evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +125,10 @@ class HeldOut:
         if not path.exists():
             return None
         try:
-            content = parse_object(path.read_bytes())
+            content = parse_object(read_regular(path, MAX_BYTES))
             held_out = {mode: Estimate(**_with_nan(estimate)) for mode, estimate in content["held_out"].items()}
             return Stage(content["name"], held_out), _with_nan(content["metrics"])
-        except ValueError as error:
+        except (ValueError, UserError) as error:
             reason = str(error)
         except (LookupError, TypeError, AttributeError):
             reason = "is no result of an evaluation"

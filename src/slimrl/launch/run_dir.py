@@ -134,8 +134,11 @@ def _lock(output_dir: Path) -> Iterator[None]:
     try:
         yield
     except UserError:
-        if new and not _holds(output_dir, (*TRAINING, EVALUATION)):
-            _remove(new)
+        if not _holds(output_dir, (*TRAINING, EVALUATION)):
+            if new:
+                _remove(new)
+            else:
+                (output_dir / FILE_NAME).unlink(missing_ok=True)
         raise
     finally:
         lock.release()

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -86,11 +87,22 @@ def load_policy(config: ModelConfig) -> Policy:
     return Policy(module, tokenizer, chat, config.name, choice.dtype, device, choice.gflops)
 
 
+TOOL = {"type": "function", "function": {"name": "f", "description": "", "parameters": {"type": "object"}}}
+
+
 def _try_template(tokenizer: PreTrainedTokenizerBase) -> None:
     if tokenizer.chat_template:  # ChatFormat refuses a tokenizer without one
-        messages = [QUESTION, REPLY, QUESTION]
-        name = str(tokenizer.name_or_path)
-        try_template(lambda: str(tokenizer.apply_chat_template(cast(Any, messages), tokenize=False)), name)
+        # Each of the ways in which it is used: a conversation to learn from, one to go on with, a long one with tools.
+        ways: list[tuple[int, dict[str, Any]]] = [
+            (1, {}),
+            (1, {"add_generation_prompt": True}),
+            (8, {"add_generation_prompt": True, "tools": [TOOL]}),
+        ]
+        renders = [
+            partial(tokenizer.apply_chat_template, [QUESTION, REPLY] * length + [QUESTION], tokenize=False, **how)
+            for length, how in ways
+        ]
+        try_template(cast(Any, renders), str(tokenizer.name_or_path))
 
 
 def date_of(config: ModelConfig) -> date | None:
@@ -120,7 +132,7 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = ()) ->
         if is_adapted(module):
             save_adapter(module, temporary / "adapter", policy.source)
             seal(temporary / "adapter")  # it is also used on its own
-        write_history(temporary, history)
+        write_history(temporary, history, directory.name)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ from slimrl.io.text import is_too_deep
 from slimrl.models.gguf import convert
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.models.packaged import find_packaged_file
-from slimrl.models.tensor_file import TensorFile
+from slimrl.models.tensor_file import ALL_DTYPES, TensorFile
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
@@ -133,7 +133,9 @@ def _read_shapes(path: Path) -> list[tuple[int, ...]]:
     """
     if not path.is_file() or path.stat().st_size == 0:
         raise UserError(f"The weights are incomplete: {path} is missing or empty. Copy or download the model again.")
-    return [kind.shape for kind in TensorFile(path).kinds.values()] if path.suffix == ".safetensors" else []
+    if path.suffix != ".safetensors":
+        return []
+    return [kind.shape for kind in TensorFile(path, ALL_DTYPES).kinds.values()]
 
 
 def _check_sizes(config: Mapping[str, Any], shapes: Sequence[tuple[int, ...]], directory: Path) -> None:

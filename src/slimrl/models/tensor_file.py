@@ -34,6 +34,16 @@ DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
+# Of weights in these transformers makes others while it loads them.
+ALL_DTYPES = DTYPES | {
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "F8_E8M0": torch.float8_e8m0fnu,
+    "U16": torch.uint16,
+    "U32": torch.uint32,
+    "U64": torch.uint64,
+    "C64": torch.complex64,
+}
 METADATA = "__metadata__"
 
 
@@ -48,10 +58,12 @@ class Kind:
 
 
 class TensorFile:
-    """A safetensors file whose header has been read. `metadata` is the free text in it."""
+    """A safetensors file whose header has been read. `metadata` is the free text in it, and `dtypes` has the formats
+    that are allowed, by their names in such a file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, dtypes: Mapping[str, torch.dtype] = DTYPES) -> None:
         self.path = path
+        self._dtypes = dtypes
         with open_regular(path) as file:
             self._identity = _identity(file)
             size = os.fstat(file.fileno()).st_size
@@ -87,14 +99,14 @@ class TensorFile:
     def _kind(self, name: str, said: Any, first: int) -> Kind:
         match said:
             case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(end)]}:
-                if dtype not in DTYPES:
+                if dtype not in self._dtypes:
                     raise UserError(
                         f"{self.path} has the tensor {name} in the format {dtype}, which cannot be read here: save it "
                         "as float32, float16 or bfloat16."
                     )
                 whole = all(type(length) is int and length >= 0 for length in shape) and len(shape) <= 8
-                if whole and 0 <= start and end - start == math.prod(shape) * DTYPES[dtype].itemsize:
-                    return Kind(DTYPES[dtype], tuple(shape), first + start, first + end)
+                if whole and 0 <= start and end - start == math.prod(shape) * self._dtypes[dtype].itemsize:
+                    return Kind(self._dtypes[dtype], tuple(shape), first + start, first + end)
         raise self._damage_error(f"its header does not describe the tensor {name}")
 
     def _damage_error(self, why: str) -> UserError:

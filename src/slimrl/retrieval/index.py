@@ -25,6 +25,7 @@ from typing import Any
 
 from slimrl.errors import UserError, install_hint
 from slimrl.io.checksums import SUMS, find_damage, is_sealed, write_sums
+from slimrl.io.regular_file import read_regular
 from slimrl.retrieval.corpus import Corpus, StaleError
 from slimrl.retrieval.embedding import DEFAULT, Embedder
 from slimrl.retrieval.progress import Progress
@@ -35,6 +36,7 @@ ABOUT, VECTORS = "about.json", "vectors.sqlite"
 WHOLE, UNFINISHED = "titles", "titles.unfinished"
 DATABASE, METADATA = "chroma.sqlite3", "index_metadata.pickle"
 DIGEST = "database.sha256"
+MAX_ABOUT_BYTES = 2**20
 # Chroma's tables from which it answers, in its version 1: pages, vectors that are not in a file yet, and what is whose.
 TABLES = ("collections", "segments", "embeddings", "embedding_metadata", "embeddings_queue", "max_seq_id")
 BATCH = 1000  # titles embedded between two writes, which is what an interruption can lose
@@ -171,7 +173,7 @@ def _damage_of(place: Path) -> str:
         found = _database_digest(place)
     except sqlite3.Error as error:
         return f"{DATABASE}: {error}"
-    return "" if found == (place / DIGEST).read_text(encoding="utf-8") else f"{DATABASE} is not as written"
+    return "" if found.encode() == read_regular(place / DIGEST, MAX_ABOUT_BYTES) else f"{DATABASE} is not as written"
 
 
 def _database_digest(place: Path) -> str:
@@ -212,10 +214,10 @@ def _write_about(directory: Path, origin: Origin) -> None:
 
 def _check(directory: Path, origin: Origin, command: str) -> None:
     """Raise an error, with the command to run, unless the index in the directory is of this origin."""
+    if not (directory / ABOUT).exists():
+        raise UserError(f"there is no index in {directory}: run `{command}`.")
     try:
-        found = Origin(**json.loads((directory / ABOUT).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise UserError(f"there is no index in {directory}: run `{command}`.") from None
+        found = Origin(**json.loads(read_regular(directory / ABOUT, MAX_ABOUT_BYTES)))
     except (ValueError, TypeError) as error:
         raise StaleError(f"{directory / ABOUT} is damaged ({error})", command) from error
     if differing := found.differences(origin):

@@ -26,11 +26,13 @@ from slimrl.config.base import describe_faults
 from slimrl.config.model import MAX_THREADS
 from slimrl.errors import UserError
 from slimrl.io.checksums import new_directory
+from slimrl.io.regular_file import read_regular
 from slimrl.models.device import dtype_name
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.records import copy_records
 
 STATE, PROGRESS = "state.pt", "progress.json"
+MAX_PROGRESS_BYTES = 2**24
 # The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
 DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, UnpicklingError)
 
@@ -81,7 +83,7 @@ def progress_in(directory: Path) -> Progress:
     """The progress in a checkpoint. Raises UserError if it cannot be read or is of another step."""
     path = directory / PROGRESS
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path, MAX_PROGRESS_BYTES))
         # Older files have the orchestrator's state beside the trainer's own keys.
         own = {name: content.pop(name) for name in ("step", "dtype", "num_threads", "seconds")}
         own["date"] = content.pop("date", "")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, find_damage, is_sealed, remove_unfinished
+from slimrl.models.history import first_name
 from slimrl.trainer.checkpoint import (
     DAMAGED,
     STATE,
@@ -60,7 +61,7 @@ def recover(output_dir: Path, note: Note) -> bool:
         note(f"{found[-1]} has no {SUMS}, as an earlier version of slimrl wrote it: whether it is whole cannot be told")
     restore_records(output_dir, found[-1], note)
     weights = weights_directory(output_dir, step_of(found[-1]))
-    if is_sealed(weights) and (damage := find_damage(weights)):
+    if is_sealed(weights) and (damage := _damage_of_weights(weights)):
         note(f"the weights {weights} are damaged: {damage}. They are saved again from the checkpoint")
         shutil.rmtree(weights)
     return True
@@ -79,6 +80,14 @@ def _damage_of(directory: Path) -> str:
     except DAMAGED as error:
         return f"{STATE} cannot be used: {explain_unreadable(error)}"
     return ""
+
+
+def _damage_of_weights(directory: Path) -> str:
+    """A phrase that says what of saved weights is damaged; empty if they are whole, and those of their step."""
+    if damage := find_damage(directory):
+        return damage
+    name = first_name(directory)
+    return f"they are those of {name}" if name not in ("", directory.name) else ""
 
 
 def _set_aside(directory: Path) -> Path:

@@ -6,11 +6,11 @@ from typing import Any
 from slimrl.config.base import SECRET
 from slimrl.config.checks.error import ConfigError
 from slimrl.io.secrets import has_secret, names_secret
-from slimrl.io.urls import fault_of_base_url
+from slimrl.io.urls import fault_of_base_url, is_variable_name
 
 ADVICE = (
-    "Remove it: a key goes into a variable of the environment, which `api_key_variable` beside a `base_url` names, and "
-    "which an environment of yours reads by itself"
+    "Remove it, or rename it if it is no key: a key goes into a variable of the environment, which `api_key_variable` "
+    "beside a `base_url` names, and which an environment of yours reads by itself"
 )
 
 
@@ -37,6 +37,8 @@ def check_secrets(settings: Any, key: str = "", name: str = "") -> None:
 def _secret_in(name: str, text: str) -> str:
     if names_secret(name):
         return "the name of a secret, and would be written to files"
+    if name.endswith("key_variable") and not is_variable_name(text):
+        return "what is no name of a variable, such as TEACHER_API_KEY, and may be the key itself"
     if name == "base_url" and (fault := fault_of_base_url(text)):
         return fault
     return has_secret(text)

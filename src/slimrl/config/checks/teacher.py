@@ -12,7 +12,7 @@ from slimrl.config.teacher import (
     ServerTeacherConfig,
     TeacherConfig,
 )
-from slimrl.io.urls import is_http_url, is_variable_name
+from slimrl.io.urls import is_http_url
 
 
 def check_teacher(config: RLConfig) -> None:
@@ -45,16 +45,10 @@ def check_teacher(config: RLConfig) -> None:
 
 
 def check_teacher_server(server: ServerTeacherConfig, temperature: float) -> None:
-    """Refuses a bad address or key variable, and another temperature than the server's 1. Raises ConfigError."""
+    """Refuses a bad address, and another temperature than the server's 1. Raises ConfigError."""
     if not is_http_url(server.base_url):
         raise ConfigError(
             f"teacher.base_url must be as http://localhost:8000/v1, not {server.base_url!r}.", "teacher.base_url"
-        )
-    if not is_variable_name(server.api_key_variable):  # what stands there may be the key: it is not repeated
-        raise ConfigError(
-            "teacher.api_key_variable is no name of a variable. It names the variable of the environment in which the "
-            "key is, such as TEACHER_API_KEY; a key itself belongs in no file and on no command line.",
-            "teacher.api_key_variable",
         )
     if temperature != 1.0:
         raise ConfigError(
