@@ -126,6 +126,7 @@ def keep(case: Path, findings: Path, why: str) -> None:
 def work(seed: int, home: Path) -> None:
     """Try cases for ever, with a line for the outcome of each."""
     rng, out = random.Random(seed), os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # for what libraries print
     os.environ |= {"SLIMRL_CACHE": str(home / "cache"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     for name in [name for name in os.environ if name.startswith(("SLIMRL_", "PRIME_")) and name != "SLIMRL_CACHE"]:
         del os.environ[name]
