@@ -5,15 +5,22 @@ itself ("Which of Rome and Bari ..."): then what it names beside it is another a
 """
 
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
 from slimrl.judges.word_lists import FILLERS, TURNS
-from slimrl.judges.words import bare, normalise
+from slimrl.judges.words import CURRENCY, MARKS, bare, normalise
 
-# What stands between two candidates.
-BETWEEN = re.compile(r"[,;:/|、，；]|\b(?:and|or|nor|than|versus|vs|but|not|to|before|after)\b", re.IGNORECASE)
+# What stands between two candidates: a symbol that is no part of a word, the end of a sentence, a line or a cell, a gap,
+# and words. The last five may be a candidate themselves ("before or after").
+BETWEEN = re.compile(
+    rf"[^\w\s.'’!?+#♯♭%‰°{CURRENCY}{MARKS}-]|(?<!\S)[^\w\s]+(?!\S)|[.!?](?=\s)|(?<!\w)['’]|['’](?!\w)|[^\S ]|  "
+    rf"|\b(?:{'|'.join(sorted(TURNS))})\b|\b(?=(?:after|before|to|versus|vs)\b)",
+    re.IGNORECASE,
+)
 WHO = re.compile(r"(?:\w+ )?who(?:m|se)?\b", re.IGNORECASE)  # "By whom" too
+CLASS = re.compile(r"\b(?:which|what) (\w+)(?= (?!(?:and|or)\b)\w)", re.IGNORECASE)  # of things: "Which lake is ..."
 SENTENCE_END = (".", "!", "?", ":")
 ENDINGS = ("s", "es", "d", "ed", "r", "er", "ers", "or", "ors", "ing", "ings", "ion", "ions")
 MIN_BASE = 3
@@ -35,14 +42,24 @@ class Asked:
         """Whether it is asked who it was."""
         return WHO.match(self._question) is not None
 
-    def rivals(self, size: int) -> frozenset[str]:
-        """The words of which candidates are made, where one of `size` words is the answer: names, and what stands
-        beside a comma or an "or". Each candidate touches one of these."""
-        pieces = [normalise(piece) for piece in BETWEEN.split(self._question)]
-        reach = size + 1  # another candidate may be longer
-        beside = [word for piece in pieces[:-1] for word in piece[-reach:]]
-        beside += [word for piece in pieces[1:] for word in piece[:reach]]
-        return (self._names | frozenset(map(_plain, beside))) - FILLERS
+    @property
+    def classes(self) -> frozenset[str]:
+        """What it is asked which or what of: no candidate, but what all of them are."""
+        return frozenset(map(_plain, normalise(" ".join(CLASS.findall(self._question)))))
+
+    def rivals(self, wanted: Sequence[str]) -> frozenset[str]:
+        """The words of which candidates are made, where these words are the answer: names, the first word, and what
+        stands beside a comma, an "or" or the like. Each candidate touches one of these."""
+        reach = len(wanted) + 1  # another candidate may be longer
+        beside = [word for piece in self._pieces[:-1] for word in piece[-reach:]]
+        beside += [word for piece in self._pieces[1:] for word in piece[:reach]]
+        found = self._names | frozenset(map(_plain, [*beside, *self._pieces[0][:1]]))
+        return found if FILLERS.issuperset(wanted) else found - FILLERS
+
+    @cached_property
+    def _pieces(self) -> list[list[str]]:
+        """What stands between two separators, in words."""
+        return [normalise(piece) for piece in BETWEEN.split(self._question.strip())]
 
     @cached_property
     def _words(self) -> frozenset[str]:

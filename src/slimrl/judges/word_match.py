@@ -67,15 +67,18 @@ def _readings(reference: str, asked: Asked) -> list[_Wanted]:
     """The ways in which a reference can be said: as a whole, and without the question's own words, since "44" is as
     right as "44 years" where it was asked how many years.
 
-    What is neither light nor common carries it. Where nothing does, the question names the answer itself.
+    What is neither light nor common carries it. Where nothing does, or the question names a part of it among others,
+    the question names candidates: then what it names must be said, and no other.
     """
     whole = normalise(reference)
-    core = [word for word in whole if not _is_light(word, asked)]
-    if all(word in COMMON for word in core):
-        fillers = frozenset(word for word in whole if bare(word) in FILLERS)
-        return [_Wanted(whole, fillers, asked.rivals(len(whole)) - {*map(bare, whole)})]
-    optional = _optional_words(reference, asked)
-    return [_Wanted(whole, optional | (frozenset(whole) - frozenset(core))), _Wanted(core, optional)]
+    own, rivals = frozenset(map(bare, whole)), asked.rivals(whole)
+    if all(word in COMMON for word in whole if not _is_light(word, asked)):
+        return [_Wanted(whole, frozenset(word for word in whole if bare(word) in FILLERS), rivals - own)]
+    named = rivals & own - asked.classes
+    core = [word for word in whole if bare(word) in named or not _is_light(word, asked)]
+    optional = frozenset() if named else _optional_words(reference, asked)
+    barred = rivals - own if named else frozenset()
+    return [_Wanted(whole, optional | (frozenset(whole) - frozenset(core)), barred), _Wanted(core, optional, barred)]
 
 
 def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
