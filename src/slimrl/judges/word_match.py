@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from slimrl.judges.asked import Asked
 from slimrl.judges.word_lists import COMMON, CONJUNCTIONS, FILLERS, KINDS, TURNS
-from slimrl.judges.words import bare, is_sign, normalise, spell_as, units_of
+from slimrl.judges.words import bare, is_sign, normalise, spell_as, units_of, without_decoration
 
 NUMBER = re.compile(r"-?\d+(?:[.,·٫_*+×÷/]\d+|\^-?\d+)*[-+]?")
 INITIAL = re.compile(r"\w\.")
@@ -34,12 +34,14 @@ def matches(answer: str, references: Sequence[str], question: str = "", min_f1: 
     >>> matches("Ada was born in Rome", ["Rome"], "Where was Ada born?"), matches("Rome, Bari", ["Rome"])
     (True, False)
     """
-    words, units, asked = normalise(answer), units_of(answer), Asked(question)
+    units, asked = units_of(answer), Asked(question)
+    readings = [normalise(text) for text in dict.fromkeys([answer, without_decoration(answer)])]
     for reference in references:
         wanted_units = units_of(reference)
         if units and wanted_units and units != wanted_units:
             continue  # a unit may be left off, but not be another
-        if any(_says(words, wanted, asked, min_f1) for wanted in _readings(reference, asked)):
+        ways = _readings(reference, asked)
+        if any(_says(words, wanted, asked, min_f1) for words in readings for wanted in ways):
             return True
     return False
 
@@ -99,6 +101,9 @@ def _optional_words(reference: str, asked: Asked) -> frozenset[str]:
 
 
 def _says(words: list[str], wanted: _Wanted, asked: Asked, min_f1: float) -> bool:
+    size = len(wanted.words)
+    if len(words) > max(size + MAX_BESIDE, size * (2 / min_f1 - 1)):
+        return False  # neither a phrase nor nearly the same
     spelt = [spell_as(word, wanted.words) for word in words]
     if not spelt or _turns(spelt) != _turns(wanted.words) or _numbers(spelt) != _numbers(wanted.words):
         return False

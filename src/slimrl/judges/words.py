@@ -6,7 +6,7 @@ decimal points, powers, fractions, symbols, and the marks that make another lett
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Collection
 
 ARTICLES = frozenset({"a", "an", "the"})
 NUMBER_WORDS = (
@@ -38,10 +38,15 @@ JOINT = rf"(?:[.'](?={LETTER})|(?<=\d)(?:[,·٫_*+×÷]|\^-?|(?<!\d\d\d\d)/)(?=\
 # As in C++ and F#, in the blood group B- and the open range 1914-.
 ENDING = r"(?:\+\+?|[#♯♭]|(?<=\d)-(?!\s*\w)|(?<!\w\w\w)-(?!\w))"
 WORD = re.compile(
-    rf"!=|(?<![^\s(])!+(?=\W*\w)|(?:{SIGN})?(?:{POINT})?{LETTER}+(?:{JOINT}{LETTER}+)*{ENDING}?"
+    rf"!=|(?<![^\s(])!++|(?:{SIGN})?(?:{POINT})?{LETTER}+(?:{JOINT}{LETTER}+)*{ENDING}?"
     rf"|[^\w\s!]"
 )
 HARMLESS = frozenset("`^|+°©®✓✔✅")  # symbols that leave an answer what it is; all others change it
+# What is put around an answer and says nothing of it. A ">" is a quote's only before a word: "> 5" is a comparison.
+TAG = re.compile(r"</?(?:answer|final|final_answer|response|b|i|u|em|strong|code|p|br)\s*/?>", re.IGNORECASE)
+QUOTE = re.compile(r"^(?:[ \t]*>)+[ \t]+(?=[\"'“*_`]*[^\W\d])", re.MULTILINE)
+ARROW = re.compile(r"[→⇒➔➙➛➜➝➞➡⟶⟹]|(?<![<=>-])(?:--?>|==?>(?!\s*[-+.\d]))")
+GLAD = re.compile("[☑☺⭐✨🌟🎉🎯🏆👌👍💯😀😁😃😄😊😎🙂🙏🤗][\U0001f3fb-\U0001f3ff]?")
 CYRILLIC_VOWELS = "аеиоуыэюяієѣ"
 
 
@@ -62,11 +67,24 @@ def normalise(text: str) -> list[str]:
         is_behind_word = bool(words) and not plain[end : found.start()].strip(" -")
         words.append(_numeral(_tidy(word)) if is_behind_word else _tidy(word))
         end = found.end()
+    while words and set(words[-1]) == {"!"}:
+        words.pop()  # what follows is negated, but nothing does
     # An article stands before a word: the last letter of "vitamin A" is none. The pronoun I says as little.
     ends_in_letter = len(words) > 1 and words[-1] == "a"
     kept = [word for word in words if bare(word) not in ARTICLES and word != "i"]
     kept = [*kept, *(["a"] if ends_in_letter else [])] or words  # a band is called The The
     return [NUMBERS.get(word, word) for word in kept]
+
+
+def without_decoration(text: str) -> str:
+    """The text without tags that show where an answer stands, marks of a quote, arrows, and glad faces.
+
+    >>> without_decoration("<answer>Rome</answer>"), without_decoration("=> Rome 😊"), without_decoration("> 5 👎")
+    (' Rome ', '  Rome  ', '> 5 👎')
+    """
+    for decoration in (TAG, QUOTE, ARROW, GLAD):
+        text = decoration.sub(" ", text)
+    return text
 
 
 def is_sign(word: str) -> bool:
@@ -85,12 +103,14 @@ def bare(word: str) -> str:
     >>> bare(normalise("Málaga")[0]), bare(normalise("パ")[0]) == normalise("ハ")[0]
     ('malaga', False)
     """
-    return "".join(letter + must for letter, must, _ in _letters(word))
+    return word if word.isascii() else "".join(letter + must for letter, must, _ in _letters(word))
 
 
-def spell_as(word: str, wanted: Iterable[str]) -> str:
+def spell_as(word: str, wanted: Collection[str]) -> str:
     """The one of some words that this one is, if marks were left off in either, otherwise the word itself. Two
     different marks on a letter make two words."""
+    if word in wanted:
+        return word
     mine = _letters(word)
     for other in wanted:
         letters = _letters(other)
@@ -113,11 +133,12 @@ def _without_separators(number: re.Match[str]) -> str:
 
 
 def _counts(sign: str) -> bool:
-    """Whether a sign is a symbol that may change an answer, or a stroke through what stands before it. Punctuation and
-    currencies are not."""
+    """Whether a sign has a symbol that may change an answer, or a stroke through what stands before it. Punctuation and
+    currencies are none, and accents say nothing without a letter."""
     if "!" in sign:
-        return True  # WORD finds it only where it negates
-    return _is_overlay(sign) or (unicodedata.category(sign) in ("Sm", "So", "Sk") and sign not in HARMLESS)
+        return True  # WORD finds it only where it may negate
+    categories = {unicodedata.category(mark) for mark in sign if mark not in HARMLESS}
+    return any(map(_is_overlay, sign)) or not categories.isdisjoint({"Sm", "So", "Sk"})
 
 
 def _numeral(word: str) -> str:
