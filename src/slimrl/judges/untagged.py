@@ -13,6 +13,9 @@ IN_WORDS = {"<": " less than ", "<=": " at most ", ">": " more than ", ">=": " a
 NOT_SHOWN = {"Cc": "", "Cf": "", "Cs": "?"}  # controls, the invisible, and half of a pair, which cannot be sent
 KEPT = "\t\n"
 ROUND = frozenset("(){}")
+# Signs that look like an angle bracket, and are none to Unicode.
+LIKE_OPENING = frozenset("‹❮˂ᐸ◁◀◂◃◄⏴⯇⮜🞀≺⋖⪡≪⋘⫷⪻⊲⊰")
+LIKE_CLOSING = frozenset("›❯˃ᐳ▷▶▸▹►⏵⯈⮞🞂≻⋗⪢≫⋙⫸⪼⊳⊱")
 QUOTES = frozenset("„‚〝")  # which Unicode counts as opening brackets
 
 
@@ -38,8 +41,8 @@ def _round(character: str) -> str:
     if character in ROUND or character in QUOTES:
         return character
     normal, category = unicodedata.normalize("NFKD", character), unicodedata.category(character)
-    if category == "Ps" or "<" in normal or "[" in normal or character in "‹⟨〈˂ᐸ":
+    if category == "Ps" or "<" in normal or "[" in normal or character in LIKE_OPENING:
         return "("
-    if category == "Pe" or ">" in normal or "]" in normal or character in "›⟩〉˃ᐳ":
+    if category == "Pe" or ">" in normal or "]" in normal or character in LIKE_CLOSING:
         return ")"
     return character

@@ -19,10 +19,12 @@ OUTSIDE = frozenset(
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_CANTOPEN,
         sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_INTERRUPT,
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_LOCKED,
         sqlite3.SQLITE_NOMEM,
         sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
     }
 )
 
@@ -60,16 +62,19 @@ class VerdictCache:
         return int(self._run(lambda database: database.execute(f"SELECT COUNT(*) FROM {TABLE}").fetchone()[0]))
 
     def _run(self, statement: Callable[[sqlite3.Connection], T]) -> T:
-        """What a statement returns, on a new file if the present one turns out to be damaged."""
+        """What a statement returns, on a new file if the present one turns out to be damaged. First it is opened again:
+        another process may have begun it anew."""
         try:
-            try:
-                return statement(self._connect())
-            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a damaged message
-                if not self._is_damage(error):
-                    raise
-                say(f"The judge's cache {self._path} is damaged ({error}). It is begun anew; verdicts are asked again.")
-                self._delete()
-                return statement(self._connect())
+            for is_opened_again in (False, True):
+                try:
+                    return statement(self._connect())
+                except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # the latter of a damaged message
+                    if not self._is_damage(error):
+                        raise
+                    self.close()
+                    if is_opened_again:
+                        self._delete(error)
+            return statement(self._connect())
         except (OSError, sqlite3.DatabaseError) as error:
             raise UserError(
                 f"the judge's cache {self._path} cannot be used: {error}. Make room for it, or delete it; SLIMRL_CACHE "
@@ -93,10 +98,10 @@ class VerdictCache:
             database.execute(CREATE)
         return self._database
 
-    def _delete(self) -> None:
+    def _delete(self, error: Exception) -> None:
         """Deletes the file and what SQLite keeps beside it. Another process that has them open goes on in the old
         ones."""
-        self.close()
+        say(f"The judge's cache {self._path} is damaged ({error}). It is begun anew; verdicts are asked again.")
         for suffix in ("", "-wal", "-shm", "-journal"):
             self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
 
