@@ -1,6 +1,7 @@
 """Which answers count as the reference."""
 
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -206,3 +207,43 @@ def test_f1_counts_each_word_as_often_as_it_occurs(words: str, wanted: str, scor
 
 def test_words_are_compared_without_articles_accents_and_separators():
     assert normalise("The U.S. economy, 1,000,000 km, twelve") == ["u.s", "economy", "1000000", "km", "12"]
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        *("<answer>{}</answer>", "<b>{}</b>.", "<final_answer> {}", "{}<br/>"),
+        *("→ {}", "=> {}", "-> {}", "It was → {}", "> {}", ">> **{}**", "{} 😊", "{} 👍🏽", "☑️ {}!"),
+    ],
+)
+def test_what_stands_around_an_answer_changes_nothing(around: str):
+    assert matches(around.format("Rome"), ["Rome"]) and matches(around.format("Rome"), [around.format("Rome")])
+    assert not matches(around.format("Bari"), ["Rome"]) and not matches(around.format("not Rome"), ["Rome"])
+
+
+@pytest.mark.parametrize("sign", [">", "=>", "<=>", "<-", "↛", "👎", "👍👎", "🙃", "🤔", "😏", "🙅", "⛔", "🆚", "≠"])
+def test_a_sign_that_may_turn_an_answer_round_is_no_decoration(sign: str):
+    assert not matches(f"{sign} 5", ["5"]) and not matches(f"<answer>{sign} 5</answer>", ["5"])
+
+
+@pytest.mark.parametrize("answer", ["<answer>4</answer><answer>5", "4 → 5", "<del>5</del>", "!" + " " * 20 + "5"])
+def test_decoration_hides_nothing(answer: str):
+    assert not matches(answer, ["5"])
+
+
+@pytest.mark.parametrize("reference", ["<b>", "->", "→", "😊", "<answer>"])
+def test_a_reference_of_decoration_is_answered_by_itself(reference: str):
+    assert matches(reference, [reference]) and not matches("Rome", [reference]) and not matches("😁", [reference])
+
+
+@pytest.mark.parametrize("mark", ["\u0301\u0301", "\u0301\u0338", "!\u0301", "\u0903\u0301\u0301"])
+def test_marks_without_a_letter_are_judged(mark: str):
+    assert not matches(mark, ["Rome"]) and not matches("Rome", [mark])
+
+
+@pytest.mark.parametrize("part", ["!", "! ", "- ", "1,", ".", "(", "e\u0301", "<", "\n>"])
+def test_a_long_answer_takes_time_in_proportion_to_its_length(part: str):
+    text = part * (10_000 // len(part))
+    start = process_time()
+    assert not matches(text, ["University of Vienna"], "Where?") and not matches(f"{text}x Rome", ["Rome"])
+    assert process_time() - start < 0.6  # 0.05; 1.2 where it grows with the square

@@ -12,8 +12,8 @@ from itertools import pairwise
 from slimrl.judges.word_lists import FILLERS, TURNS
 from slimrl.judges.words import CURRENCY, MARKS, bare, normalise
 
-# What stands between two candidates: a symbol that is no part of a word, the end of a sentence, a line or a cell, a gap,
-# and words. The last five may be a candidate themselves ("before or after").
+# What stands between two candidates: a symbol that is no part of a word, the end of a sentence, a line or a cell, a
+# gap, and words. The last five may be a candidate themselves ("before or after").
 BETWEEN = re.compile(
     rf"[^\w\s.'’!?+#♯♭%‰°{CURRENCY}{MARKS}-]|(?<!\S)[^\w\s]+(?!\S)|[.!?](?=\s)|(?<!\w)['’]|['’](?!\w)|[^\S ]|  "
     rf"|\b(?:{'|'.join(sorted(TURNS))})\b|\b(?=(?:after|before|to|versus|vs)\b)",
