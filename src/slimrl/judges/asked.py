@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
-from slimrl.judges.word_lists import FILLERS, TURNS
+from slimrl.judges.word_lists import FILLERS, KINDS, TURNS
 from slimrl.judges.words import CURRENCY, MARKS, bare, normalise
 
 # What stands between two candidates: a symbol that is no part of a word, the end of a sentence, a line or a cell, a
@@ -49,11 +49,12 @@ class Asked:
 
     def rivals(self, wanted: Sequence[str]) -> frozenset[str]:
         """The words of which candidates are made, where these words are the answer: names, the first word, and what
-        stands beside a comma, an "or" or the like. Each candidate touches one of these."""
+        stands beside a comma, an "or" or the like. Each candidate touches one of these. A kind in a name is none, as in
+        Mount Fuji."""
         reach = len(wanted) + 1  # another candidate may be longer
         beside = [word for piece in self._pieces[:-1] for word in piece[-reach:]]
         beside += [word for piece in self._pieces[1:] for word in piece[:reach]]
-        found = self._names | frozenset(map(_plain, [*beside, *self._pieces[0][:1]]))
+        found = self._names - KINDS | frozenset(map(_plain, [*beside, *self._pieces[0][:1]]))
         return found if FILLERS.issuperset(wanted) else found - FILLERS
 
     @cached_property
