@@ -367,6 +367,11 @@ def test_names_that_no_file_can_have_are_refused_in_a_line(capsys):
             refusal([*argv, "--dry-run"], capsys)
 
 
+def test_an_environment_of_a_name_that_no_file_can_have_is_refused_in_a_line(capsys):
+    said = refusal(["rl", "--orchestrator.env.0.id", f"{'x' * 300}.py:Own", "--dry-run"], capsys)
+    assert "does not exist" in said and "ended its process" not in said
+
+
 def test_sizes_that_the_weights_have_not_are_refused(tmp_path, tiny_dir):
     for name, value in (("hidden_size", 10**9), ("num_hidden_layers", 10**6), ("vocab_size", 2**40)):
         directory = with_code(shutil.copytree(tiny_dir, tmp_path / name), "config.json", **{name: value})

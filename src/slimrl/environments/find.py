@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -169,7 +170,7 @@ def _module_by_name(name: str, env_id: str) -> Any:
 
 
 def _module_from_file(path: Path) -> Any:
-    if not path.is_file():
+    if not os.path.isfile(path):  # also of a name that no file can have, at which `Path.is_file` raises
         raise UserError(f"environment file {path} does not exist (looked in {path.absolute().parent}).")
     name = f"slimrl_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
