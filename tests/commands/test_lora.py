@@ -36,6 +36,7 @@ def test_rl_trains_adapters_and_sampler_and_trainer_agree(finished: Path, tiny_d
     assert changed == {name for name in ours if "_proj." in name}
 
 
+@pytest.mark.slow
 def test_a_resumed_run_gives_the_same_numbers(finished: Path, tiny_dir: Path, tmp_path: Path) -> None:
     first = rl_flags(tiny_dir, tmp_path, *LORA, "--ckpt.keep", "9")
     assert run(first) == 0

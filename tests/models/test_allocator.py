@@ -88,6 +88,7 @@ def test_a_process_that_has_grown_gives_back_what_it_does_not_use():
 
 @ONLY_GLIBC
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="products by oneDNN are for x86")
+@pytest.mark.slow
 def test_few_products_are_kept():
     *_, last_again, first_again = run(PRODUCTS, ONEDNN_VERBOSE="profile_create").split("tokens ")
     assert "create:cache_hit" in last_again and "create:cache_miss" not in last_again
