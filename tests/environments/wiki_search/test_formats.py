@@ -175,7 +175,7 @@ def mistakes(way: str) -> list[tuple[str, str]]:
 
 
 def test_a_mistake_in_calling_is_text_and_the_episode_goes_on(made: Made, way: str):
-    taskset = made(format=way, **({"sandbox": {"wall_s": 0.5}} if way == "code" else {}))
+    taskset = made(format=way, **({"sandbox": {"wall_s": 1.5}} if way == "code" else {}))
     task = taskset.tasks("test")[0]
     right = replies_of(taskset, task)
     for reply, text in mistakes(way):
