@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 HIDDEN = "[key]"
 NAME = re.compile(
     r"(.*_)?(api_?keys?|(access|secret|private|auth)_?keys?"
-    r"|(openai|anthropic|azure|google|hf|wandb|judge|teacher|server|serper|tavily|subscription|account|signing|license)_?key"
+    r"|(openai|anthrop[a-z]+|azure|google|hf|wandb|judge|teacher|server|serper|tavily|subscription|account|signing|license)_?key"
     r"|passwords?|passwd|passphrase|pwd|secrets?|credentials?|authorization|bearer|cookies?"
     r"|(api|auth|access|bearer|refresh|session|secret|client|user|hf|hub|huggingface|github|gitlab|wandb|openai|sandbox"
     r"|judge|sas)_?token)|token|(.*_)?auth"
