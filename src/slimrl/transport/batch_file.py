@@ -1,0 +1,104 @@
+"""Batches as files, which other processes and other programs can read: one safetensors file for each training step.
+
+    lengths_B       int64       the number of tokens of each sample
+    versions_B      int64       the oldest weight version that sampled each
+    token_ids_T     int64       the tokens of all samples, one after the other
+    loss_mask_T     bool        whether a token is trained
+    logprobs_T      float64     the sampler's log-probability of each token
+    advantages_T    float64
+    rewards_T       float64     with a value head; else it has no elements
+
+The metadata of the file are `format`, which is `slimrl-batch-1`, and `content`: JSON with the `temperature`, `metrics`
+and `orchestrator_state` of the batch. Numbers keep all their bits, and nothing is code.
+"""
+
+import json
+import math
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+from pydantic import BaseModel, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from slimrl.config.base import describe_faults
+from slimrl.errors import UserError
+from slimrl.io.files import replace_file
+from slimrl.io.regular_file import read_regular
+from slimrl.transport.base import Batch
+from slimrl.types import Sample
+
+FORMAT = "slimrl-batch-1"
+MAX_BYTES = 2**32
+OF_SAMPLES = {"lengths_B": torch.int64, "versions_B": torch.int64}
+OF_TOKENS = {
+    "token_ids_T": torch.int64,
+    "loss_mask_T": torch.bool,
+    "logprobs_T": torch.float64,
+    "advantages_T": torch.float64,
+    "rewards_T": torch.float64,
+}
+ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # numbers that JSON lacks
+
+
+class Content(BaseModel, frozen=True, extra="forbid", strict=True):
+    """What a batch has besides its samples."""
+
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    metrics: dict[str, float | str]
+    orchestrator_state: dict[str, Any]
+
+
+def write_batch(batch: Batch, path: Path) -> None:
+    """Writes a batch to a file, which appears whole or not at all. Raises UserError if it cannot be written."""
+    values: dict[str, list[Any]] = {
+        "lengths_B": [len(sample.token_ids_T) for sample in batch.samples],
+        "versions_B": [sample.version for sample in batch.samples],
+        **{name: [one for sample in batch.samples for one in getattr(sample, name)] for name in OF_TOKENS},
+    }
+    tensors = {name: torch.tensor(values[name], dtype=dtype) for name, dtype in (OF_SAMPLES | OF_TOKENS).items()}
+    content = {
+        "temperature": batch.temperature,
+        "metrics": {name: value if math.isfinite(value) else str(value) for name, value in batch.metrics.items()},
+        "orchestrator_state": dict(batch.orchestrator_state),
+    }
+    replace_file(path, [save(tensors, {"format": FORMAT, "content": json.dumps(content, allow_nan=False)})])
+
+
+def read_batch(path: Path) -> Batch:
+    """The batch in a file. Raises UserError if it is none, or of another format."""
+    whole = read_regular(path, MAX_BYTES)
+    try:
+        # Loaded from memory: the library would map the file, and whoever truncates it then ends this process.
+        tensors = load(whole)
+        metadata = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
+        if metadata["format"] != FORMAT:
+            raise ValueError(f"its format is {metadata['format']:.80}, not {FORMAT}")
+        content = Content.model_validate_json(metadata["content"])
+        metrics = {name: ODD[value] if isinstance(value, str) else value for name, value in content.metrics.items()}
+        return Batch(_samples(tensors), content.temperature, metrics, content.orchestrator_state)
+    except ValidationError as error:
+        raise UserError(f"{path} is no batch: {describe_faults(error)}") from None
+    except (SafetensorError, LookupError, ValueError, AssertionError) as error:
+        raise UserError(f"{path} is no batch: {type(error).__name__}: {error}.") from None
+
+
+def _samples(tensors: dict[str, Tensor]) -> tuple[Sample, ...]:
+    """The samples of a file's tensors. Raises ValueError or AssertionError if these do not go together."""
+    dtypes = OF_SAMPLES | OF_TOKENS
+    if {name: (one.dtype, one.dim()) for name, one in tensors.items()} != {name: (dtypes[name], 1) for name in dtypes}:
+        raise ValueError(f"its tensors are not {', '.join(dtypes)}")
+    values = {name: one.tolist() for name, one in tensors.items()}
+    lengths, sizes = values["lengths_B"], {name: len(values[name]) for name in dtypes}
+    wanted = dict.fromkeys(OF_SAMPLES, len(lengths)) | dict.fromkeys(OF_TOKENS, sum(lengths))
+    if not sizes["rewards_T"]:
+        wanted["rewards_T"] = 0
+    if sizes != wanted or min(lengths, default=1) < 1:
+        raise ValueError("its tensors are not as long as its samples")
+    return tuple(
+        Sample(version=version, **{name: tuple(values[name][end - length : end]) for name in OF_TOKENS})
+        for length, end, version in zip(lengths, accumulate(lengths), values["versions_B"], strict=True)
+    )
