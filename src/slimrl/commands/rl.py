@@ -16,17 +16,21 @@ from slimrl.launch.stages import initial_weights, make_orchestrator, reference_m
 from slimrl.launch.teacher import make_distillation
 from slimrl.launch.warm_up import WarmUp, prepare_warm_up, warm_up, without_needless_warm_up
 from slimrl.models.history import read_history
+from slimrl.models.load import save_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.plots import plot_run
 from slimrl.monitor.sinks import Monitor, Sink
 from slimrl.monitor.summary import Stage
+from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import read_progress
-from slimrl.trainer.state import save_missing_weights, start
+from slimrl.trainer.state import TrainState, save_missing_weights, start
+from slimrl.transport.base import Publish, Receive
+from slimrl.transport.run_files import RunFiles
 from slimrl.types import Metrics
 
 
-def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int:
+def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = (), files: RunFiles | None = None) -> int:
     """Run the `rl` command: evaluate, warm up if the settings ask for it, train, evaluate again, plot and report.
 
     Everything that can be refused is made first, so that a mistake in the settings shows before anything slow begins.
@@ -42,7 +46,13 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
             # Make and check everything, which loads the model, too.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence
-            orchestrator = make_orchestrator(parts, make_distillation(parts, reference))
+            orchestrator = (
+                make_orchestrator(
+                    config, output_dir, parts.tasksets, parts.context, make_distillation(parts, reference), console
+                )
+                if not files
+                else None
+            )
             warmup = prepare_warm_up(parts) if config.warmup.max_steps and not past else None
 
             note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
@@ -62,12 +72,31 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
             # Train, and evaluate again. The console shows steps from here on, and not those of the warm-up.
             for sink in (console.steps(config.max_steps, first), *more_sinks):
                 monitor.add(sink)
-            train_rl(parts, orchestrator, state, monitor, before)
+            collect, publish = _meeting(parts, orchestrator, state, files)
+            train_rl(parts, collect, publish, state, monitor, before)
             stage, metrics = parts.held_out.measure("final", "after RL")
             monitor.log(config.max_steps, metrics)
         report(parts, [*stages, stage], time.monotonic() - began + earlier_s)
         console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
     return 0
+
+
+def _meeting(
+    parts: Parts, orchestrator: Orchestrator | None, state: TrainState, files: RunFiles | None
+) -> tuple[Receive, Publish]:
+    """Where batches come from, and how weights are published: by calls in this process, or by files to others."""
+    if orchestrator:
+        orchestrator.restore(state.progress.orchestrator_state)
+        return orchestrator.collect, parts.engine.publish
+    assert files
+    files.clear()
+
+    def publish(version: int) -> None:
+        parts.engine.publish(version)
+        save_policy(state.policy, files.weights_path(version), state.history)
+        files.drop_weights_before(version - parts.config.max_async_level - 1)
+
+    return files.receive, publish
 
 
 def _stages_before_rl(parts: Parts, warmup: WarmUp | None, trained: bool) -> tuple[list[Stage], Metrics]:

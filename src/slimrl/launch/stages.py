@@ -12,7 +12,7 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EvalSamplingConfig
 from slimrl.config.run import EvalRunConfig, RLConfig
-from slimrl.environments.base import Offloading
+from slimrl.environments.base import Offloading, Taskset
 from slimrl.environments.find import NOTEBOOK, call_user_code
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
@@ -21,15 +21,17 @@ from slimrl.launch.parts import Parts
 from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
+from slimrl.monitor.console import RunConsole
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.monitor.sinks import Monitor, read_metrics
 from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState
 from slimrl.trainer.weights import weights_directory
-from slimrl.transport.base import Batch
+from slimrl.transport.base import Batch, Publish, Receive
 from slimrl.types import Metrics
 
 
@@ -56,32 +58,39 @@ def make_room(parts: Parts) -> None:
             call_user_code(f"{type(taskset).__name__}.offload() failed", taskset.offload)
 
 
-def make_orchestrator(parts: Parts, distillation: Distillation | None) -> Orchestrator:
+def make_orchestrator(
+    config: RLConfig,
+    output_dir: Path,
+    tasksets: Sequence[Taskset],
+    context: RolloutContext,
+    distillation: Distillation | None,
+    console: RunConsole,
+) -> Orchestrator:
     """The orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
 
     shown: set[str] = set()
 
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
-        write_rollouts(rollout_file(parts.output_dir, step), records)
+        write_rollouts(rollout_file(output_dir, step), records)
         for rollout in (one.rollout for one in records if one.rollout.failure):
             if rollout.failure not in shown:  # the first of its kind; all of them are in the file
                 shown.add(rollout.failure)
-                parts.console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
+                console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
 
-    config = parts.config
     loss = config.trainer.loss.resolve(config.has_teacher)
-    return Orchestrator(parts.tasksets, parts.context, config.orchestrator, loss, config.seed, record, distillation)
+    return Orchestrator(tasksets, context, config.orchestrator, loss, config.seed, record, distillation)
 
 
-def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monitor: Monitor, before: Metrics) -> None:
+def train_rl(
+    parts: Parts, collect: Receive, publish: Publish, state: TrainState, monitor: Monitor, before: Metrics
+) -> None:
     """Train by RL to the last step. `before` are the held-out metrics from before training, logged with step 0."""
-    orchestrator.restore(state.progress.orchestrator_state)
 
     def receive(step: int) -> Batch:
         held_out = before if step == 0 else _evaluate_if_due(parts, step)
         # The counter runs on over steps and evaluations, so the step's own number is a difference.
         prefilled = parts.engine.counters.prefilled
-        batch = orchestrator.collect(step)
+        batch = collect(step)
         make_room(parts)
         prefill: Metrics = {"perf/prefill_tokens": float(parts.engine.counters.prefilled - prefilled)}
         if not batch.samples:
@@ -91,7 +100,7 @@ def train_rl(parts: Parts, orchestrator: Orchestrator, state: TrainState, monito
             parts.console.note(f"step 0: {advice}", "yellow")
         return replace(batch, metrics=metrics)
 
-    train(state, parts.config, receive, parts.engine.publish, monitor)
+    train(state, parts.config, receive, publish, monitor)
 
 
 def _evaluate_if_due(parts: Parts, step: int) -> Metrics:

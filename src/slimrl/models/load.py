@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
@@ -88,6 +88,19 @@ def load_policy(config: ModelConfig) -> Policy:
 
 
 TOOL = {"type": "function", "function": {"name": "f", "description": "", "parameters": {"type": "object"}}}
+
+
+def load_chat(config: ModelConfig) -> ChatFormat:
+    """The chat format of a model, without its weights: for a process that samples from a server."""
+    directory = resolve(_base_name(config))
+    with _explain_failure("tokenizer", directory):
+        tokenizer = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        _try_template(tokenizer)
+        try:
+            ids = GenerationConfig.from_pretrained(directory).eos_token_id
+        except OSError:  # a model without the file
+            ids = AutoConfig.from_pretrained(directory, trust_remote_code=False).eos_token_id
+        return ChatFormat(tokenizer, _as_ids(ids), date_of(config))
 
 
 def _try_template(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -197,5 +210,8 @@ def _load_module(directory: Path, dtype: torch.dtype) -> Any:
 
 def _generation_stop_ids(module: Any) -> tuple[int, ...]:
     """The end-of-sequence tokens of the model's generation config, which may be one id, several, or none."""
-    ids = module.generation_config.eos_token_id
+    return _as_ids(module.generation_config.eos_token_id)
+
+
+def _as_ids(ids: int | list[int] | None) -> tuple[int, ...]:
     return () if ids is None else (ids,) if isinstance(ids, int) else tuple(ids)

@@ -76,7 +76,7 @@ class RunFiles:
             now = time.monotonic()
             if now - began > self.timeout_s:
                 raise UserError(
-                    f"waited {now - began:.0f} s in vain for {what}. Its own log says why; mend that, and continue with "
+                    f"waited {now - began:.0f} s in vain for {what}. Its log says why; mend that, and continue with "
                     "`--resume`."
                 )
             if now - said > SAY_S:
