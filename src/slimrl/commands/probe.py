@@ -22,7 +22,8 @@ from slimrl.launch.held_out import HeldOut, HeldOutPlan
 from slimrl.launch.parts import Parts, make_context, make_rl_parts
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import open_evaluation_dir
-from slimrl.launch.stages import make_orchestrator, make_room, reference_module
+from slimrl.launch.sampling import make_orchestrator, make_room
+from slimrl.launch.stages import reference_module
 from slimrl.launch.teacher import ModuleTeacher, make_distillation, teacher_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.distill import Teacher
@@ -73,7 +74,9 @@ def measure(parts: Parts) -> Probe:
     """The results of all measurements. They leave the policy as it was."""
     distillation = make_distillation(parts, cache(lambda: reference_module(parts)))
     assert distillation is not None, "the command has a teacher (check_probe)"
-    orchestrator = make_orchestrator(parts, distillation)
+    orchestrator = make_orchestrator(
+        parts.config, parts.output_dir, parts.tasksets, parts.context, distillation, parts.console
+    )
     student = _evaluations(parts.held_out, STUDENT)
     distance = orchestrator.collect(0).metrics
     make_room(parts)

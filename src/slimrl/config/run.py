@@ -9,6 +9,7 @@ from pydantic import Field
 
 from slimrl.config.base import CommandConfig, Config
 from slimrl.config.data import ExpertDataConfig, FakeDataConfig, FileDataConfig, HubDataConfig
+from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import EnvConfig, EpisodesConfig, EvalSamplingConfig, InferenceConfig, OrchestratorConfig
@@ -63,6 +64,10 @@ class EvalConfig(Config):
 
     temperatures: Temperatures = Field(default=[0.0, 1.0])
     """Each task is tried once at each of these; 0 takes the likeliest token."""
+
+    def is_due(self, step: int) -> bool:
+        """Whether there is an evaluation between the start and the end before this step."""
+        return step > 0 and self.interval_steps > 0 and step % self.interval_steps == 0
 
 
 class WarmupConfig(Config):
@@ -148,6 +153,7 @@ class RLConfig(TrainingRunConfig):
     """GPUs that a teacher of type `model` has to itself, of which this version uses the first; `1` is the same as
     `teacher.device = "cuda:1"`."""
 
+    deployment: DeploymentConfig = DeploymentConfig()
     orchestrator: OrchestratorConfig
     inference: InferenceConfig = InferenceConfig()
     trainer: TrainerConfig = TrainerConfig()

@@ -62,7 +62,7 @@ class HeldOut:
         self.tasks = held_out_tasks(plan.tasksets, plan.split, plan.num_examples)
         self._plan = plan
         self._eval_policy = eval_policy
-        self._directory = output_dir / DIRECTORY
+        self._output_dir = output_dir
         self._console = console
 
     @property
@@ -83,14 +83,14 @@ class HeldOut:
             "held_out": {mode: without_nan(asdict(estimate)) for mode, estimate in held_out.items()},
             "metrics": without_nan(metrics),
         }
-        replace_file(self._path(slug), [add_digest(json.dumps(content, indent=1, allow_nan=False).encode())])
+        replace_file(stage_path(self._output_dir, slug), [add_digest(json.dumps(content, indent=1, allow_nan=False).encode())])
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:
         """Play every task once. `mode` names the way of decoding, by default after the temperature. Episodes of other
         tasks that an earlier process played stay in the file, and do not count."""
         mode = mode or mode_of(sampling.temperature)
-        path = self._directory / f"{slug}_{mode}.jsonl"
+        path = self._output_dir / DIRECTORY / f"{slug}_{mode}.jsonl"
         past = past_episodes(path) if self._plan.keep else {}
         # Models load only where something is missing: a finished evaluation is read from its file.
         missing = [asked for asked in self.tasks if asked.id not in past]
@@ -119,24 +119,30 @@ class HeldOut:
         return evaluation
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
-        """The stage and metrics that an earlier process of this run measured; None if none did, and after a note if the
-        file is damaged."""
-        path = self._path(slug)
-        if not path.exists():
-            return None
-        try:
-            content = parse_object(read_regular(path, MAX_BYTES))
-            held_out = {mode: Estimate(**_with_nan(estimate)) for mode, estimate in content["held_out"].items()}
-            return Stage(content["name"], held_out), _with_nan(content["metrics"])
-        except (ValueError, UserError) as error:
-            reason = str(error)
-        except (LookupError, TypeError, AttributeError):
-            reason = "is no result of an evaluation"
-        self._console.note(f"{path} is not used: it {reason}", style="yellow")
-        return None
+        """The stage and metrics that another process of this run has measured; see `recall_stage`."""
+        return recall_stage(self._output_dir, slug, self._console.note)
 
-    def _path(self, slug: str) -> Path:
-        return self._directory / f"{slug}.json"
+
+def stage_path(output_dir: Path, slug: str) -> Path:
+    """The file with the result of a stage."""
+    return output_dir / DIRECTORY / f"{slug}.json"
+
+
+def recall_stage(output_dir: Path, slug: str, note: Callable[[str], None]) -> tuple[Stage, Metrics] | None:
+    """The stage and metrics that a run has measured; None if it has not, and after a note if the file is damaged."""
+    path = stage_path(output_dir, slug)
+    if not path.exists():
+        return None
+    try:
+        content = parse_object(read_regular(path, MAX_BYTES))
+        held_out = {mode: Estimate(**_with_nan(estimate)) for mode, estimate in content["held_out"].items()}
+        return Stage(content["name"], held_out), _with_nan(content["metrics"])
+    except (ValueError, UserError) as error:
+        reason = str(error)
+    except (LookupError, TypeError, AttributeError):
+        reason = "is no result of an evaluation"
+    note(f"{path} is not used: it {reason}")
+    return None
 
 
 def _with_nan(values: Mapping[str, float | None]) -> dict[str, Any]:

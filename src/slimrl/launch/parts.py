@@ -1,7 +1,7 @@
 """The parts of a run, made from its settings: tasksets, policy, engine, held-out evaluation, sinks.
 
-All of them live in one process. The engine samples from the trainer's own module, so the two take turns, and publishing
-weights costs nothing.
+In one process the engine samples from the trainer's own module, so the two take turns, and publishing weights costs
+nothing. A trainer of its own process has no more than `TrainerParts`.
 """
 
 import os
@@ -35,17 +35,23 @@ from slimrl.trainer.checkpoint import read_progress
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts that the stages of `rl` and `probe` share."""
+class TrainerParts:
+    """The parts that a trainer has, wherever its batches come from."""
 
     config: RLConfig
     output_dir: Path
     policy: Policy
+    console: RunConsole
+
+
+@dataclass(frozen=True, slots=True)
+class Parts(TrainerParts):
+    """The parts of a run in one process, which the stages of `rl` and `probe` share."""
+
     engine: Engine
     context: RolloutContext
     tasksets: Sequence[Taskset]
     held_out: HeldOut
-    console: RunConsole
 
 
 def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:
@@ -54,6 +60,14 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
     limits = episode_limits(config.orchestrator, config.seq_len)
     engine, context = make_context(policy.module, policy.chat, config.inference, limits)
+    held_out = make_held_out(config, tasksets, context, output_dir, console)
+    return Parts(config, output_dir, policy, console, engine, context, tasksets, held_out)
+
+
+def make_held_out(
+    config: RLConfig, tasksets: Sequence[Taskset], context: RolloutContext, output_dir: Path, console: RunConsole
+) -> HeldOut:
+    """The held-out evaluation of an RL run."""
     samplings = [
         config.orchestrator.sampling.params(temperature, config.seed) for temperature in config.eval.temperatures
     ]
@@ -62,7 +76,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     held_out = HeldOut(plan, lambda: make_eval_policy(context), output_dir, console)
     note_short_splits(held_out.tasks, config.eval.num_examples, console.note)
     note_shared_tasks(tasksets, console)
-    return Parts(config, output_dir, policy, engine, context, tasksets, held_out, console)
+    return held_out
 
 
 def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:

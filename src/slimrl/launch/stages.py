@@ -17,7 +17,8 @@ from slimrl.environments.find import NOTEBOOK, call_user_code
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.launch.advice import nothing_earned
-from slimrl.launch.parts import Parts
+from slimrl.launch.parts import TrainerParts
+from slimrl.launch.sampling import Sampling, stage_after
 from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
@@ -35,14 +36,14 @@ from slimrl.transport.base import Batch, Publish, Receive
 from slimrl.types import Metrics
 
 
-def reference_module(parts: Parts) -> nn.Module:
+def reference_module(parts: TrainerParts) -> nn.Module:
     """A second copy of the weights that RL starts from."""
     # Without an adapter of its own, because it is not trained.
     changes = {"name": initial_weights(parts), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
     return load_policy(parts.config.model.model_copy(update=changes)).module
 
 
-def initial_weights(parts: Parts) -> str:
+def initial_weights(parts: TrainerParts) -> str:
     """The name or path of the weights that RL starts from: those of the warm-up, or the base model's without one."""
     warmup_steps = parts.config.warmup.max_steps
     if not warmup_steps:
@@ -50,69 +51,29 @@ def initial_weights(parts: Parts) -> str:
     return str(weights_directory(warmup_directory(parts.output_dir), warmup_steps))
 
 
-def make_room(parts: Parts) -> None:
-    """Free the memory of everything that samples or judges, because the trainer runs next."""
-    parts.engine.offload()
-    for taskset in parts.tasksets:
-        if isinstance(taskset, Offloading):
-            call_user_code(f"{type(taskset).__name__}.offload() failed", taskset.offload)
-
-
-def make_orchestrator(
-    config: RLConfig,
-    output_dir: Path,
-    tasksets: Sequence[Taskset],
-    context: RolloutContext,
-    distillation: Distillation | None,
-    console: RunConsole,
-) -> Orchestrator:
-    """The orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
-
-    shown: set[str] = set()
-
-    def record(step: int, records: Sequence[RolloutRecord]) -> None:
-        write_rollouts(rollout_file(output_dir, step), records)
-        for rollout in (one.rollout for one in records if one.rollout.failure):
-            if rollout.failure not in shown:  # the first of its kind; all of them are in the file
-                shown.add(rollout.failure)
-                console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
-
-    loss = config.trainer.loss.resolve(config.has_teacher)
-    return Orchestrator(tasksets, context, config.orchestrator, loss, config.seed, record, distillation)
-
-
-def train_rl(
-    parts: Parts, collect: Receive, publish: Publish, state: TrainState, monitor: Monitor, before: Metrics
-) -> None:
+def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:
     """Train by RL to the last step. `before` are the held-out metrics from before training, logged with step 0."""
+    sampling.restore(state.progress.orchestrator_state)
 
     def receive(step: int) -> Batch:
-        held_out = before if step == 0 else _evaluate_if_due(parts, step)
-        # The counter runs on over steps and evaluations, so the step's own number is a difference.
-        prefilled = parts.engine.counters.prefilled
-        batch = collect(step)
-        make_room(parts)
-        prefill: Metrics = {"perf/prefill_tokens": float(parts.engine.counters.prefilled - prefilled)}
+        held_out = before if step == 0 else _evaluate_if_due(parts, sampling, step)
+        batch = sampling.receive(step)
         if not batch.samples:
             parts.console.note(f"step {step}: no group carries a signal, so there is nothing to learn from", "yellow")
-        metrics = batch.metrics | held_out | prefill
-        if step == 0 and (advice := nothing_earned(parts.config, parts.tasksets, metrics)):
-            parts.console.note(f"step 0: {advice}", "yellow")
-        return replace(batch, metrics=metrics)
+        return replace(batch, metrics=batch.metrics | held_out)
 
-    train(state, parts.config, receive, publish, monitor)
+    train(state, parts.config, receive, sampling.publish, monitor)
 
 
-def _evaluate_if_due(parts: Parts, step: int) -> Metrics:
-    interval = parts.config.eval.interval_steps
-    if not interval or step % interval:
+def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metrics:
+    if not parts.config.eval.is_due(step):
         return {}
     began = time.perf_counter()
-    _, metrics = parts.held_out.measure(f"step_{step}", f"after {step} steps")
+    _, metrics = sampling.measure(*stage_after(step))
     return metrics | {"time/eval_s": time.perf_counter() - began}
 
 
-def report(parts: Parts, stages: Sequence[Stage], duration_s: float) -> None:
+def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> None:
     """Show the closing table, write it to summary.json, and write the config that evaluates the weights again."""
     lines = [metrics for _, metrics in read_metrics(parts.output_dir / METRICS)]
     weights = weights_directory(parts.output_dir, parts.config.max_steps)
@@ -136,7 +97,7 @@ def _evaluate_command(path: Path, config: RLConfig) -> str:
     return f"{command_prefix()}slimrl eval @ {path}"
 
 
-def _write_eval_file(parts: Parts, weights: Path) -> Path:
+def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
     """Write a config with which `eval` repeats the final evaluation, to the last digit on the same machine. Returns its
     path."""
     config, episodes = parts.config, parts.config.orchestrator

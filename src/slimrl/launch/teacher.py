@@ -20,7 +20,8 @@ from slimrl.config.teacher import (
 from slimrl.environments.base import Taskset
 from slimrl.errors import UserError
 from slimrl.launch.parts import Parts
-from slimrl.launch.stages import initial_weights, make_room
+from slimrl.launch.sampling import make_room
+from slimrl.launch.stages import initial_weights
 from slimrl.launch.tasksets import load_tasksets, teacher_environments
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy

@@ -1,16 +1,17 @@
 """The supervised stage before RL, on demonstrations by the environments' scripted experts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.environments.base import Taskset
 from slimrl.launch.demonstrations import from_experts
-from slimrl.launch.parts import Parts
+from slimrl.launch.parts import TrainerParts
 from slimrl.launch.run_dir import METRICS, warmup_directory
-from slimrl.launch.stages import make_room
+from slimrl.launch.sampling import Sampling
 from slimrl.models.history import SUPERVISED, read_history
 from slimrl.monitor.sinks import JsonlSink, Monitor, Sink
 from slimrl.trainer.sft.train import Conversations
@@ -38,7 +39,7 @@ def without_needless_warm_up(config: C, note: Callable[[str], None]) -> C:
     return config.model_copy(update={"warmup": config.warmup.model_copy(update={"max_steps": 0})})
 
 
-def prepare_warm_up(parts: Parts) -> WarmUp:
+def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
     """The warm-up of a run. Raises UserError at once, before anything slow, if an environment has no expert."""
     config = parts.config
     sft = SFTConfig(
@@ -55,21 +56,20 @@ def prepare_warm_up(parts: Parts) -> WarmUp:
         schedule=config.warmup.schedule,
         ckpt=config.ckpt,
     )
-    return WarmUp(sft, from_experts(sft, parts.tasksets, parts.context.chat))
+    return WarmUp(sft, from_experts(sft, tasksets, parts.policy.chat))
 
 
-def warm_up(parts: Parts, warmup: WarmUp) -> None:
+def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
     """Train on the demonstrations; a warm-up that has finished before is only loaded and validated."""
     sft, directory = warmup.config, Path(warmup.config.output_dir)
     state = start(parts.policy, sft.optim, directory, sft.resume)
     state.history = (*read_history(Path(parts.config.model.name)), SUPERVISED)
     save_missing_weights(state, directory)
     first = state.progress.step
-    make_room(parts)
+    sampling.make_room()
     done = f", {first} of them done before" if first else ""
     parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each{done}")
     sinks: list[Sink] = [JsonlSink(directory / METRICS, first), parts.console.steps(sft.max_steps, first, "sft/loss")]
     with Monitor(sinks) as monitor:
         train_sft(state, sft, warmup.conversations, monitor)
     state.optimizer.detach()  # RL makes an optimizer of its own on the same parameters
-    parts.engine.publish(0)

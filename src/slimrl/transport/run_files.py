@@ -3,8 +3,8 @@
     transport/batches/step_7.safetensors    the batch of training step 7, by the orchestrator
     transport/weights/step_7/               the weights after 7 steps, by the trainer; the sampler reads them
 
-Each appears whole, in one rename, so a shared file system will do and a kill leaves nothing half written. Who waits for
-a file says so, and since when; after `timeout_s` without it the run ends, with the name of the part that it waited for.
+Each appears whole, in one rename, so a shared file system will do and a kill leaves nothing half written. A part that
+waits for another says so, and since when; it ends with that part's name when that has died or lets it wait too long.
 """
 
 import shutil
@@ -12,23 +12,27 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from slimrl.errors import UserError
 from slimrl.transport.base import Batch
 from slimrl.transport.batch_file import read_batch, write_batch
+from slimrl.transport.roster import Facts, Part, Roster
 
 POLL_S = 0.02
+CHECK_S = 1.0  # between two looks at whether the other part lives
 SAY_S = 30.0  # of waiting, before it is told
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """The files of one run. `alive` is asked while something is awaited, and raises if that is in vain."""
+    """The files of one run, as one of its parts sees them. `note` receives a line about a long wait."""
 
     output_dir: Path
     timeout_s: float
     note: Callable[[str], None]
-    alive: Callable[[], None] = lambda: None
+    roster: Roster
 
     def batch_path(self, step: int) -> Path:
         return self.output_dir / "transport" / "batches" / f"step_{step}.safetensors"
@@ -43,44 +47,69 @@ class RunFiles:
     def receive(self, step: int) -> Batch:
         """The batch of a step, when the orchestrator has sent it. Raises UserError if it does not."""
         path = self.batch_path(step)
-        self._await(path, f"the orchestrator's batch of step {step}")
-        batch = read_batch(path)
-        if step:  # a trainer that is killed now takes it up again from its checkpoint, which has not this step
-            self.batch_path(step - 1).unlink(missing_ok=True)
-        return batch
+        self.wait("orchestrator", f"batch of step {step}", lambda: path if path.exists() else None)
+        return read_batch(path)
+
+    def drop_batches_before(self, step: int) -> None:
+        """Delete the batches of earlier steps."""
+        _drop(self.batch_path(0).parent, step)
 
     def await_weights(self, version: int) -> Path:
         """The directory of weights of a version, when the trainer has written it. Raises UserError if it does not."""
         path = self.weights_path(version)
-        self._await(path, f"the trainer's weights of version {version}")
-        return path
+        return self.wait("trainer", f"weights of version {version}", lambda: path if path.exists() else None)
 
     def newest_version(self) -> int:
         """The newest version whose weights there are; -1 if there are none."""
-        found = (self.output_dir / "transport" / "weights").glob("step_*")
-        return max((int(path.name.removeprefix("step_")) for path in found), default=-1)
+        return max((_step(path) for path in self.weights_path(0).parent.glob("step_*")), default=-1)
 
     def drop_weights_before(self, version: int) -> None:
-        """Delete older weights than a version."""
-        for path in (self.output_dir / "transport" / "weights").glob("step_*"):
-            if int(path.name.removeprefix("step_")) < version:
-                shutil.rmtree(path, ignore_errors=True)
+        """Delete the weights of earlier versions."""
+        _drop(self.weights_path(0).parent, version)
 
     def clear(self) -> None:
         """Delete what an earlier process has left: a resumed run makes it again."""
-        shutil.rmtree(self.output_dir / "transport", ignore_errors=True)
+        for directory in (self.batch_path(0).parent, self.weights_path(0).parent):
+            shutil.rmtree(directory, ignore_errors=True)
 
-    def _await(self, path: Path, what: str) -> None:
-        began = said = time.monotonic()
-        while not path.exists():
+    def await_part(self, part: Part) -> Facts:
+        """What a part announces, when it is there. Raises UserError if it does not come."""
+        return self.wait(part, "start", lambda: self.roster.find(part))
+
+    def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
+        """What `find` gives, as soon as it gives something: the work of another part. Raises UserError if that part
+        dies, or lets this one wait for longer than `timeout_s`."""
+        began = checked = said = time.monotonic()
+        while (found := find()) is None:
             now = time.monotonic()
+            if now - checked > CHECK_S:
+                checked = now
+                end = self.roster.describe_end(part)
+                if end and (found := find()) is not None:
+                    break  # it was that part's last work
+                if end:
+                    raise UserError(f"{end}, and has not left its {what}. Continue with `--resume` when that is mended.")
             if now - began > self.timeout_s:
                 raise UserError(
-                    f"waited {now - began:.0f} s in vain for {what}. Its log says why; mend that, and continue with "
-                    "`--resume`."
+                    f"waited {now - began:.0f} s in vain for the {part}'s {what} (deployment.timeout_s). Its log says "
+                    "what it does; mend that, and continue with `--resume`."
                 )
             if now - said > SAY_S:
                 said = now
-                self.note(f"waiting for {what}, since {now - began:.0f} s")
-            self.alive()
+                self.note(f"waiting for the {part}'s {what}, for {now - began:.0f} s so far")
             time.sleep(POLL_S)
+        return found
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.removeprefix("step_"))
+
+
+def _drop(directory: Path, step: int) -> None:
+    """Delete the files and directories `step_N` of earlier steps."""
+    for path in directory.glob("step_*"):
+        if _step(path) < step:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

@@ -9,7 +9,7 @@ to import as all the rest of `slimrl rl --help`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
@@ -45,11 +45,13 @@ C = TypeVar("C", bound=CommandConfig)
 class Resolved(Generic[C]):
     """A valid configuration, and where each value that is not a default came from.
 
-    `provenance` maps `trainer.optim.lr` to `run.toml:12`, `--trainer.optim.lr` or `SLIMRL_TRAINER__OPTIM__LR`.
+    `provenance` maps `trainer.optim.lr` to `run.toml:12`, `--trainer.optim.lr` or `SLIMRL_TRAINER__OPTIM__LR`. `argv`
+    are the words of the command line after the command, and None where there was none, as in Python.
     """
 
     config: C
     provenance: Mapping[str, str]
+    argv: Sequence[str] | None = None
 
 
 def load(
@@ -62,7 +64,7 @@ def load(
         UserError: a setting is unknown, of the wrong type, missing, or contradicts another; or a file cannot be read.
     """
     given = from_command_line(argv, spec_of(config_class), names_of(config_class, note))
-    return resolve(config_class, given, environ, note)
+    return replace(resolve(config_class, given, environ, note), argv=tuple(argv))
 
 
 def resolve(

@@ -1,0 +1,11 @@
+"""The `rl` command where its parts are processes: starts and watches them, without loading PyTorch itself."""
+
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig
+from slimrl.launch.supervision import supervise
+from slimrl.monitor.console import RunConsole
+
+
+def run_supervisor(resolved: Resolved[RLConfig]) -> int:
+    """Run the parts of an `rl` run as processes, until all have ended."""
+    return supervise(resolved.config, resolved.argv, RunConsole().note)

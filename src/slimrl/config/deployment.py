@@ -1,0 +1,36 @@
+"""The section `[deployment]`: which processes a run is made of, and how they meet."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from slimrl.config.base import Config
+
+
+class DeploymentConfig(Config):
+    """Where the parts of a run are: all in one process, or sampler, orchestrator and trainer as processes of their own.
+
+    `slimrl rl` starts and watches them; `slimrl inference`, `slimrl orchestrator` and `slimrl trainer` start each by
+    hand, with the same file.
+    """
+
+    first = ("type",)
+
+    type: Literal["auto", "one-process", "processes"] = "auto"
+    """`one-process` samples and trains in turn; `processes` does both at once, which needs the extra `server`. `auto`
+    takes processes where `trainer_gpu_ids` and `inference_gpu_ids` name different GPUs, else one process."""
+
+    num_trainers: int = Field(default=1, ge=1)
+    """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2), started by
+    torchrun. On GPUs it is one for each of `trainer_gpu_ids`, whatever this says."""
+
+    timeout_s: float = Field(default=1800.0, gt=0)
+    """Longest that one part waits for another without getting what it needs, in seconds: then the run ends, and says
+    who waited for whom. A step or an evaluation that takes longer needs more."""
+
+    sampler_timeout_s: float = Field(default=120.0, gt=0)
+    """Longest that the sampler may give no sign of life, in seconds."""
+
+    sampler_restarts: int = Field(default=3, ge=0)
+    """How many times `slimrl rl` starts a sampler again that has died. It is given the newest weights, and what it had
+    begun is sampled anew."""

@@ -1,0 +1,188 @@
+"""The half of a run that samples, as the trainer sees it: in this process, or in others that it meets in files.
+
+Here, batches and evaluations are made when they are asked for. Elsewhere, the orchestrator makes both ahead of time, and
+the trainer waits for them: `commands/orchestrator.py` is the other side.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from slimrl.config.run import RLConfig
+from slimrl.environments.base import Offloading, Taskset
+from slimrl.environments.find import call_user_code
+from slimrl.launch.advice import nothing_earned
+from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
+from slimrl.launch.parts import Parts, TrainerParts
+from slimrl.models.history import read_history
+from slimrl.models.load import save_policy
+from slimrl.monitor.console import RunConsole
+from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
+from slimrl.monitor.summary import Stage
+from slimrl.orchestrator.distill import Distillation
+from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.rollout.episode import RolloutContext
+from slimrl.transport.base import Batch
+from slimrl.transport.run_files import RunFiles
+from slimrl.types import Metrics
+
+# Stages of the held-out evaluation, by the names of their files.
+BASE, START = "base", "start"
+FINAL = "final", "after RL"
+
+
+def base_name(config: RLConfig) -> str:
+    """The name of the evaluation before the warm-up."""
+    return "before warm-up" if read_history(Path(config.model.name)) else "base model"
+
+
+def start_name(config: RLConfig) -> str:
+    """The name of the evaluation right before RL."""
+    return "after warm-up" if config.warmup.max_steps else "before RL"
+
+
+def stage_after(step: int) -> tuple[str, str]:
+    """The slug and the name of the evaluation between start and end that comes before a step."""
+    return f"step_{step}", f"after {step} steps"
+
+
+class Sampling(Protocol):
+    """What the trainer needs of the half that samples."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from the orchestrator's state in a checkpoint."""
+
+    def receive(self, step: int) -> Batch:
+        """The batch of a step."""
+
+    def publish(self, version: int) -> None:
+        """Sample from the module's present weights from now on, under this version."""
+
+    def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
+        """The held-out evaluation of the weights that were published last."""
+
+    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
+        """What was measured at a stage before this process began, if it was."""
+
+    def make_room(self) -> None:
+        """Free memory of this process that only sampling needs."""
+
+
+class SamplingHere:
+    """Sampling in this process, in turn with training."""
+
+    def __init__(self, parts: Parts, distillation: Distillation | None) -> None:
+        self._parts = parts
+        self._orchestrator = make_orchestrator(
+            parts.config, parts.output_dir, parts.tasksets, parts.context, distillation, parts.console
+        )
+        self._held_out: Metrics = {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._orchestrator.restore(state)
+
+    def receive(self, step: int) -> Batch:
+        # The counter runs on over steps and evaluations, so the step's own number is a difference.
+        counters = self._parts.engine.counters
+        before = counters.prefilled
+        batch = self._orchestrator.collect(step)
+        self.make_room()
+        metrics = batch.metrics | {"perf/prefill_tokens": float(counters.prefilled - before)}
+        if step == 0:
+            advise(self._parts.config, self._parts.tasksets, metrics | self._held_out, self._parts.console)
+        return replace(batch, metrics=metrics)
+
+    def publish(self, version: int) -> None:
+        self._parts.engine.publish(version)
+
+    def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
+        stage, self._held_out = self._parts.held_out.measure(slug, name)
+        return stage, self._held_out
+
+    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
+        return self._parts.held_out.recall(slug)
+
+    def make_room(self) -> None:
+        make_room(self._parts)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingElsewhere:
+    """Sampling in other processes. Weights go to the run's directory; batches and evaluations come from there."""
+
+    parts: TrainerParts
+    files: RunFiles
+
+    def clear(self, first: int) -> None:
+        """Delete what an earlier process has left of the steps from `first` on."""
+        self.files.clear()
+        for path in (self.parts.output_dir / DIRECTORY).glob("*.json"):
+            step = path.stem.removeprefix("step_")
+            if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= first):
+                path.unlink()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """The orchestrator reads its state from the checkpoint itself."""
+
+    def receive(self, step: int) -> Batch:
+        began = time.perf_counter()
+        batch = self.files.receive(step)
+        self.files.drop_batches_before(step)
+        return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
+
+    def publish(self, version: int) -> None:
+        save_policy(self.parts.policy, self.files.weights_path(version))
+        # A sampler may be reading those that the orchestrator had it load last.
+        self.files.drop_weights_before(version - self.parts.config.max_async_level - 1)
+
+    def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
+        path = stage_path(self.parts.output_dir, slug)
+        self.files.wait("orchestrator", f"evaluation {name}", lambda: path if path.exists() else None)
+        if (found := self.recall(slug)) is None:
+            raise AssertionError(f"{path} was there a moment ago")
+        return found
+
+    def recall(self, slug: str) -> tuple[Stage, Metrics] | None:
+        return recall_stage(self.parts.output_dir, slug, self.parts.console.note)
+
+    def make_room(self) -> None:
+        """There is nothing to free: nothing samples here."""
+
+
+def make_room(parts: Parts) -> None:
+    """Free the memory of everything that samples or judges, because the trainer runs next."""
+    parts.engine.offload()
+    for taskset in parts.tasksets:
+        if isinstance(taskset, Offloading):
+            call_user_code(f"{type(taskset).__name__}.offload() failed", taskset.offload)
+
+
+def make_orchestrator(
+    config: RLConfig,
+    output_dir: Path,
+    tasksets: Sequence[Taskset],
+    context: RolloutContext,
+    distillation: Distillation | None,
+    console: RunConsole,
+) -> Orchestrator:
+    """The orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
+
+    shown: set[str] = set()
+
+    def record(step: int, records: Sequence[RolloutRecord]) -> None:
+        write_rollouts(rollout_file(output_dir, step), records)
+        for rollout in (one.rollout for one in records if one.rollout.failure):
+            if rollout.failure not in shown:  # the first of its kind; all of them are in the file
+                shown.add(rollout.failure)
+                console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
+
+    loss = config.trainer.loss.resolve(config.has_teacher)
+    return Orchestrator(tasksets, context, config.orchestrator, loss, config.seed, record, distillation)
+
+
+def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
+    """Print a note about a first step in which nothing was earned; `metrics` are its own and the held-out ones."""
+    if advice := nothing_earned(config, tasksets, metrics):
+        console.note(f"step 0: {advice}", "yellow")

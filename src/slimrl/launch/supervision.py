@@ -1,0 +1,104 @@
+"""A run of several processes on one host: start sampler, orchestrator and trainer, watch them, and end them together.
+
+Each is the command of its name with the words of this one, so it can as well be started by hand. Knows nothing of what
+they do, and loads no PyTorch.
+"""
+
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.services.children import Child, Children
+
+POLL_S = 0.1
+LOGS = "logs"
+SLIMRL = [sys.executable, "-m", "slimrl"]
+
+
+def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str], None]) -> int:
+    """Run all parts to their end. Returns the exit status, which is 0: what goes wrong raises UserError."""
+    if argv is None:
+        raise UserError(
+            'deployment.type = "processes" starts the command that it was called with several times, and from Python '
+            'there is none. Call `slimrl rl @ FILE` instead, or set deployment.type = "one-process".'
+        )
+    logs = Path(config.output_dir) / LOGS
+    note(f"deployment: {_describe(config)}, as processes that meet in {config.output_dir}; logs: {logs}")
+    with Children(logs) as children:
+        sampler = _Sampler(config, argv, children, note)
+        trainer = children.start("trainer", [*_trainer(config), "trainer", *argv])
+        orchestrator = children.start("orchestrator", [*SLIMRL, "orchestrator", *argv])
+        note(f"processes: trainer {trainer.pid}, orchestrator {orchestrator.pid}{sampler.describe()}")
+        while trainer.status is None or orchestrator.status is None:
+            time.sleep(POLL_S)
+            _show([trainer, orchestrator], note)
+            sampler.watch()
+            for child in (orchestrator, trainer):
+                if child.status:
+                    raise UserError(child.describe_end())
+        _show([trainer, orchestrator], note)
+    return 0
+
+
+class _Sampler:
+    """The sampler of a run, which is started again when it dies, and left alone where it runs elsewhere."""
+
+    def __init__(
+        self, config: RLConfig, argv: Sequence[str], children: Children, note: Callable[[str], None]
+    ) -> None:
+        self._children, self._note = children, note
+        self._command = [*SLIMRL, "inference", *argv]
+        # One port for all its starts. Settings of the command line or of a file count for more than this.
+        self._environment = {"SLIMRL_INFERENCE__PORT": str(config.inference.port or _free_port())}
+        self._restarts_left = config.deployment.sampler_restarts
+        self._child = None if config.inference.base_url else self._start()
+
+    def describe(self) -> str:
+        return f", sampler {self._child.pid}" if self._child else ""
+
+    def watch(self) -> None:
+        """Start the sampler again if it has died. Raises UserError if that has happened too often."""
+        if self._child is None or self._child.status is None:
+            return
+        if not self._restarts_left:
+            raise UserError(self._child.describe_end())
+        self._restarts_left -= 1
+        self._note(self._child.describe_end())
+        self._child = self._start()
+        self._note(f"started the sampler again: process {self._child.pid}, {self._restarts_left} more times at most")
+
+    def _start(self) -> Child:
+        return self._children.start("sampler", self._command, self._environment)
+
+
+def _show(children: Sequence[Child], note: Callable[[str], None]) -> None:
+    """Repeat what the children have said: the trainer's lines as they are, those of others with their name."""
+    for child in children:
+        for line in child.new_lines():
+            note(line if child.name == "trainer" else f"{child.name}: {line}")
+
+
+def _trainer(config: RLConfig) -> list[str]:
+    """The start of the trainer's command line, which has torchrun in it for several ranks."""
+    num = len(config.trainer_gpu_ids) or config.deployment.num_trainers
+    if num == 1:
+        return SLIMRL
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num), "-m", "slimrl"]
+    return [sys.executable, *torchrun]
+
+
+def _describe(config: RLConfig) -> str:
+    num = len(config.trainer_gpu_ids) or config.deployment.num_trainers
+    trainers = "a trainer" if num == 1 else f"a trainer of {num} ranks"
+    sampler = f"a sampler at {config.inference.base_url}" if config.inference.base_url else "a sampler"
+    return f"{sampler}, an orchestrator and {trainers}, at most {config.max_async_level} versions apart"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

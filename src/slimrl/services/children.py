@@ -1,0 +1,103 @@
+"""The child processes of one that watches them: they end with it, whatever ends it.
+
+Each child has a session of its own, so that Ctrl-C reaches the parent alone, which ends all in order. Its output goes to
+a file. On Linux the kernel ends a child whose parent has died.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from slimrl.errors import visible
+from slimrl.services.process_tree import end, kill, start_time
+
+PATIENCE_S = 10.0  # for children to end by themselves, before SIGKILL
+LAST_LINES = 20
+TAIL_BYTES = 1 << 16
+PR_SET_PDEATHSIG = 1
+
+
+class Child:
+    """One child process. Each start of it goes on in the same log."""
+
+    def __init__(self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
+        self.name, self.log = name, log
+        self._read = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | dict(environment),
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, below 0 for a signal; None while it runs."""
+        return self._process.poll()
+
+    def new_lines(self) -> list[str]:
+        """The lines that the child has written since the last call."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]  # a line that is still being written waits for the next call
+        self._read += len(whole) + 1 if whole else 0
+        return whole.decode("utf-8", "replace").splitlines()
+
+    def describe_end(self) -> str:
+        """How the child has ended, with the last lines that it wrote."""
+        status = self.status
+        assert status is not None, "the child still runs"
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"has ended with status {status}"
+        with self.log.open("rb") as file:
+            file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:]
+        tail = "\n".join(f"    {line}" for line in lines)
+        return visible(f"the {self.name} (process {self.pid}) {how}. The end of {self.log}:\n{tail}")
+
+    def wait(self) -> None:
+        """Wait for the process, so that it is no zombie."""
+        self._process.wait()
+
+
+class Children:
+    """The children of this process, as a context: all that still run are ended when it is left."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._all: list[Child] = []
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
+        """Start a program as the child `name`, whose output goes to `NAME.log`."""
+        self._logs.mkdir(parents=True, exist_ok=True)
+        child = Child(name, command, self._logs / f"{name}.log", environment or {})
+        self._all.append(child)
+        return child
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        known = {child.pid: start_time(child.pid) for child in self._all if child.status is None}
+        try:
+            end(known, PATIENCE_S)  # a second Ctrl-C ends them at once
+        except KeyboardInterrupt:
+            kill(known, PATIENCE_S)
+        for child in self._all:
+            child.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,89 @@
+"""Who takes part in a run of several processes: a file for each part, in `transport/` of the run's directory.
+
+    transport/trainer.json         {"pid": 4711, "host": "desk", "dtype": "bfloat16", "first_step": "0"}
+    transport/inference.json       {"pid": 4712, "host": "desk", "address": "http://127.0.0.1:8000"}
+    transport/orchestrator.json    {"pid": 4713, "host": "desk"}
+
+A part holds a lock on its file while it lives. The operating system releases the lock when the process dies, however it
+dies, so a file that nobody holds says nothing. Knows nothing of what the parts do.
+"""
+
+import fcntl
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Literal
+
+from slimrl.errors import UserError
+from slimrl.io.files import parse_object
+
+Part = Literal["trainer", "orchestrator", "inference"]
+Facts = Mapping[str, str]
+
+
+class Roster:
+    """The parts of the run in a directory, as one process sees them."""
+
+    def __init__(self, output_dir: Path) -> None:
+        self._directory = output_dir / "transport"
+        self._seen: dict[Part, str] = {}
+
+    @contextmanager
+    def join(self, part: Part, facts: Facts) -> Iterator[None]:
+        """Takes part as `part` inside the block; the others read `facts`. Raises UserError if another process does."""
+        with self.reserve(part) as file:
+            self.announce(file, facts)
+            yield
+
+    @contextmanager
+    def reserve(self, part: Part) -> Iterator[IO[str]]:
+        """Keeps others from being `part` inside the block, and gives the file to `announce` in. Raises UserError if
+        another process is."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with self._path(part).open("a", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"another process is the {part} of the run in {self._directory.parent}. End it, or give "
+                    "`--output_dir` another directory."
+                ) from None
+            file.truncate(0)
+            try:
+                yield file
+            finally:
+                file.truncate(0)
+
+    def announce(self, file: IO[str], facts: Facts) -> None:
+        """Tells the others that this part is ready, and what they need to know of it."""
+        file.write(json.dumps({"pid": os.getpid(), "host": platform.node(), **facts}))
+        file.flush()
+
+    def find(self, part: Part) -> Facts | None:
+        """What a part that lives has announced; None if there is none, or it has announced nothing yet."""
+        try:
+            file = self._path(part).open(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                return None  # nobody holds it: what it says is of the past
+            except BlockingIOError:
+                text = file.read()  # still empty while the part prepares itself
+        facts = {key: str(value) for key, value in parse_object(text.encode()).items()} if text else None
+        if facts:
+            self._seen[part] = f"process {facts['pid']} on {facts['host']}"
+        return facts
+
+    def describe_end(self, part: Part) -> str:
+        """What to say of a part that was there and is gone; empty if it is there, or has not come yet."""
+        if self.find(part) is None and part in self._seen:
+            return f"the {part} ({self._seen[part]}) has ended; its log says why"
+        return ""
+
+    def _path(self, part: Part) -> Path:
+        return self._directory / f"{part}.json"
