@@ -62,6 +62,15 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
             "say the same thing twice",
         ),
         (RLConfig, [*SERVER, "--orchestrator.sampling.temperature", "0.7"], "at temperature 1 alone"),
+        (RLConfig, ["--inference.base_url", "localhost:8000"], "base_url must be as http://localhost:8000, not"),
+        (RLConfig, ["--inference.vllm_program", "/opt/vllm"], 'nothing but backend = "vllm" starts vLLM'),
+        (RLConfig, ["--inference.backend", "vllm", "--inference.quantization", "int8"], "only the engine of slimrl"),
+        (RLConfig, ["--inference.api_key_variable", "KEY"], "only a running server is asked"),
+        (
+            RLConfig,
+            ["--inference.base_url", "http://localhost:8000", "--inference.lookup_tokens", "4"],
+            "it is set where that server is started",
+        ),
         (ProbeConfig, [], "nothing to probe"),
         (ProbeConfig, ["--teacher.type", "model", "--warmup.max_steps", "3"], "the probe trains nothing"),
         (ProbeConfig, ["--teacher.type", "model", "--resume"], "nothing to continue"),
@@ -81,6 +90,7 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
         (SFTConfig, [*FILE, "--data.val_path", "v", "--data.val_fraction", "0.1"], "data.val_fraction cannot act"),
         (SFTConfig, [*FILE, "--schedule.min_lr_ratio", "0.1"], "schedule.min_lr_ratio = 0.1 cannot act"),
         (EvalRunConfig, ["--env.0.id", "x", "--sampling.max_tokens", "2000"], "leaves no room for a prompt"),
+        (EvalRunConfig, ["--env.0.id", "x", "--inference.backend", "vllm"], "`eval` samples in its own process"),
         (
             EvalRunConfig,
             ["--env.0.id", "x", "--temperatures", "[0.0]", "--sampling.top_k", "5"],

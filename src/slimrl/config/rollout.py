@@ -134,7 +134,26 @@ class OrchestratorConfig(EpisodesConfig):
 
 
 class InferenceConfig(Config):
-    """The engine that samples tokens."""
+    """What samples tokens: the engine of slimrl, or vLLM."""
+
+    first: ClassVar[tuple[str, ...]] = ("backend", "base_url")
+
+    backend: Literal["slimrl", "vllm"] = "slimrl"
+    """`vllm` samples with vLLM, in processes of its own (docs/server.md)."""
+
+    base_url: str = ""
+    """A sampler of this `backend` that runs already, such as `http://localhost:8000`; empty starts one. It must see the
+    run's directory, from which it reads new weights."""
+
+    api_key_variable: str = Field(default="SAMPLER_API_KEY", min_length=1)
+    """The environment variable that holds the key of the sampler at `base_url`, if it wants one."""
+
+    vllm_program: str = Field(default="vllm", min_length=1)
+    """The command that starts vLLM, or its path: vLLM has an environment of its own, as its PyTorch is another."""
+
+    timeout_s: float = Field(default=120.0, gt=0)
+    """Longest that a sampler in another process may give no sign of life, in seconds; then the run ends and names it,
+    and can be resumed."""
 
     max_slots: int = Field(default=64, ge=1)
     """Sequences decoded at once. Each holds a key-value cache of up to `seq_len` tokens; more slots are faster until

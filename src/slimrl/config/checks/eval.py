@@ -1,6 +1,7 @@
 """Rules of the command `eval`: lengths that fit, and truncation that can act."""
 
 from slimrl.config.checks.error import ConfigError
+from slimrl.config.checks.inference import check_own_engine
 from slimrl.config.checks.sections import check_fits, check_model, check_nothing_trained, check_temperatures
 from slimrl.config.rollout import EvalSamplingConfig
 from slimrl.config.run import EvalRunConfig
@@ -10,6 +11,7 @@ def check_eval(config: EvalRunConfig) -> None:
     """Applies the rules of `eval`. Raises ConfigError."""
     check_model(config.model)
     check_nothing_trained(config.model)
+    check_own_engine(config.inference, "eval")
     check_fits(config.sampling.max_tokens, config.seq_len, "sampling.max_tokens")
     check_temperatures(config.temperatures, "temperatures")
     if any(config.temperatures):

@@ -1,6 +1,7 @@
 """Rules of the commands that train: `rl`, `trainer` and `sft`."""
 
 from slimrl.config.checks.error import ConfigError
+from slimrl.config.checks.inference import check_inference
 from slimrl.config.checks.loss import check_loss, check_rewards_count, check_taus
 from slimrl.config.checks.sections import (
     check_fits,
@@ -21,6 +22,7 @@ def check_rl(config: RLConfig) -> None:
     check_groups(config.orchestrator.batch_size, group, "orchestrator")
     check_loss(config.trainer.loss, group, "orchestrator.rollouts_per_example", config.has_teacher)
     check_teacher(config)
+    check_inference(config.inference)
     check_schedule(config.trainer.schedule, "trainer.schedule")
     check_schedule(config.warmup.schedule, "warmup.schedule")
     check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
