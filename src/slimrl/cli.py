@@ -32,8 +32,9 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl probe      find out what distillation from a teacher could gain
   slimrl compare    compare two such measurements, task by task
   slimrl play       play an environment yourself, in the terminal
-  slimrl trainer    run the trainer alone, on made-up samples
-  slimrl inference  serve a model over HTTP, in OpenAI's protocol
+  slimrl trainer    run the trainer alone: on made-up samples, or as a part of an `rl` run
+  slimrl inference  serve a model over HTTP, in OpenAI's protocol, or as a part of an `rl` run
+  slimrl orchestrator  collect the batches of an `rl` run whose parts are processes of their own
   slimrl judge      find out how far a judge of answers agrees with labelled ones
   slimrl translate  turn a settings file of prime-rl into one of slimrl's
 
@@ -72,10 +73,13 @@ RUNS = {
     "inference": "slimrl.commands.inference:run_inference",
 }
 
-# Programs of other trainers that are part of another command here.
+# The parts of an `rl` run as processes of their own, which read the same file. Two of them have another use as well.
 PARTS = {
-    "orchestrator": "one process samples, gathers rollouts and trains in this version: `slimrl rl @ FILE` does it all",
+    "trainer": "slimrl.commands.rl:run_trainer_of_rl",
+    "orchestrator": "slimrl.commands.orchestrator:run_orchestrator",
+    "inference": "slimrl.commands.inference:run_sampler_of_rl",
 }
+SUPERVISOR = "slimrl.commands.supervise:run_supervisor"
 
 # How to go on after Ctrl-C, where nothing is left to resume.
 AGAIN = {
@@ -116,7 +120,7 @@ def inference() -> int:
 
 
 def orchestrator() -> int:
-    """The console script `orchestrator`, which says where its work is done."""
+    """The console script `orchestrator`."""
     return run(["orchestrator", *sys.argv[1:]])
 
 
@@ -141,7 +145,7 @@ def run(argv: Sequence[str]) -> int:
 def _find(name: str) -> Callable[[Sequence[str]], int]:
     """The function of a command, from its arguments to an exit status. Raises UserError with the nearest name."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {
-        **{command: partial(_run_with_config, command) for command in RUNS},
+        **{command: partial(_run_with_config, command) for command in (*RUNS, *PARTS)},
         "compare": _compare,
         "play": _play,
         "judge": _judge,
@@ -150,8 +154,6 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
     }
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
-    if name in PARTS:
-        raise UserError(f"`{name}` is no command of its own: {PARTS[name]}.")
     if name not in commands:
         raise UserError(f"there is no command `{name}`.{nearest(name, commands)}")
     return commands[name]
@@ -159,14 +161,19 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
 
 def _run_with_config(name: str, argv: Sequence[str]) -> int:
     """Runs a command of `RUNS`, whose module is imported when its configuration is known to be valid."""
-    from slimrl.config.run import COMMANDS
+    from slimrl.config.reading.flags import names_section
+    from slimrl.config.run import COMMANDS, RLConfig
+
+    is_part = name in PARTS and (name not in RUNS or names_section(argv, "orchestrator"))
 
     def start(resolved: "Resolved[CommandConfig]") -> int:
-        module, function = RUNS[name].split(":")
+        config = resolved.config
+        supervises = name == "rl" and isinstance(config, RLConfig) and config.deployment.type == "processes"
+        module, function = (SUPERVISOR if supervises else PARTS[name] if is_part else RUNS[name]).split(":")
         status: int = getattr(import_module(module), function)(resolved)
         return status
 
-    return run_command(COMMANDS[name], argv, start)
+    return run_command(RLConfig if is_part else COMMANDS[name], argv, start, name=name)
 
 
 def _compare(argv: Sequence[str]) -> int:
@@ -222,6 +229,7 @@ def run_command(
     argv: Sequence[str],
     start: "Callable[[Resolved[C]], int]",
     environ: Mapping[str, str] = os.environ,
+    name: str = "",
 ) -> int:
     """Prints the help or the resolved configuration if asked, else starts the run. Returns the exit status. Raises
     UserError for wrong settings."""
@@ -245,7 +253,7 @@ def run_command(
         from slimrl.config.reading.write import config_toml
 
         return _show(config_toml(resolved))
-    _check_ranks(config_class.command)
+    _check_ranks(name or config_class.command)
     return start(resolved)
 
 

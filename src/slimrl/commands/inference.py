@@ -4,22 +4,31 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import contextmanager
+from pathlib import Path
 
+from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.server.app import make_app
 from slimrl.inference.server.service import Service
 from slimrl.io.http_server import HttpServer, listen
+from slimrl.launch.placement import device_of, place
+from slimrl.launch.run_dir import with_pinned_model
 from slimrl.models.device import dtype_name
+from slimrl.monitor.console import RunConsole
+from slimrl.transport.roster import Roster
+from slimrl.transport.run_files import RunFiles
 
 # The longest time that a thread keeps the interpreter's lock while others wait. The engine asks for the lock after
 # each of its hundreds of operations per step. With Python's default of 5 ms, a busy event loop would let it wait often.
 SWITCH_INTERVAL_S = 0.0005
 POLL_S = 0.2
+MAX_QUEUE = 65536  # the only client of a run asks for no more than its episodes need
 
 
 class InferenceServer:
@@ -69,10 +78,16 @@ class InferenceServer:
 
 def run_inference(resolved: Resolved[ServeConfig]) -> int:
     """Run the `inference` command: serve until SIGTERM or Ctrl-C."""
+    return serve(resolved.config, lambda address: None)
+
+
+def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
+    """Serve until SIGTERM or Ctrl-C. `announce` receives the address when the model is loaded."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with _signals() as stopped, InferenceServer(resolved.config, stopped) as server:
+    with _signals() as stopped, InferenceServer(config, stopped) as server:
         if not stopped.is_set():
             print(server.describe(), flush=True)
+            announce(server.address)
         while not stopped.wait(POLL_S):
             server.check_alive()
         print("stopping: no new requests are taken", flush=True)
@@ -81,6 +96,29 @@ def run_inference(resolved: Resolved[ServeConfig]) -> int:
         sys.stdout.flush()
         os._exit(0)
     return 0
+
+
+def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
+    """Run the `inference` command on a file of `rl`: serve that run's model to its orchestrator, until a signal."""
+    console = RunConsole()
+    config = device_of(place(with_pinned_model(resolved).config, console.note, "inference"), "inference")
+    roster = Roster(Path(config.output_dir))
+    with roster.reserve("inference") as entry:
+        changes: dict[str, object] = {"lora": LoraConfig()}  # the trainer publishes weights with its adapter merged
+        if config.model.dtype == "auto":  # the trainer measures it, since the weights come from there
+            files = RunFiles(roster.output_dir, config.deployment.timeout_s, console.note, roster)
+            changes["dtype"] = files.await_part("trainer")["dtype"]
+        settings = ServeConfig(
+            port=config.inference.port,
+            context_len=config.seq_len,
+            max_slots=config.inference.max_slots,
+            max_queue=MAX_QUEUE,
+            lookup_tokens=config.inference.lookup_tokens,
+            quantization=config.inference.quantization,
+            grace_s=0,
+            model=config.model.model_copy(update=changes),
+        )
+        return serve(settings, lambda address: roster.announce(entry, {"address": address}))
 
 
 @contextmanager

@@ -1,40 +1,72 @@
-"""The `orchestrator` command: play episodes on a server's model, and give batches to a trainer of another process."""
+"""The `orchestrator` command: it plays episodes on a sampler's model, and makes the batches of a trainer elsewhere.
 
+It also evaluates: before training, between steps where `eval.interval_steps` asks for it, and at the end. The trainer
+waits for each result in the run's directory (`launch/sampling.py`).
+"""
+
+import time
+from dataclasses import replace
 from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.inference.remote_client import RemoteClient, SamplerAddress
-from slimrl.launch.parts import episode_limits
-from slimrl.launch.stages import make_orchestrator
+from slimrl.inference.remote_client import RemoteClient
+from slimrl.launch.parts import episode_limits, make_held_out
+from slimrl.launch.placement import place
+from slimrl.launch.run_dir import with_pinned_model
+from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
 from slimrl.launch.tasksets import load_tasksets
+from slimrl.launch.warm_up import without_needless_warm_up
+from slimrl.launch.weights import SampledWeights, find_sampler
 from slimrl.models.load import load_chat
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.checkpoint import read_progress
+from slimrl.transport.roster import Roster
 from slimrl.transport.run_files import RunFiles
+from slimrl.types import Metrics
 
 
-def run_orchestrator(resolved: Resolved[RLConfig], address: SamplerAddress) -> int:
+def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     """Run the `orchestrator` command: a batch for each training step, from weights at most `max_async_level` older."""
-    config, console = resolved.config, RunConsole()
-    output_dir = Path(config.output_dir)
-    files = RunFiles(output_dir, 600.0, console.note)
-    client, chat = RemoteClient(address), load_chat(config.model)
-    context = RolloutContext(
-        client, chat, episode_limits(config.orchestrator, config.seq_len), config.inference.max_slots
-    )
-    tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
-    orchestrator = make_orchestrator(config, output_dir, tasksets, context, None, console)
-    past = read_progress(output_dir) if config.resume else None
-    orchestrator.restore(past.orchestrator_state if past else {})
-    first = past.step if past else 0
-    loaded = -1
-    for step in range(first, config.max_steps):
-        files.await_weights(max(first, step - config.max_async_level))
-        if (newest := files.newest_version()) > loaded:
-            client.update_weights(files.weights_path(newest), newest)
-            loaded = newest
-        files.send(step, orchestrator.collect(step))
-        console.note(f"batch {step}, from weights {loaded}")
+    console = RunConsole()
+    config = place(with_pinned_model(resolved).config, console.note, "orchestrator")
+    config = without_needless_warm_up(config, console.note)
+    output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
+    files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster)
+    with roster.join("orchestrator", {}):
+        tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
+        chat = load_chat(config.model)
+        files.await_part("trainer")  # which has checked the checkpoint to go on from
+        past = read_progress(output_dir) if config.resume else None
+        client = RemoteClient(find_sampler(config, files))
+        context = RolloutContext(
+            client, chat, episode_limits(config.orchestrator, config.seq_len), config.inference.max_slots
+        )
+        orchestrator = make_orchestrator(config, output_dir, tasksets, context, None, console)
+        orchestrator.restore(past.orchestrator_state if past else {})
+        held_out = make_held_out(config, tasksets, context, output_dir, console)
+        weights = SampledWeights(files, client)
+
+        # The trainer publishes its first weights after its warm-up. Until then the sampler has those of the model.
+        if config.warmup.max_steps and not held_out.recall(BASE):
+            held_out.measure(BASE, base_name(config))
+        first = past.step if past else 0
+        weights.await_version(first)
+        _, before = held_out.recall(START) or held_out.measure(START, start_name(config))
+
+        for step in range(first, config.max_steps):
+            if config.eval.is_due(step):
+                weights.await_version(step)
+                held_out.measure(*stage_after(step))
+            began = time.perf_counter()
+            weights.await_version(max(first, step - config.async_level))
+            waited: Metrics = {"time/wait_weights_s": time.perf_counter() - began}
+            with weights.kept_new():
+                batch = orchestrator.collect(step)
+            if step == 0:
+                advise(config, tasksets, batch.metrics | before, console)
+            files.send(step, replace(batch, metrics=batch.metrics | waited))
+        weights.await_version(config.max_steps)
+        held_out.measure(*FINAL)
     return 0

@@ -18,7 +18,7 @@ from slimrl.errors import UserError
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.held_out import stage_path
 from slimrl.launch.parts import TrainerParts, make_rl_parts, open_policy, open_sinks, restore_measured
-from slimrl.launch.placement import place
+from slimrl.launch.placement import device_of, place
 from slimrl.launch.run_dir import open_training_dir, with_pinned_model
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, SamplingElsewhere, SamplingHere, base_name, start_name
 from slimrl.launch.stages import initial_weights, reference_module, report, train_rl
@@ -68,7 +68,8 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
     """Run the `trainer` command on a file of `rl`: train on what an orchestrator collects in another process."""
     began, console = time.monotonic(), RunConsole()
     resolved = with_pinned_model(resolved)
-    config = without_needless_warm_up(place(resolved.config, console.note), console.note)
+    config = device_of(place(resolved.config, console.note, "trainer"), "trainer")
+    config = without_needless_warm_up(config, console.note)
     roster = Roster(Path(config.output_dir))
     with (
         open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir,

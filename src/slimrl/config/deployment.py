@@ -28,9 +28,6 @@ class DeploymentConfig(Config):
     """Longest that one part waits for another without getting what it needs, in seconds: then the run ends, and says
     who waited for whom. A step or an evaluation that takes longer needs more."""
 
-    sampler_timeout_s: float = Field(default=120.0, gt=0)
-    """Longest that the sampler may give no sign of life, in seconds."""
-
     sampler_restarts: int = Field(default=3, ge=0)
     """How many times `slimrl rl` starts a sampler again that has died. It is given the newest weights, and what it had
     begun is sampled anew."""

@@ -151,6 +151,9 @@ class InferenceConfig(Config):
     vllm_program: str = Field(default="vllm", min_length=1)
     """The command that starts vLLM, or its path: vLLM has an environment of its own, as its PyTorch is another."""
 
+    port: int = Field(default=0, ge=0, le=65535)
+    """Port of a sampler that is a process of its own, on this machine's loopback address; 0 takes a free one."""
+
     timeout_s: float = Field(default=120.0, gt=0)
     """Longest that a sampler in another process may give no sign of life, in seconds; then the run ends and names it,
     and can be resumed."""

@@ -132,9 +132,11 @@ class RLConfig(TrainingRunConfig):
         "slimrl rl @ outputs/rl/config.toml --resume",
     )
 
-    max_async_level: int = Field(default=0, ge=0)
-    """How many weight versions a rollout may lag behind the trainer. Sampling and training take turns in this version,
-    so no rollout ever lags, whatever this says; a run can be reproduced bit for bit from its seed."""
+    max_async_level: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
+    """How many weight versions a rollout may lag behind those that it trains. 0 samples and trains in turn, and a run
+    in one process can be reproduced bit for bit from its seed; with more, episodes go on while the trainer trains, and
+    a group that has become older is dropped, counted as `drop/stale` and played again. `auto` is 2 where sampling and
+    training have GPUs of their own, else 0."""
 
     output_dir: str = Field(default="outputs/rl", min_length=1)
     """Directory of the run: config, metrics, rollouts, weights, checkpoints, plot."""
@@ -143,11 +145,11 @@ class RLConfig(TrainingRunConfig):
     """Decides the order of tasks and every sampled token."""
 
     trainer_gpu_ids: GpuIds = Field(default=[])
-    """GPUs to train on, as in `0` or `0,1`. One process samples and trains in this version, on the first of them; a
-    line at the start says what is used. Empty looks at the machine: its first GPU, or the CPU."""
+    """GPUs to train on, as in `0` or `0,1`; a line at the start says what is used. Empty looks at the machine: the CPU,
+    or its GPU, or with several of them those that are not needed otherwise."""
 
     inference_gpu_ids: GpuIds = Field(default=[])
-    """GPUs to sample on. In this version sampling is where training is, in turn with it."""
+    """GPUs to sample on. Others than `trainer_gpu_ids` make sampler and trainer processes of their own."""
 
     teacher_gpu_ids: GpuIds = Field(default=[])
     """GPUs that a teacher of type `model` has to itself, of which this version uses the first; `1` is the same as
@@ -160,6 +162,11 @@ class RLConfig(TrainingRunConfig):
     teacher: AnyTeacherConfig = Field(default=NoTeacherConfig(), discriminator="type")
     warmup: WarmupConfig = WarmupConfig()
     eval: EvalConfig = EvalConfig()
+
+    @property
+    def async_level(self) -> int:
+        """`max_async_level` as a number: `auto` is 0 until the parts of the run have been placed."""
+        return 0 if self.max_async_level == "auto" else self.max_async_level
 
     @property
     def has_teacher(self) -> bool:

@@ -83,7 +83,8 @@ class HeldOut:
             "held_out": {mode: without_nan(asdict(estimate)) for mode, estimate in held_out.items()},
             "metrics": without_nan(metrics),
         }
-        replace_file(stage_path(self._output_dir, slug), [add_digest(json.dumps(content, indent=1, allow_nan=False).encode())])
+        text = json.dumps(content, indent=1, allow_nan=False)
+        replace_file(stage_path(self._output_dir, slug), [add_digest(text.encode())])
         return Stage(name, held_out), metrics
 
     def play(self, slug: str, name: str, sampling: SamplingParams, mode: str = "") -> Evaluation:

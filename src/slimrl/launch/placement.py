@@ -1,46 +1,120 @@
-"""Which device each part of an RL run has. One process samples and trains in turn, so both have the same one."""
+"""Which devices the parts of an RL run have, and whether they are one process or several.
 
+In one process sampling and training take turns, on one device. As processes they have devices of their own where there
+are several GPUs, and share the CPU or the GPU where there are not.
+"""
+
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
 import torch
 
 from slimrl.config.run import RLConfig
-from slimrl.config.teacher import ModelTeacherConfig
+from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.errors import UserError
+from slimrl.transport.roster import Part
 
 C = TypeVar("C", bound=RLConfig)
 KEYS = ("trainer_gpu_ids", "inference_gpu_ids", "teacher_gpu_ids")
+AGE = 2  # versions that a rollout may lag behind where sampling and training go on at once
 
 
-def place(config: C, note: Callable[[str], None]) -> C:
-    """The settings with the devices that the `..._gpu_ids` stand for on this machine; `note` receives a line that says
-    what they come to. Without such ids the settings stay as they are.
+def place(config: C, note: Callable[[str], None], part: Part | None = None) -> C:
+    """The settings with what `auto` and the `..._gpu_ids` come to on this machine; `note` receives a line about it
+    unless nothing was asked for. A `part` is placed as one of several processes, whatever `deployment.type` says.
 
     Raises:
-        UserError: a GPU does not exist, though this machine has some.
+        UserError: a GPU does not exist, though this machine has some; or a part cannot be a process of its own.
     """
-    asked = {key: vars(config)[key] for key in KEYS if vars(config)[key]}
-    if not asked:
-        return config
-    given = ", ".join(f"{key} = {ids}" for key, ids in asked.items())
     num = torch.cuda.device_count()
-    if num == 0:
-        note(f"{given}: PyTorch sees no GPU here, so everything runs on the CPU, in one process and in turn")
-        return config.model_copy(update={key: [] for key in KEYS})
+    asked = {key: vars(config)[key] for key in KEYS if vars(config)[key]}
+    given = ", ".join(f"{key} = {ids}" for key, ids in asked.items())
+    if asked and num == 0:
+        config = config.model_copy(update={key: [] for key in KEYS})
     for key, ids in asked.items():
-        if max(ids) >= num:
+        if num and max(ids) >= num:
             raise UserError(
                 f"{key} = {ids}, but PyTorch sees {num} GPUs here, numbered from 0. Correct it, or remove it."
             )
+    apart = part is not None or _is_apart(config, num)
+    config, said = _as_processes(config, num) if apart else _in_one_process(config)
+    if asked and num == 0:
+        said = "PyTorch sees no GPU here, so everything runs on the CPU, " + (
+            "at once, in several processes" if apart else "in one process and in turn"
+        )
+    if asked or (said and num > 1):
+        note(f"{given}: {said}" if given else said)
+    return config
+
+
+def _is_apart(config: RLConfig, num: int) -> bool:
+    """Whether the parts are processes of their own."""
+    if config.deployment.type != "auto":
+        return config.deployment.type == "processes"
+    trainer, inference = set(config.trainer_gpu_ids), set(config.inference_gpu_ids)
+    if trainer or inference:
+        return bool(trainer and inference and not trainer & inference)
+    return num > 1
+
+
+def _in_one_process(config: C) -> tuple[C, str]:
+    """The settings for one process, and what that comes to."""
     policy = (config.trainer_gpu_ids or config.inference_gpu_ids)[:1]
     teacher = config.teacher_gpu_ids[:1] if isinstance(config.teacher, ModelTeacherConfig) else []
     parts = [f"sampling and training take turns on GPU {policy[0]}"] if policy else []
     parts += [f"the teacher is on GPU {teacher[0]}"] if teacher else []
     if config.teacher_gpu_ids and not teacher:
         parts.append(f"a teacher of type {config.teacher.type} needs no GPU of its own")
-    unused = sorted({gpu for ids in asked.values() for gpu in ids} - {*policy, *teacher})
+    unused = sorted({gpu for key in KEYS for gpu in vars(config)[key]} - {*policy, *teacher})
     parts += [f"GPU {', '.join(map(str, unused))} stays unused"] if unused else []
-    note(f"{given}: one process in this version; {'; '.join(parts)}")
     changes = {"model": config.model.model_copy(update={"device": f"cuda:{policy[0]}"})} if policy else {}
-    return config.model_copy(update={**changes, "teacher_gpu_ids": teacher})
+    return _with_type(config.model_copy(update={**changes, "teacher_gpu_ids": teacher}), "one-process"), (
+        f"one process; {'; '.join(parts)}" if parts else ""
+    )
+
+
+def _as_processes(config: C, num: int) -> tuple[C, str]:
+    """The settings for several processes, and what these come to. Raises UserError if a part cannot be one."""
+    if isinstance(config.teacher, PolicyTeacherConfig):
+        raise UserError(
+            'teacher.type = "policy" scores with the weights that are trained, which only one process has: set '
+            '`deployment.type = "one-process"`, or take the weights that RL begins with, by `teacher.type = "model"`.'
+        )
+    if num == 0:
+        return _with_type(config, "processes"), "at once, in several processes"
+    free = [gpu for gpu in range(num) if not any(gpu in vars(config)[key] for key in KEYS)]
+    needs_teacher = isinstance(config.teacher, ModelTeacherConfig)
+    # What is not named is given what is left: the sampler one, the teacher one, the trainer all others.
+    inference = config.inference_gpu_ids or free[:1] or [0]
+    free = [gpu for gpu in free if gpu not in inference]
+    teacher = (config.teacher_gpu_ids[:1] or free[1:2] or inference[:1]) if needs_teacher else []
+    trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1]
+    ids = {"trainer_gpu_ids": trainer, "inference_gpu_ids": inference, "teacher_gpu_ids": teacher}
+    parts = [f"the sampler on GPU {_listed(inference)}", f"the trainer on GPU {_listed(trainer)}"]
+    parts += [f"the teacher on GPU {_listed(teacher)}"] if teacher else []
+    return _with_type(config.model_copy(update=ids), "processes"), f"several processes; {'; '.join(parts)}"
+
+
+def device_of(config: C, part: Part) -> C:
+    """The settings, as `place` gives them, with the device of one part of several as that of the model."""
+    ids = config.inference_gpu_ids if part == "inference" else config.trainer_gpu_ids
+    if not ids:
+        return config
+    rank = int(os.environ.get("LOCAL_RANK", "0")) if part == "trainer" else 0
+    if rank >= len(ids):
+        raise UserError(f"torchrun started more processes than trainer_gpu_ids = {ids} names GPUs: start {len(ids)}.")
+    return config.model_copy(update={"model": config.model.model_copy(update={"device": f"cuda:{ids[rank]}"})})
+
+
+def _with_type(config: C, kind: str) -> C:
+    deployment = config.deployment.model_copy(update={"type": kind})
+    apart = kind == "processes" and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
+    level = config.max_async_level
+    if level == "auto":
+        level = AGE if apart and config.trainer_gpu_ids else 0
+    return config.model_copy(update={"deployment": deployment, "max_async_level": level})
+
+
+def _listed(ids: list[int]) -> str:
+    return ", ".join(map(str, ids))

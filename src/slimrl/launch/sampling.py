@@ -1,7 +1,7 @@
 """The half of a run that samples, as the trainer sees it: in this process, or in others that it meets in files.
 
-Here, batches and evaluations are made when they are asked for. Elsewhere, the orchestrator makes both ahead of time, and
-the trainer waits for them: `commands/orchestrator.py` is the other side.
+Here, batches and evaluations are made when they are asked for. Elsewhere, the orchestrator makes both ahead of time,
+and the trainer waits for them: `commands/orchestrator.py` is the other side.
 """
 
 import time
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from slimrl.config.run import RLConfig
 from slimrl.environments.base import Offloading, Taskset
 from slimrl.environments.find import call_user_code
+from slimrl.errors import UserError
 from slimrl.launch.advice import nothing_earned
 from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
 from slimrl.launch.parts import Parts, TrainerParts
@@ -135,13 +136,13 @@ class SamplingElsewhere:
     def publish(self, version: int) -> None:
         save_policy(self.parts.policy, self.files.weights_path(version))
         # A sampler may be reading those that the orchestrator had it load last.
-        self.files.drop_weights_before(version - self.parts.config.max_async_level - 1)
+        self.files.drop_weights_before(version - self.parts.config.async_level - 1)
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         path = stage_path(self.parts.output_dir, slug)
         self.files.wait("orchestrator", f"evaluation {name}", lambda: path if path.exists() else None)
         if (found := self.recall(slug)) is None:
-            raise AssertionError(f"{path} was there a moment ago")
+            raise UserError(f"{path} cannot be used. Delete it, and continue with `--resume`.")
         return found
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:

@@ -12,27 +12,20 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EvalSamplingConfig
 from slimrl.config.run import EvalRunConfig, RLConfig
-from slimrl.environments.base import Offloading, Taskset
-from slimrl.environments.find import NOTEBOOK, call_user_code
+from slimrl.environments.find import NOTEBOOK
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
-from slimrl.launch.advice import nothing_earned
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.sampling import Sampling, stage_after
 from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.sampling import Sampling, stage_after
 from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
-from slimrl.monitor.console import RunConsole
-from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.monitor.sinks import Monitor, read_metrics
 from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
-from slimrl.orchestrator.distill import Distillation
-from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import RolloutContext
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState
 from slimrl.trainer.weights import weights_directory
-from slimrl.transport.base import Batch, Publish, Receive
+from slimrl.transport.base import Batch
 from slimrl.types import Metrics
 
 

@@ -15,6 +15,8 @@ from slimrl.errors import UserError
 from slimrl.services.children import Child, Children
 
 POLL_S = 0.1
+LAST_LINES = 20
+REFUSAL = 2  # the exit status of a command after a mistake of the user's
 LOGS = "logs"
 SLIMRL = [sys.executable, "-m", "slimrl"]
 
@@ -33,23 +35,23 @@ def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str]
         trainer = children.start("trainer", [*_trainer(config), "trainer", *argv])
         orchestrator = children.start("orchestrator", [*SLIMRL, "orchestrator", *argv])
         note(f"processes: trainer {trainer.pid}, orchestrator {orchestrator.pid}{sampler.describe()}")
+        shown = [trainer, orchestrator]
         while trainer.status is None or orchestrator.status is None:
             time.sleep(POLL_S)
-            _show([trainer, orchestrator], note)
             sampler.watch()
-            for child in (orchestrator, trainer):
-                if child.status:
-                    raise UserError(child.describe_end())
-        _show([trainer, orchestrator], note)
+            # Look first and read afterwards: what has ended has written its last line.
+            ended = [child for child in (orchestrator, trainer) if child.status]
+            _show(shown, note)
+            if ended:
+                raise UserError(f"{ended[0].describe_end()}.")
+        _show(shown, note)
     return 0
 
 
 class _Sampler:
     """The sampler of a run, which is started again when it dies, and left alone where it runs elsewhere."""
 
-    def __init__(
-        self, config: RLConfig, argv: Sequence[str], children: Children, note: Callable[[str], None]
-    ) -> None:
+    def __init__(self, config: RLConfig, argv: Sequence[str], children: Children, note: Callable[[str], None]) -> None:
         self._children, self._note = children, note
         self._command = [*SLIMRL, "inference", *argv]
         # One port for all its starts. Settings of the command line or of a file count for more than this.
@@ -61,11 +63,13 @@ class _Sampler:
         return f", sampler {self._child.pid}" if self._child else ""
 
     def watch(self) -> None:
-        """Start the sampler again if it has died. Raises UserError if that has happened too often."""
+        """Start the sampler again if it has died. Raises UserError if that has happened too often, or if it refuses its
+        settings."""
         if self._child is None or self._child.status is None:
             return
-        if not self._restarts_left:
-            raise UserError(self._child.describe_end())
+        _show([self._child], self._note, LAST_LINES)
+        if not self._restarts_left or self._child.status == REFUSAL:
+            raise UserError(f"{self._child.describe_end()}.")
         self._restarts_left -= 1
         self._note(self._child.describe_end())
         self._child = self._start()
@@ -75,10 +79,10 @@ class _Sampler:
         return self._children.start("sampler", self._command, self._environment)
 
 
-def _show(children: Sequence[Child], note: Callable[[str], None]) -> None:
+def _show(children: Sequence[Child], note: Callable[[str], None], most: int = sys.maxsize) -> None:
     """Repeat what the children have said: the trainer's lines as they are, those of others with their name."""
     for child in children:
-        for line in child.new_lines():
+        for line in child.new_lines(most):
             note(line if child.name == "trainer" else f"{child.name}: {line}")
 
 

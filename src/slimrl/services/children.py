@@ -1,7 +1,7 @@
 """The child processes of one that watches them: they end with it, whatever ends it.
 
-Each child has a session of its own, so that Ctrl-C reaches the parent alone, which ends all in order. Its output goes to
-a file. On Linux the kernel ends a child whose parent has died.
+Each child has a session of its own, so that Ctrl-C reaches the parent alone, which ends all in order. Its output goes
+to a file. On Linux the kernel ends a child whose parent has died.
 """
 
 import ctypes
@@ -14,12 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from slimrl.errors import visible
 from slimrl.services.process_tree import end, kill, start_time
 
 PATIENCE_S = 10.0  # for children to end by themselves, before SIGKILL
-LAST_LINES = 20
-TAIL_BYTES = 1 << 16
 PR_SET_PDEATHSIG = 1
 
 
@@ -46,24 +43,20 @@ class Child:
         """The exit status, below 0 for a signal; None while it runs."""
         return self._process.poll()
 
-    def new_lines(self) -> list[str]:
-        """The lines that the child has written since the last call."""
+    def new_lines(self, most: int = sys.maxsize) -> list[str]:
+        """The lines that the child has written since the last call, the last `most` of them."""
         with self.log.open("rb") as file:
             file.seek(self._read)
             whole = file.read().rpartition(b"\n")[0]  # a line that is still being written waits for the next call
         self._read += len(whole) + 1 if whole else 0
-        return whole.decode("utf-8", "replace").splitlines()
+        return whole.decode("utf-8", "replace").splitlines()[-most:]
 
     def describe_end(self) -> str:
-        """How the child has ended, with the last lines that it wrote."""
+        """How the child has ended, and where its last lines stand."""
         status = self.status
         assert status is not None, "the child still runs"
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"has ended with status {status}"
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
-            lines = file.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:]
-        tail = "\n".join(f"    {line}" for line in lines)
-        return visible(f"the {self.name} (process {self.pid}) {how}. The end of {self.log}:\n{tail}")
+        return f"the {self.name} (process {self.pid}) {how}; its last lines are above, and in {self.log}"
 
     def wait(self) -> None:
         """Wait for the process, so that it is no zombie."""

@@ -28,6 +28,7 @@ class Roster:
     """The parts of the run in a directory, as one process sees them."""
 
     def __init__(self, output_dir: Path) -> None:
+        self.output_dir = output_dir
         self._directory = output_dir / "transport"
         self._seen: dict[Part, str] = {}
 
@@ -48,7 +49,7 @@ class Roster:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
-                    f"another process is the {part} of the run in {self._directory.parent}. End it, or give "
+                    f"another process is the {part} of the run in {self.output_dir}. End it, or give "
                     "`--output_dir` another directory."
                 ) from None
             file.truncate(0)

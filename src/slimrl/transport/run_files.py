@@ -88,7 +88,7 @@ class RunFiles:
                 if end and (found := find()) is not None:
                     break  # it was that part's last work
                 if end:
-                    raise UserError(f"{end}, and has not left its {what}. Continue with `--resume` when that is mended.")
+                    raise UserError(f"{end}. It has not left its {what}; mend that, and continue with `--resume`.")
             if now - began > self.timeout_s:
                 raise UserError(
                     f"waited {now - began:.0f} s in vain for the {part}'s {what} (deployment.timeout_s). Its log says "

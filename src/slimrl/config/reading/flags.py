@@ -84,3 +84,17 @@ def _file_name(word: str, words: list[str], before: str) -> str:
     if not name or name.startswith("--"):
         raise UserError(f"{before}: a file name must follow, as in `{before} examples/reverse_text/rl.toml`.")
     return name
+
+
+def names_section(argv: Sequence[str], section: str) -> bool:
+    """Whether the flags of a command line, or one of its files, set something in a section of the whole command. Tells
+    whose file it is where two commands share a name; what is wrong with a file is told when it is read for good."""
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        if word.startswith("@"):
+            if any(setting.path[0] == section for setting in from_file(_file_name(word, words, "@"))):
+                return True
+        elif word.startswith("--") and _path(word.partition("=")[0])[0] == section:
+            return True
+    return False

@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from slimrl.config.base import CommandConfig
 from slimrl.config.checks.command import check
 from slimrl.config.checks.error import ConfigError
-from slimrl.config.checks.remarks import remarks
 from slimrl.config.checks.secrets import check_secrets
 from slimrl.config.reading.flags import from_command_line
 from slimrl.config.reading.names import names_of
@@ -99,8 +98,6 @@ def resolve(
     except ConfigError as error:
         found = "; ".join(f"{spell(key)}: {_origin(origins, key)}" for key in error.paths)
         raise UserError(f"{error} ({found})") from None
-    for line in remarks(config):
-        note(line)
     return Resolved(config, {spell(path): origin for path, origin in origins.items()})
 
 
