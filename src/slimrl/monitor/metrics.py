@@ -161,10 +161,8 @@ METRICS = (
     ),
     Metric("time/step_s", "the whole step", "s", "lower", "steady"),
     Metric("time/rollout_s", "sampling, environments and judges", "s", "lower", ""),
-    Metric("time/wait_batch_s", "what the trainer waited for a batch of another process", "s", "lower", "its share of "
-        "`time/step_s` is how idle the trainer is"),
-    Metric("time/wait_weights_s", "what the orchestrator waited for weights of another process", "s", "lower", "0 where "
-        "`max_async_level` leaves it something to sample meanwhile"),
+    Metric("time/wait_batch_s", "how long the trainer waited for a batch of another process", "s", "lower", ""),
+    Metric("time/wait_weights_s", "how long the orchestrator waited for the trainer's weights", "s", "lower", ""),
     Metric("time/teacher_s", "the teacher's log-probabilities", "s", "lower", "below time/train_s if it is the policy"),
     Metric("time/train_s", "forward and backward pass, optimizer", "s", "lower", ""),
     Metric("time/eval_s", "held-out evaluation", "s", "lower", ""),
