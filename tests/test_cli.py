@@ -233,7 +233,9 @@ def test_closed_pipe_is_no_error() -> None:
         assert process.wait() == 0
 
 
-def test_a_part_of_another_command_says_which(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["orchestrator", "@", "examples/reverse_text/rl.toml"]) == 2
-    assert "`orchestrator` is no command of its own" in (message := capsys.readouterr().err)
-    assert "`slimrl rl @ FILE` does it all" in message
+@pytest.mark.parametrize("part", ["inference", "orchestrator", "trainer"])
+def test_a_part_of_a_run_reads_the_file_of_the_run(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([part, "@", "examples/reverse_text/rl.toml", "--dry-run"]) == 0
+    assert "[orchestrator]" in capsys.readouterr().out
+    assert cli.run([part, "@", "examples/reverse_text/rl.toml", "--eval.num_example", "3"]) == 2
+    assert "eval.num_examples" in capsys.readouterr().err

@@ -161,10 +161,9 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
 
 def _run_with_config(name: str, argv: Sequence[str]) -> int:
     """Runs a command of `RUNS`, whose module is imported when its configuration is known to be valid."""
-    from slimrl.config.reading.flags import names_section
     from slimrl.config.run import COMMANDS, RLConfig
 
-    is_part = name in PARTS and (name not in RUNS or names_section(argv, "orchestrator"))
+    is_part = name in PARTS and (name not in RUNS or _has_orchestrator(argv))
 
     def start(resolved: "Resolved[CommandConfig]") -> int:
         config = resolved.config
@@ -174,6 +173,15 @@ def _run_with_config(name: str, argv: Sequence[str]) -> int:
         return status
 
     return run_command(RLConfig if is_part else COMMANDS[name], argv, start, name=name)
+
+
+def _has_orchestrator(argv: Sequence[str]) -> bool:
+    """Whether a command line has the settings of an `rl` run."""
+    if {"-h", "--help"} & set(argv):
+        return False
+    from slimrl.config.reading.flags import names_section
+
+    return names_section(argv, "orchestrator")
 
 
 def _compare(argv: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ import torch
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl.launch.placement import place
+from slimrl.launch.placement import device_of, place
 
 ENV = ["--orchestrator.env.0.id", "reverse-text"]
 
@@ -17,9 +17,47 @@ def placed(num_gpus: int, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[
     return place(load(RLConfig, [*ENV, *argv], {}).config, notes.append), notes
 
 
-def test_without_ids_nothing_is_said(monkeypatch):
-    config, notes = placed(4, monkeypatch)
-    assert (config.model.device, notes) == ("auto", [])
+@pytest.mark.parametrize("num_gpus", [0, 1])
+def test_where_there_is_one_device_everything_is_one_process(num_gpus, monkeypatch):
+    config, notes = placed(num_gpus, monkeypatch)
+    assert (config.deployment.type, config.model.device, config.max_async_level) == ("one-process", "auto", 0)
+    assert notes == []
+
+
+def test_several_gpus_are_shared_out(monkeypatch):
+    config, [note] = placed(4, monkeypatch, "--teacher.type", "model")
+    assert config.deployment.type == "processes" and config.async_level == 2
+    assert (config.inference_gpu_ids, config.teacher_gpu_ids, config.trainer_gpu_ids) == ([0], [1], [2, 3])
+    assert note == "several processes; the sampler on GPU 0; the trainer on GPU 2, 3; the teacher on GPU 1"
+
+
+def test_sampler_and_trainer_with_gpus_of_their_own_are_processes(monkeypatch):
+    config, [note] = placed(4, monkeypatch, "--trainer_gpu_ids", "2,3", "--inference_gpu_ids", "0")
+    assert config.deployment.type == "processes" and config.async_level == 2
+    assert note.endswith(": several processes; the sampler on GPU 0; the trainer on GPU 2, 3")
+    assert device_of(config, "inference").model.device == "cuda:0"
+    assert device_of(config, "trainer").model.device == "cuda:2"
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert device_of(config, "trainer").model.device == "cuda:3"
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UserError, match="more processes than"):
+        device_of(config, "trainer")
+
+
+def test_a_level_that_is_set_stays(monkeypatch):
+    config, _ = placed(2, monkeypatch, "--max_async_level", "1")
+    assert config.async_level == 1
+
+
+def test_on_a_cpu_processes_take_turns_unless_asked_otherwise(monkeypatch):
+    config, notes = placed(0, monkeypatch, "--deployment.type", "processes")
+    assert (config.deployment.type, config.async_level, notes) == ("processes", 0, [])
+
+
+def test_a_teacher_of_the_trained_weights_keeps_the_run_in_one_process(monkeypatch):
+    argv = ["--teacher.type", "policy", "--teacher.env_args", "{style = 'word'}", "--deployment.type", "processes"]
+    with pytest.raises(UserError, match=r'deployment.type = "one-process"'):
+        placed(0, monkeypatch, *argv)
 
 
 def test_without_a_gpu_everything_is_on_the_cpu(monkeypatch):
@@ -33,11 +71,10 @@ def test_without_a_gpu_everything_is_on_the_cpu(monkeypatch):
 
 
 def test_one_process_takes_the_first_gpu_to_train_on(monkeypatch):
-    config, [note] = placed(4, monkeypatch, "--trainer_gpu_ids", "2,3", "--inference_gpu_ids", "0")
-    assert config.model.device == "cuda:2"
-    assert note.endswith(
-        "one process in this version; sampling and training take turns on GPU 2; GPU 0, 3 stays unused"
-    )
+    argv = ["--trainer_gpu_ids", "2,3", "--inference_gpu_ids", "0", "--deployment.type", "one-process"]
+    config, [note] = placed(4, monkeypatch, *argv)
+    assert config.model.device == "cuda:2" and config.async_level == 0
+    assert note.endswith(": one process; sampling and training take turns on GPU 2; GPU 0, 3 stays unused")
 
 
 def test_a_teacher_has_its_own_gpu(monkeypatch):

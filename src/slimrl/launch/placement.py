@@ -52,6 +52,8 @@ def _is_apart(config: RLConfig, num: int) -> bool:
     """Whether the parts are processes of their own."""
     if config.deployment.type != "auto":
         return config.deployment.type == "processes"
+    if isinstance(config.teacher, PolicyTeacherConfig):
+        return False  # it scores with the weights that are trained
     trainer, inference = set(config.trainer_gpu_ids), set(config.inference_gpu_ids)
     if trainer or inference:
         return bool(trainer and inference and not trainer & inference)
@@ -88,7 +90,7 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
     # What is not named is given what is left: the sampler one, the teacher one, the trainer all others.
     inference = config.inference_gpu_ids or free[:1] or [0]
     free = [gpu for gpu in free if gpu not in inference]
-    teacher = (config.teacher_gpu_ids[:1] or free[1:2] or inference[:1]) if needs_teacher else []
+    teacher = (config.teacher_gpu_ids[:1] or free[:1] or inference[:1]) if needs_teacher else []
     trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1]
     ids = {"trainer_gpu_ids": trainer, "inference_gpu_ids": inference, "teacher_gpu_ids": teacher}
     parts = [f"the sampler on GPU {_listed(inference)}", f"the trainer on GPU {_listed(trainer)}"]

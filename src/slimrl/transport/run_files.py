@@ -74,7 +74,7 @@ class RunFiles:
 
     def await_part(self, part: Part) -> Facts:
         """What a part announces, when it is there. Raises UserError if it does not come."""
-        return self.wait(part, "start", lambda: self.roster.find(part))
+        return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.roster.find(part))
 
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
         """What `find` gives, as soon as it gives something: the work of another part. Raises UserError if that part
