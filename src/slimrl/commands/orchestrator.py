@@ -4,7 +4,8 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.inference.remote_client import RemoteClient, SamplerAddress
+from slimrl.inference.remote_client import RemoteClient
+from slimrl.inference.server_link import SamplerAddress
 from slimrl.launch.parts import episode_limits
 from slimrl.launch.stages import make_orchestrator
 from slimrl.launch.tasksets import load_tasksets
@@ -20,7 +21,8 @@ def run_orchestrator(resolved: Resolved[RLConfig], address: SamplerAddress) -> i
     config, console = resolved.config, RunConsole()
     output_dir = Path(config.output_dir)
     files = RunFiles(output_dir, 600.0, console.note)
-    client, chat = RemoteClient(address), load_chat(config.model)
+    chat = load_chat(config.model)
+    client = RemoteClient(address, chat.stop_ids, config.seq_len)
     context = RolloutContext(
         client, chat, episode_limits(config.orchestrator, config.seq_len), config.inference.max_slots
     )
