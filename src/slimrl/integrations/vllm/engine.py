@@ -17,6 +17,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.models.tensor_file import TensorFile
 
@@ -34,7 +35,7 @@ class FilesUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
 
 
 class FilesEngine(WeightTransferEngine[FilesInitInfo, FilesUpdateInfo]):  # type: ignore[misc]
-    """Loads all weights of a directory, which must be whole: names and shapes as in the first update, and checksums."""
+    """Loads all weights of a directory, with the names and shapes of the directory that vLLM was started with."""
 
     init_info_cls = FilesInitInfo
     update_info_cls = FilesUpdateInfo
@@ -43,8 +44,7 @@ class FilesEngine(WeightTransferEngine[FilesInitInfo, FilesUpdateInfo]):  # type
         """Nothing is to be prepared."""
 
     def start_weight_update(self) -> None:
-        """Has vLLM collect new weights, layer by layer."""
-        initialize_layerwise_reload(self.model)
+        """Nothing is done yet: a directory that is refused must not leave the model without weights."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Load a directory. vLLM's own waits for an accelerator, and a CPU is none."""
@@ -53,12 +53,18 @@ class FilesEngine(WeightTransferEngine[FilesInitInfo, FilesUpdateInfo]):  # type
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: FilesUpdateInfo) -> None:
-        """Load a directory. Raises ValueError, before anything is changed, if it is not whole."""
+        """Load a directory. Raises UserError, before anything is changed, if it is not whole."""
         directory = Path(update_info.weight_dir)
-        files = [TensorFile(path) for path in sorted(directory.glob("*.safetensors"))]
-        if not files:
-            raise ValueError(f"{directory} holds no safetensors on the machine of vLLM.")
+        files = _files(directory)
         check_sums(directory, [file.path.name for file in files])
+        own, new = self._shapes(_files(Path(self.model_config.model))), self._shapes(files)
+        if new != own:
+            name = min(name for name in own | new if own.get(name) != new.get(name))
+            raise UserError(
+                f"{name} in {directory} has the shape {new.get(name, 'of nothing: it is missing')}, and "
+                f"{own.get(name, 'none: it is unknown')} in the model that vLLM was started with."
+            )
+        initialize_layerwise_reload(self.model)
         self.model.load_weights(_tensors(files, self.device))
 
     def finish_weight_update(self) -> None:
@@ -67,6 +73,19 @@ class FilesEngine(WeightTransferEngine[FilesInitInfo, FilesUpdateInfo]):  # type
 
     def shutdown(self) -> None:
         """Nothing is held."""
+
+    def _shapes(self, files: list[TensorFile]) -> dict[str, tuple[int, ...]]:
+        # What is tied, or computed from the settings, some programs save and others do not.
+        copies = {"lm_head.weight"} if self.model_config.hf_config.tie_word_embeddings else set()
+        kinds = [item for file in files for item in file.kinds.items()]
+        return {name: kind.shape for name, kind in kinds if name not in copies and not name.endswith(".inv_freq")}
+
+
+def _files(directory: Path) -> list[TensorFile]:
+    files = [TensorFile(path) for path in sorted(directory.glob("*.safetensors"))]
+    if not files:
+        raise UserError(f"{directory} holds no safetensors on the machine of vLLM.")
+    return files
 
 
 def _tensors(files: list[TensorFile], device: torch.device) -> Iterator[tuple[str, Tensor]]:
