@@ -25,7 +25,8 @@ class FakeEngine(Generic[I, U]):
 
     def __init__(self, model: Any, directory: Path) -> None:
         self.model, self.device = model, torch.device("cpu")
-        self.model_config = SimpleNamespace(model=str(directory))
+        tied = SimpleNamespace(tie_word_embeddings=True)
+        self.model_config = SimpleNamespace(model=str(directory), hf_config=tied)
 
     def parse_update_info(self, info: dict[str, Any]) -> Any:
         return self.update_info_cls(**info)
@@ -107,7 +108,7 @@ def test_it_may_be_registered_in_every_process_more_than_once(vllm: type[FakeFac
 def test_a_directory_is_loaded_between_the_steps_of_vllms_reload(vllm: type[FakeFactory], tmp_path: Path) -> None:
     engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
     engine.start_weight_update()
-    new = directory_of(tmp_path / "new", w=torch.ones(2, 3))
+    new = directory_of(tmp_path / "new", **{"w": torch.ones(2, 3), "lm_head.weight": torch.ones(2, 3)})
     engine.update_weights({"weight_dir": str(new)})
     engine.finish_weight_update()
     assert engine.model.told == ["begin", "load", "end"]

@@ -39,13 +39,13 @@ def test_the_command_has_every_flag_that_a_run_needs(tmp_path: Path) -> None:
     assert flags["--host"] == "127.0.0.1" and flags["--port"] == "8123"
     assert flags["--logprobs-mode"] == "processed_logprobs"
     assert json.loads(flags["--weight-transfer-config"]) == {"backend": "slimrl_files"}
-    # 8 sequences of 3 blocks and one block more, of 128 tokens with keys and values of 30 layers, 3 heads and 64 numbers.
+    # 8 sequences of 3 blocks, and one block: 128 tokens with keys and values of 30 layers, 3 heads, 64 numbers.
     assert int(flags["--kv-cache-memory-bytes"]) == (8 * 3 + 1) * 128 * 2 * 30 * 3 * 64 * 2
 
 
 def test_a_missing_vllm_is_named_with_the_setting(tmp_path: Path) -> None:
     model = model_dir(tmp_path / "model")
-    with pytest.raises(UserError, match="set --inference.vllm_program"):
+    with pytest.raises(UserError, match=r"set --inference\.vllm_program"):
         vllm_command(InferenceConfig(backend="vllm", vllm_program=str(tmp_path / "vllm")), model, 300, 1, "bfloat16")
     program = programs(tmp_path / "bin", "vllm") / "vllm"
     with pytest.raises(UserError, match="no python3 beside"):
