@@ -41,6 +41,19 @@ class RemoteClient:
         """Has the server sample from these weights from now on. Raises UserError if it does not."""
         self._link.wait(self._update(directory.resolve(), version))
 
+    def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
+        """Has the server join the group of a trainer that broadcasts weights (`inference/weight_sender.py`)."""
+        if self._backend == "vllm":
+            raise UserError(f"{self._link.name} is vllm, which takes new weights from files here.")
+        info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}
+        body = {"init_info": {**info, "packed": False}}
+        self._link.wait(self._link.post("/init_weight_transfer_engine", body, retries=False))
+
+    def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
+        """Has the server receive what a trainer broadcasts at the same time; `kinds` is of `describe_kinds`."""
+        self._link.wait(self._transfer(kinds, version))
+        self._directory, self.version = None, version
+
     def checksums(self) -> dict[str, str]:
         """The SHA-256 digest of every tensor that the server holds, by the server's own names."""
         sums: dict[str, str] = self._link.wait(self._link.post("/weight_checker", {"action": "checksum"}))["checksums"]
@@ -67,7 +80,7 @@ class RemoteClient:
                     f"{self._link.name} gives no token ids with log-probabilities and versions ({error!r}), but "
                     f"{str(reply)[:200]}."
                 ) from error
-            if min(completion.versions) >= oldest or self._directory is None:
+            if min(completion.versions) >= oldest:
                 return completion
             await self._give_again()
 
@@ -82,18 +95,23 @@ class RemoteClient:
         return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
 
     def _number(self, version: str) -> int:
-        """The number of a version. That of weights which nobody has given is older than all once some were given."""
+        """The number of a version. Weights that nobody has given are older than all, once some were given."""
         if version == DEFAULT:
-            return 0 if self._directory is None else -1
+            return 0 if self.version == 0 and self._directory is None else -1
         return int(version)
 
     async def _give_again(self) -> None:
         """Give the server the newest weights, if it has others."""
         async with self._giving:
-            assert self._directory is not None
             held = (await self._link.get("/weight_info"))["weight_version"]
-            if held != str(self.version):
-                await self._give(self._directory, self.version)
+            if held == str(self.version):
+                return
+            if self._directory is None:
+                raise UserError(
+                    f"{self._link.name} has the weights {held} and not {self.version}, so it was started again. They "
+                    "are broadcast, which only the trainer can do: continue with --resume."
+                )
+            await self._give(self._directory, self.version)
 
     async def _update(self, directory: Path, version: int) -> None:
         async with self._giving:
@@ -105,19 +123,19 @@ class RemoteClient:
         await self._check_server()
         for last in (False, True):
             try:
-                await self._transfer(directory, version)
+                await self._transfer({"weight_dir": str(directory)}, version)
                 return
             except Refused as error:
                 if last or (await self._link.get("/weight_info"))["weight_version"] != DEFAULT:
                     raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
 
-    async def _transfer(self, directory: Path, version: int) -> None:
-        # slimrl's server samples while it reads the files; vLLM, which loads them in place, must not.
+    async def _transfer(self, update_info: Mapping[str, Any], version: int) -> None:
+        # slimrl's server samples while it takes them; vLLM, which loads them in place, must not.
         pauses = self._backend == "vllm"
         if pauses:
             await self._link.post("/pause?mode=keep", None)
         await self._link.post("/start_weight_update", None, retries=False)
-        await self._link.post("/update_weights", {"update_info": {"weight_dir": str(directory)}}, retries=False)
+        await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
         await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
         # Not after a failure: weights that are half new must not be sampled from.
         if pauses:
