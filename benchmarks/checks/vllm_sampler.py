@@ -235,7 +235,7 @@ def restart(vllm: Vllm, client: RemoteClient, prompts: Prompts, params: Sequence
 
 
 def stop(vllm: Vllm, policy: Policy, prompt: list[int]) -> dict[str, Any]:
-    """How long it takes until a stopped vLLM is named, with a time-out of `SILENT_S`: all of it, or its engine alone."""
+    """How long it takes until a stopped vLLM is named, all of it or its engine alone, with a time-out of `SILENT_S`."""
     found: dict[str, Any] = {"timeout_s": SILENT_S}
     for name, leader in (("all", True), ("engine", False)):
         client = client_of(policy, SILENT_S)
