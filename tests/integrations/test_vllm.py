@@ -44,12 +44,23 @@ class FakeFactory:
         cls.known[name] = (module, class_name)
 
 
+class FakeHead:
+    """vLLM's output layer, whose weights are the embedding's."""
+
+    quant_method: Any
+
+
 class FakeModel:
     """A model of vLLM's, which notes what it was told."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
         self.weights: dict[str, torch.Tensor] = {}
+        self.lm_head = FakeHead()
+        self.lm_head.quant_method = SimpleNamespace(process_weights_after_loading=lambda _: self.told.append("head"))
+
+    def modules(self) -> list[Any]:
+        return [self, self.lm_head]
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
         self.told.append("load")
@@ -75,6 +86,8 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeFactory]]:
         "vllm.distributed.weight_transfer": {"WeightTransferEngineFactory": FakeFactory},
         "vllm.distributed.weight_transfer.base": transfer,
         "vllm.model_executor": {},
+        "vllm.model_executor.layers": {},
+        "vllm.model_executor.layers.vocab_parallel_embedding": {"ParallelLMHead": FakeHead},
         "vllm.model_executor.model_loader": {},
         "vllm.model_executor.model_loader.reload": reload,
     }.items():
@@ -111,7 +124,7 @@ def test_a_directory_is_loaded_between_the_steps_of_vllms_reload(vllm: type[Fake
     new = directory_of(tmp_path / "new", **{"w": torch.ones(2, 3), "lm_head.weight": torch.ones(2, 3)})
     engine.update_weights({"weight_dir": str(new)})
     engine.finish_weight_update()
-    assert engine.model.told == ["begin", "load", "end"]
+    assert engine.model.told == ["begin", "load", "end", "head"]
     assert engine.model.weights["w"].equal(torch.ones(2, 3))
 
 

@@ -15,6 +15,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from slimrl.errors import UserError
@@ -70,6 +71,11 @@ class FilesEngine(WeightTransferEngine[FilesInitInfo, FilesUpdateInfo]):  # type
     def finish_weight_update(self) -> None:
         """Has vLLM sample from the new weights."""
         finalize_layerwise_reload(self.model, self.model_config)
+        # A head that is tied to the embedding has no tensor of its own to load, so the reload passes it over; on a CPU
+        # it would go on with the copy that its kernel made of the old weights.
+        for layer in self.model.modules():
+            if isinstance(layer, ParallelLMHead) and self.model_config.hf_config.tie_word_embeddings:
+                layer.quant_method.process_weights_after_loading(layer)
 
     def shutdown(self) -> None:
         """Nothing is held."""
