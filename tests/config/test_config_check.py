@@ -62,7 +62,12 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
             "say the same thing twice",
         ),
         (RLConfig, [*SERVER, "--orchestrator.sampling.temperature", "0.7"], "at temperature 1 alone"),
-        (RLConfig, ["--inference.base_url", "localhost:8000"], "base_url must be as http://localhost:8000, not"),
+        (RLConfig, ["--inference.base_url", "localhost:8000"], "base_url must be as http://localhost:8000, without"),
+        (
+            RLConfig,
+            ["--inference.base_url", "http://localhost:8000/v1"],
+            "without a path, not 'http://localhost:8000/v1'",
+        ),
         (RLConfig, ["--inference.vllm_program", "/opt/vllm"], 'nothing but backend = "vllm" starts vLLM'),
         (RLConfig, ["--inference.backend", "vllm", "--inference.quantization", "int8"], "only the engine of slimrl"),
         (RLConfig, ["--inference.api_key_variable", "KEY"], "only a running server is asked"),

@@ -41,7 +41,8 @@ def server(answer: Callable[[Asked], Answer]) -> Iterator[tuple[str, list[Asked]
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            content = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            body = json.loads(content) if content else None
             asked.append(Asked(self.path, body, dict(self.headers)))
             try:
                 reply = answer(asked[-1])
@@ -57,6 +58,8 @@ def server(answer: Callable[[Asked], Answer]) -> Iterator[tuple[str, list[Asked]
                 self.wfile.write(data)
             except ConnectionError:
                 self.close_connection = True  # whoever asked has gone
+
+        do_GET = do_POST
 
         def log_message(self, *arguments: object) -> None:
             pass

@@ -17,8 +17,10 @@ from slimrl.errors import UserError
 from slimrl.inference.server.app import make_app
 from slimrl.inference.server.service import Service
 from slimrl.io.http_server import HttpServer, listen
+from slimrl.io.ports import free_port
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.run_dir import with_pinned_model
+from slimrl.launch.vllm import run_vllm
 from slimrl.models.device import dtype_name
 from slimrl.monitor.console import RunConsole
 from slimrl.transport.roster import Roster
@@ -104,10 +106,17 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
     config = device_of(place(with_pinned_model(resolved).config, console.note, "inference"), "inference")
     roster = Roster(Path(config.output_dir))
     with roster.reserve("inference") as entry:
-        changes: dict[str, object] = {"lora": LoraConfig()}  # the trainer publishes weights with its adapter merged
-        if config.model.dtype == "auto":  # the trainer measures it, since the weights come from there
+        dtype: str = config.model.dtype
+        if dtype == "auto":  # the trainer measures it, since the weights come from there
             files = RunFiles(roster.output_dir, config.deployment.timeout_s, console.note, roster)
-            changes["dtype"] = files.await_part("trainer")["dtype"]
+            dtype = files.await_part("trainer")["dtype"]
+
+        def announce(address: str) -> None:
+            roster.announce(entry, {"address": address})
+
+        if config.inference.backend == "vllm":
+            with _signals() as stopped:
+                return run_vllm(config, dtype, config.inference.port or free_port(), stopped, announce)
         settings = ServeConfig(
             port=config.inference.port,
             context_len=config.seq_len,
@@ -116,9 +125,10 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
             lookup_tokens=config.inference.lookup_tokens,
             quantization=config.inference.quantization,
             grace_s=0,
-            model=config.model.model_copy(update=changes),
+            # The trainer publishes whole weights, with its adapter merged into them.
+            model=config.model.model_copy(update={"dtype": dtype, "lora": LoraConfig()}),
         )
-        return serve(settings, lambda address: roster.announce(entry, {"address": address}))
+        return serve(settings, announce)
 
 
 @contextmanager

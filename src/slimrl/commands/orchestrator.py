@@ -39,7 +39,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         chat = load_chat(config.model)
         files.await_part("trainer")  # which has checked the checkpoint to go on from
         past = read_progress(output_dir) if config.resume else None
-        client = RemoteClient(find_sampler(config, files))
+        client = RemoteClient(find_sampler(config, files), chat.stop_ids, config.seq_len)
         context = RolloutContext(
             client, chat, episode_limits(config.orchestrator, config.seq_len), config.inference.max_slots
         )

@@ -55,7 +55,7 @@ class LocalClient:
     def _resolve(self, sequence: Request) -> None:
         future = self._open.get(id(sequence))
         if future is not None and not future.done():
-            assert sequence.finish_reason is not None
+            assert sequence.finish_reason in ("stop", "length")
             completion = Completion(
                 tuple(sequence.completion_ids),
                 tuple(sequence.logprobs),

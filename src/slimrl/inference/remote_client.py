@@ -1,139 +1,199 @@
-"""The client for a server that samples: slimrl's own, or vLLM's, which both take token ids and give token ids.
+"""The client for a server that samples: slimrl's own, or vLLM, which both take token ids and give token ids.
 
-Requests go through an event loop in a thread of its own, since connections outlive the loop of a step. A server that is
-away or busy is asked again; one that gives no sign of life for `timeout_s` ends the run, and is named.
+A server that was started again has lost the weights that it was given. It says so of every token: those of its first
+weights have the version `default`. They are thrown away, and the server gets the newest weights once more.
 """
 
 import asyncio
-import json
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
-from slimrl.io.http import BUSY, PASSING, backoff_s, http_client, import_httpx, redact_key, retry_after_s
-from slimrl.io.loop_thread import LoopThread
+from slimrl.inference.server_link import Refused, SamplerAddress, ServerLink
 from slimrl.types import SamplingParams
 
-WHO = "sampler"
-NUM_CONCURRENT = 4096
-HEALTH_S = 10.0  # between two looks at a server that has not answered yet
-
-
-@dataclass(frozen=True, slots=True)
-class SamplerAddress:
-    """Where a sampler is: its address without a path, its key, and how long it may give no sign of life."""
-
-    base_url: str
-    key: str = ""
-    timeout_s: float = 120.0
+SEEDS = 2**63  # vLLM's are signed
+DEFAULT = "default"  # the version of weights that nobody has given
+FINISH: dict[Any, FinishReason] = {"stop": "stop", "length": "length"}
+ABORTED = "abort"
 
 
 class RemoteClient:
-    """An `inference.client.Client` of a server. `update_weights` has the server read a directory of weights."""
+    """An `inference.client.Client` of a server. `stop_ids` end every sequence, which may have `seq_len` tokens."""
 
-    def __init__(self, address: SamplerAddress) -> None:
-        self._address = address
-        self._httpx = import_httpx("a sampler behind HTTP")
-        self._thread = LoopThread(WHO)
-        self._http = http_client(self._httpx, WHO, address.base_url, address.key, NUM_CONCURRENT)
-        self._thread.keep(self._http.aclose)
-        self._seen_s = time.monotonic()
+    def __init__(self, address: SamplerAddress, stop_ids: frozenset[int], seq_len: int) -> None:
+        self._backend = address.backend
+        self._link = ServerLink(address)
+        self._stop_ids = sorted(stop_ids)
+        self._seq_len = seq_len
+        self._directory: Path | None = None  # of the newest weights
+        self._giving = asyncio.Lock()
         self.version = 0
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context. Cancelling frees the place
         at the server. Raises UserError if the server cannot be used."""
-        body = {
-            "token_ids": prompt,
-            "sampling_params": {
-                "max_tokens": params.max_tokens,
-                "temperature": params.temperature,
-                "top_p": params.top_p,
-                "top_k": params.top_k or -1,
-                "min_p": params.min_p,
-                "seed": params.seed,
-                "stop": list(params.stop),
-                "include_stop_str_in_output": True,
-                "logprobs": 0,
-            },
-        }
-        version = self.version
-        content = await self._thread.run(self._ask("/inference/v1/generate", body))
-        try:
-            choice = json.loads(content)["choices"][0]
-            token_ids = tuple(map(int, choice["token_ids"]))
-            logprobs = tuple(float(one["logprob"]) for one in choice["logprobs"]["content"])
-            versions = tuple(map(int, choice.get("token_versions") or (version,) * len(token_ids)))
-            if not token_ids or not len(token_ids) == len(logprobs) == len(versions):
-                raise ValueError(
-                    f"{len(token_ids)} tokens, {len(logprobs)} log-probabilities, {len(versions)} versions"
-                )
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            raise UserError(
-                f"the {WHO} at {self._address.base_url} gives no token ids with log-probabilities ({error!r}), but "
-                f"{content[:200]!r}."
-            ) from error
-        finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
-        return Completion(token_ids, logprobs, versions, finish)
+        return await self._link.run(self._sample(_request(prompt, params, self._stop_ids)))
 
     def update_weights(self, directory: Path, version: int) -> None:
         """Has the server sample from these weights from now on. Raises UserError if it does not."""
-        body = {"weight_dir": str(directory.resolve()), "version": version}
-        self._thread.wait(self._ask("/update_weights", body))
-        self.version = version
+        self._link.wait(self._update(directory.resolve(), version))
+
+    def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
+        """Has the server join the group of a trainer that broadcasts weights (`inference/weight_sender.py`)."""
+        if self._backend == "vllm":
+            raise UserError(f"{self._link.name} is vllm, which takes new weights from files here.")
+        info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}
+        body = {"init_info": {**info, "packed": False}}
+        self._link.wait(self._link.post("/init_weight_transfer_engine", body, retries=False))
+
+    def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
+        """Has the server receive what a trainer broadcasts at the same time; `kinds` is of `describe_kinds`."""
+        self._link.wait(self._transfer(kinds, version))
+        self._directory, self.version = None, version
+
+    def checksums(self) -> dict[str, str]:
+        """The SHA-256 digest of every tensor that the server holds, by the server's own names."""
+        sums: dict[str, str] = self._link.wait(self._link.post("/weight_checker", {"action": "checksum"}))["checksums"]
+        return sums
 
     def close(self) -> None:
-        """Closes the connections."""
-        self._thread.close()
+        """Closes the connections, which ends what is being sampled."""
+        self._link.close()
 
-    async def _ask(self, path: str, body: Mapping[str, Any]) -> bytes:
-        """The body of a successful response. While there is none, the server is looked at now and then."""
-        asked = asyncio.create_task(self._post(path, body))
-        try:
-            while not (await asyncio.wait({asked}, timeout=HEALTH_S))[0]:
-                await self._look()
-            return asked.result()
-        finally:
-            asked.cancel()
-
-    async def _post(self, path: str, body: Mapping[str, Any]) -> bytes:
-        began, tries = time.monotonic(), 0
+    async def _sample(self, body: Mapping[str, Any]) -> Completion:
         while True:
+            oldest = self.version  # that any token of this request may have
             try:
-                response = await self._http.post(f"{self._address.base_url}{path}", json=body)
-                status, content = response.status_code, redact_key(response.content, self._address.key)
-                wait_s = retry_after_s(response.headers)
-            except self._httpx.TransportError as error:
-                status, content, wait_s = 0, f"{type(error).__name__}: {error}".encode(), 0.0
-            if status:
-                self._seen_s = time.monotonic()
-            if status == 200:
-                return bytes(content)
-            said = content[:300].decode("utf-8", "replace")
-            if status and status not in BUSY | PASSING:
-                raise UserError(f"the {WHO} at {self._address.base_url}{path} answers {status}: {said}")
-            if time.monotonic() - max(began, self._seen_s if status else began) > self._address.timeout_s:
-                raise self._loss(said)
-            tries += 1
-            await asyncio.sleep(max(wait_s, backoff_s(tries, 1.0)))
+                reply = await self._link.post("/inference/v1/generate", body)
+            except Refused as error:
+                raise UserError(f"{error}{self._hint(error.status)}") from error
+            try:
+                choice = reply["choices"][0]
+                if choice["finish_reason"] == ABORTED:  # by somebody who pauses the server, or wants its places
+                    continue
+                completion = self._completion(choice)
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise UserError(
+                    f"{self._link.name} gives no token ids with log-probabilities and versions ({error!r}), but "
+                    f"{str(reply)[:200]}."
+                ) from error
+            if min(completion.versions) >= oldest:
+                return completion
+            await self._give_again()
 
-    async def _look(self) -> None:
-        """Raises UserError if the server has given no sign of life for too long."""
+    def _completion(self, choice: Mapping[str, Any]) -> Completion:
+        token_ids = tuple(map(int, choice["token_ids"]))
+        logprobs = tuple(float(one["logprob"]) for one in choice["logprobs"]["content"])
+        versions: list[int] = []
+        for span in choice["weight_versions"]:
+            versions += [self._number(span["version"])] * (span["end"] - span["start"])
+        if not token_ids or not len(token_ids) == len(logprobs) == len(versions):
+            raise ValueError(f"{len(token_ids)} tokens, {len(logprobs)} log-probabilities, {len(versions)} versions")
+        return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
+
+    def _number(self, version: str) -> int:
+        """The number of a version. Weights that nobody has given are older than all, once some were given."""
+        if version == DEFAULT:
+            return 0 if self.version == 0 and self._directory is None else -1
+        return int(version)
+
+    async def _give_again(self) -> None:
+        """Give the server the newest weights, if it has others."""
+        async with self._giving:
+            held = (await self._link.get("/weight_info"))["weight_version"]
+            if held == str(self.version):
+                return
+            if self._directory is None:
+                raise UserError(
+                    f"{self._link.name} has the weights {held} and not {self.version}, so it was started again. They "
+                    "are broadcast, which only the trainer can do: continue with --resume."
+                )
+            await self._give(self._directory, self.version)
+
+    async def _update(self, directory: Path, version: int) -> None:
+        async with self._giving:
+            await self._give(directory, version)
+            self._directory, self.version = directory, version
+
+    async def _give(self, directory: Path, version: int) -> None:
+        """Have the server load weights. One that was started again in between is asked from the beginning, once."""
+        await self._check_server()
+        for last in (False, True):
+            try:
+                await self._transfer({"weight_dir": str(directory)}, version)
+                return
+            except Refused as error:
+                if last or (await self._link.get("/weight_info"))["weight_version"] != DEFAULT:
+                    raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
+
+    async def _transfer(self, update_info: Mapping[str, Any], version: int) -> None:
+        # slimrl's server samples while it takes them; vLLM, which loads them in place, must not.
+        pauses = self._backend == "vllm"
+        if pauses:
+            await self._link.post("/pause?mode=keep", None)
+        await self._link.post("/start_weight_update", None, retries=False)
+        await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
+        await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
+        # Not after a failure: weights that are half new must not be sampled from.
+        if pauses:
+            await self._link.post("/resume", None)
+
+    async def _check_server(self) -> None:
+        """Raises UserError unless the server is what the settings say, and was started with what a run needs."""
+        card = (await self._link.get("/v1/models"))["data"][0]
+        is_vllm = card["owned_by"] == "vllm"
+        if is_vllm != (self._backend == "vllm"):
+            raise UserError(f'{self._link.name} is {card["owned_by"]}: set inference.backend = "{card["owned_by"]}".')
+        if card["max_model_len"] < self._seq_len:
+            flag = "--max-model-len" if is_vllm else "--context_len"
+            raise UserError(
+                f"{self._link.name} takes {card['max_model_len']} tokens, and seq_len = {self._seq_len}. Start it with "
+                f"{flag} {self._seq_len}, or lower seq_len."
+            )
+        if is_vllm:
+            await self._check_vllm()
+
+    async def _check_vllm(self) -> None:
         try:
-            async with asyncio.timeout(HEALTH_S):
-                await self._http.get(f"{self._address.base_url}/health")
-            self._seen_s = time.monotonic()
-        except (TimeoutError, self._httpx.TransportError) as error:
-            if time.monotonic() - self._seen_s > self._address.timeout_s:
-                raise self._loss(f"{type(error).__name__} at /health") from error
+            settings = (await self._link.get("/server_info?config_format=json"))["vllm_config"]
+        except Refused as error:
+            raise UserError(f"{error}{self._hint(error.status)}") from error
+        if (mode := settings["model_config"]["logprobs_mode"]) != "processed_logprobs":
+            raise UserError(
+                f"{self._link.name} gives {mode}, which are not those of the distribution that it samples from. Start "
+                "it with --logprobs-mode processed_logprobs."
+            )
+        backend = (settings["weight_transfer_config"] or {}).get("backend")
+        if backend != "slimrl_files":
+            raise UserError(
+                f"{self._link.name} takes new weights by {backend or 'nothing'}. Start it with slimrl's plug-in and "
+                """--weight-transfer-config '{"backend": "slimrl_files"}', as docs/server.md says."""
+            )
 
-    def _loss(self, said: str) -> UserError:
-        since = time.monotonic() - self._seen_s
-        return UserError(
-            f"the {WHO} at {self._address.base_url} has given no sign of life for {since:.0f} s ({said}). Start it "
-            "again, and continue with `--resume`."
-        )
+    def _hint(self, status: int) -> str:
+        """What a vLLM that answers with the status was started without."""
+        if self._backend != "vllm" or status not in (403, 404):
+            return ""
+        missing = "the flag --enable-scale-out" if status == 403 else "the variable VLLM_SERVER_DEV_MODE=1"
+        return f" Start vLLM with {missing}."
+
+
+def _request(prompt: list[int], params: SamplingParams, stop_ids: list[int]) -> dict[str, Any]:
+    return {
+        "token_ids": prompt,
+        "sampling_params": {
+            "max_tokens": params.max_tokens,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k or -1,
+            "min_p": params.min_p,
+            "seed": params.seed % SEEDS,
+            "stop": list(params.stop),
+            "stop_token_ids": stop_ids,
+            "include_stop_str_in_output": True,
+            "logprobs": 0,
+        },
+    }

@@ -21,6 +21,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from slimrl.inference.cache import SlotCache, Span, common_prefix_length
 from slimrl.inference.client import FinishReason
@@ -73,7 +74,7 @@ class Request:
     top: list[Top] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     scored: list[ScoredToken] = field(default_factory=list)
-    finish_reason: FinishReason | None = None
+    finish_reason: FinishReason | Literal["abort"] | None = None
     slot: int = -1
     computed: int = 0
     cached: int = 0

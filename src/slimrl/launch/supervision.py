@@ -4,7 +4,6 @@ Each is the command of its name with the words of this one, so it can as well be
 they do, and loads no PyTorch.
 """
 
-import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
+from slimrl.io.ports import free_port
 from slimrl.services.children import Child, Children
 
 POLL_S = 0.1
@@ -55,7 +55,7 @@ class _Sampler:
         self._children, self._note = children, note
         self._command = [*SLIMRL, "inference", *argv]
         # One port for all its starts. Settings of the command line or of a file count for more than this.
-        self._environment = {"SLIMRL_INFERENCE__PORT": str(config.inference.port or _free_port())}
+        self._environment = {"SLIMRL_INFERENCE__PORT": str(config.inference.port or free_port())}
         self._restarts_left = config.deployment.sampler_restarts
         self._child = None if config.inference.base_url else self._start()
 
@@ -100,9 +100,3 @@ def _describe(config: RLConfig) -> str:
     trainers = "a trainer" if num == 1 else f"a trainer of {num} ranks"
     sampler = f"a sampler at {config.inference.base_url}" if config.inference.base_url else "a sampler"
     return f"{sampler}, an orchestrator and {trainers}, at most {config.max_async_level} versions apart"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from os import environ
 
 from slimrl.config.run import RLConfig
-from slimrl.inference.remote_client import RemoteClient, SamplerAddress
+from slimrl.inference.remote_client import RemoteClient
+from slimrl.inference.server_link import SamplerAddress
 from slimrl.transport.run_files import RunFiles
 
 POLL_S = 0.05
@@ -15,10 +16,12 @@ POLL_S = 0.05
 def find_sampler(config: RLConfig, files: RunFiles) -> SamplerAddress:
     """Where the run's sampler is: at the address in the settings, or where it says itself. Raises UserError if it does
     not come."""
-    inference = config.inference
+    inference, key = config.inference, ""
     if inference.base_url:
-        return SamplerAddress(inference.base_url, environ.get(inference.api_key_variable, ""), inference.timeout_s)
-    return SamplerAddress(files.await_part("inference")["address"], "", inference.timeout_s)
+        key, base_url = environ.get(inference.api_key_variable, ""), inference.base_url
+    else:
+        base_url = files.await_part("inference")["address"]
+    return SamplerAddress(base_url, key, inference.timeout_s, inference.backend)
 
 
 class SampledWeights:

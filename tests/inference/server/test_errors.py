@@ -18,7 +18,11 @@ from tests.inference.server.conftest import serving
 USER = [{"role": "user", "content": "hi"}]
 IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
 JSON = {"Content-Type": "application/json"}
-ADMIN = ("/pause", "/resume", "/update_weights", "/load_lora_adapter", "/unload_lora_adapter")
+ADMIN = (
+    *("/pause", "/resume", "/inference/v1/abort_requests", "/update_weights", "/init_weight_transfer_engine"),
+    *("/start_weight_update", "/finish_weight_update", "/update_weight_version", "/weight_checker"),
+    *("/load_lora_adapter", "/unload_lora_adapter"),
+)
 
 
 def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
@@ -168,6 +172,8 @@ def test_an_api_key_guards_everything_but_health(tiny_dir: Path) -> None:
             ("GET", "/v1/models"),
             ("GET", "/metrics"),
             ("POST", "/pause"),
+            ("GET", "/weight_info"),
+            ("POST", "/weight_checker"),
             ("POST", "/v1/completions"),
         ):
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):

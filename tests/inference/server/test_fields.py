@@ -22,6 +22,11 @@ OTHERS: dict[str, dict[str, Any]] = {
     "/load_lora_adapter": {"lora_name": "a", "lora_path": "/nope"},
     "/unload_lora_adapter": {"lora_name": "a"},
     "/update_weights": {"weight_dir": "/nope", "version": 1},
+    "/init_weight_transfer_engine": {"init_info": {}},
+    "/finish_weight_update": {"weight_version": "1"},
+    "/update_weight_version": {"new_version": "1"},
+    "/weight_checker": {"action": "checksum"},
+    "/inference/v1/abort_requests": {"request_ids": []},
 }
 CONSTRAINTS: dict[str, Any] = {
     "guided_json": {"type": "object"},

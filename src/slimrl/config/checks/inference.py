@@ -1,5 +1,7 @@
 """Rules of `[inference]`: settings of one sampler do not go with another."""
 
+from urllib.parse import urlsplit
+
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.rollout import InferenceConfig
 from slimrl.io.urls import is_http_url
@@ -9,9 +11,10 @@ OWN_ENGINE = ("lookup_tokens", "quantization")  # vLLM, and a server that runs a
 
 def check_inference(config: InferenceConfig) -> None:
     """Refuses settings that the chosen sampler does not read. Raises ConfigError."""
-    if config.base_url and not is_http_url(config.base_url):
+    if config.base_url and not (is_http_url(config.base_url) and urlsplit(config.base_url).path in ("", "/")):
         raise ConfigError(
-            f"inference.base_url must be as http://localhost:8000, not {config.base_url!r}.", "inference.base_url"
+            f"inference.base_url must be as http://localhost:8000, without a path, not {config.base_url!r}.",
+            "inference.base_url",
         )
     if config.base_url:
         _check_defaults(config, "inference.base_url", "a sampler that runs already is not started", "vllm_program")

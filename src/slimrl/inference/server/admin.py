@@ -16,25 +16,27 @@ from torch import Tensor
 
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
-from slimrl.inference.server.bodies import LoadAdapterBody, UnloadAdapterBody, UpdateBody
+from slimrl.inference.server.bodies import AbortBody, LoadAdapterBody, UnloadAdapterBody, UpdateBody
 from slimrl.inference.server.errors import ApiError, bad_request
 from slimrl.inference.server.service import Service
+from slimrl.inference.server.transfer import WeightTransfer
 from slimrl.inference.server.weights import copy_weights, read_weights
+from slimrl.inference.server.worker import PauseMode
 from slimrl.models.adapter import Adapter, merge, read_adapter
 
 
 class Administration:
     """Implements the routes that change the served model, one change at a time."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, transfer: WeightTransfer) -> None:
         self._service = service
-        self._changing = asyncio.Lock()
+        self._transfer = transfer
         self._base: dict[str, Tensor] = {}  # the matrices that the adapter has changed, before the merge
 
-    async def pause(self) -> dict[str, Any]:
-        """Stop sampling; requests wait."""
+    async def pause(self, mode: PauseMode) -> dict[str, Any]:
+        """Stop sampling until `/resume`."""
         self._service.check_ready()
-        await self._service.thread.pause()
+        await self._service.thread.pause(mode)
         return self._status("paused")
 
     async def resume(self) -> dict[str, Any]:
@@ -46,29 +48,38 @@ class Administration:
     async def update_weights(self, body: UpdateBody) -> dict[str, Any]:
         """Replace all weights."""
         module = self._service.model.policy.module
-        async with self._changing:
-            if self._service.adapter:
-                raise bad_request(
-                    f"The adapter `{self._service.adapter}` is merged into the weights; unload it before an update.",
-                    "weight_dir",
-                )
+        async with self._service.changing:
+            self._transfer.check_no_adapter()
             try:
                 weights = await asyncio.to_thread(read_weights, Path(body.weight_dir), module)
             except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
                 raise bad_request(str(error), "weight_dir") from None
-
             # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
-            def apply(engine: Engine) -> None:
-                copy_weights(weights, module)
-                engine.publish(body.version)
-
-            await self._service.thread.call(apply)
+            await self._transfer.publish(weights, body.version)
         return self._status("updated")
+
+    async def is_paused(self) -> bool:
+        """Whether sampling has stopped, or is about to."""
+        thread = self._service.thread
+        self._service.check_ready()
+        return await thread.call(lambda engine: thread.paused or thread.holding)
+
+    async def abort(self, body: AbortBody) -> dict[str, Any]:
+        """End requests with the tokens that they have."""
+        self._service.check_ready()
+        names = set(body.request_ids)
+        return {"status": "aborted", "aborted": await self._service.thread.abort(lambda job: job.request_id in names)}
+
+    async def set_version(self, version: int) -> None:
+        """Give the present weights another number."""
+        self._service.check_ready()
+        async with self._service.changing:
+            await self._transfer.publish({}, version)
 
     async def load_adapter(self, body: LoadAdapterBody) -> str:
         """Merge an adapter into the weights; it replaces one of the same name."""
         service, module = self._service, self._service.model.policy.module
-        async with self._changing:
+        async with self._service.changing:
             if service.adapter and service.adapter != body.lora_name:
                 raise bad_request(
                     f"The adapter `{service.adapter}` is loaded, and there can be only one. Unload it first.",
@@ -88,7 +99,7 @@ class Administration:
         """Restore the base model's weights."""
         service = self._service
         service.check_ready()
-        async with self._changing:
+        async with self._service.changing:
             if service.adapter != body.lora_name:
                 raise ApiError(404, f"The adapter `{body.lora_name}` is not loaded.", param="lora_name")
             with self._serve_as(""):
@@ -118,7 +129,9 @@ class Administration:
         merged = merge(adapter, base) if adapter else {}
         try:
             copy_weights(base | merged, module)
-            engine.publish(present + 1 if version is None else version)
+            number = present + 1 if version is None else version
+            self._service.given_versions.add(number)
+            engine.publish(number)
         except BaseException:
             # Publishing again also clears the cache of what the failed weights may have computed.
             copy_weights(before, module)

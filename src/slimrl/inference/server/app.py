@@ -3,9 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from fastapi.security import HTTPBearer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -19,6 +19,8 @@ from slimrl.inference.server.events import EventStream, unless_gone
 from slimrl.inference.server.guard import MAX_BODY_BYTES, TextRoute, respond
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.tokens import detokenize, generate, open_generation, tokenize, tokenizer_info
+from slimrl.inference.server.transfer import WeightTransfer
+from slimrl.inference.server.worker import PauseMode
 from slimrl.io.http_guard import Access, Guard
 
 Documented = dict[int | str, dict[str, Any]]
@@ -38,7 +40,16 @@ def make_app(service: Service) -> FastAPI:
     # Only for the OpenAPI document: `Guard` checks the key.
     locked = [Depends(HTTPBearer(auto_error=False))] if service.config.api_key else []
     app.include_router(_health_route(service))  # the only route that never needs a key
-    for router in (_state_routes(service), _openai_routes(service), _token_routes(service), _admin_routes(service)):
+    transfer = WeightTransfer(service)
+    administration = Administration(service, transfer)
+    for router in (
+        _state_routes(service),
+        _openai_routes(service),
+        _token_routes(service),
+        _sampling_routes(service, administration),
+        _weight_routes(service, administration, transfer),
+        _adapter_routes(administration),
+    ):
         app.include_router(router, dependencies=locked)
     access = Access(service.config.api_key, "SLIMRL_API_KEY")
     app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=respond)
@@ -163,24 +174,88 @@ def _token_routes(service: Service) -> APIRouter:
     return router
 
 
-def _admin_routes(service: Service) -> APIRouter:
+def _sampling_routes(service: Service, administration: Administration) -> APIRouter:
     router = APIRouter(route_class=TextRoute)
-    administration = Administration(service)
 
     @router.post("/pause", responses=_json(replies.StatusReply))
-    async def pause() -> Response:
-        """Stop sampling; requests wait until `/resume`."""
-        return JSONResponse(await administration.pause())
+    async def pause(
+        mode: PauseMode = "keep",
+        clear_cache: Annotated[bool, Query(description="without effect, as in vLLM: new weights clear it")] = True,
+    ) -> Response:
+        """Stop sampling until `/resume`: requests under way wait (`keep`), are waited for (`wait`), or end with what
+        they have (`abort`)."""
+        return JSONResponse(await administration.pause(mode))
 
     @router.post("/resume", responses=_json(replies.StatusReply))
     async def resume() -> Response:
         """Continue sampling."""
         return JSONResponse(await administration.resume())
 
+    @router.get("/is_paused", responses=_json(replies.PausedReply))
+    async def is_paused() -> Response:
+        """Whether sampling has stopped. The engine answers, so that this tells whether it is alive."""
+        return JSONResponse({"is_paused": await administration.is_paused()})
+
+    @router.post("/inference/v1/abort_requests", responses=_json(replies.AbortReply))
+    async def abort_requests(body: bodies.AbortBody) -> Response:
+        """End requests with the tokens that they have; their `finish_reason` is `abort`."""
+        return JSONResponse(await administration.abort(body))
+
+    return router
+
+
+def _weight_routes(service: Service, administration: Administration, transfer: WeightTransfer) -> APIRouter:
+    router = APIRouter(route_class=TextRoute)
+
+    @router.post("/init_weight_transfer_engine", responses=_json(replies.MessageReply))
+    async def init_weight_transfer_engine(body: bodies.InitTransferBody) -> Response:
+        """Join the process group in which a trainer broadcasts weights; directories need `{}`."""
+        await transfer.init(body.init_info)
+        return JSONResponse({"message": "Weight transfer initialized"})
+
+    @router.post("/start_weight_update", responses=_json(replies.MessageReply))
+    async def start_weight_update() -> Response:
+        """Begin an update in several calls."""
+        await transfer.start()
+        return JSONResponse({"message": "Weight update started"})
+
     @router.post("/update_weights", responses=_json(replies.StatusReply))
-    async def update_weights(body: bodies.UpdateBody) -> Response:
-        """Replace all weights; running sequences go on with the new ones."""
-        return JSONResponse(await administration.update_weights(body))
+    async def update_weights(body: bodies.AnyUpdateBody) -> Response:
+        """Replace all weights; running sequences go on with the new ones. With `update_info` after the finish only."""
+        if isinstance(body, bodies.UpdateBody):
+            return JSONResponse(await administration.update_weights(body))
+        await transfer.receive(body.update_info)
+        return JSONResponse({"status": "received", "version": service.engine.version})
+
+    @router.post("/finish_weight_update", responses=_json(replies.MessageReply))
+    async def finish_weight_update(body: bodies.FinishBody | None = None) -> Response:
+        """Sample from the received weights from now on, as `weight_version`."""
+        version = body.weight_version if body else None
+        await transfer.finish(None if version is None else int(version))
+        return JSONResponse({"message": "Weight update finished"})
+
+    @router.get("/weight_info", responses=_json(replies.WeightInfo))
+    async def weight_info() -> Response:
+        """The version of the weights, `default` until one was given."""
+        service.check_ready()
+        return JSONResponse({"weight_version": service.version_name(service.engine.version)})
+
+    @router.post("/update_weight_version", responses=_json(replies.NewVersionReply))
+    async def update_weight_version(body: bodies.NewVersionBody) -> Response:
+        """Give the present weights another version."""
+        await administration.set_version(int(body.new_version))
+        return JSONResponse({"success": True, "new_version": body.new_version})
+
+    @router.post("/weight_checker", responses=_json(replies.CheckReply))
+    async def weight_checker(body: bodies.CheckBody) -> Response:
+        """Checksums of all weights, a comparison with such, or zeros as weights."""
+        return JSONResponse(await transfer.check(body))
+
+    return router
+
+
+def _adapter_routes(administration: Administration) -> APIRouter:
+    router = APIRouter(route_class=TextRoute)
 
     @router.post("/load_lora_adapter", response_class=PlainTextResponse, responses=_text())
     async def load_lora_adapter(body: bodies.LoadAdapterBody) -> Response:

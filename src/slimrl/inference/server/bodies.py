@@ -6,10 +6,10 @@ vLLM's that this server does not support only accept the value that switches the
 are named here with the type `Ignored`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from slimrl.errors import nearest
@@ -267,6 +267,96 @@ class UpdateBody(Request):
 
     weight_dir: str = Field(min_length=1)
     version: int = Field(ge=0, lt=INT64)
+
+
+def _keys(value: Any) -> Collection[Any]:
+    """The fields by which one of several kinds of objects is told. Their tags are in brackets, so that `explain` in
+    `errors.py` can tell them from names of fields."""
+    return value if isinstance(value, Mapping) else ()
+
+
+class DirectoryInfo(Request):
+    """An update from a directory of safetensors in Hugging Face format."""
+
+    weight_dir: str = Field(min_length=1)
+
+
+class BroadcastInfo(Request):
+    """An update, or a part of one, by a broadcast: what the trainer sends, in this order."""
+
+    names: Items[str]
+    dtype_names: Items[str]
+    shapes: Items[Annotated[Items[TokenId], Field(max_length=8)]]
+
+
+class TransferBody(Request):
+    """`POST /update_weights` between `/start_weight_update` and `/finish_weight_update`."""
+
+    update_info: Annotated[
+        Annotated[DirectoryInfo, Tag("(directory)")] | Annotated[BroadcastInfo, Tag("(broadcast)")],
+        Discriminator(lambda info: "(broadcast)" if "names" in _keys(info) else "(directory)"),
+    ]
+
+
+# An update of one call, or the middle of one of several.
+AnyUpdateBody = Annotated[
+    Annotated[UpdateBody, Tag("(whole)")] | Annotated[TransferBody, Tag("(part)")],
+    Discriminator(lambda body: "(part)" if "update_info" in _keys(body) else "(whole)"),
+]
+
+
+class JoinInfo(Request):
+    """The process group of a broadcast. The trainer is its rank 0, and listens at the address."""
+
+    master_address: str = Field(min_length=1, max_length=256)
+    master_port: int = Field(ge=1, le=65535)
+    rank_offset: int = Field(ge=1, lt=2**16)
+    world_size: int = Field(ge=2, le=2**16)
+    packed: OnlyFalse | None = None
+    packed_buffer_size_bytes: Ignored = None
+    packed_num_buffers: Ignored = None
+
+
+class NoInfo(Request):
+    """Nothing: updates come from directories."""
+
+
+class InitTransferBody(Request):
+    """`POST /init_weight_transfer_engine`."""
+
+    init_info: Annotated[
+        Annotated[JoinInfo, Tag("(join)")] | Annotated[NoInfo, Tag("(nothing)")],
+        Discriminator(lambda info: "(join)" if _keys(info) else "(nothing)"),
+    ]
+
+
+Version = Annotated[str, Field(pattern=r"^\d{1,18}$")]
+
+
+class FinishBody(Request):
+    """`POST /finish_weight_update`. A version is a number here, as tokens have it; without one it stays what it was."""
+
+    weight_version: Version | None = None
+
+
+class NewVersionBody(Request):
+    """`POST /update_weight_version`."""
+
+    new_version: Version
+
+
+class CheckBody(Request):
+    """`POST /weight_checker`: the SHA-256 of every tensor, a comparison with a `baseline` of those, or zeros as
+    weights."""
+
+    action: Literal["checksum", "reset", "compare"]
+    baseline: dict[str, str] | None = None
+
+
+class AbortBody(Request):
+    """`POST /inference/v1/abort_requests`: the ids that replies have as `request_id` or `id`."""
+
+    request_ids: Items[str]
 
 
 class LoadAdapterBody(Request):

@@ -137,10 +137,11 @@ async def open_chat(service: Service, body: ChatBody) -> Chat:
         prompt_logprobs=-1 if body.prompt_logprobs is None else body.prompt_logprobs,
         streams=bool(body.stream),
     )
-    generation = prepare(service, [prompt], body, [wanted])
+    id = f"chatcmpl-{uuid.uuid4().hex}"
+    generation = prepare(service, [prompt], body, [wanted], id)
     names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
     in_thoughts = opens_thoughts(service.model.vocabulary.decode(prompt[-TAG_TOKENS:], skip_special=False))
-    return Chat(body, name, prompt, generation, names, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()), in_thoughts)
+    return Chat(body, name, prompt, generation, names, id, int(time.time()), in_thoughts)
 
 
 async def _prompt(service: Service, body: ChatBody) -> list[int]:

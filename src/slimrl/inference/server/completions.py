@@ -121,10 +121,10 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
         asked = min(DEFAULT_MAX_TOKENS, room) if body.max_tokens is None else body.max_tokens
         # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
         wanted.append(Wanted(asked, -1 if body.logprobs is None else body.logprobs, scores, bool(body.stream)))
-    generation = prepare(service, prompts, body, wanted)
+    id = f"cmpl-{uuid.uuid4().hex}"
+    generation = prepare(service, prompts, body, wanted, id)
     names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
     offsets = [] if body.logprobs is None else _offsets(service, body, prompts, echoes)
-    id = f"cmpl-{uuid.uuid4().hex}"
     return Completions(body, name, prompts, echoes, generation, names, id, int(time.time()), offsets)
 
 

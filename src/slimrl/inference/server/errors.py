@@ -105,7 +105,7 @@ def explain(errors: Sequence[Any]) -> tuple[str, str]:
     """One message for the errors that pydantic found, and the field at fault."""
     # Each branch of a union reports an error; the one with the longest path got furthest, so it was probably meant.
     first = max(errors, key=lambda error: len(error["loc"]))
-    path = [str(key) for key in first["loc"] if key != "body"]
+    path = [str(key) for key in first["loc"] if key != "body" and not str(key).startswith("(")]
     field = path[0] if path else ""
     if first["type"] == "json_invalid":
         return f"The body is not valid JSON: {first['ctx']['error']}.", ""

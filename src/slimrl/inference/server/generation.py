@@ -67,9 +67,15 @@ class Choice:
 
     @property
     def finish_reason(self) -> str:
-        """Why the completion ended; "length" if no token was asked for."""
+        """Why the completion ended; "length" if no token was asked for, "abort" if an administrator ended it."""
         assert self.request.finish_reason is not None
         return self.request.finish_reason if self.max_tokens else "length"
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether it, or the choice that scores its prompt, was ended by an administrator."""
+        requests = (self.job.request, self.first.request)
+        return any(request is not None and request.finish_reason == "abort" for request in requests)
 
     @property
     def prompt_scores(self) -> list[ScoredToken]:
@@ -100,6 +106,7 @@ class Generation:
     service: Service
     choices: list[Choice]
     arrived: asyncio.Event
+    request_id: str
     began: float = field(default_factory=time.monotonic)
     closed: bool = False
 
@@ -129,6 +136,8 @@ class Generation:
                 if choice.job.failed:
                     raise ApiError(500, "The engine failed while it computed this request.")
                 if not choice.prompt_is_scored:
+                    if choice.is_aborted:
+                        raise ApiError(503, "The request was aborted before its prompt was scored.")
                     continue  # the first choice will wake this loop when the prompt is scored
                 if done:
                     running.remove(choice)
@@ -166,7 +175,9 @@ async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) ->
     return written
 
 
-def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, wanted: Sequence[Wanted]) -> Generation:
+def prepare(
+    service: Service, prompts: Sequence[list[int]], body: Sampling, wanted: Sequence[Wanted], request_id: str
+) -> Generation:
     """The choices of a body, `n` per prompt in order; none is queued. Raises ApiError 400 for invalid settings."""
     arrived = asyncio.Event()
     seed = random.getrandbits(63) if body.seed is None else body.seed
@@ -182,7 +193,7 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
             params = _params(body, want, (seed + len(choices) * SEED_STEP) % 2**64)
             decode = service.model.vocabulary.decoder(body.skip_special_tokens is not False)
             text = GrowingText(decode, params.stop, bool(body.include_stop_str_in_output), options.min_tokens)
-            job = Job(prompt, params, options, streams=want.streams, arrived=arrived)
+            job = Job(prompt, params, options, streams=want.streams, arrived=arrived, request_id=request_id)
             # Without stop strings the text is not decoded after each token, but only when a reply needs it.
             if params.stop:
                 job.finished = text.is_finished
@@ -190,7 +201,7 @@ def prepare(service: Service, prompts: Sequence[list[int]], body: Sampling, want
             choices.append(Choice(len(choices), job, first, text, want.max_tokens))
             # One choice scores the prompt; the others find it in the cache.
             options = replace(options, prompt_logprobs=-1)
-    return Generation(service, choices, arrived)
+    return Generation(service, choices, arrived, request_id)
 
 
 def _check_scores(service: Service, prompts: Sequence[list[int]], num: int, wanted: Sequence[Wanted]) -> None:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-FinishReason = Literal["stop", "length", "tool_calls"]
+FinishReason = Literal["stop", "length", "tool_calls", "abort"]
 
 
 class ErrorDetail(BaseModel):
@@ -114,7 +114,7 @@ class CompletionLogprobs(BaseModel):
 class CompletionChoice(BaseModel):
     index: int
     text: str
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "abort"]
     logprobs: CompletionLogprobs | None
     prompt_token_ids: list[int] | None = None
     token_ids: list[int] | None = None
@@ -143,11 +143,18 @@ class DetokenizeReply(BaseModel):
     prompt: str
 
 
+class VersionSpan(BaseModel):
+    version: str
+    start: int
+    end: int
+
+
 class GeneratedChoice(BaseModel):
     index: int
     token_ids: list[int]
     token_versions: list[int]
-    finish_reason: Literal["stop", "length"]
+    weight_versions: list[VersionSpan]
+    finish_reason: Literal["stop", "length", "abort"]
     logprobs: ChatLogprobs | None
 
 
@@ -165,6 +172,35 @@ class HealthReply(BaseModel):
 class StatusReply(BaseModel):
     status: str
     version: int
+
+
+class PausedReply(BaseModel):
+    is_paused: bool
+
+
+class AbortReply(BaseModel):
+    status: Literal["aborted"]
+    aborted: int
+
+
+class MessageReply(BaseModel):
+    message: str
+
+
+class WeightInfo(BaseModel):
+    weight_version: str
+
+
+class NewVersionReply(BaseModel):
+    success: bool
+    new_version: str
+
+
+class CheckReply(BaseModel):
+    checksums: dict[str, str] | None = None
+    match: bool | None = None
+    mismatches: list[str] | None = None
+    status: Literal["reset"] | None = None
 
 
 class TokenizerInfo(BaseModel):

@@ -39,6 +39,8 @@ class Service:
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
         self.base_name = config.served_model_name or config.model.name
+        self.changing = asyncio.Lock()  # held while the weights or their name change
+        self.given_versions: set[int] = set()  # those that an administrator gave
         self.adapter = ""  # the name of the adapter that is merged into the weights, if one is
         self.created = int(time.time())
         self.thread = EngineThread(self._load)
@@ -80,6 +82,10 @@ class Service:
     def engine(self) -> Engine:
         """The engine, only for reading its version and counters: these may be read from any thread."""
         return self.thread.loaded.result(timeout=0)
+
+    def version_name(self, version: int) -> str:
+        """The name of a weight version in vLLM's routes: its number, or `default` for the weights of the start."""
+        return str(version) if version in self.given_versions else "default"
 
     @property
     def name(self) -> str:

@@ -1,6 +1,7 @@
 """Implements the routes on token ids: `/tokenize`, `/detokenize`, `/tokenizer_info`, `/inference/v1/generate`."""
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from slimrl.inference.server.bodies import DetokenizeBody, GenerateBody, TokenizeBody
@@ -78,7 +79,7 @@ def open_generation(service: Service, body: GenerateBody) -> Generation:
         top_logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
         prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
     )
-    return prepare(service, [body.token_ids], sampling, [wanted])
+    return prepare(service, [body.token_ids], sampling, [wanted], body.request_id or f"generate-{uuid.uuid4().hex}")
 
 
 async def generate(service: Service, body: GenerateBody, generation: Generation) -> dict[str, Any]:
@@ -87,20 +88,32 @@ async def generate(service: Service, body: GenerateBody, generation: Generation)
     names = TokenNames(service.model.vocabulary, as_ids=True)
     scored, num_scored = body.sampling_params.prompt_logprobs, body.sampling_params.prompt_logprobs or 0
     return {
-        "request_id": body.request_id or f"generate-{uuid.uuid4().hex}",
+        "request_id": generation.request_id,
         "choices": await take_turns(
-            lambda choice: _choice(names, choice, body.sampling_params.logprobs), generation.choices
+            lambda choice: _choice(service, names, choice, body.sampling_params.logprobs), generation.choices
         ),
         "prompt_logprobs": None if scored is None else prompt_logprobs(names, generation.choices[0], num_scored),
     }
 
 
-def _choice(names: TokenNames, choice: Choice, num_top: int | None) -> dict[str, Any]:
+def version_spans(service: Service, versions: Sequence[int]) -> list[dict[str, Any]]:
+    """Which tokens, from `start` to `end`, which weights sampled: the `weight_versions` of vLLM."""
+    spans: list[dict[str, Any]] = []
+    for index, version in enumerate(versions):
+        name = service.version_name(version)
+        if not spans or spans[-1]["version"] != name:
+            spans.append({"version": name, "start": index})
+        spans[-1]["end"] = index + 1
+    return spans
+
+
+def _choice(service: Service, names: TokenNames, choice: Choice, num_top: int | None) -> dict[str, Any]:
     token_ids = choice.token_ids
     return {
         "index": choice.index,
         "token_ids": token_ids,
         "token_versions": choice.request.versions,
+        "weight_versions": version_spans(service, choice.request.versions),
         "finish_reason": choice.finish_reason,
         "logprobs": None if num_top is None else chat_logprobs(names, choice, 0, len(token_ids), num_top),
     }

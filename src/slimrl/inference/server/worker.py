@@ -13,13 +13,15 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from slimrl.inference.engine import Engine, EngineLoad
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions
 from slimrl.types import SamplingParams
 
 LOG = logging.getLogger("slimrl.server")
+PauseMode = Literal["keep", "wait", "abort"]
+DRAIN_S = 0.02  # between two looks at whether the requests under way have ended
 MAX_PREFILL = 1024  # tokens per step, so that a long prompt does not delay the running streams
 T = TypeVar("T")
 
@@ -39,6 +41,7 @@ class Job:
     streams: bool = False
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     request: Request | None = None
+    request_id: str = ""
     failed: bool = False
     counted: bool = False
     seen: int = 0
@@ -62,8 +65,9 @@ class Command:
 class EngineThread:
     """Runs the engine that `make_engine` returns. All public methods must be called on the event loop.
 
-    `num_open` is the number of running and waiting jobs. Once the thread has `ended`, by `stop` or because the recovery
-    from a failure failed too, every new job fails at once.
+    `num_open` is the number of running and waiting jobs. While it is `holding`, new jobs wait outside of the engine.
+    Once the thread has `ended`, by `stop` or because the recovery from a failure failed too, every new job fails at
+    once.
     """
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
@@ -72,10 +76,12 @@ class EngineThread:
         self._ending = threading.Lock()  # a command is either run or dropped, never left in the queue
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._open: dict[Request, Job] = {}
+        self._held: list[Job] = []
         self._stopping = False
         self.loaded: Future[Engine] = Future()
         self.ended = False
         self.paused = False
+        self.holding = False
         self.load = EngineLoad()
         self.num_open = 0
 
@@ -127,13 +133,25 @@ class EngineThread:
         result: Awaitable[T] = asyncio.wrap_future(future)
         return await result
 
-    async def pause(self) -> None:
-        """Stop sampling; requests wait until `resume`."""
-        await self.call(lambda engine: self._set_paused(True))
+    async def pause(self, mode: PauseMode = "keep") -> None:
+        """Stop sampling until `resume`. Requests under way wait, or are waited for, or end with what they have."""
+        if mode == "wait":
+            await self.call(self._hold)
+            while self.holding and self._open and not self.ended:
+                await asyncio.sleep(DRAIN_S)
+            if not self.holding:
+                return  # resumed meanwhile
+        if mode == "abort":
+            await self.call(lambda engine: self._abort(engine, lambda job: True))
+        await self.call(lambda engine: self._set_paused(engine, True))
 
     async def resume(self) -> None:
         """Continue sampling."""
-        await self.call(lambda engine: self._set_paused(False))
+        await self.call(lambda engine: self._set_paused(engine, False))
+
+    async def abort(self, chosen: Callable[[Job], bool]) -> int:
+        """End the jobs that `chosen` names with the tokens that they have, and return how many there were."""
+        return await self.call(lambda engine: self._abort(engine, chosen))
 
     def _put(self, command: Command) -> None:
         with self._ending:
@@ -202,18 +220,24 @@ class EngineThread:
         self._wake(awake)
 
     def _submit(self, engine: Engine, job: Job) -> None:
+        if self.holding:
+            self._held.append(job)
+            return
         job.request = engine.submit(job.prompt, job.params, job.finished, job.options)
         self._open[job.request] = job
 
     def _cancel(self, engine: Engine, job: Job) -> None:
+        if job in self._held:
+            self._held.remove(job)
         if job.request in self._open:
             engine.cancel(job.request)
             del self._open[job.request]
 
     def _fail(self, engine: Engine) -> None:
         """Fail all open jobs, and remove their requests. The jobs come first, because the engine may fail again."""
-        requests, jobs = list(self._open), list(self._open.values())
+        requests, jobs = list(self._open), [*self._open.values(), *self._held]
         self._open.clear()
+        self._held.clear()
         self._lose(jobs)
         for request in requests:
             engine.cancel(request)
@@ -221,7 +245,7 @@ class EngineThread:
     def _end(self) -> None:
         with self._ending:
             self.ended = True
-        self._lose(list(self._open.values()))
+        self._lose([*self._open.values(), *self._held])
         while not self._commands.empty():
             self._commands.get().drop()
 
@@ -245,8 +269,28 @@ class EngineThread:
         self.num_open -= job.counted
         job.counted = False
 
-    def _set_paused(self, paused: bool) -> None:
-        self.paused = paused
+    def _hold(self, engine: Engine) -> None:
+        self.holding, self.paused = True, False
+
+    def _set_paused(self, engine: Engine, paused: bool) -> None:
+        self.holding, self.paused = False, paused
+        held, self._held = self._held, []
+        for job in held:
+            self._submit(engine, job)
+
+    def _abort(self, engine: Engine, chosen: Callable[[Job], bool]) -> int:
+        jobs = [job for job in (*self._open.values(), *self._held) if chosen(job)]
+        for job in jobs:
+            if job in self._held:  # it gets its place in the engine, where it ends without a token
+                self._held.remove(job)
+                job.request = engine.submit(job.prompt, job.params, job.finished, job.options)
+            assert job.request is not None
+            self._open.pop(job.request, None)
+            engine.cancel(job.request)
+            job.request.finish_reason = "abort"
+            job.finished_at = time.monotonic()
+        self._wake(jobs)
+        return len(jobs)
 
     def _stop(self, engine: Engine) -> None:
         self._stopping = True

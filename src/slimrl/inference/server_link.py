@@ -1,0 +1,146 @@
+"""Asks a server that samples, and waits for its answers. Knows nothing of what is asked.
+
+Requests go through an event loop in a thread of its own, since connections outlive the loop of a step. A server that is
+away or busy is asked again; one that gives no sign of life for `timeout_s` ends the run, and is named. Only an answer
+of its engine is such a sign: what accepts connections may be the front of an engine that hangs.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from slimrl.errors import UserError
+from slimrl.io.http import BUSY, PASSING, backoff_s, http_client, import_httpx, redact_key, retry_after_s
+from slimrl.io.loop_thread import LoopThread
+
+WHO = "sampler"
+NUM_CONCURRENT = 4096
+LOOK_S = 10.0  # between two looks at a server that has not answered yet
+QUEUE_FULL = 429  # says nothing against a server
+SAID_CHARS = 300
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerAddress:
+    """Where a sampler is, without a path, and its key; which of the two it is, and how long it may give no sign of
+    life."""
+
+    base_url: str
+    key: str = ""
+    timeout_s: float = 120.0
+    backend: Literal["slimrl", "vllm"] = "slimrl"
+
+
+class Refused(UserError):
+    """The server answered that it will not do what it was asked."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class ServerLink:
+    """Connections to a server, in a thread of their own. `run` and `wait` take the coroutines of the other methods."""
+
+    def __init__(self, address: SamplerAddress) -> None:
+        self._address = address
+        self._url = address.base_url.rstrip("/")
+        self._httpx = import_httpx("a sampler behind HTTP")
+        self._thread = LoopThread(WHO)
+        self._http = http_client(self._httpx, WHO, self._url, address.key, NUM_CONCURRENT)
+        self._thread.keep(self._http.aclose)
+
+    @property
+    def name(self) -> str:
+        """What the server is called in messages."""
+        return f"the {WHO} at {self._url}"
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work in the thread, awaited from any event loop. It is cancelled if the caller is."""
+        return await self._thread.run(work)
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work in the thread, for a caller that is not asynchronous."""
+        return self._thread.wait(work)
+
+    def close(self) -> None:
+        """Cancels what is asked, and closes the connections."""
+        self._thread.close()
+
+    async def get(self, path: str) -> Any:
+        """The JSON that a route answers with. Raises UserError as `post` does."""
+        return await self._ask("GET", path, None, retries=True)
+
+    async def post(self, path: str, body: Any, retries: bool = True) -> Any:
+        """The JSON that a route answers with. A failure of the server is answered by another try if it `retries`.
+
+        Raises:
+            Refused: the server will not do it.
+            UserError: the server gives no sign of life, or something else answers at its address.
+        """
+        return await self._ask("POST", path, body, retries)
+
+    async def _ask(self, method: str, path: str, body: Any, retries: bool) -> Any:
+        """Ask until there is an answer. Between looks at the server nothing is known to be wrong."""
+        asked = asyncio.create_task(self._try(method, path, body, retries))
+        seen_s, said = time.monotonic(), ""
+        try:
+            while not (await asyncio.wait({asked}, timeout=LOOK_S))[0]:
+                if said := await self._find_trouble():
+                    self._check_patience(seen_s, said)
+                else:
+                    seen_s = time.monotonic()
+            return asked.result()
+        finally:
+            asked.cancel()
+
+    async def _try(self, method: str, path: str, body: Any, retries: bool) -> Any:
+        failing_s, tries = 0.0, 0  # since when the server has failed, without an answer in between
+        while True:
+            try:
+                response = await self._http.request(method, f"{self._url}{path}", json=body)
+                status, content = response.status_code, redact_key(response.content, self._address.key)
+                wait_s = retry_after_s(response.headers)
+            except self._httpx.TransportError as error:
+                status, content, wait_s = 0, f"{type(error).__name__}: {error}".encode(), 0.0
+            if status == 200:
+                return self._parse(path, content)
+            said = content[:SAID_CHARS].decode("utf-8", "replace")
+            if status and (status not in BUSY | PASSING or not (retries or status in BUSY)):
+                raise Refused(f"{self.name} answers {path} with status {status}: {said}", status)
+            failing_s = failing_s or time.monotonic()
+            if status != QUEUE_FULL:
+                self._check_patience(failing_s, f"{path}: {said}")
+            tries += 1
+            await asyncio.sleep(max(wait_s, backoff_s(tries, 1.0)))
+
+    async def _find_trouble(self) -> str:
+        """Why the server does not answer, as far as a look tells; empty if its engine is alive."""
+        try:
+            async with asyncio.timeout(LOOK_S):
+                response = await self._http.get(f"{self._url}/is_paused")
+            if response.status_code != 200:
+                return f"/is_paused: status {response.status_code}: {response.text[:SAID_CHARS]}"
+            paused = self._parse("/is_paused", response.content)["is_paused"]
+            return "it is paused, and POST /resume lets it go on" if paused else ""
+        except (TimeoutError, self._httpx.TransportError) as error:
+            return f"{type(error).__name__} at /is_paused"
+
+    def _check_patience(self, since_s: float, said: str) -> None:
+        silent_s = time.monotonic() - since_s
+        if silent_s > self._address.timeout_s:
+            raise UserError(
+                f"{self.name} has given no sign of life for {silent_s:.0f} s ({said}). Start it again, or give it more "
+                "time by --inference.timeout_s, and continue with --resume."
+            )
+
+    def _parse(self, path: str, content: bytes) -> Any:
+        try:
+            return json.loads(content) if content else None
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{self.name} answers {path} with {content[:SAID_CHARS]!r}, which is no JSON.") from error

@@ -1,0 +1,70 @@
+"""Sends a trainer's weights to samplers by broadcast, without files. `transport/broadcast.py` has the group.
+
+The samplers are told by HTTP what comes, and receive it while they are told. Every step has a time-out, after which the
+error names the sampler.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from slimrl.errors import UserError
+from slimrl.inference.remote_client import RemoteClient
+from slimrl.transport.broadcast import Meeting, WeightGroup, describe_kinds, listen
+
+T = TypeVar("T")
+
+
+class WeightSender:
+    """The trainer's end. `address` is this machine's, where the samplers find it: 127.0.0.1 for those on it."""
+
+    def __init__(
+        self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = 120.0
+    ) -> None:
+        self._clients = clients
+        self._pool = ThreadPoolExecutor(len(clients), "weights")
+        listener = listen(address)
+        port, world_size = listener.getsockname()[1], len(clients) + 1
+        meeting = Meeting(address, port, 0, world_size, device, timeout_s)
+        self._group = self._together(
+            lambda rank, client: client.join_group(address, port, rank, world_size),
+            lambda: WeightGroup(meeting, listener),
+        )
+
+    def send(self, tensors: Mapping[str, Tensor], version: int) -> None:
+        """Give all samplers the weights, from which they sample when this returns. Raises UserError if one does not
+        take them."""
+        kinds = describe_kinds(tensors)
+        self._together(
+            lambda rank, client: client.receive_broadcast(kinds, version), lambda: self._group.send(tensors.values())
+        )
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._group.close()
+        self._pool.shutdown(wait=False)
+
+    def __enter__(self) -> "WeightSender":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _together(self, ask: Callable[[int, RemoteClient], None], own: Callable[[], T]) -> T:
+        """What this side does while every sampler does its part. A sampler's refusal is raised before the own failure,
+        which it causes."""
+        asked = [self._pool.submit(ask, rank, client) for rank, client in enumerate(self._clients, 1)]
+        try:
+            result = own()
+        except UserError:
+            for future in asked:
+                if future.done():
+                    future.result()
+            raise
+        for future in asked:
+            future.result()
+        return result

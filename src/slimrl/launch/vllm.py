@@ -1,0 +1,55 @@
+"""Runs vLLM as the sampler of a run: a child process, which is told of when it answers, and ends with this one."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.io.http import import_httpx
+from slimrl.models.resolve import resolve
+from slimrl.services.children import Child, Children
+from slimrl.services.vllm_sampler import vllm_command, vllm_environment
+
+POLL_S = 0.5
+LAST_LINES = 20
+FAILED = 1
+
+
+def run_vllm(config: RLConfig, dtype: str, port: int, stopped: threading.Event, announce: Callable[[str], None]) -> int:
+    """Run vLLM until `stopped` is set, and call `announce` with its address when it answers. Returns the exit status,
+    which is not 0 if it ended by itself. Raises UserError if it cannot be started."""
+    gpus, address = config.inference_gpu_ids, f"http://127.0.0.1:{port}"
+    command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, port, dtype)
+    environment = vllm_environment()
+    if gpus:
+        command += ["--tensor-parallel-size", str(len(gpus))]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+    with Children(Path(config.output_dir) / "logs") as children:
+        vllm = children.start("vllm", command, environment)
+        print(f"vLLM: process {vllm.pid}, log {vllm.log}", flush=True)
+        if not _await_answer(vllm, address, stopped):
+            print("\n".join(vllm.new_lines(LAST_LINES)))
+            raise UserError(f"{vllm.describe_end()}. It has never answered, so it is not started again.")
+        announce(address)
+        print(f"vLLM answers at {address}", flush=True)
+        while not stopped.wait(POLL_S):
+            if vllm.status is not None:
+                print("\n".join([*vllm.new_lines(LAST_LINES), vllm.describe_end()]))
+                return FAILED
+    return 0
+
+
+def _await_answer(vllm: Child, address: str, stopped: threading.Event) -> bool:
+    """Wait until vLLM answers, or a signal. Returns whether it still runs."""
+    httpx = import_httpx("a sampler behind HTTP")
+    with httpx.Client(trust_env=False, verify=False) as client:
+        while not stopped.wait(POLL_S):
+            if vllm.status is not None:
+                return False
+            try:
+                if client.get(f"{address}/health").status_code == 200:
+                    return True
+            except httpx.TransportError:
+                pass  # it does not listen yet
+    return True

@@ -1,0 +1,135 @@
+"""Weights by collective broadcast: rank 0 is the trainer, the other ranks are samplers. No files, no pickle.
+
+The group is one of its own, beside any that the trainer has for itself: gloo between CPUs, NCCL between GPUs. Its
+members find one another at a port where the trainer listens. What is broadcast, and in which order, is no part of it:
+that is in the body of `/update_weights` (`inference/server/transfer.py`).
+"""
+
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor
+
+from slimrl.errors import UserError
+
+dist: Any = torch.distributed  # what is used here is no part of its published types
+
+Kinds = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the group meets: the trainer's address, the rank of this process, and how long a step may take."""
+
+    address: str
+    port: int
+    rank: int
+    world_size: int
+    device: torch.device
+    timeout_s: float
+
+
+class WeightGroup:
+    """A process group of one trainer and its samplers. Making it waits for all of them, and raises UserError if they do
+    not come within `timeout_s`."""
+
+    def __init__(self, meeting: Meeting, listener: socket.socket | None = None) -> None:
+        self._meeting = meeting
+        timeout = timedelta(seconds=meeting.timeout_s)
+        try:
+            # A socket that listens already: PyTorch's own would listen on all addresses of the machine.
+            store = dist.TCPStore(
+                meeting.address,
+                meeting.port,
+                meeting.world_size,
+                is_master=listener is not None,
+                timeout=timeout,
+                wait_for_workers=False,
+                master_listen_fd=listener.detach() if listener else None,
+            )
+            self._group = _group_of(meeting, store, timeout)
+        except (RuntimeError, ValueError) as error:
+            raise self._failure("cannot be formed", error) from error
+
+    def send(self, tensors: Iterable[Tensor]) -> None:
+        """Broadcast tensors to all samplers. Raises UserError if one is away."""
+        for tensor in tensors:
+            self._broadcast(tensor.detach().to(self._meeting.device).contiguous())
+
+    def receive(self, kinds: Kinds) -> Iterator[tuple[str, Tensor]]:
+        """Yield the tensors that the trainer broadcasts, by name. Raises UserError if it is away."""
+        for name, (shape, dtype) in kinds.items():
+            tensor = torch.empty(shape, dtype=dtype, device=self._meeting.device)
+            self._broadcast(tensor)
+            yield name, tensor
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._group.abort()
+
+    def __enter__(self) -> "WeightGroup":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _broadcast(self, tensor: Tensor) -> None:
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        try:
+            # As bytes: not every backend knows every dtype.
+            self._group.broadcast([tensor.reshape(-1).view(torch.uint8)], options).wait()
+        except RuntimeError as error:
+            raise self._failure("broke", error) from error
+
+    def _failure(self, what: str, error: Exception) -> UserError:
+        here = self._meeting
+        return UserError(
+            f"the group of {here.world_size} that weights are broadcast in, at {here.address}:{here.port}, {what} for "
+            f"rank {here.rank} (0 is the trainer, the others are samplers), within {here.timeout_s:g} s: "
+            f"{str(error).splitlines()[0][:300]}"
+        )
+
+
+def listen(address: str) -> socket.socket:
+    """A socket that listens on a free port of the address, for the trainer's end of a group."""
+    return socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+
+
+def describe_kinds(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The names, dtypes and shapes of what will be broadcast, as `update_info` has them.
+
+    >>> describe_kinds({"w": torch.zeros(2, 3)})
+    {'names': ['w'], 'dtype_names': ['float32'], 'shapes': [[2, 3]]}
+    """
+    return {
+        "names": list(tensors),
+        "dtype_names": [str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()],
+        "shapes": [list(tensor.shape) for tensor in tensors.values()],
+    }
+
+
+def _group_of(meeting: Meeting, store: Any, timeout: timedelta) -> Any:
+    if meeting.device.type == "cuda":
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        return dist.ProcessGroupNCCL(store, meeting.rank, meeting.world_size, options)
+    gloo = dist.ProcessGroupGloo
+    options = gloo._Options()
+    options._timeout = timeout
+    options._devices = [gloo.create_device(hostname=_own_address(meeting.address))]
+    return gloo(store, meeting.rank, meeting.world_size, options)
+
+
+def _own_address(other: str) -> str:
+    """The address of this machine by which the other reaches it: on one machine the loopback address."""
+    family, _, _, _, target = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)  # sends nothing
+        return str(probe.getsockname()[0])

@@ -1,0 +1,58 @@
+"""A trainer's weights reach several servers by broadcast, and one that does not take them is named."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from slimrl.errors import UserError
+from slimrl.inference.remote_client import RemoteClient
+from slimrl.inference.server_link import SamplerAddress
+from slimrl.inference.weight_sender import WeightSender
+from slimrl.types import SamplingParams
+from tests.inference.server.conftest import serving
+
+CPU = torch.device("cpu")
+
+
+@contextmanager
+def samplers(model: Path, num: int) -> Iterator[list[RemoteClient]]:
+    with ExitStack() as whole:
+        clients = []
+        for _ in range(num):
+            address = whole.enter_context(serving(model)).address
+            clients.append(RemoteClient(SamplerAddress(address, timeout_s=10), frozenset([2]), 64))
+            whole.callback(clients[-1].close)
+        yield clients
+
+
+def test_two_samplers_get_the_weights_of_a_broadcast_and_their_version(tiny_dir: Path) -> None:
+    weights = load_file(tiny_dir / "model.safetensors")
+    with samplers(tiny_dir, 2) as clients, WeightSender(clients, "127.0.0.1", CPU, 10) as sender:
+        before = clients[0].checksums()
+        for version, factor in ((1, 1.5), (2, 1.0)):
+            sender.send({name: tensor * factor for name, tensor in weights.items()}, version)
+            assert clients[0].checksums() == clients[1].checksums()
+            assert (clients[0].checksums() == before) == (factor == 1.0)
+        completion = asyncio.run(clients[1].sample([5, 6], SamplingParams(4)))
+        assert set(completion.versions) == {2}
+
+
+def test_a_sampler_that_refuses_the_weights_is_named(tiny_dir: Path) -> None:
+    with (
+        samplers(tiny_dir, 1) as clients,
+        WeightSender(clients, "127.0.0.1", CPU, 1.0) as sender,
+        pytest.raises(UserError, match=r"the sampler at .*has the tensor nobody, which the served model has not"),
+    ):
+        sender.send({"nobody": torch.zeros(3)}, 1)
+
+
+def test_a_sampler_that_has_lost_broadcast_weights_ends_the_run(tiny_dir: Path) -> None:
+    with samplers(tiny_dir, 1) as [client]:
+        client.version = 3  # as if a trainer had given them to it before it was started again
+        with pytest.raises(UserError, match="has the weights default and not 3, so it was started again"):
+            asyncio.run(client.sample([5, 6], SamplingParams(4)))
