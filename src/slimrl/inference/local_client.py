@@ -42,7 +42,7 @@ class LocalClient:
             self._thread.wait(self._set_gate(True))
 
     def sample_on(self, num_tokens: int) -> None:
-        """Wait until so many tokens have been sampled since `resume`, or until no request is open."""
+        """Wait until no request is open, or until so many tokens have been sampled since `resume`."""
         if self._thread:
             self._thread.wait(self._sample_on(num_tokens))
 

@@ -92,9 +92,9 @@ class SamplingHere:
         counters = self._parts.engine.counters
         before = counters.prefilled
         batch = self._orchestrator.collect(step)
-        # The trainer and the engine take turns. What the batch took away is sampled anew before it is the trainer's
-        # turn, so that environments have something to do in the meantime.
-        self._parts.client.sample_on(int(batch.metrics["rollout/tokens_sampled"]))
+        # The trainer and the engine take turns. Before it is the trainer's, what it takes away is sampled anew, so that
+        # environments have something to do in the meantime; and no more than twice that, or it would never have one.
+        self._parts.client.sample_on(2 * int(batch.metrics["rollout/tokens_sampled"]))
         self.make_room()
         metrics = batch.metrics | {"perf/prefill_tokens": float(counters.prefilled - before)}
         if step == 0:

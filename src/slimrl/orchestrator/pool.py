@@ -7,7 +7,6 @@ which groups there are is decided and written down by the thread that calls the 
 
 import asyncio
 import queue
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ class Pool:
         self._places = Places(context.num_concurrent, most)
         self._in_flight: dict[int, _Flight] = {}
         self._arrived: queue.SimpleQueue[_Flight] = queue.SimpleQueue()
-        self._finished: deque[PlayedGroup] = deque()
+        self._finished: list[PlayedGroup] = []
 
     @property
     def in_flight(self) -> list[int]:
@@ -84,15 +83,18 @@ class Pool:
             if flight.playing:
                 flight.playing.cancel()
         old = [group for group in self._finished if group.version < version]
-        self._finished = deque(group for group in self._finished if group.version >= version)
+        self._finished = [group for group in self._finished if group.version >= version]
         return [group.position for group in old] + [flight.position for flight in late]
 
     def take(self, num: int) -> list[PlayedGroup]:
-        """At most `num` finished groups, and at least one, for which it waits."""
+        """At most `num` finished groups, and at least one, for which it waits: those of the oldest version first, which
+        would else become too old, and of these the first that have finished."""
         self._file_arrived()
         while not self._finished:
             self._wait()
-        return [self._finished.popleft() for _ in range(min(num, len(self._finished)))]
+        self._finished.sort(key=lambda group: group.version)  # which keeps the order of equal ones
+        taken, self._finished = self._finished[:num], self._finished[num:]
+        return taken
 
     def close(self) -> list[int]:
         """Cancel what is in flight, and end the thread. Returns the positions that were in flight."""
