@@ -25,7 +25,7 @@ def make_room_of(level: int) -> tuple[Noting, Noting]:
         engine=sampling,
         client=sampling,
         tasksets=[object(), holding],
-        config=SimpleNamespace(max_async_level=level),
+        config=SimpleNamespace(async_level=level),
     )
     make_room(cast(Parts, parts))
     return sampling, holding

@@ -63,7 +63,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     limits = episode_limits(config.orchestrator, config.seq_len)
     engine = make_engine(policy.module, policy.chat, config.inference, limits)
     # Where episodes go on while the trainer trains, they have a thread, and so has the engine, which then can pause.
-    client = LocalClient(engine, policy.chat.text, LoopThread("sampler") if config.max_async_level else None)
+    client = LocalClient(engine, policy.chat.text, LoopThread("sampler") if config.async_level else None)
     context = RolloutContext(client, policy.chat, limits, config.inference.max_slots)
     held_out = make_held_out(config, tasksets, context, output_dir, console)
     return Parts(config, output_dir, policy, console, engine, client, context, tasksets, held_out)

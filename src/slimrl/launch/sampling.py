@@ -171,7 +171,7 @@ def make_room(parts: Parts) -> None:
     parts.engine.offload()
     for taskset in parts.tasksets:
         # Above level 0 episodes go on, and may need what it holds.
-        if isinstance(taskset, Offloading) and not parts.config.max_async_level:
+        if isinstance(taskset, Offloading) and not parts.config.async_level:
             call_user_code(f"{type(taskset).__name__}.offload() failed", taskset.offload)
 
 
@@ -196,7 +196,7 @@ def make_orchestrator(
 
     loss = config.trainer.loss.resolve(config.has_teacher)
     return Orchestrator(
-        tasksets, context, config.orchestrator, loss, config.seed, record, distillation, config.max_async_level
+        tasksets, context, config.orchestrator, loss, config.seed, record, distillation, config.async_level
     )
 
 

@@ -96,14 +96,11 @@ class Pool:
         taken, self._finished = self._finished[:num], self._finished[num:]
         return taken
 
-    def close(self) -> list[int]:
-        """Cancel what is in flight, and end the thread. Returns the positions that were in flight."""
-        self._file_arrived()
-        ended = self.in_flight
+    def close(self) -> None:
+        """Cancel what is in flight, and end the thread."""
         self._in_flight.clear()
         if self._thread:
             self._thread.close()
-        return ended
 
     async def _play(self, games: Games) -> list[list[Rollout]]:
         return list(await asyncio.gather(*(self._places.play(game, self._context) for game in games)))
