@@ -22,8 +22,9 @@ from slimrl.environments.plain import plain_messages, plain_turn
 from slimrl.errors import RolloutError
 from slimrl.io.files import encode_line
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
-from slimrl.rollout.episode import EpisodeSpec, run_groups
+from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.loop import run_episodes
+from slimrl.rollout.places import run_groups
 from slimrl.rollout.worker import taskset as module
 from slimrl.rollout.worker.process import MARK
 from slimrl.rollout.worker.taskset import RemoteEpisode, Source, find_in_worker, load_in_worker

@@ -4,18 +4,38 @@ from types import SimpleNamespace
 from typing import cast
 
 from slimrl.launch.parts import Parts
-from slimrl.launch.stages import make_room
+from slimrl.launch.sampling import make_room
 
 
 class Noting:
     def __init__(self) -> None:
-        self.rested = 0
+        self.called: list[str] = []
 
     def offload(self) -> None:
-        self.rested += 1
+        self.called.append("offload")
+
+    def pause(self) -> None:
+        self.called.append("pause")
+
+
+def make_room_of(level: int) -> tuple[Noting, Noting]:
+    """What an engine's side and a taskset that holds something were told."""
+    sampling, holding = Noting(), Noting()
+    parts = SimpleNamespace(
+        engine=sampling,
+        client=sampling,
+        tasksets=[object(), holding],
+        config=SimpleNamespace(async_level=level),
+    )
+    make_room(cast(Parts, parts))
+    return sampling, holding
 
 
 def test_the_engine_and_those_tasksets_that_hold_something_rest():
-    engine, holding, plain = Noting(), Noting(), object()
-    make_room(cast(Parts, SimpleNamespace(engine=engine, tasksets=[plain, holding])))
-    assert (engine.rested, holding.rested) == (1, 1)
+    sampling, holding = make_room_of(0)
+    assert (sampling.called, holding.called) == (["pause", "offload"], ["offload"])
+
+
+def test_what_episodes_in_flight_may_need_stays():
+    sampling, holding = make_room_of(1)
+    assert (sampling.called, holding.called) == (["pause", "offload"], [])

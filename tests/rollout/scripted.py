@@ -15,7 +15,7 @@ from tests.tiny import tiny_tokenizer
 TOKENIZER = tiny_tokenizer()
 CHAT = ChatFormat(TOKENIZER)
 LOGPROB = -0.5
-VERSION = 3
+VERSION = 9
 
 
 @dataclass
@@ -24,6 +24,7 @@ class ScriptedClient:
 
     replies: Sequence[Sequence[int]]
     asked: list[tuple[list[int], SamplingParams]] = field(default_factory=list)
+    version: int = VERSION
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         reply = self.replies[min(len(self.asked), len(self.replies) - 1)]
@@ -35,6 +36,8 @@ class ScriptedClient:
 
 class DigitClient:
     """Says a digit that the request's seed decides."""
+
+    version = VERSION
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         token_ids = (*TOKENIZER.encode(str(params.seed % 10), add_special_tokens=False), TOKENIZER.eos_token_id)

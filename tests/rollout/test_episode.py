@@ -9,7 +9,8 @@ import signal
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.rollout.episode import mean_metrics, run_episode, run_groups
+from slimrl.rollout.episode import mean_metrics, run_episode
+from slimrl.rollout.places import run_groups
 from slimrl.types import Rollout, StopReason, Turn
 from tests.rollout.scripted import (
     CHAT,

@@ -10,7 +10,8 @@ import pytest
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError, UserError
 from slimrl.inference.client import Completion
-from slimrl.rollout.episode import EpisodeSpec, run_groups
+from slimrl.rollout.episode import EpisodeSpec
+from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import Message, SamplingParams, Task, Turn
 from tests.rollout.scripted import CHAT, LOGPROB, TOKENIZER, VERSION, make_context, user

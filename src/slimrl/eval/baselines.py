@@ -32,6 +32,8 @@ class ReplayClient:
     """A client that replies with given turns, one after the other, whatever the prompt; after these its replies are
     empty."""
 
+    version = NO_VERSION
+
     def __init__(self, turns: Iterable[list[int]], end_of_turn: int) -> None:
         self._turns = deque(turns)
         self._end_of_turn = end_of_turn

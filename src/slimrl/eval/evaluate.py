@@ -15,8 +15,9 @@ from typing import Any
 from slimrl.environments.base import Taskset, seed_tasksets
 from slimrl.environments.find import tasks_of
 from slimrl.errors import UserError
-from slimrl.rollout.episode import EpisodeSpec, RolloutContext, run_groups
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext
 from slimrl.rollout.loop import run_episodes
+from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.stats import Estimate, estimate_mean
 from slimrl.types import Metrics, Rollout, SamplingParams, Split, Task

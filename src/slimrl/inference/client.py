@@ -22,6 +22,10 @@ class Completion:
 
 
 class Client(Protocol):
-    """Samples continuations of token ids: `LocalClient`, and fakes in tests."""
+    """Samples continuations of token ids: `LocalClient`, `RemoteClient`, and fakes in tests."""
+
+    @property
+    def version(self) -> int:
+        """The version of the weights: what is asked from now on is sampled from these or newer ones."""
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion: ...

@@ -134,15 +134,16 @@ class Engine:
         self.counters = EngineCounters()
 
     def offload(self) -> None:
-        """Free the KV cache and the copies of the weights, until the next request needs them.
+        """Free the copies of the weights and the KV cache, until the next step needs them.
 
-        Only allowed while no request is waiting or running. The trainer uses the memory in the meantime.
+        The trainer uses the memory in the meantime. Sequences that are running keep their keys and values, and so the
+        cache.
         """
-        assert not self.busy, "an engine with requests cannot be offloaded"
-        # Graphs first: they hold addresses in the cache.
-        if self._graphs is not None:
-            self._graphs.clear()
-        self._cache.offload()
+        if not self._scheduler.running:
+            # Graphs first: they hold addresses in the cache.
+            if self._graphs is not None:
+                self._graphs.clear()
+            self._cache.offload()
         self._forward.offload()
 
     def publish(self, version: int) -> None:

@@ -1,7 +1,8 @@
 """The client for an engine in the same process.
 
-It runs the engine in the caller's asyncio loop: it steps the engine while any request is open, and lets other tasks run
-between steps. So tool calls overlap with decoding, and no threads compete for the cores.
+It steps the engine while any request is open, and lets other tasks run between steps. So tool calls overlap with
+decoding, and no threads compete for the cores. By default it does so in the caller's asyncio loop. With a thread of its
+own, requests may come from several loops, and it can be paused between two steps while the trainer runs.
 """
 
 import asyncio
@@ -10,23 +11,55 @@ from collections.abc import Callable
 from slimrl.inference.client import Completion
 from slimrl.inference.engine import Engine
 from slimrl.inference.scheduler import Request
+from slimrl.io.loop_thread import LoopThread
 from slimrl.types import SamplingParams
+
+LULL_S = 0.05  # without an open request, before it is taken for granted that none is about to come
+LOOK_S = 0.005
 
 
 class LocalClient:
     """A client of the given engine. `decode` turns token ids into text; it is only used to find stop strings."""
 
-    def __init__(self, engine: Engine, decode: Callable[[list[int]], str]) -> None:
+    def __init__(self, engine: Engine, decode: Callable[[list[int]], str], thread: LoopThread | None = None) -> None:
         self._engine = engine
         self._decode = decode
+        self._thread = thread
         self._open: dict[int, asyncio.Future[Completion]] = {}
         self._driver: asyncio.Task[None] | None = None
+        self._may_step = asyncio.Event()
+        self._may_step.set()
+        self._sampled_before = 0
+
+    @property
+    def version(self) -> int:
+        return self._engine.version
+
+    def resume(self) -> None:
+        """Sample on after a `pause`."""
+        self._sampled_before = self._engine.counters.sampled
+        if self._thread:
+            self._thread.wait(self._set_gate(True))
+
+    def sample_on(self, num_tokens: int) -> None:
+        """Wait until no request is open, or until so many tokens have been sampled since `resume`."""
+        if self._thread:
+            self._thread.wait(self._sample_on(num_tokens))
+
+    def pause(self) -> None:
+        """Do no step from now on. Open requests keep their slots, and go on after `resume`."""
+        if self._thread:
+            self._thread.wait(self._set_gate(False))
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context.
 
         Cancelling the task frees the slot. An exception of the engine is raised in every open call.
         """
+        work = self._sample(prompt, params)
+        return await (self._thread.run(work) if self._thread else work)
+
+    async def _sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         sequence = self._engine.submit(prompt, params, self._stop_check(params.stop))
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         self._open[id(sequence)] = future
@@ -43,6 +76,7 @@ class LocalClient:
     async def _drive(self) -> None:
         try:
             while self._engine.busy:
+                await self._may_step.wait()
                 for sequence in self._engine.step():
                     self._resolve(sequence)
                 await asyncio.sleep(0)  # other tasks run: environments answer, new requests arrive
@@ -51,6 +85,22 @@ class LocalClient:
             for future in self._open.values():
                 if not future.done():
                     future.set_exception(error)
+
+    async def _set_gate(self, is_open: bool) -> None:
+        # This runs between two steps: a step is one call in the same loop.
+        if is_open:
+            self._may_step.set()
+        else:
+            self._may_step.clear()
+
+    async def _sample_on(self, num_tokens: int) -> None:
+        clock = asyncio.get_running_loop().time
+        await self._set_gate(True)
+        seen = clock()
+        while self._engine.counters.sampled - self._sampled_before < num_tokens and clock() - seen < LULL_S:
+            if self._open:
+                seen = clock()
+            await asyncio.sleep(LOOK_S)
 
     def _resolve(self, sequence: Request) -> None:
         future = self._open.get(id(sequence))

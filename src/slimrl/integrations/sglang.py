@@ -67,6 +67,7 @@ class RouterClient:
     http: httpx.AsyncClient
     sampling_params: Mapping[str, Any]
     weight_versions: list[str] = field(default_factory=list)
+    version: int = 0  # as SLIME has names for its versions, and no numbers
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """A completion of at most `params.max_tokens` tokens, sampled by SLIME's own `sampling_params`.

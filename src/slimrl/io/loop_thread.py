@@ -20,22 +20,31 @@ class LoopThread:
     It is a daemon, so it never delays the end of the program.
     """
 
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_serve, args=(self._loop,), name=name, daemon=True)
+    def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
+        self._loop = new_loop()
+        self._thread = thread = threading.Thread(target=_serve, args=(self._loop,), name=name, daemon=True)
         thread.start()
         # A loop holds its tasks weakly: without this list they could be collected before they have run.
         self._closers: list[Future[None]] = []
         # `finalize` must not refer to `self`, or the object could never become garbage.
         self._end = weakref.finalize(self, _end, self._loop, thread, self._closers)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread still runs."""
+        return self._thread.is_alive()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """The result of `work`, when it is there. Cancelling the future cancels the work."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, awaited from any event loop. The work is cancelled if the caller is."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        return await asyncio.wrap_future(self.start(work))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of `work`, for a caller that is not asynchronous."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self.start(work)
         try:
             return future.result()
         finally:

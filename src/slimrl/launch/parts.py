@@ -20,6 +20,7 @@ from slimrl.environments.base import Taskset
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
 from slimrl.inference.local_client import LocalClient
+from slimrl.io.loop_thread import LoopThread
 from slimrl.launch.advice import note_shared_tasks
 from slimrl.launch.best_weights import best_weights
 from slimrl.launch.held_out import HeldOut, HeldOutPlan, note_short_splits
@@ -49,6 +50,7 @@ class Parts(TrainerParts):
     """The parts of a run in one process, which the stages of `rl` and `probe` share."""
 
     engine: Engine
+    client: LocalClient
     context: RolloutContext
     tasksets: Sequence[Taskset]
     held_out: HeldOut
@@ -59,9 +61,12 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
     policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
     limits = episode_limits(config.orchestrator, config.seq_len)
-    engine, context = make_context(policy.module, policy.chat, config.inference, limits)
+    engine = make_engine(policy.module, policy.chat, config.inference, limits)
+    # Where episodes go on while the trainer trains, they have a thread, and so has the engine, which then can pause.
+    client = LocalClient(engine, policy.chat.text, LoopThread("sampler") if config.async_level else None)
+    context = RolloutContext(client, policy.chat, limits, config.inference.max_slots)
     held_out = make_held_out(config, tasksets, context, output_dir, console)
-    return Parts(config, output_dir, policy, console, engine, context, tasksets, held_out)
+    return Parts(config, output_dir, policy, console, engine, client, context, tasksets, held_out)
 
 
 def make_held_out(
@@ -109,11 +114,16 @@ def open_policy(config: ModelConfig, console: RunConsole) -> Policy:
     return policy
 
 
+def make_engine(module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits) -> Engine:
+    """An engine on the module."""
+    return Engine(module, chat.stop_ids, config.max_slots, limits.seq_len, config.lookup_tokens, config.quantization)
+
+
 def make_context(
     module: nn.Module, chat: ChatFormat, config: InferenceConfig, limits: EpisodeLimits
 ) -> tuple[Engine, RolloutContext]:
-    """An engine on the module, and the context of episodes that sample from it."""
-    engine = Engine(module, chat.stop_ids, config.max_slots, limits.seq_len, config.lookup_tokens, config.quantization)
+    """An engine on the module, and the context of episodes that sample from it in turn with all else."""
+    engine = make_engine(module, chat, config, limits)
     return engine, RolloutContext(LocalClient(engine, chat.text), chat, limits, config.max_slots)
 
 

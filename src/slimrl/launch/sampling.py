@@ -68,7 +68,10 @@ class Sampling(Protocol):
         """What was measured at a stage before this process began, if it was."""
 
     def make_room(self) -> None:
-        """Free memory of this process that only sampling needs."""
+        """Free memory of this process that only sampling needs, and sample nothing until `publish`."""
+
+    def close(self) -> None:
+        """End the episodes that are in flight, as no batch needs them."""
 
 
 class SamplingHere:
@@ -89,6 +92,9 @@ class SamplingHere:
         counters = self._parts.engine.counters
         before = counters.prefilled
         batch = self._orchestrator.collect(step)
+        # The trainer and the engine take turns. Before it is the trainer's, what it takes away is sampled anew, so that
+        # environments have something to do in the meantime; and no more than twice that, or it would never have one.
+        self._parts.client.sample_on(2 * int(batch.metrics["rollout/tokens_sampled"]))
         self.make_room()
         metrics = batch.metrics | {"perf/prefill_tokens": float(counters.prefilled - before)}
         if step == 0:
@@ -97,6 +103,10 @@ class SamplingHere:
 
     def publish(self, version: int) -> None:
         self._parts.engine.publish(version)
+        self._parts.client.resume()
+
+    def close(self) -> None:
+        self._orchestrator.close()
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         stage, self._held_out = self._parts.held_out.measure(slug, name)
@@ -151,12 +161,17 @@ class SamplingElsewhere:
     def make_room(self) -> None:
         """There is nothing to free: nothing samples here."""
 
+    def close(self) -> None:
+        """The orchestrator knows itself which batch is the last."""
+
 
 def make_room(parts: Parts) -> None:
     """Free the memory of everything that samples or judges, because the trainer runs next."""
+    parts.client.pause()
     parts.engine.offload()
     for taskset in parts.tasksets:
-        if isinstance(taskset, Offloading):
+        # Above level 0 episodes go on, and may need what it holds.
+        if isinstance(taskset, Offloading) and not parts.config.async_level:
             call_user_code(f"{type(taskset).__name__}.offload() failed", taskset.offload)
 
 
@@ -180,7 +195,9 @@ def make_orchestrator(
                 console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
 
     loss = config.trainer.loss.resolve(config.has_teacher)
-    return Orchestrator(tasksets, context, config.orchestrator, loss, config.seed, record, distillation)
+    return Orchestrator(
+        tasksets, context, config.orchestrator, loss, config.seed, record, distillation, config.async_level
+    )
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:

@@ -56,6 +56,7 @@ def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor
         return replace(batch, metrics=batch.metrics | held_out)
 
     train(state, parts.config, receive, sampling.publish, monitor)
+    sampling.close()
 
 
 def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metrics:

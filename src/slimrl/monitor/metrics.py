@@ -39,7 +39,10 @@ class Metric:
 GROUPS = {
     "reward": "The training reward, over the rollouts of the step that have one.",
     "rollout": "The rollouts of the step.",
-    "drop": "Rollouts that were not trained on, by reason. Always: started = trained + dropped.",
+    "drop": "Rollouts that were not trained on, by reason. Summed over all steps so far: rollout/started = "
+    "rollout/num_trained + drop/ + async/waiting + async/in_flight, the last two of the newest step.",
+    "async": "How far apart sampling and training are. The age of a group of rollouts is the number of versions from the "
+    "one at which it began to the one that it trains.",
     "env": "Metrics that the environments report about their episodes.",
     "loss": "The training objective. Means are over the tokens of the loss mask.",
     "distill": "Distillation: log-probabilities that teacher and student give to the tokens the student sampled.",
@@ -53,7 +56,7 @@ GROUPS = {
     "memory": "Memory.",
 }
 
-NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory"})  # groups that depend on the machine and its load
+NOT_REPRODUCIBLE = frozenset({"time", "perf", "memory", "async"})  # groups that depend on the machine and its load
 # Prefixes of metrics that depend on a judge's server: its speed, and what its cache has from before.
 OF_A_SERVER = ("env/judge_", "held_out/judge_")
 
@@ -70,13 +73,27 @@ METRICS = (
         "lower",
         "below 0.5; near 1 the tasks are too easy or too hard",
     ),
-    Metric("rollout/num", "rollouts started", "rollouts", "", "the batch size plus resampled rollouts"),
+    Metric("rollout/started", "rollouts started", "rollouts", "", "rollout/num at max_async_level 0"),
+    Metric("rollout/num", "rollouts trained on or dropped", "rollouts", "", "the batch size plus resampled rollouts"),
     Metric("rollout/num_trained", "rollouts that were trained on", "rollouts", "", "rollout/num minus all drop/"),
     Metric("rollout/tokens_sampled", "tokens sampled by the policy in the step", "tokens", "", ""),
     Metric("rollout/tokens_sampled_mean", "mean number of sampled tokens per rollout", "tokens", "", "no sudden drift"),
     Metric("rollout/truncated", "share of rollouts cut off by max_tokens or seq_len", "share", "lower", "below 0.1"),
     Metric("rollout/turns_mean", "mean number of policy turns per rollout", "turns", "", "below max_turns"),
     Metric("drop/<reason>", "rollouts dropped for that reason", "rollouts", "lower", "0, but for drop/zero_signal"),
+    Metric("drop/stale", "rollouts of groups older than max_async_level, begun again", "rollouts", "lower", "0"),
+    Metric("async/age_<n>", "share of the trained groups that are that old", "share", "", "none above max_async_level"),
+    Metric("async/age_mean", "mean age of the trained groups", "versions", "lower", "0 at max_async_level 0"),
+    Metric("async/age_max", "largest age of a trained group", "versions", "lower", "at most max_async_level"),
+    Metric("async/in_flight", "rollouts that are being played after the step", "rollouts", "", ""),
+    Metric("async/waiting", "rollouts of finished groups that no batch has used yet", "rollouts", "", ""),
+    Metric(
+        "async/sampler_idle",
+        "share of the time since the step before in which no request to the sampler was open",
+        "share",
+        "lower",
+        "near 0 where sampler and trainer have a device each",
+    ),
     Metric("env/judge_cached", "share of an LLM judge's verdicts that came from the cache", "share", "", ""),
     Metric("env/judge_s", "mean time of a verdict not in the cache, with retries", "s", "lower", "below the time-out"),
     Metric("env/<name>", "mean of a metric that the environment reports", "its own", "", "see the environment"),

@@ -10,24 +10,24 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, Field, ValidationError
-
-from slimrl.config.base import describe_faults
 from slimrl.config.loss import ResolvedLoss
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.environments.base import Taskset, seed_tasksets
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
-from slimrl.orchestrator.curriculum import Curriculum, Draw
+from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
+from slimrl.orchestrator.pool import Games, PlayedGroup, Pool
 from slimrl.orchestrator.roles import check_groups, num_games, role_advantages
-from slimrl.rollout.episode import EpisodeSpec, RolloutContext, mean_metrics, run_groups
-from slimrl.rollout.loop import run_episodes
-from slimrl.rollout.self_play import self_play_specs
+from slimrl.orchestrator.state import OrchestratorState, read_state, save_group
+from slimrl.orchestrator.step_metrics import Usage, age_metrics, rollout_metrics
+from slimrl.orchestrator.watch import WatchedClient
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext
+from slimrl.rollout.self_play import self_play_roles, self_play_specs
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Rollout, Sample, SamplingParams
 
@@ -38,28 +38,23 @@ Record = Callable[[int, Sequence[RolloutRecord]], None]
 class Group:
     """The rollouts of one task that did not fail, and the advantages (G, K) of their turns.
 
-    `position` is the task's number in the curriculum. `opening` is what a teacher reads in place of their opening.
+    `position` is the task's number in the curriculum, and `version` the policy's when the group was issued. `opening`
+    is what a teacher reads in place of their opening.
     """
 
     position: int
+    version: int
     rollouts: tuple[Rollout, ...]
     advantages_GK: tuple[tuple[float, ...], ...]
     has_signal: bool
     opening: Opening = None
 
 
-class OrchestratorState(BaseModel, frozen=True, extra="forbid", strict=True, allow_inf_nan=False):
-    """All that a run needs to go on: the number of tasks drawn so far, which is a position in the curriculum, and the
-    running means of the roles' rewards (`orchestrator/roles.py`)."""
-
-    data_position: int = Field(default=0, ge=0)
-    role_means: Mapping[str, float] = Field(default={})
-
-
 @dataclass
 class Orchestrator:
     """Collects the batches of a run. `record` is given all rollouts of each step, and `distillation` adds a teacher's
-    log-probabilities to the advantages. Raises UserError if the rollouts of a group cannot be compared."""
+    log-probabilities to the advantages. No batch has a group that was issued more than `max_async_level` versions ago.
+    Raises UserError if the rollouts of a group cannot be compared."""
 
     tasksets: Sequence[Taskset]
     context: RolloutContext
@@ -68,6 +63,7 @@ class Orchestrator:
     seed: int
     record: Record
     distillation: Distillation | None = None
+    max_async_level: int = 0
 
     def __post_init__(self) -> None:
         for taskset in self.tasksets:
@@ -75,22 +71,33 @@ class Orchestrator:
         self._curriculum = Curriculum(self.tasksets, f"rl/{self.seed}")
         self._num_drawn = 0
         self._role_means: dict[str, float] = {}
+        self._watched = WatchedClient(self.context.client)
+        largest = max(len(self_play_roles(taskset)) for taskset in self.tasksets)
+        self._pool = Pool(replace(self.context, client=self._watched), self.max_async_level, largest)
+        self._to_replay: Sequence[int] = ()  # what was in flight when the checkpoint was made
 
     @property
     def state(self) -> dict[str, Any]:
         """All that a run needs to go on from here, as JSON."""
-        return OrchestratorState(data_position=self._num_drawn, role_means=self._role_means).model_dump()
+        return OrchestratorState(
+            data_position=self._num_drawn,
+            role_means=self._role_means,
+            waiting=tuple(map(save_group, self._pool.waiting)),
+            in_flight=(*self._to_replay, *self._pool.in_flight),
+        ).as_json()
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`; an empty one is that of a new run. Raises UserError if it is none."""
-        try:
-            restored = OrchestratorState.model_validate(dict(state))
-        except ValidationError as error:
-            raise UserError(
-                f"the orchestrator's state in the checkpoint's progress.json cannot be what slimrl wrote: "
-                f"{describe_faults(error)}. Delete that checkpoint and `--resume` continues from the one before it."
-            ) from None
+        restored = read_state(state)
         self._num_drawn, self._role_means = restored.data_position, dict(restored.role_means)
+        self._pool.restore([group.restored() for group in restored.waiting])
+        self._to_replay = restored.in_flight
+
+    def close(self) -> Metrics:
+        """End the episodes in flight. Returns how many rollouts were started and will not be trained on."""
+        lengths = self._lengths()
+        self._pool.close()
+        return lengths
 
     def collect(self, step: int) -> Batch:
         """Play until the batch is full of groups with a signal, or the resampling bound is reached. Raises UserError
@@ -100,42 +107,76 @@ class Orchestrator:
         bound = wanted * self.config.resample_factor
         played: list[Rollout] = []
         groups: list[Group] = []
-        num_drawn = 0
-        teacher = self.distillation.tasksets if self.distillation else ()
-        seed_tasksets([*self.tasksets, *teacher], f"rl/{self.seed}/{step}")
-        # Only as many groups as are missing are drawn at a time: more would be sampled and thrown away.
-        while (missing := wanted - sum(group.has_signal for group in groups)) > 0 and num_drawn < bound:
-            draws = [self._draw() for _ in range(min(missing, bound - num_drawn))]
-            num_drawn += len(draws)
-            rollouts, openings = self._play(draws)
+        self._seed_tasksets(step)
+        num_stale = self._replay(step)
+        num_started, num_looked = num_stale, 0
+        while (missing := wanted - sum(group.has_signal for group in groups)) > 0 and num_looked < bound:
+            num = min(missing, bound - num_looked)
+            num_started += self._fill(step, num)
+            taken = self._pool.take(num)
+            num_looked += len(taken)
+            rollouts, openings = self._read(taken)
             played += rollouts
-            groups += self._grade(draws, rollouts, openings)
+            groups += self._grade(taken, rollouts, openings)
         self.record(step, self._records(groups, played))  # before an error, so that the failures can be looked at
         if not groups:
             raise UserError(_all_failed(played))
-        metrics = _metrics(played, groups, num_drawn) | _speed(played, time.perf_counter() - began)
-        metrics |= self._reward_by_environment(groups)
-        samples, more = self._samples([group for group in groups if group.has_signal])
+        G, with_signal = self.config.rollouts_per_example, [group for group in groups if group.has_signal]
+        usage = Usage(G * num_started, G * num_stale, sum(len(group.rollouts) for group in with_signal))
+        metrics = rollout_metrics(played, usage) | _speed(played, time.perf_counter() - began)
+        metrics["reward/zero_signal_groups"] = (len(groups) - len(with_signal)) / num_looked
+        metrics |= self._reward_by_environment(groups) | age_metrics([step - group.version for group in with_signal])
+        metrics |= self._lengths() | {"async/sampler_idle": self._watched.idle_share()}
+        samples, more = self._samples(with_signal, step)
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
-    def _draw(self) -> Draw:
-        self._num_drawn += 1
-        return self._curriculum.draw(self._num_drawn - 1)
+    def _seed_tasksets(self, step: int) -> None:
+        """Seed the tasksets' generators; while episodes are in flight, these go on with those that they have."""
+        teacher = self.distillation.tasksets if self.distillation else ()
+        if not self._pool.in_flight:
+            seed_tasksets([*self.tasksets, *teacher], f"rl/{self.seed}/{step}")
 
-    def _play(self, draws: Sequence[Draw]) -> tuple[list[Rollout], list[Opening]]:
-        """The rollouts, `rollouts_per_example` of each draw, and the opening that a teacher reads for each draw."""
-        G = self.config.rollouts_per_example
-        games = [
-            self_play_specs(EpisodeSpec(draw.taskset, draw.task, self._sampling(draw.position, number)))
-            for draw in draws
-            for number in range(num_games(draw.taskset, G))
+    def _replay(self, step: int) -> int:
+        """Issue again the groups that an earlier process had in flight, and those that are too old by now, which are
+        dropped. Returns the number of the latter."""
+        for position in self._to_replay:
+            self._issue(position)
+        self._to_replay = ()
+        stale = self._pool.drop_before(step - self.max_async_level)
+        for position in stale:
+            self._issue(position)
+        return len(stale)
+
+    def _fill(self, step: int, num: int) -> int:
+        """Issue new groups, so that there are `num` for this batch and as many batches more as can be trained before
+        what is issued now becomes too old. Returns how many were issued."""
+        lag = max(0, step - self._watched.version)
+        assert lag <= self.max_async_level, f"the sampler is {lag} versions behind step {step}"
+        wanted = self.config.batch_size // self.config.rollouts_per_example
+        room = num + wanted * (self.max_async_level - lag) - len(self._pool.in_flight) - len(self._pool.waiting)
+        for _ in range(room):
+            self._issue(self._num_drawn)
+            self._num_drawn += 1
+        return max(0, room)
+
+    def _issue(self, position: int) -> None:
+        """Begin a group: `rollouts_per_example` rollouts of one task."""
+        draw = self._curriculum.draw(position)
+        games: Games = [
+            self_play_specs(EpisodeSpec(draw.taskset, draw.task, self._sampling(position, number)))
+            for number in range(num_games(draw.taskset, self.config.rollouts_per_example))
         ]
-        played = run_episodes(run_groups(games, self.context))
-        rollouts = [rollout for game in played for rollout in game]
+        self._pool.issue(position, games)
+
+    def _read(self, taken: Sequence[PlayedGroup]) -> tuple[list[Rollout], list[Opening]]:
+        """The rollouts, `rollouts_per_example` of each group, and the opening that a teacher reads for each group. A
+        rollout that the teacher cannot read is marked as failed."""
+        G = self.config.rollouts_per_example
+        rollouts = [rollout for group in taken for rollout in group.rollouts]
         if not self.distillation:
-            return rollouts, [None] * len(draws)
-        openings = self.distillation.openings(draws)
-        # A game in R roles gives R rollouts, so the rollouts of draw n are n * G to (n + 1) * G with self-play, too.
+            return rollouts, [None] * len(taken)
+        openings = self.distillation.openings([self._curriculum.draw(group.position) for group in taken])
+        # A game in R roles gives R rollouts, so the rollouts of group n are n * G to (n + 1) * G with self-play, too.
         readable = [self.distillation.check_readable(rollout, openings[n // G]) for n, rollout in enumerate(rollouts)]
         return readable, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
@@ -146,29 +187,42 @@ class Orchestrator:
         seed = int.from_bytes(digest[:6], "big")
         return self.config.sampling.params(self.config.sampling.temperature, seed)
 
-    def _grade(self, draws: Sequence[Draw], rollouts: Sequence[Rollout], openings: Sequence[Opening]) -> list[Group]:
-        """A group for each draw of which at least one rollout did not fail."""
-        G = self.config.rollouts_per_example
+    def _grade(
+        self, taken: Sequence[PlayedGroup], rollouts: Sequence[Rollout], openings: Sequence[Opening]
+    ) -> list[Group]:
+        """A graded group for each of those taken of which at least one rollout did not fail."""
+        G, num_envs = self.config.rollouts_per_example, len(self.tasksets)
         groups = []
-        for number, draw in enumerate(draws):
-            kept = tuple(r for r in rollouts[number * G : (number + 1) * G] if not r.failure)
+        for n, (group, opening) in enumerate(zip(taken, openings, strict=True)):
+            kept = tuple(r for r in rollouts[n * G : (n + 1) * G] if not r.failure)
             if kept:
-                advantages_GK = tuple(role_advantages(kept, self.loss, self._role_means, str(draw.env)))
+                env = str(group.position % num_envs)  # the curriculum goes round the environments
+                advantages_GK = tuple(role_advantages(kept, self.loss, self._role_means, env))
                 has_signal = every_rollout_has_signal(self.loss) or any(
                     value != 0.0 for values in advantages_GK for value in values
                 )
-                groups.append(Group(draw.position, kept, advantages_GK, has_signal, openings[number]))
+                groups.append(Group(group.position, group.version, kept, advantages_GK, has_signal, opening))
         return groups
 
-    def _samples(self, groups: Sequence[Group]) -> tuple[tuple[Sample, ...], Metrics]:
+    def _samples(self, groups: Sequence[Group], step: int) -> tuple[tuple[Sample, ...], Metrics]:
         """The samples to train on, and the metrics of distillation if there is a teacher."""
         samples = [sample for group in groups for sample in _samples(group, self.loss)]
+        oldest = min((sample.version for sample in samples), default=step)
+        assert oldest >= step - self.max_async_level, f"a token of version {oldest} would be trained in step {step}"
         if not self.distillation:
             return tuple(without_teacher(sample, self.loss) for sample in samples), {}
         began = time.perf_counter()
         openings = [group.opening for group in groups for _ in group.rollouts]
         distilled, metrics = self.distillation.apply(samples, openings, self.loss, self.config.sampling.temperature)
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
+
+    def _lengths(self) -> Metrics:
+        """The rollouts that were started and that no batch has used or dropped so far."""
+        G = self.config.rollouts_per_example
+        return {
+            "async/in_flight": float(G * len(self._pool.in_flight)),
+            "async/waiting": float(G * len(self._pool.waiting)),
+        }
 
     def _reward_by_environment(self, groups: Sequence[Group]) -> Metrics:
         """With several environments, the mean reward of each of those that have rollouts in this step."""
@@ -215,35 +269,6 @@ def _samples(group: Group, loss: ResolvedLoss) -> list[Sample]:
         )
         for rollout, advantages_K in zip(group.rollouts, group.advantages_GK, strict=True)
     ]
-
-
-def _metrics(played: Sequence[Rollout], groups: Sequence[Group], num_drawn: int) -> Metrics:
-    good = [rollout for group in groups for rollout in group.rollouts]
-    trained = sum(len(group.rollouts) for group in groups if group.has_signal)
-    metrics: Metrics = {
-        "rollout/num": float(len(played)),
-        "rollout/num_trained": float(trained),
-        "rollout/tokens_sampled": float(sum(rollout.num_sampled for rollout in played)),
-    }
-    # Rollouts started = trained + dropped, always: those without a signal are dropped with a reason of their own.
-    drops = Counter(rollout.failure for rollout in played if rollout.failure)
-    if zero_signal := len(good) - trained:
-        drops["zero_signal"] = zero_signal
-    metrics |= {f"drop/{reason}": float(count) for reason, count in drops.items()}
-    metrics["reward/zero_signal_groups"] = sum(not group.has_signal for group in groups) / num_drawn
-    rewards = [rollout.reward for rollout in good]
-    mean, means = sum(rewards) / len(rewards), mean_metrics(good)
-    metrics |= {
-        "reward/mean": mean,
-        "reward/std": (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5,
-        "reward/min": min(rewards),
-        "reward/max": max(rewards),
-        "rollout/tokens_sampled_mean": sum(rollout.num_sampled for rollout in good) / len(good),
-        "rollout/truncated": means.pop("truncated"),
-        "rollout/turns_mean": means.pop("turns"),
-    }
-    # The means that are left are those of the environment, and `unfinished` and `context_full` of the agent loop.
-    return metrics | {f"env/{name}": mean for name, mean in means.items()}
 
 
 def _speed(played: Sequence[Rollout], seconds: float) -> Metrics:

@@ -26,6 +26,8 @@ class ServerTeacher:
     """A `distill.Teacher` that sends up to `num_concurrent` requests at once. With `sample` the teacher also plays
     episodes, for the probe."""
 
+    version = 0  # the teacher's weights stay as they are
+
     def __init__(self, config: ServerTeacherConfig) -> None:
         self._config, self._httpx = config, import_httpx("a teacher behind HTTP")
         self._url = f"{config.base_url.rstrip('/')}/completions"

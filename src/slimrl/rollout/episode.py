@@ -12,7 +12,6 @@ Nothing is tokenised a second time. An episode of two turns, with the calls that
 An episode that fails does not raise an exception: its `Rollout` says what went wrong, and the run goes on.
 """
 
-import asyncio
 import math
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -256,28 +255,3 @@ def mean_metrics(rollouts: Sequence[Rollout]) -> Metrics:
         for name, value in rollout.metrics.items():
             values.setdefault(name, []).append(value)
     return {name: sum(numbers) / len(numbers) for name, numbers in sorted(values.items())}
-
-
-async def run_groups(groups: Sequence[Sequence[EpisodeSpec]], context: RolloutContext) -> list[list[Rollout]]:
-    """Play all episodes and return their rollouts in the same order.
-
-    The episodes of a group start together, because in self-play they wait for one another (`rollout/self_play.py`). An
-    ordinary episode is a group of one.
-    """
-    slots = asyncio.Semaphore(max(context.num_concurrent, *map(len, groups), 1))
-    # One group takes its slots at a time. Two at once could each hold some and wait for the other's last one for ever.
-    starting = asyncio.Lock()
-
-    async def play(spec: EpisodeSpec) -> Rollout:
-        try:
-            return await run_episode(spec, context)
-        finally:
-            slots.release()
-
-    async def play_group(specs: Sequence[EpisodeSpec]) -> list[Rollout]:
-        async with starting:
-            for _ in specs:
-                await slots.acquire()
-        return await asyncio.gather(*map(play, specs))
-
-    return await asyncio.gather(*map(play_group, groups))

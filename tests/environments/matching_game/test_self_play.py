@@ -12,7 +12,8 @@ from slimrl.environments.matching_game.rules.deal import Deal
 from slimrl.environments.matching_game.rules.instructions import LAST_MESSAGE, MUST_ANSWER
 from slimrl.environments.matching_game.rules.state import deal_of
 from slimrl.inference.client import Completion
-from slimrl.rollout.episode import EpisodeSpec, run_groups
+from slimrl.rollout.episode import EpisodeSpec
+from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.types import SamplingParams
 from tests.environments.matching_game.rules.players import TellingPlayer

@@ -17,8 +17,9 @@ from slimrl.environments.base import FailureKinds, Offloading, Preparing, Script
 from slimrl.environments.find import failure_kind_of, load_taskset, prepare_taskset, tasks_of
 from slimrl.environments.scripts import find_scripts, play_script
 from slimrl.errors import UserError
-from slimrl.rollout.episode import EpisodeSpec, run_groups
+from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.loop import run_episodes
+from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_specs
 from slimrl.rollout.worker.taskset import LOAD_TIMEOUT_S, Source, find_in_worker, load_in_worker
 from slimrl.services.process_tree import processes

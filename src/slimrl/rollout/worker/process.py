@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from slimrl.errors import RolloutError, UserError, visible
-from slimrl.rollout.failures import without_alarm
+from slimrl.rollout.interruption import without_alarm
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
 from slimrl.services.process_tree import find_marked, kill, start_time
 

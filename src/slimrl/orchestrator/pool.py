@@ -1,0 +1,141 @@
+"""The groups of episodes in flight, and those that have finished and that no batch has used yet.
+
+At level 0 groups are played in rounds: whoever waits plays all of them to their end, and nothing goes on afterwards. At
+a level above 0 they are played in a thread of their own, and go on while the trainer trains. That thread only plays;
+which groups there are is decided and written down by the thread that calls the pool's methods.
+"""
+
+import asyncio
+import queue
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from slimrl.io.loop_thread import LoopThread
+from slimrl.rollout.episode import EpisodeSpec, RolloutContext
+from slimrl.rollout.loop import EpisodeLoop, run_episodes
+from slimrl.rollout.places import Places, run_groups
+from slimrl.types import Rollout
+
+Games = list[list[EpisodeSpec]]
+ALIVE_S = 1.0  # between two looks at whether the thread still lives
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedGroup:
+    """The rollouts of one task, some of which may have failed. `position` is the task's number in the curriculum, and
+    `version` the policy's when the group was issued."""
+
+    position: int
+    version: int
+    rollouts: tuple[Rollout, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Flight:
+    """A group that is being played. Without a thread nothing plays it yet."""
+
+    position: int
+    version: int
+    games: Games
+    playing: "Future[list[list[Rollout]]] | None"
+
+
+class Pool:
+    """The groups of one run. `most` is the number of episodes in the largest game."""
+
+    def __init__(self, context: RolloutContext, level: int, most: int) -> None:
+        self._context = context
+        self._thread = LoopThread("episodes", EpisodeLoop) if level else None
+        self._places = Places(context.num_concurrent, most)
+        self._in_flight: dict[int, _Flight] = {}
+        self._arrived: queue.SimpleQueue[_Flight] = queue.SimpleQueue()
+        self._finished: list[PlayedGroup] = []
+
+    @property
+    def in_flight(self) -> list[int]:
+        """The positions of the groups that are being played, in the order in which they were issued."""
+        return list(self._in_flight)
+
+    @property
+    def waiting(self) -> list[PlayedGroup]:
+        """The groups that have finished, in the order in which they did."""
+        return list(self._finished)
+
+    def issue(self, position: int, games: Games) -> None:
+        """Begin a group."""
+        playing = self._thread.start(self._play(games)) if self._thread else None
+        flight = _Flight(position, self._context.client.version, games, playing)
+        self._in_flight[position] = flight
+        if playing:
+            playing.add_done_callback(lambda _: self._arrived.put(flight))
+
+    def restore(self, groups: Sequence[PlayedGroup]) -> None:
+        """Take up groups that finished in an earlier process."""
+        self._finished.extend(groups)
+
+    def drop_before(self, version: int) -> list[int]:
+        """Drop the groups that were issued before a version, finished or not. Returns their positions."""
+        self._file_arrived()
+        late = [flight for flight in self._in_flight.values() if flight.version < version]
+        for flight in late:
+            del self._in_flight[flight.position]
+            if flight.playing:
+                flight.playing.cancel()
+        old = [group for group in self._finished if group.version < version]
+        self._finished = [group for group in self._finished if group.version >= version]
+        return [group.position for group in old] + [flight.position for flight in late]
+
+    def take(self, num: int) -> list[PlayedGroup]:
+        """At most `num` finished groups, and at least one, for which it waits: those of the oldest version first, which
+        would else become too old, and of these the first that have finished."""
+        self._file_arrived()
+        while not self._finished:
+            self._wait()
+        self._finished.sort(key=lambda group: group.version)  # which keeps the order of equal ones
+        taken, self._finished = self._finished[:num], self._finished[num:]
+        return taken
+
+    def close(self) -> None:
+        """Cancel what is in flight, and end the thread."""
+        self._in_flight.clear()
+        if self._thread:
+            self._thread.close()
+
+    async def _play(self, games: Games) -> list[list[Rollout]]:
+        return list(await asyncio.gather(*(self._places.play(game, self._context) for game in games)))
+
+    def _wait(self) -> None:
+        """Wait until a group has finished, at level 0 until all have. Raises what playing has raised."""
+        assert self._in_flight, "nothing is in flight that could finish"
+        if not self._thread:
+            self._play_round()
+            return None
+        while True:
+            try:
+                return self._file(self._arrived.get(timeout=ALIVE_S))
+            except queue.Empty:
+                assert self._thread.is_alive, "the thread of the episodes has ended"
+
+    def _play_round(self) -> None:
+        flights = list(self._in_flight.values())
+        played = iter(run_episodes(run_groups([game for flight in flights for game in flight.games], self._context)))
+        self._in_flight.clear()
+        for flight in flights:
+            self._finish(flight, [next(played) for _ in flight.games])
+
+    def _file_arrived(self) -> None:
+        while not self._arrived.empty():
+            self._file(self._arrived.get())
+
+    def _file(self, flight: _Flight) -> None:
+        """Write down that a group has finished. One that was dropped meanwhile is in flight no longer."""
+        if self._in_flight.get(flight.position) is flight:
+            assert flight.playing
+            played = flight.playing.result()
+            del self._in_flight[flight.position]
+            self._finish(flight, played)
+
+    def _finish(self, flight: _Flight, played: list[list[Rollout]]) -> None:
+        rollouts = tuple(rollout for game in played for rollout in game)
+        self._finished.append(PlayedGroup(flight.position, flight.version, rollouts))

@@ -1,0 +1,53 @@
+"""The metrics of a step's rollouts: what became of them, what they earned, how old they were."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slimrl.rollout.episode import mean_metrics
+from slimrl.types import Metrics, Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Numbers of rollouts in a step: started, dropped as too old, trained on."""
+
+    started: int
+    stale: int
+    trained: int
+
+
+def rollout_metrics(played: Sequence[Rollout], usage: Usage) -> Metrics:
+    """The metrics of the rollouts that were played for a step, failed ones among them."""
+    good = [rollout for rollout in played if not rollout.failure]
+    metrics: Metrics = {
+        "rollout/started": float(usage.started),
+        "rollout/num": float(len(played) + usage.stale),
+        "rollout/num_trained": float(usage.trained),
+        "rollout/tokens_sampled": float(sum(rollout.num_sampled for rollout in played)),
+    }
+    # Rollouts used up = trained + dropped, always: those without a signal are dropped with a reason of their own.
+    drops = Counter(rollout.failure for rollout in played if rollout.failure)
+    drops += Counter(zero_signal=len(good) - usage.trained, stale=usage.stale)  # the sum leaves out what is 0
+    metrics |= {f"drop/{reason}": float(count) for reason, count in drops.items()}
+    rewards = [rollout.reward for rollout in good]
+    mean, means = sum(rewards) / len(rewards), mean_metrics(good)
+    metrics |= {
+        "reward/mean": mean,
+        "reward/std": (sum((reward - mean) ** 2 for reward in rewards) / len(rewards)) ** 0.5,
+        "reward/min": min(rewards),
+        "reward/max": max(rewards),
+        "rollout/tokens_sampled_mean": sum(rollout.num_sampled for rollout in good) / len(good),
+        "rollout/truncated": means.pop("truncated"),
+        "rollout/turns_mean": means.pop("turns"),
+    }
+    # The means that are left are those of the environment, and `unfinished` and `context_full` of the agent loop.
+    return metrics | {f"env/{name}": mean for name, mean in means.items()}
+
+
+def age_metrics(ages: Sequence[int]) -> Metrics:
+    """The ages of a batch's groups, in versions, as a histogram."""
+    if not ages:
+        return {}
+    shares = {f"async/age_{age}": count / len(ages) for age, count in sorted(Counter(ages).items())}
+    return shares | {"async/age_max": float(max(ages)), "async/age_mean": sum(ages) / len(ages)}

@@ -1,0 +1,44 @@
+"""A client that notes for how long nobody asks it anything."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from slimrl.inference.client import Client, Completion
+from slimrl.types import SamplingParams
+
+
+class WatchedClient:
+    """Another client, and the share of time in which it had no open request. Several threads may use it."""
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._client, self._clock = client, clock
+        self._lock = threading.Lock()
+        self._num_open, self._idle_s = 0, 0.0
+        self._began = self._since = clock()
+
+    @property
+    def version(self) -> int:
+        return self._client.version
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        self._change(1)
+        try:
+            return await self._client.sample(prompt, params)
+        finally:
+            self._change(-1)
+
+    def idle_share(self) -> float:
+        """The share of the time since the last call of this in which no request was open."""
+        self._change(0)
+        with self._lock:
+            share = self._idle_s / max(self._since - self._began, 1e-9)
+            self._began, self._idle_s = self._since, 0.0
+        return share
+
+    def _change(self, by: int) -> None:
+        with self._lock:
+            now = self._clock()
+            if self._num_open == 0:
+                self._idle_s += now - self._since
+            self._num_open, self._since = self._num_open + by, now

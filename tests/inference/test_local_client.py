@@ -1,0 +1,98 @@
+"""The client of an engine in the same process, with a thread of its own: it can be paused between two steps."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from slimrl.inference.client import Completion
+from slimrl.inference.engine import Engine
+from slimrl.inference.local_client import LocalClient
+from slimrl.io.loop_thread import LoopThread
+from slimrl.types import SamplingParams
+from tests.trainer.samples import policy_module
+
+PROMPT = [5, 6, 7]
+LONG = SamplingParams(max_tokens=3000, seed=1)
+
+
+class Sampler:
+    """An engine whose client has a thread, and requests to it from other threads."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=4000)
+        self.thread = LoopThread("sampler")
+        self.client = LocalClient(self.engine, str, self.thread)
+        self.callers = ThreadPoolExecutor(2)
+
+    def ask(self, params: SamplingParams):
+        return self.callers.submit(lambda: asyncio.run(self.client.sample(PROMPT, params)))
+
+    def wait_for(self, num_tokens: int) -> None:
+        while self.engine.counters.sampled < num_tokens:
+            time.sleep(0.001)
+
+
+@pytest.fixture
+def sampler() -> Iterator[Sampler]:
+    made = Sampler()
+    yield made
+    made.thread.close()
+    made.callers.shutdown()
+
+
+def check_versions(completion: Completion, num_first: int, versions: tuple[int, int]) -> None:
+    assert completion.versions == (versions[0],) * num_first + (versions[1],) * (len(completion.versions) - num_first)
+
+
+def test_requests_from_several_loops_share_the_engine(sampler: Sampler):
+    asked = [sampler.ask(SamplingParams(max_tokens=20, seed=seed)) for seed in (1, 2)]
+    assert [len(one.result(timeout=20).token_ids) for one in asked] == [20, 20]
+
+
+def test_a_paused_engine_does_nothing_and_goes_on_with_newer_weights(sampler: Sampler):
+    asked = sampler.ask(SamplingParams(max_tokens=300, seed=1))
+    sampler.wait_for(5)
+    sampler.client.pause()
+    sampled = sampler.engine.counters.sampled
+    sampler.engine.offload()  # what a trainer would do; the request keeps its keys and values
+    sampler.engine.publish(7)
+    late = sampler.ask(SamplingParams(max_tokens=4, seed=2))  # nor does a new request move it
+    time.sleep(0.05)
+    assert (sampler.engine.counters.sampled, asked.done(), late.done()) == (sampled, False, False)
+    sampler.client.resume()
+    check_versions(asked.result(timeout=20), sampled, (0, 7))
+    assert late.result(timeout=20).versions == (7,) * 4
+    assert sampler.client.version == 7
+
+
+def test_sampling_on_ends_with_the_last_request_or_with_enough_tokens(sampler: Sampler):
+    asked = sampler.ask(SamplingParams(max_tokens=50, seed=1))
+    sampler.client.sample_on(10_000)
+    assert asked.result(timeout=20)
+    sampler.client.pause()
+    sampler.client.resume()
+    sampler.ask(LONG)
+    sampler.client.sample_on(10)
+    sampler.client.pause()
+    assert 60 <= sampler.engine.counters.sampled < 2000
+
+
+def test_a_cancelled_request_frees_its_slot_while_paused(sampler: Sampler):
+    async def ask_briefly() -> None:
+        async with asyncio.timeout(0.05):
+            await sampler.client.sample(PROMPT, LONG)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(ask_briefly())
+    sampler.client.pause()
+    assert not sampler.engine.busy
+
+
+def test_without_a_thread_pausing_changes_nothing():
+    client = LocalClient(Engine(policy_module("llama"), frozenset(), num_slots=2, capacity=64), str)
+    client.pause()
+    client.sample_on(10)
+    assert len(asyncio.run(client.sample(PROMPT, SamplingParams(max_tokens=5))).token_ids) == 5

@@ -1,0 +1,213 @@
+"""Batches above level 0: groups in flight across steps, with a policy whose replies take random times."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from slimrl.config.loss import LossConfig
+from slimrl.config.rollout import EnvConfig, OrchestratorConfig, SamplingConfig
+from slimrl.errors import UserError
+from slimrl.inference.client import Completion
+from slimrl.monitor.metrics import lookup
+from slimrl.monitor.rollouts import RolloutRecord
+from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.transport.base import Batch
+from slimrl.types import SamplingParams
+from tests.orchestrator.test_orchestrator import Digits, dropped
+from tests.rollout.scripted import LOGPROB, TOKENIZER, OneTask, make_context
+
+G, WANTED = 4, 2
+
+
+@dataclass
+class SlowClient:
+    """Says a digit that the request's seed decides, after a random time. Some requests take `straggle_s` longer, and
+    the first `num_stuck` wait for version 2, so that others overtake them."""
+
+    rng: random.Random
+    straggle_s: float = 0.0
+    num_stuck: int = 0
+    version: int = 0
+    asked: Counter = field(default_factory=Counter)
+
+    async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        self.asked[params.seed] += 1
+        began, is_stuck = self.version, self.asked.total() <= self.num_stuck
+        for _ in range(self.rng.randrange(4)):
+            await asyncio.sleep(0)
+        if self.rng.random() < 0.1:
+            await asyncio.sleep(self.straggle_s)
+        while is_stuck and self.version < 2:
+            await asyncio.sleep(0.001)
+        token_ids = (*TOKENIZER.encode(str(params.seed % 10), add_special_tokens=False), TOKENIZER.eos_token_id)
+        versions = (began,) * (len(token_ids) - 1) + (self.version,)
+        return Completion(token_ids, (LOGPROB,) * len(token_ids), versions, "stop")
+
+
+@dataclass
+class Run:
+    """A run at a level above 0, and what it has recorded: batches, and the tasks of their rollouts by step."""
+
+    level: int
+    seed: int = 0
+    straggle_s: float = 0.0
+    num_stuck: int = 0
+    kinds: tuple[set[int], set[int], set[int]] = (set(), set(), set())
+    batches: list[Batch] = field(default_factory=list)
+    records: dict[int, list[RolloutRecord]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.client = SlowClient(self.rng, self.straggle_s, self.num_stuck)
+        self.orchestrator = Orchestrator(
+            [OneTask(lambda task: Digits(task, *self.kinds), num_tasks=1000)],
+            replace(make_context(self.client), num_concurrent=64),
+            OrchestratorConfig(
+                env=[EnvConfig(id="digits")],
+                batch_size=G * WANTED,
+                rollouts_per_example=G,
+                sampling=SamplingConfig(max_tokens=8),
+            ),
+            LossConfig().resolve(),
+            self.seed,
+            lambda step, records: self.records.update({step: list(records)}),
+            max_async_level=self.level,
+        )
+
+    def play(self, steps: range, behind: int = 0) -> list[Batch]:
+        """The batches of the steps, each collected with a sampler that is up to `behind` versions behind."""
+        for step in steps:
+            self.client.version = max(self.client.version, step - self.rng.randint(0, behind))
+            self.batches.append(self.orchestrator.collect(step))
+        return self.batches
+
+    def used(self, steps: range) -> Counter:
+        """How often each task was trained on or dropped after it was played, by its id."""
+        return Counter(record.rollout.task_id for step in steps for record in self.records[step])
+
+
+@contextmanager
+def playing(**settings) -> Iterator[Run]:
+    run = Run(**settings)
+    try:
+        yield run
+    finally:
+        run.orchestrator.close()
+
+
+def open_rollouts(batch: Batch) -> float:
+    return batch.metrics["async/waiting"] + batch.metrics["async/in_flight"]
+
+
+def check_accounts(batches: list[Batch]) -> None:
+    """Started so far = trained + dropped + waiting + in flight, after each step."""
+    left = 0.0
+    for batch in batches:
+        assert batch.metrics["rollout/num"] == batch.metrics["rollout/num_trained"] + dropped(batch.metrics)
+        left += batch.metrics["rollout/started"] - batch.metrics["rollout/num"]
+        assert left == open_rollouts(batch)
+
+
+def random_kinds(seed: int) -> tuple[set[int], set[int], set[int]]:
+    rng = random.Random(f"kinds/{seed}")
+    return tuple(set(rng.sample(range(10), rng.randrange(3))) for _ in range(3))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_token_is_older_than_the_level_and_the_accounts_close(seed: int):
+    level = 1 + seed % 3
+    with playing(level=level, seed=seed, straggle_s=0.005, kinds=random_kinds(seed)) as run:
+        batches = run.play(range(10), behind=seed % 2 * level)
+    check_accounts(batches)
+    for step, batch in enumerate(batches):
+        assert all(step - level <= sample.version for sample in batch.samples)
+        assert open_rollouts(batch) <= G * WANTED * level
+        shares = {name: value for name, value in batch.metrics.items() if name.startswith("async/age_")}
+        assert shares.pop("async/age_max", 0) <= level and 0 <= shares.pop("async/age_mean", 0) <= level
+        assert not batch.samples or sum(shares.values()) == pytest.approx(1.0)
+        for name in batch.metrics:
+            lookup(name)
+    assert set(run.used(range(10)).values()) == {G}  # a task is used once, with all of its rollouts
+
+
+def test_what_is_too_old_is_dropped_and_begun_again_with_the_same_seeds():
+    with playing(level=1, num_stuck=G) as run:
+        batches = run.play(range(5))
+    assert [batch.metrics.get("drop/stale", 0.0) for batch in batches] == [0, 0, G, 0, 0]
+    again = [seed for seed, num in run.client.asked.items() if num == 2]
+    assert again == list(run.client.asked)[:G]
+    assert [sample.version for sample in batches[2].samples].count(2) == G
+    check_accounts(batches)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_run_goes_on_from_any_batch(seed: int):
+    settings = {"level": 1 + seed % 2, "seed": seed, "straggle_s": 0.005, "kinds": random_kinds(seed)}
+    with playing(**settings) as first:
+        states = [json.loads(json.dumps(batch.orchestrator_state)) for batch in first.play(range(6))]
+    for done in (1, 3, 6):
+        with playing(**settings) as second:
+            second.orchestrator.restore(states[done - 1])
+            assert second.orchestrator.state == states[done - 1]
+            second.batches += first.batches[:done]
+            second.client.version = done
+            second.play(range(done, done + 5))
+            ends = second.orchestrator.state
+        check_accounts(second.batches)
+        used = first.used(range(done)) + second.used(range(done, done + 5))
+        assert set(used.values()) == {G}  # nothing is trained on twice
+        left = len(ends["waiting"]) + len(ends["in_flight"])
+        assert len(used) + left == ends["data_position"]  # and nothing is lost
+
+
+def test_groups_that_wait_are_kept_to_the_last_bit():
+    with playing(level=2, kinds=(set(), set(), {0, 5})) as run:
+        run.play(range(1))
+        state = {}
+        while len(state.get("waiting", ())) < WANTED:  # the rest of what was issued
+            run.orchestrator._pool._file_arrived()
+            state = run.orchestrator.state
+        waiting = run.orchestrator._pool.waiting
+    with playing(level=2) as again:
+        again.orchestrator.restore(json.loads(json.dumps(state, allow_nan=False)))
+        assert repr(again.orchestrator._pool.waiting) == repr(waiting)  # nan is not equal to itself
+
+
+def test_a_state_that_is_none_is_refused():
+    run = Run(level=0)
+    with pytest.raises(UserError, match=r"in_flight.*--resume"):
+        run.orchestrator.restore({"in_flight": [-1]})
+    group = {"position": 0, "version": 0, "rollouts": [{"task_id": "t"}]}
+    with pytest.raises(UserError, match=r"waiting\.0\.rollouts\.0"):
+        run.orchestrator.restore({"waiting": [group]})
+
+
+def test_an_error_in_the_thread_ends_the_step():
+    class Broken(SlowClient):
+        async def sample(self, prompt, params):
+            raise UserError("the sampler is away")
+
+    with playing(level=1) as run:
+        run.orchestrator._watched._client = Broken(run.rng)
+        with pytest.raises(UserError, match="the sampler is away"):
+            run.play(range(1))
+
+
+def test_a_level_that_was_lowered_begins_again_what_is_too_old():
+    with playing(level=2) as first:
+        state = first.play(range(3))[-1].orchestrator_state
+    with playing(level=0) as second:
+        second.orchestrator.restore(state)
+        second.client.version = 3
+        batches = second.play(range(3, 6))
+        left = second.orchestrator.state
+    assert all(batch.metrics["async/age_max"] == 0 for batch in batches)
+    used = first.used(range(3)) + second.used(range(3, 6))
+    assert set(used.values()) == {G}
+    assert len(used) + len(left["waiting"]) + len(left["in_flight"]) == left["data_position"]
