@@ -15,7 +15,7 @@ import argparse
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,12 @@ from benchmarks.harness.plots import draw_lines_of_each
 from benchmarks.harness.runs import Job, drop_weights, finish, flags
 from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import RLConfig
-from slimrl.launch.parts import make_rl_parts
+from slimrl.launch.parts import Parts, make_rl_parts
 from slimrl.launch.run_dir import METRICS, open_training_dir
-from slimrl.launch.stages import make_orchestrator, report, train_rl
+from slimrl.launch.sampling import SamplingHere
+from slimrl.launch.stages import report, train_rl
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Monitor
-from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.trainer.state import start
 from slimrl.transport.base import Batch
 
@@ -66,50 +66,43 @@ class PastWeights:
 
     def __init__(self, module: nn.Module, behind: int) -> None:
         self._module = module
-        self._copies: deque[tuple[int, Weights]] = deque(maxlen=behind + 1)
+        self._copies: deque[Weights] = deque(maxlen=behind + 1)
 
-    def remember(self, version: int) -> None:
-        """The module's weights are this version."""
-        copies = {name: parameter.detach().clone() for name, parameter in self._module.named_parameters()}
-        self._copies.append((version, copies))
+    def remember(self) -> None:
+        """Keep the module's weights as those of the present version."""
+        self._copies.append({name: parameter.detach().clone() for name, parameter in self._module.named_parameters()})
 
-    def put_oldest(self) -> int:
-        """Give the module the oldest weights that are kept; returns their version."""
-        return self._put(0)
+    def put_oldest(self) -> None:
+        """Give the module the oldest weights that are kept."""
+        self._put(0)
 
-    def put_newest(self) -> int:
+    def put_newest(self) -> None:
         """Give it back those of the present, to the last bit: with half of the optimizer's masters in them."""
-        return self._put(-1)
+        self._put(-1)
 
     @torch.no_grad()
-    def _put(self, index: int) -> int:
-        version, copies = self._copies[index]
+    def _put(self, index: int) -> None:
         for name, parameter in self._module.named_parameters():
-            parameter.copy_(copies[name])
-        return version
+            parameter.copy_(self._copies[index][name])
 
 
-class Stale:
-    """In an orchestrator's place: collects each batch with weights from `behind` versions ago."""
+class Stale(SamplingHere):
+    """Samples each batch with weights from `behind` versions ago."""
 
-    def __init__(
-        self, orchestrator: Orchestrator, module: nn.Module, publish: Callable[[int], None], behind: int
-    ) -> None:
-        self._orchestrator = orchestrator
-        self._past = PastWeights(module, behind)
-        self._publish = publish
+    def __init__(self, parts: Parts, behind: int) -> None:
+        super().__init__(parts, None)
+        self._past = PastWeights(parts.policy.module, behind)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        self._orchestrator.restore(state)
-
-    def collect(self, step: int) -> Batch:
+    def receive(self, step: int) -> Batch:
         """The batch of this step, sampled from older weights than those that are there before and after."""
-        self._past.remember(step)
-        self._publish(self._past.put_oldest())
+        self._past.remember()
+        self._past.put_oldest()
+        self.publish(step)  # under the present number: that of the old would be too old for level 0
         try:
-            return self._orchestrator.collect(step)
+            return super().receive(step)
         finally:
-            self._publish(self._past.put_newest())
+            self._past.put_newest()
+            self.publish(step)
 
 
 def run_stale(resolved: Resolved[RLConfig], behind: int) -> None:
@@ -117,11 +110,11 @@ def run_stale(resolved: Resolved[RLConfig], behind: int) -> None:
     began, config, console = time.monotonic(), resolved.config, RunConsole()
     with open_training_dir(resolved, Path(config.output_dir), False, console.note) as output_dir:
         parts = make_rl_parts(config, output_dir, console)
-        orchestrator: Any = Stale(make_orchestrator(parts, None), parts.policy.module, parts.engine.publish, behind)
+        sampling = Stale(parts, behind)
         first, before = parts.held_out.measure("start", "before RL")
         state = start(parts.policy, config.trainer.optim, output_dir, False)
         with Monitor([JsonlSink(output_dir / METRICS), console.steps(config.max_steps)]) as monitor:
-            train_rl(parts, orchestrator, state, monitor, before)
+            train_rl(parts, sampling, state, monitor, before)
             last, metrics = parts.held_out.measure("final", "after RL")
             monitor.log(config.max_steps, metrics)
         report(parts, [first, last], time.monotonic() - began)

@@ -20,8 +20,8 @@ from slimrl.config.run import RLConfig
 from slimrl.config.teacher import ServerTeacherConfig
 from slimrl.errors import UserError
 from slimrl.launch.parts import Parts, make_rl_parts
-from slimrl.launch.stages import make_orchestrator, make_room
-from slimrl.launch.teacher import ModuleTeacher, make_distillation
+from slimrl.launch.sampling import make_orchestrator, make_room
+from slimrl.launch.teacher import ModuleTeacher, beside_the_policy, make_distillation
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
@@ -142,7 +142,7 @@ def test_a_server_scores_as_the_weights_of_this_process_do(tiny_dir):
 def test_the_same_weights_with_the_same_context_give_no_signal(tiny_dir, environment, tmp_path):
     parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *PURE), tmp_path)
     teacher = ModuleTeacher(lambda: parts.policy.module, 4096, partial(make_room, parts))
-    batch = make_orchestrator(parts, Distillation(teacher, (), parts.context, 400)).collect(0)
+    batch = make_orchestrator(parts.sampling, Distillation(teacher, (), parts.context, 400)).collect(0)
     assert len(batch.samples) == 8
     assert max(abs(value) for sample in batch.samples for value in sample.advantages_T) < 1e-5
     assert abs(batch.metrics["distill/reverse_kl"]) < 1e-5
@@ -178,7 +178,7 @@ def larger_dir(tiny_dir, tmp_path_factory):
 def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, environment, tmp_path):
     teacher = ["--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE]
     parts = parts_of(flags(tiny_dir, environment, tmp_path, *teacher), tmp_path)
-    distillation = make_distillation(parts, lambda: parts.policy.module)
+    distillation = make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
     for ours, theirs in zip(distillation.teacher.score(SAMPLES, 1.0), naive_scores(larger_dir, 1.0), strict=True):
         assert ours == pytest.approx(theirs, abs=1e-4)
 
@@ -229,7 +229,7 @@ def test_a_teacher_with_another_vocabulary_is_refused(tiny_dir, environment, tmp
         flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", "--teacher.name", str(other)), tmp_path
     )
     with pytest.raises(UserError, match="another vocabulary"):
-        make_distillation(parts, lambda: parts.policy.module)
+        make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
 
 
 def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
@@ -237,7 +237,7 @@ def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
     teacher = ["--teacher.type", "policy", "--teacher.env_args", "{max_turns=10}"]
     parts = parts_of(flags(tiny_dir, "matching-game", tmp_path, *more, *teacher), tmp_path)
     with pytest.raises(UserError, match="one opening for each task, and MatchingTaskset has one for each role"):
-        make_distillation(parts, lambda: parts.policy.module)
+        make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
@@ -245,7 +245,7 @@ def test_more_context_for_several_roles_at_once_is_refused(tiny_dir, tmp_path):
 def test_a_gpu_that_is_not_there_is_told_by_its_key(tiny_dir, environment, tmp_path, argv):
     parts = parts_of(flags(tiny_dir, environment, tmp_path, "--teacher.type", "model", *argv), tmp_path)
     with pytest.raises(UserError, match=rf"{argv[0].lstrip('-')} asks for cuda.*0 CUDA devices"):
-        make_distillation(parts, lambda: parts.policy.module)
+        make_distillation(parts.sampling, beside_the_policy(parts, lambda: parts.policy.module))
 
 
 Answer = Callable[[dict], tuple[int, object]]

@@ -42,10 +42,10 @@ def test_past_weights_are_put_in_and_the_present_ones_put_back_to_the_last_bit()
     seen = []
     for version in range(6):
         seen.append(bits(swapped))
-        past.remember(version)
-        assert past.put_oldest() == max(0, version - 2)
+        past.remember()
+        past.put_oldest()
         assert all(map(torch.equal, bits(swapped), seen[max(0, version - 2)]))
-        assert past.put_newest() == version
+        past.put_newest()
         assert all(map(torch.equal, bits(swapped), seen[version]))
         for module, optimizer in zip((swapped, untouched), optimizers, strict=True):
             update(module, optimizer, seed=version)
@@ -53,19 +53,20 @@ def test_past_weights_are_put_in_and_the_present_ones_put_back_to_the_last_bit()
     assert not any(map(torch.equal, seen[0], seen[5]))
 
 
-def test_a_batch_is_collected_with_old_weights_and_the_present_ones_are_published_after_it() -> None:
-    module, published, found, restored = nn.Linear(2, 2), [], [], []
-    orchestrator = SimpleNamespace(restore=restored.append, collect=lambda step: found.append(module.bias.tolist()))
-    stale = staleness.Stale(orchestrator, module, published.append, behind=1)
-    stale.restore({"data_position": 7})
-    assert restored == [{"data_position": 7}]
+def test_a_batch_is_collected_with_old_weights_and_the_present_ones_are_published_after_it(monkeypatch) -> None:
+    module, published, found = nn.Linear(2, 2), [], []
+    here = staleness.SamplingHere
+    monkeypatch.setattr(here, "__init__", lambda self, parts, distillation: None)
+    monkeypatch.setattr(here, "receive", lambda self, step: found.append(module.bias.tolist()))
+    monkeypatch.setattr(here, "publish", lambda self, version: published.append((version, module.bias.tolist())))
+    stale = staleness.Stale(SimpleNamespace(policy=SimpleNamespace(module=module)), behind=1)
     for step in range(3):
         with torch.no_grad():
             module.bias.fill_(step)
-        stale.collect(step)
+        stale.receive(step)
         assert module.bias.tolist() == [step, step]
     assert found == [[0, 0], [0, 0], [1, 1]]
-    assert published == [0, 0, 0, 1, 1, 2]
+    assert published == [(0, [0, 0]), (0, [0, 0]), (1, [0, 0]), (1, [1, 1]), (2, [1, 1]), (2, [2, 2])]
 
 
 def test_a_threshold_is_reached_when_the_mean_of_five_steps_is_there() -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.inference.remote_client import RemoteClient
-from slimrl.launch.parts import episode_limits, make_held_out
+from slimrl.launch.parts import SamplingParts, episode_limits, make_held_out
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
 from slimrl.launch.tasksets import load_tasksets
+from slimrl.launch.teacher import beside_the_orchestrator, make_distillation
 from slimrl.launch.warm_up import without_needless_warm_up
 from slimrl.launch.weights import SampledWeights, find_sampler
 from slimrl.models.load import load_chat
@@ -37,15 +38,17 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     with roster.join("orchestrator", {}):
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
         chat = load_chat(config.model)
-        files.await_part("trainer")  # which has checked the checkpoint to go on from
+        trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from
         past = read_progress(output_dir) if config.resume else None
         client = RemoteClient(find_sampler(config, files), chat.stop_ids, config.seq_len)
         context = RolloutContext(
             client, chat, episode_limits(config.orchestrator, config.seq_len), config.inference.max_slots
         )
-        orchestrator = make_orchestrator(config, output_dir, tasksets, context, None, console)
-        orchestrator.restore(past.orchestrator_state if past else {})
         held_out = make_held_out(config, tasksets, context, output_dir, console)
+        parts = SamplingParts(config, output_dir, console, context, tasksets, held_out)
+        distillation = make_distillation(parts, beside_the_orchestrator(trainer["dtype"]))
+        orchestrator = make_orchestrator(parts, distillation)
+        orchestrator.restore(past.orchestrator_state if past else {})
         weights = SampledWeights(files, client)
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has those of the model.
@@ -67,6 +70,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
             if step == 0:
                 advise(config, tasksets, batch.metrics | before, console)
             files.send(step, replace(batch, metrics=batch.metrics | waited))
+        orchestrator.close()
         weights.await_version(config.max_steps)
         held_out.measure(*FINAL)
     return 0

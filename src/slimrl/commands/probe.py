@@ -24,7 +24,7 @@ from slimrl.launch.placement import place
 from slimrl.launch.run_dir import open_evaluation_dir
 from slimrl.launch.sampling import make_orchestrator, make_room
 from slimrl.launch.stages import reference_module
-from slimrl.launch.teacher import ModuleTeacher, make_distillation, teacher_tasksets
+from slimrl.launch.teacher import ModuleTeacher, beside_the_policy, make_distillation, teacher_tasksets
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.distill import Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
@@ -72,11 +72,9 @@ def run_probe(resolved: Resolved[ProbeConfig]) -> int:
 
 def measure(parts: Parts) -> Probe:
     """The results of all measurements. They leave the policy as it was."""
-    distillation = make_distillation(parts, cache(lambda: reference_module(parts)))
+    distillation = make_distillation(parts.sampling, beside_the_policy(parts, cache(lambda: reference_module(parts))))
     assert distillation is not None, "the command has a teacher (check_probe)"
-    orchestrator = make_orchestrator(
-        parts.config, parts.output_dir, parts.tasksets, parts.context, distillation, parts.console
-    )
+    orchestrator = make_orchestrator(parts.sampling, distillation)
     student = _evaluations(parts.held_out, STUDENT)
     distance = orchestrator.collect(0).metrics
     make_room(parts)
@@ -105,7 +103,7 @@ def _teacher_held_out(parts: Parts, teacher: Teacher) -> HeldOut:
     format."""
     config, settings, samplings = parts.config, parts.config.teacher, parts.held_out.samplings
     assert isinstance(settings, TeacherConfig)
-    tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts) or parts.tasksets, strict=True))
+    tasksets = dict(zip(config.orchestrator.labels, teacher_tasksets(parts.sampling) or parts.tasksets, strict=True))
     plan = HeldOutPlan(tasksets, "test", config.eval.num_examples, samplings)
     limits, chat = replace(parts.context.limits, seq_len=settings.seq_len), parts.context.chat
 

@@ -19,12 +19,12 @@ from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.held_out import stage_path
 from slimrl.launch.parts import TrainerParts, make_rl_parts, open_policy, open_sinks, restore_measured
 from slimrl.launch.placement import device_of, place
-from slimrl.launch.run_dir import open_training_dir, with_pinned_model
+from slimrl.launch.run_dir import initial_weights, open_training_dir, with_pinned_model
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, SamplingElsewhere, SamplingHere, base_name, start_name
-from slimrl.launch.stages import initial_weights, reference_module, report, train_rl
+from slimrl.launch.stages import reference_module, report, train_rl
 from slimrl.launch.supervision import supervise
 from slimrl.launch.tasksets import load_tasksets
-from slimrl.launch.teacher import make_distillation
+from slimrl.launch.teacher import beside_the_policy, make_distillation
 from slimrl.launch.warm_up import WarmUp, prepare_warm_up, warm_up, without_needless_warm_up
 from slimrl.models.device import dtype_name
 from slimrl.models.history import read_history
@@ -56,7 +56,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
             # Make and check everything, which loads the model, too.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence
-            sampling = SamplingHere(parts, make_distillation(parts, reference))
+            sampling = SamplingHere(parts, make_distillation(parts.sampling, beside_the_policy(parts, reference)))
             warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps and not past else None
             run = Run(parts, sampling, reference, past, began)
             stages = run.train(warmup, monitor, more_sinks)
@@ -119,7 +119,7 @@ class Run:
         stages, before = self._stages_before_rl(warmup)
         aux_losses = build_aux_losses(config.trainer.loss.resolve(), parts.policy.module, self.reference)
         state = start(parts.policy, config.trainer.optim, parts.output_dir, config.resume, aux_losses)
-        state.history = (*read_history(Path(initial_weights(parts))), "rl")
+        state.history = (*read_history(Path(initial_weights(parts.config))), "rl")
         save_missing_weights(state, parts.output_dir)
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
 

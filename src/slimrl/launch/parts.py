@@ -46,6 +46,18 @@ class TrainerParts:
 
 
 @dataclass(frozen=True, slots=True)
+class SamplingParts:
+    """The parts of the half that samples, wherever the trainer is."""
+
+    config: RLConfig
+    output_dir: Path
+    console: RunConsole
+    context: RolloutContext
+    tasksets: Sequence[Taskset]
+    held_out: HeldOut
+
+
+@dataclass(frozen=True, slots=True)
 class Parts(TrainerParts):
     """The parts of a run in one process, which the stages of `rl` and `probe` share."""
 
@@ -54,6 +66,11 @@ class Parts(TrainerParts):
     context: RolloutContext
     tasksets: Sequence[Taskset]
     held_out: HeldOut
+
+    @property
+    def sampling(self) -> SamplingParts:
+        """The parts of the half that samples."""
+        return SamplingParts(self.config, self.output_dir, self.console, self.context, self.tasksets, self.held_out)
 
 
 def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Parts:

@@ -19,10 +19,12 @@ from slimrl.config.base import CommandConfig
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import C, Resolved, load
 from slimrl.config.reading.write import FILE_NAME, is_changed, write_config
+from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.launch.seam import describe_jump
 from slimrl.trainer.recovery import recover, remove_leftovers
+from slimrl.trainer.weights import weights_directory
 
 METRICS = "metrics.jsonl"
 TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
@@ -36,6 +38,13 @@ EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines
 def warmup_directory(output_dir: Path) -> Path:
     """The directory of the files of a run's warm-up."""
     return output_dir / "warmup"
+
+
+def initial_weights(config: RLConfig) -> str:
+    """The name or path of the weights that RL starts from: those of the warm-up, or the base model's without one."""
+    if not config.warmup.max_steps:
+        return config.model.name
+    return str(weights_directory(warmup_directory(Path(config.output_dir)), config.warmup.max_steps))
 
 
 def with_pinned_model(resolved: Resolved[C]) -> Resolved[C]:

@@ -16,7 +16,7 @@ from slimrl.environments.find import call_user_code
 from slimrl.errors import UserError
 from slimrl.launch.advice import nothing_earned
 from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
-from slimrl.launch.parts import Parts, TrainerParts
+from slimrl.launch.parts import Parts, SamplingParts, TrainerParts
 from slimrl.models.history import read_history
 from slimrl.models.load import save_policy
 from slimrl.monitor.console import RunConsole
@@ -24,7 +24,6 @@ from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.monitor.summary import Stage
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
-from slimrl.rollout.episode import RolloutContext
 from slimrl.transport.base import Batch
 from slimrl.transport.run_files import RunFiles
 from slimrl.types import Metrics
@@ -79,9 +78,7 @@ class SamplingHere:
 
     def __init__(self, parts: Parts, distillation: Distillation | None) -> None:
         self._parts = parts
-        self._orchestrator = make_orchestrator(
-            parts.config, parts.output_dir, parts.tasksets, parts.context, distillation, parts.console
-        )
+        self._orchestrator = make_orchestrator(parts.sampling, distillation)
         self._held_out: Metrics = {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -175,28 +172,22 @@ def make_room(parts: Parts) -> None:
             call_user_code(f"{type(taskset).__name__}.offload() failed", taskset.offload)
 
 
-def make_orchestrator(
-    config: RLConfig,
-    output_dir: Path,
-    tasksets: Sequence[Taskset],
-    context: RolloutContext,
-    distillation: Distillation | None,
-    console: RunConsole,
-) -> Orchestrator:
+def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -> Orchestrator:
     """The orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
 
     shown: set[str] = set()
 
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
-        write_rollouts(rollout_file(output_dir, step), records)
+        write_rollouts(rollout_file(parts.output_dir, step), records)
         for rollout in (one.rollout for one in records if one.rollout.failure):
             if rollout.failure not in shown:  # the first of its kind; all of them are in the file
                 shown.add(rollout.failure)
-                console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
+                parts.console.note(f"step {step}: {rollout.failure}: {rollout.failure_detail}", style="yellow")
 
+    config = parts.config
     loss = config.trainer.loss.resolve(config.has_teacher)
     return Orchestrator(
-        tasksets, context, config.orchestrator, loss, config.seed, record, distillation, config.async_level
+        parts.tasksets, parts.context, config.orchestrator, loss, config.seed, record, distillation, config.async_level
     )
 
 

@@ -16,7 +16,7 @@ from slimrl.environments.find import NOTEBOOK
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.run_dir import METRICS, initial_weights
 from slimrl.launch.sampling import Sampling, stage_after
 from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
@@ -32,16 +32,8 @@ from slimrl.types import Metrics
 def reference_module(parts: TrainerParts) -> nn.Module:
     """A second copy of the weights that RL starts from."""
     # Without an adapter of its own, because it is not trained.
-    changes = {"name": initial_weights(parts), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
+    changes = {"name": initial_weights(parts.config), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
     return load_policy(parts.config.model.model_copy(update=changes)).module
-
-
-def initial_weights(parts: TrainerParts) -> str:
-    """The name or path of the weights that RL starts from: those of the warm-up, or the base model's without one."""
-    warmup_steps = parts.config.warmup.max_steps
-    if not warmup_steps:
-        return parts.config.model.name
-    return str(weights_directory(warmup_directory(parts.output_dir), warmup_steps))
 
 
 def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:

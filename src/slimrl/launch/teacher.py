@@ -5,12 +5,14 @@ such as the teacher's context, are computed once.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
 from torch import nn
 
 from slimrl.config.model import LoraConfig
+from slimrl.config.run import RLConfig
 from slimrl.config.teacher import (
     ModelTeacherConfig,
     NoTeacherConfig,
@@ -19,11 +21,11 @@ from slimrl.config.teacher import (
 )
 from slimrl.environments.base import Taskset
 from slimrl.errors import UserError
-from slimrl.launch.parts import Parts
+from slimrl.launch.parts import Parts, SamplingParts
+from slimrl.launch.run_dir import initial_weights
 from slimrl.launch.sampling import make_room
-from slimrl.launch.stages import initial_weights
 from slimrl.launch.tasksets import load_tasksets, teacher_environments
-from slimrl.models.device import dtype_name
+from slimrl.models.device import choose_device, dtype_name
 from slimrl.models.load import Policy, load_policy
 from slimrl.orchestrator.distill import Distillation, Teacher
 from slimrl.orchestrator.teacher_server import ServerTeacher
@@ -60,9 +62,34 @@ class ModuleTeacher:
         return scores_BN
 
 
-def make_distillation(parts: Parts, reference: Load) -> Distillation | None:
-    """The distillation that `[teacher]` asks for; None without a teacher. `reference` loads the weights that RL starts
-    from.
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a teacher finds in the process that it is in: the policy's dtype and the device where it is by default, the
+    policy's own module, the weights that RL starts from, and a way to free the sampler's memory."""
+
+    dtype: str
+    device: str
+    module: Load
+    reference: Load
+    make_room: Callable[[], None]
+
+
+def beside_the_policy(parts: Parts, reference: Load) -> Surroundings:
+    """The surroundings of a teacher in the process of sampler and trainer. `reference` loads the weights that RL starts
+    from, perhaps for others, too."""
+    policy = parts.policy
+    return Surroundings(
+        dtype_name(policy.dtype), str(policy.device), lambda: policy.module, reference, partial(make_room, parts)
+    )
+
+
+def beside_the_orchestrator(dtype: str) -> Surroundings:
+    """The surroundings of a teacher in the orchestrator's own process, where there is nothing else to load."""
+    return Surroundings(dtype, str(choose_device("auto")), _no_module, _no_module, lambda: None)
+
+
+def make_distillation(parts: SamplingParts, around: Surroundings) -> Distillation | None:
+    """The distillation that `[teacher]` asks for; None without a teacher.
 
     Raises UserError at once, before anything slow, for a teacher that cannot be loaded or does not fit the policy.
     """
@@ -75,7 +102,7 @@ def make_distillation(parts: Parts, reference: Load) -> Distillation | None:
             f"teacher.env_args: a teacher reads one opening for each task, and {seated} has one for each role that the "
             "policy plays against itself. Leave `teacher.env_args` away, or let it play one role."
         )
-    made = _teacher(parts, reference)
+    made = _teacher(parts, around)
     reads = "with more context" if tasksets else "with the same context"
     parts.console.note(f"teacher: {describe_teacher(teacher)}, {reads}")
     # A server samples one token after those that it scores, and needs room for it.
@@ -93,23 +120,23 @@ def describe_teacher(teacher: PolicyTeacherConfig | ModelTeacherConfig | ServerT
     return "the policy itself"
 
 
-def teacher_tasksets(parts: Parts) -> Sequence[Taskset]:
+def teacher_tasksets(parts: SamplingParts) -> Sequence[Taskset]:
     """The student's tasksets with `teacher.env_args` added to their arguments; empty without such arguments."""
     return load_tasksets(teacher_environments(parts.config), parts.config.orchestrator.episode_timeout_s)
 
 
-def load_teacher(parts: Parts) -> Policy:
+def load_teacher(parts: SamplingParts, around: Surroundings) -> Policy:
     """The model of a teacher of type `model`. Raises UserError if its vocabulary is not the policy's."""
     config, teacher = parts.config, parts.config.teacher
     assert isinstance(teacher, ModelTeacherConfig)
     changes = {
-        "name": teacher.name or initial_weights(parts),
-        "device": teacher_device(parts),
-        "dtype": dtype_name(parts.policy.dtype),
+        "name": teacher.name or initial_weights(config),
+        "device": teacher_device(config, around.device),
+        "dtype": around.dtype,
         "lora": LoraConfig(),
     }
     policy = load_policy(config.model.model_copy(update=changes))
-    if policy.tokenizer.get_vocab() != parts.policy.tokenizer.get_vocab():
+    if policy.chat.vocabulary != parts.context.chat.vocabulary:
         raise UserError(
             f"teacher.name = {teacher.name} has another vocabulary than model.name = {config.model.name}: a teacher "
             "scores the policy's token ids, which would be other tokens to it. Take a model of the same family."
@@ -117,14 +144,14 @@ def load_teacher(parts: Parts) -> Policy:
     return policy
 
 
-def teacher_device(parts: Parts) -> str:
+def teacher_device(config: RLConfig, default: str) -> str:
     """The device of a teacher of type `model`. Raises UserError for a GPU that does not exist."""
-    config, teacher = parts.config, parts.config.teacher
+    teacher = config.teacher
     assert isinstance(teacher, ModelTeacherConfig)
     ids, num = config.teacher_gpu_ids, torch.cuda.device_count()
     key, device = ("teacher_gpu_ids", f"cuda:{ids[0]}") if ids else ("teacher.device", teacher.device)
     if device == "policy":
-        return str(parts.policy.device)
+        return default
     if device != "cpu" and int(device.partition(":")[2] or 0) >= num:
         raise UserError(
             f"{key} asks for {device}, but PyTorch sees {num} CUDA devices here. Remove it, and the teacher is where "
@@ -133,40 +160,40 @@ def teacher_device(parts: Parts) -> str:
     return device
 
 
-def _teacher(parts: Parts, reference: Load) -> Teacher:
+def _teacher(parts: SamplingParts, around: Surroundings) -> Teacher:
     match parts.config.teacher:
         case ServerTeacherConfig() as config:
             server = ServerTeacher(config)
             server.check_vocabulary(_plain_tokens(parts))
             return server
         case ModelTeacherConfig():
-            load = _model_loader(parts, reference)
+            load = _model_loader(parts, around)
         case _:
-            load = partial(_policy_module, parts)
-    return ModuleTeacher(load, parts.config.trainer.micro_batch_tokens, partial(make_room, parts))
+            load = around.module
+    return ModuleTeacher(load, parts.config.trainer.micro_batch_tokens, around.make_room)
 
 
-def _plain_tokens(parts: Parts) -> dict[int, str]:
+def _plain_tokens(parts: SamplingParts) -> dict[int, str]:
     """Tokens of the policy and their texts, from all over the vocabulary. Only plain letters are taken, because all
     tokenizers write them alike."""
-    num, text = len(parts.policy.tokenizer), parts.context.chat.full_text
+    num, text = len(parts.context.chat.vocabulary), parts.context.chat.full_text
     # Every n-th token, about 512 in all: enough to tell vocabularies apart, and one short request.
     texts = {token: text([token]) for token in range(0, num, max(1, num // 512))}
     return {token: word for token, word in texts.items() if word.strip(" ").isascii() and word.strip(" ").isalpha()}
 
 
-def _policy_module(parts: Parts) -> nn.Module:
-    return parts.policy.module
+def _no_module() -> nn.Module:
+    raise AssertionError("the policy is in another process (launch/placement.py)")
 
 
-def _model_loader(parts: Parts, reference: Load) -> Load:
+def _model_loader(parts: SamplingParts, around: Surroundings) -> Load:
     """A function that gives the weights of a teacher of type `model`. A named model is loaded now. The weights that RL
     starts from are loaded later, when they exist, and shared with the KL divergence if they are on the same device."""
-    teacher, device = parts.config.teacher, teacher_device(parts)
+    teacher, device = parts.config.teacher, teacher_device(parts.config, around.device)
     assert isinstance(teacher, ModelTeacherConfig)
     if teacher.name:
-        module = load_teacher(parts).module
+        module = load_teacher(parts, around).module
         return lambda: module
-    if device == str(parts.policy.device):
-        return reference
-    return cache(lambda: load_teacher(parts).module)
+    if device == around.device and around.reference is not _no_module:
+        return around.reference
+    return cache(lambda: load_teacher(parts, around).module)

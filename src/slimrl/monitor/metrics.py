@@ -41,8 +41,8 @@ GROUPS = {
     "rollout": "The rollouts of the step.",
     "drop": "Rollouts that were not trained on, by reason. Summed over all steps so far: rollout/started = "
     "rollout/num_trained + drop/ + async/waiting + async/in_flight, the last two of the newest step.",
-    "async": "How far apart sampling and training are. The age of a group of rollouts is the number of versions from the "
-    "one at which it began to the one that it trains.",
+    "async": "How far apart sampling and training are. The age of a group of rollouts is the number of versions from "
+    "the one at which it began to the one that it trains.",
     "env": "Metrics that the environments report about their episodes.",
     "loss": "The training objective. Means are over the tokens of the loss mask.",
     "distill": "Distillation: log-probabilities that teacher and student give to the tokens the student sampled.",

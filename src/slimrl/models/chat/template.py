@@ -7,7 +7,7 @@ spaces). The pieces come from the tokenizer's own chat template, which renders t
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, cast
 
@@ -53,7 +53,8 @@ class ChatFormat:
             )
         self._tokenizer = tokenizer
         self._knows_tools = False
-        self._longest_token = max(map(len, tokenizer.get_vocab()))
+        self.vocabulary: Mapping[str, int] = tokenizer.get_vocab()
+        self._longest_token = max(map(len, self.vocabulary))
         day = day or date.today()
         self._encoder = encoder = TextEncoder(tokenizer)
         self._renderer = renderer = Renderer(tokenizer, encoder.mark, day)
