@@ -16,6 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,24 +67,27 @@ class PastWeights:
 
     def __init__(self, module: nn.Module, behind: int) -> None:
         self._module = module
-        self._copies: deque[Weights] = deque(maxlen=behind + 1)
+        self._copies: deque[tuple[int, Weights]] = deque(maxlen=behind + 1)
 
-    def remember(self) -> None:
-        """Keep the module's weights as those of the present version."""
-        self._copies.append({name: parameter.detach().clone() for name, parameter in self._module.named_parameters()})
+    def remember(self, version: int) -> None:
+        """The module's weights are this version."""
+        copies = {name: parameter.detach().clone() for name, parameter in self._module.named_parameters()}
+        self._copies.append((version, copies))
 
-    def put_oldest(self) -> None:
-        """Give the module the oldest weights that are kept."""
-        self._put(0)
+    def put_oldest(self) -> int:
+        """Give the module the oldest weights that are kept; returns their version."""
+        return self._put(0)
 
-    def put_newest(self) -> None:
+    def put_newest(self) -> int:
         """Give it back those of the present, to the last bit: with half of the optimizer's masters in them."""
-        self._put(-1)
+        return self._put(-1)
 
     @torch.no_grad()
-    def _put(self, index: int) -> None:
+    def _put(self, index: int) -> int:
+        version, copies = self._copies[index]
         for name, parameter in self._module.named_parameters():
-            parameter.copy_(self._copies[index][name])
+            parameter.copy_(copies[name])
+        return version
 
 
 class Stale(SamplingHere):
@@ -95,14 +99,15 @@ class Stale(SamplingHere):
 
     def receive(self, step: int) -> Batch:
         """The batch of this step, sampled from older weights than those that are there before and after."""
-        self._past.remember()
-        self._past.put_oldest()
+        self._past.remember(step)
+        version = self._past.put_oldest()
         self.publish(step)  # under the present number: that of the old would be too old for level 0
         try:
-            return super().receive(step)
+            batch = super().receive(step)
         finally:
             self._past.put_newest()
             self.publish(step)
+        return replace(batch, samples=tuple(replace(sample, version=version) for sample in batch.samples))
 
 
 def run_stale(resolved: Resolved[RLConfig], behind: int) -> None:

@@ -18,6 +18,8 @@ from slimrl.config.run import RLConfig
 from slimrl.config.train import OptimConfig
 from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.transport.base import Batch
+from slimrl.types import Sample
 
 ROOT = Path(__file__).parents[2]
 REVERSE_TEXT = str(ROOT / "examples" / "reverse_text" / "rl.toml")
@@ -42,10 +44,10 @@ def test_past_weights_are_put_in_and_the_present_ones_put_back_to_the_last_bit()
     seen = []
     for version in range(6):
         seen.append(bits(swapped))
-        past.remember()
-        past.put_oldest()
+        past.remember(version)
+        assert past.put_oldest() == max(0, version - 2)
         assert all(map(torch.equal, bits(swapped), seen[max(0, version - 2)]))
-        past.put_newest()
+        assert past.put_newest() == version
         assert all(map(torch.equal, bits(swapped), seen[version]))
         for module, optimizer in zip((swapped, untouched), optimizers, strict=True):
             update(module, optimizer, seed=version)
@@ -57,13 +59,14 @@ def test_a_batch_is_collected_with_old_weights_and_the_present_ones_are_publishe
     module, published, found = nn.Linear(2, 2), [], []
     here = staleness.SamplingHere
     monkeypatch.setattr(here, "__init__", lambda self, parts, distillation: None)
-    monkeypatch.setattr(here, "receive", lambda self, step: found.append(module.bias.tolist()))
+    sample = Sample((1, 2), (False, True), (0.0, -0.5), (0.0, 1.0), version=9)
+    monkeypatch.setattr(here, "receive", lambda self, step: found.append(module.bias.tolist()) or Batch((sample,), 1.0))
     monkeypatch.setattr(here, "publish", lambda self, version: published.append((version, module.bias.tolist())))
     stale = staleness.Stale(SimpleNamespace(policy=SimpleNamespace(module=module)), behind=1)
     for step in range(3):
         with torch.no_grad():
             module.bias.fill_(step)
-        stale.receive(step)
+        assert stale.receive(step).samples[0].version == max(0, step - 1)
         assert module.bias.tolist() == [step, step]
     assert found == [[0, 0], [0, 0], [1, 1]]
     assert published == [(0, [0, 0]), (0, [0, 0]), (1, [0, 0]), (1, [1, 1]), (2, [1, 1]), (2, [2, 2])]
