@@ -54,6 +54,7 @@ class ServerLink:
         self._thread = LoopThread(WHO)
         self._http = http_client(self._httpx, WHO, self._url, address.key, NUM_CONCURRENT)
         self._thread.keep(self._http.aclose)
+        self._looking: asyncio.Task[str] | None = None
 
     @property
     def name(self) -> str:
@@ -91,7 +92,7 @@ class ServerLink:
         seen_s, said = time.monotonic(), ""
         try:
             while not (await asyncio.wait({asked}, timeout=LOOK_S))[0]:
-                if said := await self._find_trouble():
+                if said := await self._look():
                     self._check_patience(seen_s, said)
                 else:
                     seen_s = time.monotonic()
@@ -118,6 +119,12 @@ class ServerLink:
                 self._check_patience(failing_s, f"{path}: {said}")
             tries += 1
             await asyncio.sleep(max(wait_s, backoff_s(tries, 1.0)))
+
+    async def _look(self) -> str:
+        """What `_find_trouble` finds, of one look for all who wait at the time."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._find_trouble())
+        return await asyncio.shield(self._looking)
 
     async def _find_trouble(self) -> str:
         """Why the server does not answer, as far as a look tells; empty if its engine is alive."""
