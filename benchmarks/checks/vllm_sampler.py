@@ -37,7 +37,7 @@ from slimrl.services.process_tree import find_process_tree, start_time
 from slimrl.services.vllm_sampler import vllm_command, vllm_environment
 from slimrl.types import SamplingParams
 
-NUM_PROMPTS, MAX_TOKENS, SEQ_LEN, SLOTS, PORT = 50, 64, 512, 16, 8391
+NUM_PROMPTS, MAX_TOKENS, SEQ_LEN, SLOTS, PORT = 50, 32, 512, 16, 8391
 START_S, SILENT_S = 600.0, 10.0
 NOISE = 0.05  # of a matrix's own spread, added to make other weights
 NEVER = lambda sampled: False  # noqa: E731
@@ -109,7 +109,7 @@ def check(program: str, model: str, dtype: str, directory: Path) -> dict[str, An
         found["greedy"] = compare(ours(policy, prompts, greedy), sample_all(client, prompts, greedy))
         drawn = sample_all(client, prompts, sampled)
         found["scored"] = score(policy, prompts, drawn)
-        found["seeds_repeat"] = drawn == sample_all(client, prompts, sampled)
+        found["same_seeds_again"] = compare(drawn, sample_all(client, prompts, sampled))
         disturb(policy)
         save_policy(policy, other)
         client.update_weights(other, 1)

@@ -13,7 +13,6 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from slimrl.errors import UserError
-from slimrl.inference import server_link
 from slimrl.inference.client import Completion
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
@@ -59,12 +58,6 @@ def tiny_weights(tiny_dir: Path, directory: Path, factor: float) -> Path:
     weights = {name: tensor * factor for name, tensor in load_file(tiny_dir / "model.safetensors").items()}
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     return directory
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has a client look at a silent server at once."""
-    monkeypatch.setattr(server_link, "LOOK_S", 0.05)
 
 
 def test_slimrls_own_server_gives_the_engines_tokens(tiny_dir: Path, tmp_path: Path) -> None:
@@ -259,7 +252,6 @@ def test_an_answer_that_is_no_completion_ends_the_run_and_names_the_server(wrong
         sample(client)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_only_fails_is_named_within_its_time() -> None:
     with (
         fake(Wrong(Answer(500, {"error": "the engine is dead"})), timeout_s=0.3) as (client, _),
@@ -268,7 +260,6 @@ def test_a_server_that_only_fails_is_named_within_its_time() -> None:
         sample(client)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_hangs_is_named_within_its_time() -> None:
     hangs = threading.Event()
 
@@ -282,7 +273,6 @@ def test_a_server_that_hangs_is_named_within_its_time() -> None:
         hangs.set()
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_somebody_paused_is_named_within_its_time(tiny_dir: Path) -> None:
     with serving(tiny_dir) as own, client_of(own.address, "slimrl", timeout_s=0.3) as client:
         httpx.post(f"{own.address}/pause")
@@ -290,7 +280,6 @@ def test_a_server_that_somebody_paused_is_named_within_its_time(tiny_dir: Path) 
             sample(client)
 
 
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_takes_its_time_is_waited_for() -> None:
     class Slow(FakeVllm):
         def inference_v1_generate(self, asked: Asked) -> Answer:

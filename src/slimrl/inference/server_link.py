@@ -18,7 +18,7 @@ from slimrl.io.loop_thread import LoopThread
 
 WHO = "sampler"
 NUM_CONCURRENT = 4096
-LOOK_S = 10.0  # between two looks at a server that has not answered yet
+LOOKS, MOST_LOOK_S = 10, 10.0  # so often within `timeout_s` a server is looked at that has not answered yet
 QUEUE_FULL = 429  # says nothing against a server
 SAID_CHARS = 300
 
@@ -54,6 +54,7 @@ class ServerLink:
         self._thread = LoopThread(WHO)
         self._http = http_client(self._httpx, WHO, self._url, address.key, NUM_CONCURRENT)
         self._thread.keep(self._http.aclose)
+        self._look_s = min(address.timeout_s / LOOKS, MOST_LOOK_S)
         self._looking: asyncio.Task[str] | None = None
 
     @property
@@ -91,7 +92,7 @@ class ServerLink:
         asked = asyncio.create_task(self._try(method, path, body, retries))
         seen_s, said = time.monotonic(), ""
         try:
-            while not (await asyncio.wait({asked}, timeout=LOOK_S))[0]:
+            while not (await asyncio.wait({asked}, timeout=self._look_s))[0]:
                 if said := await self._look():
                     self._check_patience(seen_s, said)
                 else:
@@ -129,7 +130,7 @@ class ServerLink:
     async def _find_trouble(self) -> str:
         """Why the server does not answer, as far as a look tells; empty if its engine is alive."""
         try:
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(self._look_s):
                 response = await self._http.get(f"{self._url}/is_paused")
             if response.status_code != 200:
                 return f"/is_paused: status {response.status_code}: {response.text[:SAID_CHARS]}"
