@@ -49,7 +49,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         distillation = make_distillation(parts, beside_the_orchestrator(trainer["dtype"]))
         orchestrator = make_orchestrator(parts, distillation)
         orchestrator.restore(past.orchestrator_state if past else {})
-        weights = SampledWeights(files, client)
+        weights = SampledWeights(files, client, config.deployment.weights == "broadcast")
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has those of the model.
         if config.warmup.max_steps and not held_out.recall(BASE):

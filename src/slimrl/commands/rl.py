@@ -26,6 +26,7 @@ from slimrl.launch.supervision import supervise
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.launch.teacher import beside_the_policy, make_distillation
 from slimrl.launch.warm_up import WarmUp, prepare_warm_up, warm_up, without_needless_warm_up
+from slimrl.launch.weights import PublishedWeights
 from slimrl.models.device import dtype_name
 from slimrl.models.history import read_history
 from slimrl.monitor.console import RunConsole
@@ -80,7 +81,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             policy = open_policy(restore_measured(config.model, output_dir, config.resume), console)
             parts = TrainerParts(config, output_dir, policy, console)
             files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster)
-            sampling = SamplingElsewhere(parts, files)
+            sampling = SamplingElsewhere(parts, files, PublishedWeights(config, policy, files))
             warmup = None
             if config.warmup.max_steps and not past:
                 tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)

@@ -24,6 +24,11 @@ class DeploymentConfig(Config):
     """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2), started by
     torchrun. On GPUs it is one for each of `trainer_gpu_ids`, whatever this says."""
 
+    weights: Literal["files", "broadcast"] = "files"
+    """How new weights reach a sampler that is a process of its own: by a directory that it reads, or from the trainer's
+    memory by a collective broadcast (NCCL between GPUs, gloo between CPUs). vLLM takes files here. A sampler that dies
+    is not started again with `broadcast`: continue with `--resume`."""
+
     timeout_s: float = Field(default=1800.0, gt=0)
     """Longest that one part waits for another without getting what it needs, in seconds: then the run ends, and says
     who waited for whom. A step or an evaluation that takes longer needs more."""

@@ -52,6 +52,10 @@ class RemoteClient:
     def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
         """Has the server receive what a trainer broadcasts at the same time; `kinds` is of `describe_kinds`."""
         self._link.wait(self._transfer(kinds, version))
+        self.note_broadcast(version)
+
+    def note_broadcast(self, version: int) -> None:
+        """The server has these weights by now, from the trainer itself."""
         self._directory, self.version = None, version
 
     def checksums(self) -> dict[str, str]:

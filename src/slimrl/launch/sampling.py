@@ -17,8 +17,8 @@ from slimrl.errors import UserError
 from slimrl.launch.advice import nothing_earned
 from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
 from slimrl.launch.parts import Parts, SamplingParts, TrainerParts
+from slimrl.launch.weights import PublishedWeights
 from slimrl.models.history import read_history
-from slimrl.models.load import save_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.monitor.summary import Stage
@@ -122,6 +122,7 @@ class SamplingElsewhere:
 
     parts: TrainerParts
     files: RunFiles
+    weights: PublishedWeights
 
     def clear(self, first: int) -> None:
         """Delete what an earlier process has left of the steps from `first` on."""
@@ -141,7 +142,7 @@ class SamplingElsewhere:
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
 
     def publish(self, version: int) -> None:
-        save_policy(self.parts.policy, self.files.weights_path(version))
+        self.weights.publish(version)
         # A sampler may be reading those that the orchestrator had it load last.
         self.files.drop_weights_before(version - self.parts.config.async_level - 1)
 

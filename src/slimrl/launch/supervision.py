@@ -56,7 +56,8 @@ class _Sampler:
         self._command = [*SLIMRL, "inference", *argv]
         # One port for all its starts. Settings of the command line or of a file count for more than this.
         self._environment = {"SLIMRL_INFERENCE__PORT": str(config.inference.port or free_port())}
-        self._restarts_left = config.deployment.sampler_restarts
+        is_broadcast = config.deployment.weights == "broadcast"  # then only the trainer could give it its weights
+        self._restarts_left = 0 if is_broadcast else config.deployment.sampler_restarts
         self._child = None if config.inference.base_url else self._start()
 
     def describe(self) -> str:

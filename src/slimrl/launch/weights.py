@@ -1,4 +1,4 @@
-"""Which weights the sampler has: the orchestrator has it read each version that the trainer publishes."""
+"""How the weights of a trainer of its own process reach the sampler: each end, by files or by broadcast."""
 
 import threading
 from collections.abc import Iterator
@@ -8,6 +8,10 @@ from os import environ
 from slimrl.config.run import RLConfig
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
+from slimrl.inference.weight_sender import WeightSender
+from slimrl.models.load import Policy, save_policy
+from slimrl.models.lora import merge_parameters
+from slimrl.trainer.checkpoint import report_write_errors
 from slimrl.transport.run_files import RunFiles
 
 POLL_S = 0.05
@@ -27,8 +31,8 @@ def find_sampler(config: RLConfig, files: RunFiles) -> SamplerAddress:
 class SampledWeights:
     """The weights that the sampler has, of those that the trainer publishes in the run's files."""
 
-    def __init__(self, files: RunFiles, client: RemoteClient) -> None:
-        self._files, self._client = files, client
+    def __init__(self, files: RunFiles, client: RemoteClient, are_broadcast: bool) -> None:
+        self._files, self._client, self._are_broadcast = files, client, are_broadcast
         self._version = -1  # the sampler may have weights, but none of this run's
         self._updating = threading.Lock()
         self._failure: BaseException | None = None
@@ -64,5 +68,32 @@ class SampledWeights:
     def _update(self) -> None:
         with self._updating:
             if (newest := self._files.newest_version()) > self._version:
-                self._client.update_weights(self._files.weights_path(newest), newest)
+                if self._are_broadcast:
+                    self._client.note_broadcast(newest)
+                else:
+                    self._client.update_weights(self._files.weights_path(newest), newest)
                 self._version = newest
+
+
+class PublishedWeights:
+    """The trainer's end: its weights as a directory for each version, or broadcast, of which the directory is only the
+    sign. `files.drop_weights_before` deletes old ones."""
+
+    def __init__(self, config: RLConfig, policy: Policy, files: RunFiles) -> None:
+        self._config, self._policy, self._files = config, policy, files
+        self._sender: WeightSender | None = None
+
+    def publish(self, version: int) -> None:
+        """Give the sampler the module's present weights. Raises UserError if they cannot be written or sent."""
+        path = self._files.weights_path(version)
+        if self._config.deployment.weights == "files":
+            with report_write_errors(path):
+                save_policy(self._policy, path)
+            return
+        if self._sender is None:
+            policy, files = self._policy, self._files
+            client = RemoteClient(find_sampler(self._config, files), policy.chat.stop_ids, self._config.seq_len)
+            timeout_s = self._config.inference.timeout_s
+            self._sender = WeightSender([client], "127.0.0.1", policy.device, timeout_s)
+        self._sender.send(merge_parameters(self._policy.module), version)
+        path.mkdir(parents=True)

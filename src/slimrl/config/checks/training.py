@@ -23,10 +23,21 @@ def check_rl(config: RLConfig) -> None:
     check_loss(config.trainer.loss, group, "orchestrator.rollouts_per_example", config.has_teacher)
     check_teacher(config)
     check_inference(config.inference)
+    check_deployment(config)
     check_schedule(config.trainer.schedule, "trainer.schedule")
     check_schedule(config.warmup.schedule, "warmup.schedule")
     check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
     check_temperatures(config.eval.temperatures, "eval.temperatures")
+
+
+def check_deployment(config: RLConfig) -> None:
+    """Checks how weights reach the sampler. Raises ConfigError."""
+    if config.deployment.weights == "broadcast" and config.inference.backend == "vllm":
+        raise ConfigError(
+            'inference.backend = "vllm" takes new weights from files here: remove deployment.weights = "broadcast".',
+            "deployment.weights",
+            "inference.backend",
+        )
 
 
 def check_trainer(config: TrainerOnlyConfig) -> None:
