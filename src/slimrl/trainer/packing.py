@@ -70,6 +70,19 @@ class Pack:
         return pairs / len(self.token_ids_T)
 
 
+def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
+    """For each segment, the position in the row behind the last token that continues it, or behind its own last one.
+
+    What continues a segment lies behind it in one piece, so a token is seen by those from itself to that end.
+    """
+    ends = [segment.end for segment in segments]
+    # From the last segment to the first, so that the children of a segment are done before it passes its own end on.
+    for number in sorted(range(len(segments)), key=lambda n: -segments[n].start):
+        if (parent := segments[number].parent) >= 0:
+            ends[parent] = max(ends[parent], ends[number])
+    return ends
+
+
 class _Row:
     """A pack under construction.
 
