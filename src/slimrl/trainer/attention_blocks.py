@@ -95,7 +95,7 @@ def _listed(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
 def _compiled() -> Any:
     # With dynamic shapes one kernel serves rows of all lengths. Others are for windows, for forwards without a gradient
     # and for other models: there must be no limit to them, since beyond it the scores would be computed as (T, T).
-    return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=64)
+    return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=64)  # type: ignore[call-overload]
 
 
 def _flex(*heads: Tensor, **options: Any) -> Any:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from slimrl.models.device import to_device
 from slimrl.types import Sample
 
 
@@ -124,13 +125,16 @@ class _Row:
                 self.sample.append(index)
 
     def finish(self, device: torch.device) -> Pack:
+        def tensor(numbers: Sequence[int]) -> Tensor:
+            return to_device(numbers, torch.long, device)
+
         return Pack(
-            token_ids_T=torch.tensor(self.token_ids, device=device),
-            positions_T=torch.tensor(self.positions, device=device),
+            token_ids_T=tensor(self.token_ids),
+            positions_T=tensor(self.positions),
             segments=tuple(self.segments),
-            source_N=torch.tensor(self.source, device=device),
-            target_N=torch.tensor(self.target, device=device),
-            sample_N=torch.tensor(self.sample, device=device),
+            source_N=tensor(self.source),
+            target_N=tensor(self.target),
+            sample_N=tensor(self.sample),
         )
 
     def _cut(self, length: int) -> None:
