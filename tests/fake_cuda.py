@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -39,21 +40,32 @@ class Waits(TorchDispatchMode):
         super().__init__()
         self.places: list[str] = []
         self._number = number
-        self._last_frame: object = None
+        self._last_reading: object = None  # if nothing was computed since
         self._pinned: list[Tensor] = []  # kept, so that no other tensor gets the identity of one of them
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, torch._ops.OpOverload) and func.namespace == "aten":
+            if func not in (aten.item.default, aten._local_scalar_dense.default, aten.unbind.int):
+                self._last_reading = None
+            with self:  # in inference mode, `item` and `to` come here as they are, and not as what they consist of
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
         if func is aten._local_scalar_dense.default:
             if args[0].device.type == "cuda":
                 self._record()
             return {torch.bool: bool, torch.int64: int, torch.int32: int}.get(args[0].dtype, float)(self._number)
+        if func is aten.lift_fresh.default and args[0].device.type == "meta":  # the list of `x[[0, 1]]`
+            self._record()
         if func is aten.is_pinned.default:
             return any(args[0] is tensor for tensor in self._pinned)
         if func is aten._pin_memory.default:
             self._pinned.append(args[0])
             return args[0]
         out = func(*args, **kwargs)
+        if isinstance(out, FakeTensor):
+            out.constant = None  # it would be computed with for real, and so on the GPU, too
         if func in (aten._to_copy.default, aten.copy_.default):
             source = args[0] if func is aten._to_copy.default else args[1]
             devices = {source.device.type, out.device.type}
@@ -72,11 +84,11 @@ class Waits(TorchDispatchMode):
         if frame is None:  # the test's own doing
             return
         # One `.tolist()` of n numbers asks n times, from one instruction.
-        call = id(frame), frame.f_lasti
-        if call != self._last_frame:
+        reading = id(frame), frame.f_lasti
+        if reading != self._last_reading:
             path = Path(frame.f_code.co_filename).relative_to(SOURCE)
             self.places.append(f"{path} {frame.f_code.co_name}")
-        self._last_frame = call
+        self._last_reading = reading
 
 
 def _frames() -> Iterator[Any]:
@@ -96,14 +108,11 @@ def fake_cuda(number: float = 0.0) -> Iterator[Waits]:
     def on_cuda_if_meta(device: torch.device) -> torch.device:
         return CUDA if device.type == "meta" else normalize(device)
 
-    Tensor._make_subclass = staticmethod(make_subclass)
-    FakeTensor._normalize_fake_device = staticmethod(on_cuda_if_meta)
-    flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True  # the kernels are not compiled, only their shapes known
     waits = Waits(number)
-    try:
-        with torch.compiler.set_stance("force_eager"), FakeTensorMode(), waits:
+    with torch.compiler.set_stance("force_eager"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "_make_subclass", staticmethod(make_subclass))
+        patch.setattr(FakeTensor, "_normalize_fake_device", staticmethod(on_cuda_if_meta))
+        # FlexAttention's kernels are not compiled, and only their shapes known.
+        patch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+        with FakeTensorMode(), waits:
             yield waits
-    finally:
-        del Tensor._make_subclass
-        FakeTensor._normalize_fake_device = staticmethod(normalize)
-        flex_attention._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = False

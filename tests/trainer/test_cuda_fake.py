@@ -101,5 +101,7 @@ def test_a_supervised_step_waits_for_its_loss_alone():
         policy = Policy(module, tokenizer, ChatFormat(tokenizer), "tiny", torch.float32, CUDA)
         state = TrainState(policy, MasterAdamW(module, OptimConfig()), fresh_progress(torch.float32))
         waits.places.clear()
-        backward(state, SFTConfig(data={"type": "file", "path": "none.jsonl"}, micro_batch_tokens=150), random_samples(1))
+        backward(
+            state, SFTConfig(data={"type": "file", "path": "none.jsonl"}, micro_batch_tokens=150), random_samples(1)
+        )
         assert waits.places == ["trainer/sft/train.py backward"]
