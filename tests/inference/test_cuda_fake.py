@@ -18,9 +18,9 @@ from tests.trainer.samples import policy_module
 
 SAMPLED = "inference/sampling.py sample_tokens"  # reads the tokens that were sampled, all at once
 PARAMS = (
-    SamplingParams(max_tokens=4),
-    SamplingParams(max_tokens=4, temperature=0.0),
-    SamplingParams(max_tokens=4, temperature=0.5, top_p=0.9, top_k=5, min_p=0.1),
+    SamplingParams(max_tokens=3),
+    SamplingParams(max_tokens=3, temperature=0.0),
+    SamplingParams(max_tokens=3, temperature=0.5, top_p=0.9, top_k=5, min_p=0.1),
 )
 PROMPT = list(range(40))  # longer than the sliding window of the tiny gemma3
 
@@ -67,17 +67,18 @@ def waits_of_steps(engine: Engine, waits: Waits) -> Iterator[list[str]]:
         yield list(waits.places)
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gemma3"])
+@pytest.mark.parametrize("family", ["qwen3", pytest.param("gemma3", marks=pytest.mark.slow)])
 def test_each_step_waits_once_for_the_tokens_it_sampled(family):
     with fake_cuda() as waits:
         engine = engine_on_cuda(family)
-        for turn in ([], [3, 4, 5], [6]):  # the second and third turn begin with what is in the cache
+        for turn in ([], [3, 4, 5]):  # the second turn begins with what is in the cache
             for first, params in enumerate(PARAMS):
                 engine.submit([first, *PROMPT, *turn], params, never)
-            assert [*waits_of_steps(engine, waits)] == [[SAMPLED]] * 4
-        assert engine.counters.cached > 2 * 3 * len(PROMPT)
+            assert [*waits_of_steps(engine, waits)] == [[SAMPLED]] * 3
+        assert engine.counters.cached >= len(PARAMS) * len(PROMPT)
 
 
+@pytest.mark.slow
 def test_so_does_a_step_that_guesses_tokens_ahead():
     with fake_cuda() as waits:
         engine = engine_on_cuda("qwen3", lookup_tokens=4)
@@ -86,6 +87,7 @@ def test_so_does_a_step_that_guesses_tokens_ahead():
         assert engine.counters.guessed
 
 
+@pytest.mark.slow
 def test_requests_that_ask_for_more_than_tokens_wait_for_it():
     with fake_cuda() as waits:
         engine = engine_on_cuda("qwen3")
@@ -93,9 +95,10 @@ def test_requests_that_ask_for_more_than_tokens_wait_for_it():
         engine.submit(PROMPT, PARAMS[0], never, options)
         first, *others = waits_of_steps(engine, waits)
     assert first == ["inference/sampling.py score_tokens"] * 4 + [SAMPLED, "inference/sampling.py top_tokens"]
-    assert others == [[SAMPLED, "inference/sampling.py top_tokens"]] * 3
+    assert others == [[SAMPLED, "inference/sampling.py top_tokens"]] * 2
 
 
+@pytest.mark.slow
 def test_a_batch_of_slots_with_gaps_waits_once_too():
     with fake_cuda() as waits:
         engine = engine_on_cuda("qwen3")
@@ -103,4 +106,4 @@ def test_a_batch_of_slots_with_gaps_waits_once_too():
         engine.step()
         for request in requests[:5]:
             engine.cancel(request)
-        assert [*waits_of_steps(engine, waits)] == [[SAMPLED]] * 3
+        assert [*waits_of_steps(engine, waits)] == [[SAMPLED]] * 2

@@ -1,7 +1,5 @@
 """A whole training step on `cuda`, by fake tensors: no devices are mixed, and it waits for the GPU where it must."""
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 from torch import nn
@@ -14,28 +12,17 @@ from slimrl.models.load import Policy
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import fresh_progress
 from slimrl.trainer.optim import MasterAdamW
-from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.sft.train import backward
 from slimrl.trainer.state import TrainState
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
-from tests.fake_cuda import CUDA, Waits, fake_cuda
+from tests.fake_cuda import CUDA, Alone, Waits, fake_cuda
 from tests.tiny import FAMILIES, tiny_tokenizer
 from tests.trainer.samples import policy_module, random_samples
 
 # What a step waits for: the totals of all packs at once, which the guard compares with its bounds before the update,
 # and the norm of the gradient, by which the update is clipped or left out.
 ALWAYS = ["trainer/step.py _total", "trainer/optim.py step"]
-
-
-class Alone(Ranks):
-    """One process. It keeps its numbers, where the original takes them through a tensor, which is fake here."""
-
-    def sums(self, values: Sequence[float]) -> list[float]:
-        return list(values)
-
-    def maxima(self, values: Sequence[float]) -> list[float]:
-        return list(values)
 
 
 def module_on_cuda(family: str) -> nn.Module:
@@ -81,6 +68,7 @@ def test_so_does_a_step_with_each_loss(name):
         assert waits_of_step(module_on_cuda("qwen3"), LossConfig(type=name), waits) == ALWAYS
 
 
+@pytest.mark.slow
 def test_a_reference_adds_one_wait_for_its_metric():
     with fake_cuda() as waits:
         found = waits_of_step(module_on_cuda("qwen3"), LossConfig(kl_beta=0.1), waits)
