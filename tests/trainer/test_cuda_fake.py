@@ -5,10 +5,12 @@ import torch
 from torch import nn
 
 from slimrl.config.loss import PRESETS, LossConfig
+from slimrl.config.model import LoraConfig
 from slimrl.config.run import SFTConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
 from slimrl.models.chat.template import ChatFormat
 from slimrl.models.load import Policy
+from slimrl.models.lora import adapt, keep_merged
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import fresh_progress
 from slimrl.trainer.optim import MasterAdamW
@@ -66,6 +68,18 @@ def test_so_does_a_step_of_each_family_in_each_dtype(family, dtype):
 def test_so_does_a_step_with_each_loss(name):
     with fake_cuda() as waits:
         assert waits_of_step(module_on_cuda("qwen3"), LossConfig(type=name), waits) == ALWAYS
+
+
+@pytest.mark.slow
+def test_so_does_a_step_of_an_adapter(monkeypatch):
+    # PEFT makes the pair where it belongs; moving it would replace its tensors, which fake ones do not allow.
+    monkeypatch.setattr(nn.Module, "to", lambda module, *_, **__: module)
+    with fake_cuda() as waits:
+        module = module_on_cuda("qwen3")
+        with CUDA:
+            adapt(module, LoraConfig(rank=4), "tiny")
+        keep_merged(module)
+        assert waits_of_step(module, LossConfig(), waits) == ALWAYS
 
 
 @pytest.mark.slow
