@@ -21,7 +21,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
 
+from slimrl.models.device import to_device
 from slimrl.models.forward.attention import (
     AttentionPlan,
     LayerInputs,
@@ -146,7 +148,7 @@ class _PrefillPlan:
     def __init__(self, cache: SlotCache, spans: Sequence[Span]) -> None:
         self._cache = cache
         self._spans = spans
-        self._masks: dict[tuple[int, int, int], Tensor] = {}
+        self._masks: dict[tuple[Span, int], Tensor] = {}
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         keys, values = _layer(self._cache, inputs)
@@ -156,20 +158,30 @@ class _PrefillPlan:
             rows = slice(offset, offset + span.end - span.start)
             keys[span.slot, span.start : span.end] = new_keys[rows]
             values[span.slot, span.start : span.end] = new_values[rows]
-            # A prefill may start behind a reused prefix, so its queries also attend to earlier positions of the slot.
+            # A prefill may start behind a reused prefix, so its queries also attend to earlier positions of the slot,
+            # as far as the window of the first one reaches.
+            first = max(0, span.start + 1 - inputs.window) if inputs.window else 0
             slot, H_kv = slice(span.slot, span.slot + 1), inputs.key.shape[1]
-            key, value = _heads(keys[slot, : span.end], H_kv), _heads(values[slot, : span.end], H_kv)
-            mask = self._mask(span, inputs.window, keys.device)
+            key, value = (_heads(kv[slot, first : span.end], H_kv) for kv in (keys, values))
+            mask = self._mask(span, first, inputs.window, keys.device)
             outputs.append(gqa_attention(inputs.query[:, :, rows], key, value, mask, inputs.scale))
             offset = rows.stop
         return torch.cat(outputs, dim=2).transpose(1, 2)
 
-    def _mask(self, span: Span, window: int, device: torch.device) -> Tensor:
-        key = (span.start, span.end, window)
-        if key not in self._masks:
-            positions = torch.arange(span.end, device=device)
-            self._masks[key] = visible(positions[span.start :, None], positions[None], window)[None, None]
-        return self._masks[key]
+    def _mask(self, span: Span, first: int, window: int, device: torch.device) -> Tensor | None:
+        """What the span's queries see of the positions from `first` on."""
+        num_queries = span.end - span.start
+        if num_queries == 1:
+            return None  # all of them
+        if not window or window >= span.end:
+            # The last query sees all, and each one before it one less: PyTorch's kernels need no mask for that.
+            return causal_lower_right(num_queries, span.end)
+        if (span, window) not in self._masks:
+            positions = torch.arange(first, span.end, device=device)
+            self._masks[span, window] = visible(positions[span.start - first :, None], positions[None], window)[
+                None, None
+            ]
+        return self._masks[span, window]
 
 
 class _DecodePlan:
@@ -183,8 +195,8 @@ class _DecodePlan:
     def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         slots, positions = [span.slot for span in spans], [span.start for span in spans]
         self._cache = cache
-        self._slots_B = torch.tensor(slots, device=device)
-        positions_B = torch.tensor(positions, device=device)
+        self._slots_B = to_device(slots, torch.long, device)
+        positions_B = to_device(positions, torch.long, device)
         # Rows of the cache, seen as (slots * capacity, H_kv * D), that the new keys and values go to.
         self._places_B = self._slots_B * cache.capacity + positions_B
         self._num_keys = max(positions) + 1  # reading stops behind the longest sequence

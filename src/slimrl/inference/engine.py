@@ -28,6 +28,7 @@ from slimrl.inference.graphs import decode_graphs
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
+from slimrl.models.device import to_device
 from slimrl.models.forward.choose import Quantization, sampling_forward
 from slimrl.types import SamplingParams
 
@@ -300,14 +301,16 @@ class Engine:
             sequence.finish_reason = "length"
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, device=self._device)
+        return to_device(values, torch.long, self._device)
 
 
 def _forbid_early_stops(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
     """Give stop tokens no probability in sequences that are shorter than `min_tokens`."""
-    for row, sequence in enumerate(sequences):
-        if len(sequence.versions) < sequence.options.min_tokens and sequence.stop_ids:
-            logits_BV[row, list(sequence.stop_ids)] = -torch.inf
+    short = ((row, s) for row, s in enumerate(sequences) if len(s.versions) < s.options.min_tokens)
+    places = [(row, token) for row, sequence in short for token in sequence.stop_ids]
+    if places:
+        rows, tokens = to_device(list(zip(*places, strict=True)), torch.long, logits_BV.device)
+        logits_BV[rows, tokens] = -torch.inf
 
 
 def _keep_top(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
@@ -317,5 +320,6 @@ def _keep_top(logits_BV: torch.Tensor, sequences: list[Request]) -> None:
         return
     wanted = [sequences[row] for row in rows]
     num = max(sequence.options.top_logprobs for sequence in wanted)
-    for sequence, top in zip(wanted, top_tokens(logits_BV[rows], [s.params for s in wanted], num), strict=True):
+    logits_NV = logits_BV[to_device(rows, torch.long, logits_BV.device)]
+    for sequence, top in zip(wanted, top_tokens(logits_NV, [s.params for s in wanted], num), strict=True):
         sequence.top.append(top[: sequence.options.top_logprobs])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from slimrl.inference.cache import RowsPlan, SlotCache
+from slimrl.models.device import to_device
 from slimrl.models.forward.module import ModuleForward
 
 FEWEST_KEYS = 256
@@ -79,7 +80,7 @@ class DecodeGraphs:
         slots = [slot for slot, _, _ in fed]
         if slots == list(range(len(slots))):
             return result_SV[: len(slots)]
-        return result_SV[torch.tensor(slots, device=result_SV.device)]
+        return result_SV[to_device(slots, torch.long, result_SV.device)]
 
     def clear(self) -> None:
         """Drop all graphs, because the memory of the cache is about to be freed."""
@@ -98,9 +99,7 @@ class DecodeGraphs:
         places = [num_slots * capacity] * num_slots
         for slot, token, position in fed:
             tokens[slot], positions[slot], places[slot] = token, position, slot * capacity + position
-        values = torch.tensor([tokens, positions, places])
-        # From pinned memory the copy is asynchronous: the step does not wait for the device.
-        self._inputs.copy_(values.pin_memory() if self._inputs.is_cuda else values, non_blocking=True)
+        self._inputs.copy_(to_device([tokens, positions, places], torch.long, self._inputs.device))
 
     def _record(self, num_rows: int, num_keys: int) -> tuple[Tensor, Callable[[], None]]:
         tokens_S, positions_S, places_S = self._inputs[:, :num_rows]

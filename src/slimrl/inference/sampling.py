@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from slimrl.models.device import to_device
 from slimrl.models.native import ops
 from slimrl.types import SamplingParams
 
@@ -38,7 +39,7 @@ def sample_tokens(
     with temperature 0 take the largest logit and report its log-probability at temperature 1.
     """
     device = logits_BV.device
-    uniform = torch.tensor(uniform_B, dtype=torch.float64, device=device)
+    uniform = to_device(uniform_B, torch.float64, device)
     if ops.available(logits_BV) and not any(_truncates(p) for p in params_B):
         temperature_B = torch.tensor([p.temperature for p in params_B], dtype=torch.float32)
         token_B, logprob_B = ops.sample(logits_BV.contiguous(), temperature_B, uniform)
@@ -46,11 +47,14 @@ def sample_tokens(
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     total_B, token_B = _inverse_cdf(mass_BV, uniform)
     # Greedy rows were drawn at temperature 1 with the others; here they are replaced.
-    greedy_B = torch.tensor([p.temperature == 0.0 for p in params_B], device=device)
-    if any(p.temperature == 0.0 for p in params_B):
+    greedy = [p.temperature == 0.0 for p in params_B]
+    if any(greedy):
+        greedy_B = to_device(greedy, torch.bool, device)
         token_B = torch.where(greedy_B, scaled_BV.argmax(-1), token_B)
     logprob_B = scaled_BV.gather(-1, token_B[:, None])[:, 0] - total_B.log()
-    return token_B.tolist(), logprob_B.tolist()
+    # Read together, because each reading waits for a GPU; float64 holds all token ids and float32 numbers exactly.
+    tokens, logprobs = torch.stack([token_B.double(), logprob_B.double()]).tolist()
+    return [int(token) for token in tokens], logprobs
 
 
 def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) -> list[Top]:
@@ -58,9 +62,8 @@ def top_tokens(logits_BV: Tensor, params_B: Sequence[SamplingParams], num: int) 
     scaled_BV, mass_BV = _masses(logits_BV, params_B)
     masses_BK, ids_BK = mass_BV.topk(min(num, mass_BV.shape[1]), dim=-1)
     logprobs_BK = scaled_BV.gather(-1, ids_BK) - mass_BV.sum(-1, dtype=torch.float64).log().float()[:, None]
-    kept_B = (masses_BK > 0).sum(-1).tolist()
-    rows = zip(ids_BK.tolist(), logprobs_BK.tolist(), kept_B, strict=True)
-    return [tuple(zip(ids[:kept], logprobs[:kept], strict=True)) for ids, logprobs, kept in rows]
+    columns = torch.stack([ids_BK.double(), logprobs_BK.double(), (masses_BK > 0).double()], dim=-1)
+    return [tuple((int(token), logprob) for token, logprob, kept in row if kept) for row in columns.tolist()]
 
 
 def score_tokens(logits_NV: Tensor, tokens_N: Tensor, num: int) -> list[ScoredToken]:
@@ -77,14 +80,15 @@ def _masses(logits_BV: Tensor, params_B: Sequence[SamplingParams]) -> tuple[Tens
     """The logits over the temperature, with a maximum of 0, and the unnormalised probability mass after truncation."""
     scaled_BV = logits_BV.float()
     if any(p.temperature not in (0.0, 1.0) for p in params_B):
-        temperature_B = torch.tensor([p.temperature or 1.0 for p in params_B], device=logits_BV.device)
+        temperature_B = to_device([p.temperature or 1.0 for p in params_B], torch.float32, logits_BV.device)
         scaled_BV = scaled_BV / temperature_B[:, None]
     # With a maximum of 0 the exponentials cannot overflow, and the largest is 1.
     scaled_BV = scaled_BV - scaled_BV.amax(-1, keepdim=True)
     mass_BV = scaled_BV.exp()
     truncated = [row for row, p in enumerate(params_B) if p.temperature > 0 and _truncates(p)]
     if truncated:
-        mass_BV[truncated] = _truncate(mass_BV[truncated], [params_B[row] for row in truncated])
+        rows = to_device(truncated, torch.long, logits_BV.device)
+        mass_BV[rows] = _truncate(mass_BV[rows], [params_B[row] for row in truncated])
     return scaled_BV, mass_BV
 
 
@@ -95,9 +99,9 @@ def _truncates(params: SamplingParams) -> bool:
 def _truncate(mass_BV: Tensor, params_B: Sequence[SamplingParams]) -> Tensor:
     """The mass (B, V), set to 0 outside top-k, then outside top-p of the rest, then below min-p times the largest."""
     device, V = mass_BV.device, mass_BV.shape[1]
-    top_k = torch.tensor([p.top_k or V for p in params_B], device=device)[:, None]
-    top_p = torch.tensor([p.top_p for p in params_B], device=device)[:, None]
-    min_p = torch.tensor([p.min_p for p in params_B], device=device)[:, None]
+    top_k = to_device([p.top_k or V for p in params_B], torch.long, device)[:, None]
+    top_p = to_device([p.top_p for p in params_B], torch.float32, device)[:, None]
+    min_p = to_device([p.min_p for p in params_B], torch.float32, device)[:, None]
     sorted_BV, order_BV = mass_BV.sort(dim=-1, descending=True, stable=True)
     keep_BV = torch.arange(V, device=device)[None] < top_k
     kept_BV = sorted_BV * keep_BV

@@ -1,11 +1,12 @@
 """Chooses the device, the number of CPU threads and the dtype to compute in. Knows nothing of models."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from slimrl.errors import UserError
 
@@ -46,6 +47,16 @@ def choose_device(name: str) -> torch.device:
             "--model.device cpu, or install the driver and a PyTorch built for CUDA."
         )
     return device
+
+
+def to_device(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The numbers as a tensor on the device, without waiting for it.
+
+    A GPU copies from pinned memory while the program goes on. From other memory a copy first waits until all earlier
+    work on the GPU is done.
+    """
+    tensor = torch.tensor(values, dtype=dtype)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def dtype_name(dtype: torch.dtype) -> str:

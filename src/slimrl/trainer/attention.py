@@ -1,7 +1,8 @@
 """Attention within a packed row: a plan that keeps its sequences apart (see `models/forward/attention.py`).
 
-There are three ways. On a CPU with AMX or AVX512-BF16 our own kernel reads the row as it is. On other CPUs, PyTorch's
-kernel computes long sequences part by part (`trainer/attention_parts.py`). Everywhere else, segments of similar size
+There are four ways. On a GPU, FlexAttention computes the blocks of the row in which something is seen
+(`trainer/attention_blocks.py`). On a CPU with AMX or AVX512-BF16 our own kernel reads the row as it is. On other CPUs,
+PyTorch's kernel computes long sequences part by part (`trainer/attention_parts.py`), and short segments of similar size
 are gathered into padded batches. These are cheap to make and large to keep, so the backward pass makes them again.
 """
 
@@ -17,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.forward.attention import LayerInputs, gqa_attention, visible
 from slimrl.models.native import ops
+from slimrl.trainer.attention_blocks import BlockAttention
 from slimrl.trainer.attention_parts import Part, attend_by_parts, parts_of
 from slimrl.trainer.packing import Pack, Segment
 
@@ -57,11 +59,13 @@ class PackedPlan:
         self._longest, self._sees_many = pack.longest, pack.mean_keys >= MANY_KEYS
 
     def attend(self, inputs: LayerInputs) -> Tensor:
+        if inputs.query.device.type == "cuda":
+            return self._blocks.attend(inputs)
         if ops.blocks_fit(inputs.query):
             return self._by_kernel(inputs)
         # The parts have no way to hide keys that a sliding window has left behind.
         sees_all = not inputs.window or inputs.window >= self._longest
-        if inputs.query.device.type == "cpu" and sees_all and self._sees_many:
+        if sees_all and self._sees_many:
             heads = inputs.query[0], inputs.key[0], inputs.value[0]
             return attend_by_parts(*heads, self._parts, inputs.scale)[None]
         return self._buckets.attend(inputs)
@@ -83,6 +87,10 @@ class PackedPlan:
     @functools.cached_property
     def _parts(self) -> list[Part]:
         return parts_of(self._pack.segments)
+
+    @functools.cached_property
+    def _blocks(self) -> BlockAttention:
+        return BlockAttention(self._pack)
 
     @functools.cached_property
     def _buckets(self) -> "_Buckets":
@@ -132,7 +140,7 @@ class _Buckets:
         for number, bucket in enumerate(self._buckets):
             q = _rows(query, bucket.query_index)
             k, v = _rows(key, bucket.key_index), _rows(value, bucket.key_index)
-            if q.device.type == "cpu" and q.shape[2] <= SHORT:
+            if q.shape[2] <= SHORT:
                 q, k, v = q.float(), k.float(), v.float()
             out = gqa_attention(q, k, v, self._mask(number, inputs.window), inputs.scale).to(query.dtype)
             outputs.append(out.transpose(1, 2).flatten(0, 1).index_select(0, bucket.gather))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from slimrl.trainer.packing import Segment
+from slimrl.trainer.packing import Segment, ends_of_trees
 
 # The kernels behind `scaled_dot_product_attention` on a CPU. That function does not return the lse, and these do.
 _attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -39,14 +39,8 @@ class Part:
 def parts_of(segments: Sequence[Segment]) -> list[Part]:
     """The parts of a row: first each segment with itself, then, for each segment that is continued, the tokens that
     continue it."""
-    # ends[n] becomes the end of all that continues segment n. Segments are visited from the last to the first, so that
-    # the children of a segment are done before it passes its own end on to its parent.
-    ends = [segment.end for segment in segments]
-    for number in sorted(range(len(segments)), key=lambda n: -segments[n].start):
-        if (parent := segments[number].parent) >= 0:
-            ends[parent] = max(ends[parent], ends[number])
     own = [Part(slice(s.start, s.end), slice(s.start, s.end)) for s in segments]
-    continued = [(s, end) for s, end in zip(segments, ends, strict=True) if end > s.end]
+    continued = [(s, end) for s, end in zip(segments, ends_of_trees(segments), strict=True) if end > s.end]
     return own + [Part(slice(s.end, end), slice(s.start, s.end)) for s, end in continued]
 
 

@@ -49,15 +49,16 @@ class AuxLoss(Protocol):
 class _Mean:
     """The running mean of numbers that come in batches."""
 
-    total: float = 0.0
+    total: Tensor | float = 0.0
     count: int = 0
 
     def add(self, values_N: Tensor) -> None:
-        self.total += float(values_N.detach().double().sum())
+        # It stays a tensor until the step is over, so that nothing waits for a GPU in between.
+        self.total = self.total + values_N.detach().double().sum()
         self.count += len(values_N)
 
     def take(self, ranks: Ranks) -> float:
-        total, count = ranks.sums([self.total, self.count])
+        total, count = ranks.sums([float(self.total), self.count])
         self.total, self.count = 0.0, 0
         return total / max(1.0, count)
 

@@ -6,6 +6,8 @@ Index suffix _N: the trained tokens of a micro-batch, laid end to end, as in `lo
 import torch
 from torch import Tensor, nn
 
+from slimrl.models.device import to_device
+
 
 class ValueHead(nn.Module):
     """A linear layer from hidden states (N, D) to the expected return (N,), in float32. Its weights start at zero.
@@ -44,7 +46,7 @@ def gae(
         later_advantage = delta + gamma * gae_lambda * later_advantage
         later_value = values[n]
         advantages[n] = later_advantage
-    advantage_N = torch.tensor(advantages, device=value_N.device, dtype=value_N.dtype)
+    advantage_N = to_device(advantages, value_N.dtype, value_N.device)
     return advantage_N, advantage_N + value_N
 
 

@@ -67,11 +67,12 @@ def clip(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
 def gspo(tokens: TokenBatch, loss: ResolvedLoss) -> tuple[Tensor, Tensor]:
     """The loss of `clip` with the ratio of the whole sequence, s = exp(mean(new - old)). Each token's ratio is
     sg(s) exp(new - sg(new)), so all tokens of a rollout are clipped together (GSPO, 2507.18071)."""
-    num_sequences = int(tokens.sequence_N.max()) + 1 if tokens.sequence_N.numel() else 0
+    # One place for each token: how many sequences there are is known on the GPU alone, and asking would wait for it.
+    places_N = torch.zeros_like(tokens.sequence_N, dtype=torch.float64)
     # In float64, because index_add sums a sequence one token after the other, and there may be tens of thousands.
     difference_N = (tokens.new_N - tokens.old_N).detach().double()
-    sums = difference_N.new_zeros(num_sequences).index_add(0, tokens.sequence_N, difference_N)
-    counts = tokens.sequence_N.bincount(minlength=num_sequences).clamp_min(1)
+    sums = places_N.index_add(0, tokens.sequence_N, difference_N)
+    counts = places_N.index_add(0, tokens.sequence_N, torch.ones_like(difference_N)).clamp_min(1)
     mean_N = (sums / counts).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).to(tokens.new_N.dtype)[tokens.sequence_N]
     # The second factor is exactly 1: it is there for its gradient.
     rho_N = mean_N.exp() * (tokens.new_N - tokens.new_N.detach()).exp()

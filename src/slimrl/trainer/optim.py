@@ -175,7 +175,8 @@ class _Trained:
                 [self._mean[piece]],
                 [self._square[piece]],
                 [],
-                [torch.tensor(t - 1.0, device=self._weight.device)],  # `adamw` adds 1 before it uses the count
+                # `adamw` adds 1 before it uses the count. Not `torch.tensor`, whose copy to a GPU waits for the GPU.
+                [torch.full((), t - 1.0, device=self._weight.device)],
                 lr=lr,
                 beta1=config.beta1,
                 beta2=config.beta2,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from slimrl.models.device import to_device
 from slimrl.types import Sample
 
 
@@ -70,6 +71,19 @@ class Pack:
         return pairs / len(self.token_ids_T)
 
 
+def ends_of_trees(segments: Sequence[Segment]) -> list[int]:
+    """For each segment, the position in the row behind the last token that continues it, or behind its own last one.
+
+    What continues a segment lies behind it in one piece, so a token is seen by those from itself to that end.
+    """
+    ends = [segment.end for segment in segments]
+    # From the last segment to the first, so that the children of a segment are done before it passes its own end on.
+    for number in sorted(range(len(segments)), key=lambda n: -segments[n].start):
+        if (parent := segments[number].parent) >= 0:
+            ends[parent] = max(ends[parent], ends[number])
+    return ends
+
+
 class _Row:
     """A pack under construction.
 
@@ -111,13 +125,16 @@ class _Row:
                 self.sample.append(index)
 
     def finish(self, device: torch.device) -> Pack:
+        def tensor(numbers: Sequence[int]) -> Tensor:
+            return to_device(numbers, torch.long, device)
+
         return Pack(
-            token_ids_T=torch.tensor(self.token_ids, device=device),
-            positions_T=torch.tensor(self.positions, device=device),
+            token_ids_T=tensor(self.token_ids),
+            positions_T=tensor(self.positions),
             segments=tuple(self.segments),
-            source_N=torch.tensor(self.source, device=device),
-            target_N=torch.tensor(self.target, device=device),
-            sample_N=torch.tensor(self.sample, device=device),
+            source_N=tensor(self.source),
+            target_N=tensor(self.target),
+            sample_N=tensor(self.sample),
         )
 
     def _cut(self, length: int) -> None:

@@ -6,7 +6,7 @@ stops before the update. It also stops when too many tokens have no finite log-p
 policy of NaNs would seem to agree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from slimrl.config.train import GuardConfig, TrainerConfig
 from slimrl.errors import UserError
+from slimrl.models.device import to_device
 from slimrl.trainer.aux_losses import AuxLoss, LossContext
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_weights
@@ -26,6 +27,8 @@ from slimrl.types import Metrics, Sample
 # A single token may be left out even of a batch of a few dozen, for example one that a mask on the vocabulary forbids.
 # Weights or activations that are not finite, however, spoil whole sequences: all tokens, or all after the first one.
 MAX_NONFINITE_SHARE = 0.05
+# The totals of a batch that are not sums over its packs.
+MAXIMA = ("gap_max", "ratio_max")
 
 
 class StepRefusedError(UserError):
@@ -65,7 +68,7 @@ class _Totals:
     def over(self, ranks: Ranks) -> "_Totals":
         """The totals over all processes. With equal totals the processes log, refuse and update alike."""
         mine = asdict(self)
-        highest = {name: mine.pop(name) for name in ("gap_max", "ratio_max")}
+        highest = {name: mine.pop(name) for name in MAXIMA}
         sums = zip(mine, ranks.sums([*mine.values()]), strict=True)
         maxima = zip(highest, ranks.maxima([*highest.values()]), strict=True)
         return _Totals(**dict(sums), **dict(maxima))
@@ -102,11 +105,10 @@ class TrainStep:
         if not batch.samples:
             return {}
         tensors = self._tensors(batch.samples)
-        totals = _Totals()
         # The losses of the packs are weighed by the whole batch, so their gradients add up to the batch's gradient.
-        for pack in self._ranks.packs(batch.samples, self._config.micro_batch_tokens, self._device):
-            self._backward(pack, tensors, batch.temperature, totals)
-        metrics = _metrics(totals.over(self._ranks), batch.samples)
+        packs = self._ranks.packs(batch.samples, self._config.micro_batch_tokens, self._device)
+        found = [self._backward(pack, tensors, batch.temperature) for pack in packs]
+        metrics = _metrics(_total(packs, found).over(self._ranks), batch.samples)
         for aux_loss in self._aux_losses:
             metrics |= aux_loss.metrics(self._ranks)
         try:
@@ -131,12 +133,17 @@ class TrainStep:
         advantage = [sample.advantages_T[t] for sample, ts in pairs for t in ts]
         reward = [sample.rewards_T[t] if sample.rewards_T else 0.0 for sample, ts in pairs for t in ts]
         weight = [w for w, length in zip(weights, lengths, strict=True) for _ in range(length)]
-        values = old, advantage, reward, weight, offsets
-        return _SampleTensors(*(torch.tensor(x, device=self._device) for x in values))
 
-    def _backward(self, pack: Pack, tensors: _SampleTensors, temperature: float, totals: _Totals) -> None:
-        """Accumulate the gradient and the totals of one pack. A token without a finite log-probability is masked and
-        counted."""
+        def tensor(values: Sequence[float], dtype: torch.dtype = torch.float32) -> Tensor:
+            return to_device(values, dtype, self._device)
+
+        return _SampleTensors(
+            tensor(old), tensor(advantage), tensor(reward), tensor(weight), tensor(offsets, torch.long)
+        )
+
+    def _backward(self, pack: Pack, tensors: _SampleTensors, temperature: float) -> dict[str, Tensor]:
+        """Accumulate the gradient of one pack, and return its totals. A token without a finite log-probability is
+        masked and counted."""
         new_N, entropy_N, hidden_ND = target_logprobs(self._module, pack, temperature)
         index_N = _token_index(pack, tensors.offset_B)
         old_N = tensors.old[index_N]
@@ -158,17 +165,31 @@ class TrainStep:
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
             # In float64, because near 0 the terms of rho - log rho - 1 cancel.
-            log_rho_N = log_ratio(tokens.new_N, tokens.old_N).cpu().double()
-            totals.loss += torch.where(finite_N, policy_N * tensors.weight[index_N], 0.0).sum().item()
-            totals.entropy += entropy_N[finite_N].sum().item()
-            totals.clipped += clipped_N.sum().item()
-            totals.nonfinite += (~finite_N).sum().item()
-            totals.gap_sum += gap_N.sum().item()
-            totals.gap_max = max(totals.gap_max, gap_N.max().item())
-            totals.mismatch_kl += (log_rho_N.expm1() - log_rho_N).sum().item()
-            totals.ratio_max = max(totals.ratio_max, log_rho_N.exp().max().item())
-            totals.tokens += len(new_N)
-            totals.row_tokens += len(pack.token_ids_T)
+            log_rho_N = log_ratio(tokens.new_N, tokens.old_N).double()
+            return {
+                "loss": torch.where(finite_N, policy_N * tensors.weight[index_N], 0.0).sum(),
+                "entropy": torch.where(finite_N, entropy_N, 0.0).sum(),
+                "clipped": clipped_N.sum(),
+                "nonfinite": (~finite_N).sum(),
+                "gap_sum": gap_N.sum(),
+                "gap_max": gap_N.max(),
+                "mismatch_kl": (log_rho_N.expm1() - log_rho_N).sum(),
+                "ratio_max": log_rho_N.exp().max(),
+            }
+
+
+def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]]) -> _Totals:
+    """The totals of several packs, from those of each that `found` has."""
+    if not found:
+        return _Totals()
+    # All numbers are read at once: a GPU computes one pack after the other, and reading waits for it.
+    table = torch.stack([torch.stack([number.double() for number in row.values()]) for row in found])
+    columns = dict(zip(found[0], zip(*table.tolist(), strict=True), strict=True))
+    return _Totals(
+        **{name: max(column) if name in MAXIMA else sum(column) for name, column in columns.items()},
+        tokens=float(sum(len(pack.source_N) for pack in packs)),
+        row_tokens=float(sum(len(pack.token_ids_T) for pack in packs)),
+    )
 
 
 def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
@@ -183,8 +204,10 @@ def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
 
 def _sequence_numbers(pack: Pack) -> Tensor:
     """The number of each token's sample, (N,), with the pack's samples numbered from 0."""
-    numbers: Tensor = torch.unique(pack.sample_N, return_inverse=True)[1]
-    return numbers
+    # A sample's tokens stand together. Not `torch.unique`, for whose result the program would wait.
+    differs = torch.zeros_like(pack.sample_N)
+    differs[1:] = pack.sample_N[1:] != pack.sample_N[:-1]
+    return differs.cumsum(0)
 
 
 def _metrics(totals: _Totals, samples: Sequence[Sample]) -> Metrics:

@@ -53,11 +53,12 @@ class BlockPlan(AttentionPlan, Protocol):
         """The layer's cached keys and values, (slots, capacity, width) each, of the dtype and device of `like`."""
 
 
-def gqa_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float) -> Tensor:
+def gqa_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Grouped-query attention (2305.13245), (S, H, Lq, D), without copying the keys for the heads that share them.
 
     query is (S, H, Lq, D), key and value are (S, H_kv, Lk, D). `mask` is broadcastable to (S, 1, Lq, Lk): true where a
-    query may attend, or numbers that are added to the scores.
+    query may attend, or numbers that are added to the scores, or, for several queries, PyTorch's `CausalBias`. Without
+    a mask all keys are attended to.
     """
     S, H, Lq, D = query.shape
     H_kv = key.shape[1]

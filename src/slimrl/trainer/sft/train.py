@@ -57,21 +57,21 @@ def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
     """Accumulate the gradient of the mean loss over all assistant tokens. Returns the loss and the tokens' number as
     metrics."""
     num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
-    total = 0.0
+    total = torch.zeros((), device=state.policy.device, dtype=torch.float64)
     for pack in pack_samples(samples, config.micro_batch_tokens, state.policy.device):
         logprob_N, *_ = target_logprobs(state.policy.module, pack, temperature=1.0)
         loss = -logprob_N.sum()
         (loss / num_tokens).backward()  # divided by the whole batch, so that packing does not change the gradient
-        total += loss.item()
-    return {"sft/loss": total / num_tokens, "sft/tokens": float(num_tokens)}
+        total += loss.detach()
+    return {"sft/loss": float(total) / num_tokens, "sft/tokens": float(num_tokens)}
 
 
 @torch.inference_mode()
 def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> float:
     """The mean negative log-likelihood of the assistant tokens, in nats per token, without a gradient."""
     packs = pack_samples(samples, config.micro_batch_tokens, state.policy.device)
-    total = sum(-target_logprobs(state.policy.module, pack, temperature=1.0)[0].sum().item() for pack in packs)
-    return total / sum(len(pack.target_N) for pack in packs)
+    sums = [-target_logprobs(state.policy.module, pack, temperature=1.0)[0].sum().double() for pack in packs]
+    return float(sum(sums)) / sum(len(pack.target_N) for pack in packs)
 
 
 if __name__ == "__main__":

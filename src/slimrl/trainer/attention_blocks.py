@@ -1,0 +1,102 @@
+"""Attention within a packed row on a GPU, by PyTorch's FlexAttention: no (T, T) mask, no padding and no copies.
+
+What continues a segment lies behind it in one piece, up to an end that the pack knows. So the query q sees the key k if
+k <= q < end[k], within the window if there is one. FlexAttention asks for this rule in the form of a function, which it
+compiles into its kernel, and for a map of blocks of the (T, T) plane: a block in which no query sees a key is never
+computed, and in a block in which every query sees every key the rule is not asked.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from slimrl.models.device import to_device
+from slimrl.models.forward.attention import LayerInputs
+from slimrl.trainer.packing import Pack, ends_of_trees
+
+BLOCK = 128  # queries and keys in a block of the map, as FlexAttention's kernels have it
+
+
+class BlockAttention:
+    """Attention in the blocks of one pack, for all layers of the model."""
+
+    def __init__(self, pack: Pack) -> None:
+        self._positions_T = pack.positions_T
+        tree_ends = zip(pack.segments, ends_of_trees(pack.segments), strict=True)
+        # The segments of a pack are in no order, and the row has no gaps.
+        in_order = sorted((segment.start, segment.num_queries, end) for segment, end in tree_ends)
+        ends = [end for _, num, end in in_order for _ in range(num)]
+        self._ends_T = to_device(ends, torch.long, pack.positions_T.device)
+        self._masks: dict[int, BlockMask] = {}
+
+    def attend(self, inputs: LayerInputs) -> Tensor:
+        if inputs.window not in self._masks:
+            self._masks[inputs.window] = self._mask(inputs.window)
+        heads = inputs.query, inputs.key, inputs.value
+        out: Any = _flex(*heads, block_mask=self._masks[inputs.window], scale=inputs.scale, enable_gqa=True)
+        attended: Tensor = out.transpose(1, 2)
+        return attended
+
+    def _mask(self, window: int) -> BlockMask:
+        """The map of blocks and the rule for those that are seen in part."""
+        some, full = self._blocks(window)
+        positions_T, ends_T = self._positions_T, self._ends_T
+
+        def is_visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (key <= query) & (query < ends_T[key])
+
+        def is_visible_in_window(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            return (key <= query) & (query < ends_T[key]) & (positions_T[query] - positions_T[key] < window)
+
+        return BlockMask.from_kv_blocks(
+            *_listed(some & ~full),
+            *_listed(full),
+            BLOCK_SIZE=BLOCK,
+            mask_mod=is_visible_in_window if window else is_visible,
+            seq_lengths=(len(ends_T), len(ends_T)),
+        )
+
+    def _blocks(self, window: int) -> tuple[Tensor, Tensor]:
+        """For each block of queries and each of keys, (B, B) both: may any of the queries see any of the keys; and do
+        all of them see all."""
+        length = len(self._ends_T)
+        number_B = torch.arange(-(-length // BLOCK), device=self._ends_T.device)
+        first_B1, last_B1 = BLOCK * number_B[:, None], (BLOCK * (number_B[:, None] + 1)).clamp_max(length) - 1
+        lowest_end_B, highest_end_B = _bounds(self._ends_T)
+        is_earlier, is_same = number_B < number_B[:, None], number_B == number_B[:, None]
+        some = is_same | (is_earlier & (first_B1 < highest_end_B))
+        full = is_earlier & (last_B1 < lowest_end_B)
+        if window:
+            low_B, high_B = _bounds(self._positions_T)
+            some &= is_same | (low_B[:, None] - high_B < window)
+            full &= high_B[:, None] - low_B < window
+        return some, full
+
+
+def _bounds(numbers_T: Tensor) -> tuple[Tensor, Tensor]:
+    """The least and the greatest number in each block."""
+    # The last block is filled with copies of the last number, which change neither.
+    filled = torch.cat([numbers_T, numbers_T[-1:].expand(-len(numbers_T) % BLOCK)])
+    low_B, high_B = filled.view(-1, BLOCK).aminmax(dim=1)
+    return low_B, high_B
+
+
+def _listed(blocks_BB: Tensor) -> tuple[Tensor, Tensor]:
+    """The number of marked blocks in each row, (1, 1, B), and their indices in front of the others, (1, 1, B, B)."""
+    count_B = blocks_BB.sum(-1, dtype=torch.int32)
+    order_BB = blocks_BB.byte().argsort(dim=-1, descending=True, stable=True).int()
+    return count_B[None, None], order_BB[None, None]
+
+
+@functools.cache
+def _compiled() -> Any:
+    # With dynamic shapes one kernel serves rows of all lengths. Others are for windows, for forwards without a gradient
+    # and for other models: there must be no limit to them, since beyond it the scores would be computed as (T, T).
+    return torch.compile(flex_attention, dynamic=True, fullgraph=True, recompile_limit=64)  # type: ignore[call-overload]
+
+
+def _flex(*heads: Tensor, **options: Any) -> Any:
+    return _compiled()(*heads, **options)
