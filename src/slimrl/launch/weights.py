@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import environ
+from pathlib import Path
 
 from slimrl.config.run import RLConfig
 from slimrl.inference.remote_client import RemoteClient
@@ -82,10 +83,17 @@ class PublishedWeights:
     def __init__(self, config: RLConfig, policy: Policy, files: RunFiles) -> None:
         self._config, self._policy, self._files = config, policy, files
         self._sender: WeightSender | None = None
+        self._newest = -1
 
     def publish(self, version: int) -> None:
-        """Give the sampler the module's present weights. Raises UserError if they cannot be written or sent."""
-        path = self._files.weights_path(version)
+        """Give the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
+        written or sent."""
+        if version == self._newest:
+            return
+        self._give(self._files.weights_path(version), version)
+        self._newest = version
+
+    def _give(self, path: Path, version: int) -> None:
         if self._config.deployment.weights == "files":
             with report_write_errors(path):
                 save_policy(self._policy, path)
