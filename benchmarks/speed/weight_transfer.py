@@ -34,7 +34,9 @@ def main() -> None:
     arguments = parser.parse_args()
     facts, content = machine_facts(), {}
     for dtype in arguments.dtype:
-        policy = load_policy(ModelConfig(name=arguments.model, device="cpu", dtype=dtype))
+        policy = load_policy(
+            ModelConfig(name=arguments.model, device="cpu", dtype=dtype, num_threads=arguments.threads)
+        )
         with tempfile.TemporaryDirectory() as directory, sampler(arguments.model, dtype) as client:
             content[dtype] = measure(policy, client, Path(directory), arguments.repetitions)
     rows = [
