@@ -46,7 +46,7 @@ def one_token(job: Job) -> Job:
 def generation_of(server: InferenceServer, jobs: list[Job], arrived: asyncio.Event) -> Generation:
     decode = server.service.model.vocabulary.decode
     choices = [Choice(index, job, jobs[0], GrowingText(decode), 1) for index, job in enumerate(jobs)]
-    return Generation(server.service, choices, arrived, began=100.0)
+    return Generation(server.service, choices, arrived, "id", began=100.0)
 
 
 def test_a_stream_ends_once_even_if_the_engine_finishes_while_it_is_written(server: InferenceServer) -> None:
