@@ -93,3 +93,9 @@ def test_a_teacher_of_the_policys_own_weights_needs_none(monkeypatch):
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
     with pytest.raises(UserError, match=r"trainer_gpu_ids = \[2\], but PyTorch sees 2 GPUs"):
         placed(2, monkeypatch, "--trainer_gpu_ids", "2")
+
+
+@pytest.mark.parametrize("argv", [["--inference.backend", "vllm"], ["--inference.base_url", "http://localhost:8000"]])
+def test_a_sampler_of_its_own_process_makes_the_run_processes(argv, monkeypatch):
+    config, _ = placed(0, monkeypatch, *argv)
+    assert config.deployment.type == "processes"

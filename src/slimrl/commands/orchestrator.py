@@ -65,7 +65,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
             began = time.perf_counter()
             weights.await_version(max(first, step - config.async_level))
             waited: Metrics = {"time/wait_weights_s": time.perf_counter() - began}
-            with weights.kept_new():
+            with weights.keep_new():
                 batch = orchestrator.collect(step)
             if step == 0:
                 advise(config, tasksets, batch.metrics | before, console)

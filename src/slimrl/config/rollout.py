@@ -154,7 +154,7 @@ class InferenceConfig(Config):
     port: int = Field(default=0, ge=0, le=65535)
     """Port of a sampler that is a process of its own, on this machine's loopback address; 0 takes a free one."""
 
-    timeout_s: float = Field(default=120.0, gt=0)
+    timeout_s: float = Field(default=300.0, gt=0)
     """Longest that a sampler in another process may give no sign of life, in seconds; then the run ends and names it,
     and can be resumed."""
 

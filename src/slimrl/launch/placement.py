@@ -52,6 +52,8 @@ def _is_apart(config: RLConfig, num: int) -> bool:
     """Whether the parts are processes of their own."""
     if config.deployment.type != "auto":
         return config.deployment.type == "processes"
+    if config.inference.backend == "vllm" or config.inference.base_url:
+        return True
     if isinstance(config.teacher, PolicyTeacherConfig):
         return False  # it scores with the weights that are trained
     trainer, inference = set(config.trainer_gpu_ids), set(config.inference_gpu_ids)
@@ -93,8 +95,8 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
     teacher = (config.teacher_gpu_ids[:1] or free[:1] or inference[:1]) if needs_teacher else []
     trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1]
     ids = {"trainer_gpu_ids": trainer, "inference_gpu_ids": inference, "teacher_gpu_ids": teacher}
-    parts = [f"the sampler on GPU {_listed(inference)}", f"the trainer on GPU {_listed(trainer)}"]
-    parts += [f"the teacher on GPU {_listed(teacher)}"] if teacher else []
+    parts = [f"the sampler on GPU {_numbers(inference)}", f"the trainer on GPU {_numbers(trainer)}"]
+    parts += [f"the teacher on GPU {_numbers(teacher)}"] if teacher else []
     return _with_type(config.model_copy(update=ids), "processes"), f"several processes; {'; '.join(parts)}"
 
 
@@ -118,5 +120,5 @@ def _with_type(config: C, kind: str) -> C:
     return config.model_copy(update={"deployment": deployment, "max_async_level": level})
 
 
-def _listed(ids: list[int]) -> str:
+def _numbers(ids: list[int]) -> str:
     return ", ".join(map(str, ids))

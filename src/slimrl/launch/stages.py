@@ -10,7 +10,7 @@ from torch import nn
 from slimrl.config.model import LoraConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.reading.write import config_toml
-from slimrl.config.rollout import EvalSamplingConfig
+from slimrl.config.rollout import EvalSamplingConfig, InferenceConfig
 from slimrl.config.run import EvalRunConfig, RLConfig
 from slimrl.environments.find import NOTEBOOK
 from slimrl.io.files import replace_file
@@ -59,6 +59,13 @@ def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metr
     return metrics | {"time/eval_s": time.perf_counter() - began}
 
 
+def own_engine(config: InferenceConfig) -> InferenceConfig:
+    """The settings of a command that samples in its own process, after a run that may have sampled elsewhere."""
+    return InferenceConfig(
+        max_slots=config.max_slots, lookup_tokens=config.lookup_tokens, quantization=config.quantization
+    )
+
+
 def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> None:
     """Show the closing table, write it to summary.json, and write the config that evaluates the weights again."""
     lines = [metrics for _, metrics in read_metrics(parts.output_dir / METRICS)]
@@ -99,7 +106,7 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
         max_turns=episodes.max_turns,
         episode_timeout_s=episodes.episode_timeout_s,
         seq_len=config.seq_len,
-        inference=config.inference,
+        inference=own_engine(config.inference),
         output_dir=str(parts.output_dir / "eval"),
         seed=config.seed,
     )

@@ -45,7 +45,7 @@ class SampledWeights:
         self._update()
 
     @contextmanager
-    def kept_new(self) -> Iterator[None]:
+    def keep_new(self) -> Iterator[None]:
         """Has the sampler take each new version while the block runs, in the middle of episodes. Raises UserError at
         its end if that has failed."""
         done = threading.Event()

@@ -32,6 +32,14 @@ def check_rl(config: RLConfig) -> None:
 
 def check_deployment(config: RLConfig) -> None:
     """Checks how weights reach the sampler. Raises ConfigError."""
+    alone = config.deployment.type == "one-process"
+    if alone and (config.inference.backend == "vllm" or config.inference.base_url):
+        raise ConfigError(
+            'deployment.type = "one-process" samples in that process: leave inference.backend and inference.base_url '
+            'away, or set deployment.type = "processes".',
+            "deployment.type",
+            "inference.backend",
+        )
     if config.deployment.weights == "broadcast" and config.inference.backend == "vllm":
         raise ConfigError(
             'inference.backend = "vllm" takes new weights from files here: remove deployment.weights = "broadcast".',

@@ -1,0 +1,30 @@
+"""Which placements a configuration may ask for."""
+
+import pytest
+
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+
+ENV = ["--orchestrator.env.0.id", "reverse-text"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--deployment.type", "one-process", "--inference.backend", "vllm"], "samples in that process"),
+        (["--deployment.type", "one-process", "--inference.base_url", "http://localhost:8000"], "in that process"),
+        (["--deployment.weights", "broadcast", "--inference.backend", "vllm"], "takes new weights from files"),
+        (["--deployment.type", "ray"], "deployment.type"),
+        (["--deployment.num_trainers", "0"], "num_trainers"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_does_not_go_together_is_refused(argv, message):
+    with pytest.raises(UserError, match=message):
+        load(RLConfig, [*ENV, *argv], {})
+
+
+def test_a_level_may_be_left_to_the_placement():
+    assert load(RLConfig, ENV, {}).config.async_level == 0
+    assert load(RLConfig, [*ENV, "--max_async_level", "3"], {}).config.async_level == 3
