@@ -43,6 +43,7 @@ def run(level: int, delay_s: float, seed: int, weights: Path, arguments: argpars
         "max_async_level": level,
         "seed": seed,
         "model.name": weights,
+        "model.num_threads": arguments.threads,
         "warmup.max_steps": 0,
         "orchestrator.batch_size": arguments.batch_size,
         "inference.max_slots": arguments.batch_size
@@ -117,6 +118,7 @@ def main() -> None:
     parser.add_argument("--num-examples", type=int, default=200, help="held-out tasks; 0 leaves rewards out")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--threads", default="auto", help="of each run; on a busy machine, 1 is a fairer comparison")
     parser.add_argument("--runs", type=Path, default=Path("outputs/async_levels"), help="where the runs go")
     arguments = parser.parse_args()
     machine, weights = machine_facts(), warm_up(arguments).resolve()
@@ -132,9 +134,11 @@ def main() -> None:
         for delay, levels in measured.items()
     }
     print(table(summaries))
-    content = {name: vars(arguments)[name] for name in ("steps", "skip", "batch_size", "seeds", "num_examples")}
+    content = {
+        name: vars(arguments)[name] for name in ("steps", "skip", "batch_size", "threads", "seeds", "num_examples")
+    }
     content["summary"] = summaries
-    write_result(RESULTS / "async_levels.json", machine, content | {"runs": measured}, {})
+    write_result(RESULTS / "async_levels.json", machine, content | {"runs": measured}, {str(arguments.runs): "RUNS"})
 
 
 if __name__ == "__main__":

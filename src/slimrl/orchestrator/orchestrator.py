@@ -90,7 +90,7 @@ class Orchestrator:
         """Go on from a `state`; an empty one is that of a new run. Raises UserError if it is none."""
         restored = read_state(state)
         self._num_drawn, self._role_means = restored.data_position, dict(restored.role_means)
-        self._pool.restore([group.restored() for group in restored.waiting])
+        self._pool.restore([group.group() for group in restored.waiting])
         self._to_replay = restored.in_flight
 
     def close(self) -> Metrics:

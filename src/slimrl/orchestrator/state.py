@@ -42,10 +42,10 @@ class SavedRollout(_Saved):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        self.restored()  # which asserts that the fields go together
+        self.rollout()  # which asserts that the fields go together
         return self
 
-    def restored(self) -> Rollout:
+    def rollout(self) -> Rollout:
         """The rollout."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return Rollout(**fields | {"messages": cast(tuple[Message, ...], self.messages)})
@@ -58,9 +58,9 @@ class SavedGroup(_Saved):
     version: int
     rollouts: tuple[SavedRollout, ...]
 
-    def restored(self) -> PlayedGroup:
+    def group(self) -> PlayedGroup:
         """The group."""
-        return PlayedGroup(self.position, self.version, tuple(rollout.restored() for rollout in self.rollouts))
+        return PlayedGroup(self.position, self.version, tuple(rollout.rollout() for rollout in self.rollouts))
 
 
 class OrchestratorState(_Saved):

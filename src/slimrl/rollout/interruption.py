@@ -77,7 +77,7 @@ def run_bounded(resume: Callable[[], T], limit_s: float, hung: bool = False) -> 
 def without_alarm() -> Iterator[None]:
     """Stops the timer of `run_bounded` inside, where slimrl itself waits, and for a bounded time."""
     if threading.current_thread() is not threading.main_thread():
-        with _WATCHDOG.suspended():
+        with _WATCHDOG.suspend():
             yield
         return
     left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
@@ -132,8 +132,8 @@ class _Watchdog:
         return armed[0] if armed else None
 
     @contextmanager
-    def suspended(self) -> Iterator[None]:
-        """No alarm for the present thread inside."""
+    def suspend(self) -> Iterator[None]:
+        """Stops the alarm of the present thread inside."""
         thread, now = threading.get_ident(), time.monotonic()
         if not (armed := self._armed.get(thread)):
             yield
