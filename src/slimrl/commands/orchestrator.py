@@ -11,7 +11,7 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.inference.remote_client import RemoteClient
-from slimrl.launch.parts import SamplingParts, episode_limits, make_held_out
+from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
@@ -41,9 +41,8 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from
         past = read_progress(output_dir) if config.resume else None
         client = RemoteClient(find_sampler(config, files), chat.stop_ids, config.seq_len)
-        context = RolloutContext(
-            client, chat, episode_limits(config.orchestrator, config.seq_len), config.inference.max_slots
-        )
+        limits = episode_limits(config.orchestrator, config.seq_len)
+        context = RolloutContext(client, chat, limits, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)
         parts = SamplingParts(config, output_dir, console, context, tasksets, held_out)
         distillation = make_distillation(parts, beside_the_orchestrator(trainer["dtype"]))
@@ -63,7 +62,8 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
                 weights.await_version(step)
                 held_out.measure(*stage_after(step))
             began = time.perf_counter()
-            weights.await_version(max(first, step - config.async_level))
+            # No batch is made more than one step ahead: what is in flight is younger when it is taken later.
+            weights.await_version(max(first, step - min(1, config.async_level)))
             waited: Metrics = {"time/wait_weights_s": time.perf_counter() - began}
             with weights.keep_new():
                 batch = orchestrator.collect(step)

@@ -81,7 +81,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     engine = make_engine(policy.module, policy.chat, config.inference, limits)
     # Where episodes go on while the trainer trains, they have a thread, and so has the engine, which then can pause.
     client = LocalClient(engine, policy.chat.text, LoopThread("sampler") if config.async_level else None)
-    context = RolloutContext(client, policy.chat, limits, config.inference.max_slots)
+    context = RolloutContext(client, policy.chat, limits, concurrent_episodes(config))
     held_out = make_held_out(config, tasksets, context, output_dir, console)
     return Parts(config, output_dir, policy, console, engine, client, context, tasksets, held_out)
 
@@ -99,6 +99,14 @@ def make_held_out(
     note_short_splits(held_out.tasks, config.eval.num_examples, console.note)
     note_shared_tasks(tasksets, console)
     return held_out
+
+
+def concurrent_episodes(config: RLConfig) -> int:
+    """The number of episodes that are played at once. At level 0 each has a slot of the engine to itself; above, many
+    wait for their environment, and those that do not share the slots."""
+    if not config.async_level:
+        return config.inference.max_slots
+    return max(config.inference.max_slots, config.orchestrator.batch_size * (config.async_level + 1))
 
 
 def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:

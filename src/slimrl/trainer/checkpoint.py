@@ -32,7 +32,7 @@ from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.records import copy_records
 
 STATE, PROGRESS = "state.pt", "progress.json"
-MAX_PROGRESS_BYTES = 2**24
+MAX_PROGRESS_BYTES = 2**28  # above level 0 it holds the groups that no batch has used yet
 # The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
 DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, UnpicklingError)
 
