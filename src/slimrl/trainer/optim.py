@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
 
 from slimrl.config.train import OptimConfig, ScheduleConfig
@@ -62,7 +63,7 @@ class MasterAdamW:
         generator = torch.Generator().manual_seed(0)
         device = next(module.parameters()).device
         size = PIECE if device.type == "cpu" else DEVICE_PIECE
-        threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device)
+        threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device).repeat(2)
         self._trained = {name: _Trained(parameter, threshold, lr) for name, (parameter, lr) in trained.items()}
         self._module = module
         self._config = config
@@ -77,9 +78,7 @@ class MasterAdamW:
         """
         lr, config = self._config.lr * lr_factor, self._config
         self._sum_over_ranks()
-        gradients = [trained.gradient for trained in self._trained.values() if trained.gradient is not None]
-        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
-        norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+        norm = self._gradient_norm()
         skipped = not math.isfinite(norm)
         if not skipped:
             self._updates += 1
@@ -92,14 +91,20 @@ class MasterAdamW:
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def _sum_over_ranks(self) -> None:
-        """Replace each gradient by its sum over all processes. A process without packs has no gradients, and adds 0."""
-        if self._ranks.num == 1:
-            return
-        # All processes must take part in the same sums, so they first agree on which parameters have a gradient.
-        found = self._ranks.sums([float(trained.gradient is not None) for trained in self._trained.values()])
-        for trained, count in zip(self._trained.values(), found, strict=True):
-            if count:
+        """Replace the gradients of parameters that every process holds whole by their sums over the processes."""
+        for trained in self._trained.values():
+            if self._ranks.num > 1 and not trained.is_sharded:
                 self._ranks.add(trained.float_gradient())
+
+    def _gradient_norm(self) -> float:
+        """The norm of the whole gradient, the same number in all processes."""
+        squares = {True: 0.0, False: 0.0}
+        for sharded in squares:
+            found = [t.gradient for t in self._trained.values() if t.is_sharded == sharded and t.gradient is not None]
+            norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in found]
+            squares[sharded] = float(torch.linalg.vector_norm(torch.stack(norms))) ** 2 if norms else 0.0
+        (of_shards,) = self._ranks.sums([squares[True]])
+        return math.sqrt(of_shards + squares[False])
 
     def discard(self) -> None:
         """Drop the gradients of the backward passes since the last step."""
@@ -140,9 +145,12 @@ class _Trained:
 
     def __init__(self, parameter: nn.Parameter, threshold: Tensor, lr_ratio: float) -> None:
         assert parameter.dtype in (torch.bfloat16, torch.float32), f"no master for {parameter.dtype}"
-        self._weight = parameter.detach().view(-1)
+        self._parameter = parameter
+        self._weight = _local(parameter.detach()).view(-1)
         self._shape = parameter.shape
-        self._threshold = threshold
+        # A shard has the thresholds that its weights have in the whole parameter, so that it is rounded alike.
+        size, offset = len(threshold) // 2, self._rows.start * math.prod(self._shape[1:])
+        self._threshold = threshold[offset % size :][:size]
         self._lr_ratio = lr_ratio
         rounded = parameter.dtype != torch.float32
         self._low = torch.empty_like(self._weight, dtype=torch.int16) if rounded else None
@@ -196,9 +204,9 @@ class _Trained:
 
     def state(self) -> dict[str, Tensor]:
         """The master and the moments, in the parameter's shape."""
-        master = torch.cat([self._read(piece) for piece in self._pieces()])
+        master = torch.cat([self._weight.new_empty(0, dtype=torch.float32), *map(self._read, self._pieces())])
         tensors = {"master": master, "mean": self._mean, "square": self._square}
-        return {name: tensor.view(self._shape) for name, tensor in tensors.items()}
+        return {name: self._shaped(tensor) for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
@@ -206,9 +214,10 @@ class _Trained:
         for name, tensor in state.items():
             if tensor.shape != self._shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
-        self._mean.copy_(state["mean"].reshape(-1))
-        self._square.copy_(state["square"].reshape(-1))
-        master = state["master"].reshape(-1).to(self._weight.device)
+        mine = {name: tensor[self._rows] if self.is_sharded else tensor for name, tensor in state.items()}
+        self._mean.copy_(mine["mean"].reshape(-1))
+        self._square.copy_(mine["square"].reshape(-1))
+        master = mine["master"].reshape(-1).to(self._weight.device)
         for piece in self._pieces():
             self._write(piece, master[piece])
 
@@ -221,13 +230,36 @@ class _Trained:
         assert parameter.grad is not None
         # With `grad` empty, autograd stores the next micro-batch's gradient as it is. To a gradient that is there it
         # would add in the parameter's dtype, and round.
-        fresh, parameter.grad = parameter.grad.contiguous().view(-1), None
+        fresh, parameter.grad = _local(parameter.grad).contiguous().view(-1), None
         if self.gradient is None:
             self.gradient = fresh
             return
         self.gradient = self.gradient.float()
         for piece in self._pieces():  # in pieces, because `add_` first makes a float32 copy of what it adds
             self.gradient[piece].add_(fresh[piece])
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether this process holds a part of the parameter only."""
+        return isinstance(self._parameter, DTensor)
+
+    @property
+    def _rows(self) -> slice:
+        """The rows of the whole parameter that this process holds."""
+        if not isinstance(self._parameter, DTensor):
+            return slice(0, self._shape[0] if self._shape else 1)
+        mesh = self._parameter.device_mesh
+        chunk = -(-self._shape[0] // mesh.size())
+        start = min(chunk * mesh.get_local_rank(), self._shape[0])
+        return slice(start, min(start + chunk, self._shape[0]))
+
+    def _shaped(self, flat: Tensor) -> Tensor:
+        """A tensor of this process's numbers as the parameter's shape has them; sharded, if the parameter is."""
+        whole = self._parameter
+        if not isinstance(whole, DTensor):
+            return flat.view(self._shape)
+        part = flat.view(whole.to_local().shape)
+        return DTensor.from_local(part, whole.device_mesh, whole.placements, shape=whole.shape, stride=whole.stride())
 
     def _pieces(self) -> Iterator[slice]:
         size = len(self._threshold)
@@ -256,3 +288,8 @@ class _Trained:
         halves = (master.view(torch.int32) + self._threshold[: len(weight)]).view(torch.int16).view(-1, 2)
         self._low[piece] = halves[:, 0]
         weight.view(torch.int16).copy_(halves[:, 1])
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this process holds."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -115,9 +115,9 @@ class _Row:
             token_ids_T=torch.tensor(self.token_ids, device=device),
             positions_T=torch.tensor(self.positions, device=device),
             segments=tuple(self.segments),
-            source_N=torch.tensor(self.source, device=device),
-            target_N=torch.tensor(self.target, device=device),
-            sample_N=torch.tensor(self.sample, device=device),
+            source_N=torch.tensor(self.source, dtype=torch.long, device=device),
+            target_N=torch.tensor(self.target, dtype=torch.long, device=device),
+            sample_N=torch.tensor(self.sample, dtype=torch.long, device=device),
         )
 
     def _cut(self, length: int) -> None:
@@ -137,6 +137,13 @@ class _Row:
             self.segments = [replace(s, parent=rest) if s.parent == number else s for s in self.segments]
             self.segments[number] = replace(cut, end=middle)
             self.segments.append(Segment(middle, cut.end, number, length))
+
+
+def empty_pack(device: torch.device) -> Pack:
+    """A pack of one token that trains none."""
+    row = _Row()
+    row.token_ids, row.positions, row.segments = [0], [0], [Segment(0, 1, -1, 0)]
+    return row.finish(device)
 
 
 def pack_samples(samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, distributed
 
 from slimrl.errors import UserError
-from slimrl.trainer.packing import Pack, pack_samples
+from slimrl.trainer.packing import Pack, empty_pack, pack_samples
 from slimrl.types import Sample
 
 
@@ -32,15 +32,17 @@ class Ranks:
         return self.rank == 0
 
     def packs(self, samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-        """The packs that this process computes, perhaps none. Packs are made smaller than `max_tokens` where there
+        """The packs that this process computes, as many as every other one; some may be empty. Packs are made smaller than `max_tokens` where there
         would otherwise be fewer packs than processes."""
         # All processes compute the same packs and the same division, so they need not talk about it.
         packs = pack_samples(samples, max_tokens, device)
         if len(packs) < self.num:
             num_tokens = sum(len(pack.token_ids_T) for pack in packs)
             packs = pack_samples(samples, math.ceil(num_tokens / self.num), device)
-        mine = divide([len(pack.token_ids_T) for pack in packs], self.num)[self.rank]
-        return [packs[index] for index in mine]
+        shares = divide([len(pack.token_ids_T) for pack in packs], self.num)
+        mine = [packs[index] for index in shares[self.rank]]
+        # A sharded module needs all processes for each of its forwards, so all get equally many packs.
+        return mine + [empty_pack(device)] * (max(map(len, shares)) - len(mine))
 
     def add(self, tensor: Tensor) -> None:
         """Replace the tensor by the sum of all processes' tensors, with the same bits in all of them."""

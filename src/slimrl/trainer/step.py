@@ -154,6 +154,8 @@ class TrainStep:
         loss_N = policy_N + auxiliary_N
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()
+        if not len(new_N):  # an empty pack
+            return
         # From here on only metrics. The guard reads its numbers from them.
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
@@ -175,7 +177,8 @@ def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
     """The index of each of the pack's tokens in the batch's per-token tensors."""
     # In a pack a sample's tokens stand together and in order, so a token's index is the sample's offset plus its
     # distance from the sample's first token. cummax carries the position of that first token along to the others.
-    first = torch.cat([pack.sample_N.new_ones(1, dtype=torch.bool), pack.sample_N[1:] != pack.sample_N[:-1]])
+    first = torch.ones_like(pack.sample_N, dtype=torch.bool)
+    first[1:] = pack.sample_N[1:] != pack.sample_N[:-1]
     position_N = torch.arange(len(first), device=first.device)
     start_N = torch.where(first, position_N, 0).cummax(0).values
     return offset_B[pack.sample_N] + position_N - start_N

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from slimrl.models.forward.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward.fused import can_fuse, head_rows, rotary_factors, window_of
-from slimrl.models.forward.module import last_hidden
+from slimrl.models.forward.module import call_as_forward, last_hidden
 from slimrl.models.lora import Linear, linear_of
 from slimrl.models.native import ops
 
@@ -36,7 +36,7 @@ def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor,
     hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
     rotary = rotary_factors(decoder, hidden_TD, positions_T)
     for layer in decoder.layers:
-        hidden_TD = layer_output(layer, causal.config, hidden_TD, rotary, plan)
+        hidden_TD = call_as_forward(layer, layer_output, causal.config, hidden_TD, rotary, plan)
     return apply_norm(hidden_TD, decoder.norm)
 
 
