@@ -16,6 +16,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.fake import FakeBatches
+from slimrl.trainer.fsdp import shard
 from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import save_missing_weights, start
@@ -37,7 +38,9 @@ def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, console: R
         model = agree_on_dtype(restore_measured(config.model, output_dir, config.resume), ranks)
         policy = open_policy(model, console)
         note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
-        aux_losses = build_aux_losses(config.trainer.loss.resolve(), policy.module, lambda: load_policy(model).module)
+        shard(policy.module, ranks)
+        loss = config.trainer.loss.resolve()
+        aux_losses = build_aux_losses(loss, policy.module, lambda: shard(load_policy(model).module, ranks))
         state = start(policy, config.trainer.optim, output_dir, config.resume, aux_losses, ranks)
         save_missing_weights(state, output_dir)
         first = state.progress.step

@@ -29,6 +29,7 @@ from slimrl.io.checksums import new_directory
 from slimrl.io.regular_file import read_regular
 from slimrl.models.device import dtype_name
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
 
 STATE, PROGRESS = "state.pt", "progress.json"
@@ -112,14 +113,19 @@ def report_write_errors(directory: Path) -> Iterator[None]:
         ) from error
 
 
-def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress, keep: int) -> Path:
+def save_checkpoint(
+    output_dir: Path, optimizer: MasterAdamW, progress: Progress, keep: int, ranks: Ranks = ALONE
+) -> Path:
     """Write `checkpoints/step_N`, and delete all but the newest `keep`. Returns the new directory.
 
-    Raises UserError when it cannot be written; earlier checkpoints stay.
+    All processes that share the optimizer's state must call this; the leading one writes. Raises UserError when it cannot be written; earlier checkpoints stay.
     """
     directory = output_dir / "checkpoints" / f"step_{progress.step}"
+    state = optimizer.state_dict()
+    if not ranks.leads:
+        return directory
     with report_write_errors(directory), new_directory(directory) as partial:
-        torch.save({"step": progress.step, "optimizer": optimizer.state_dict(), "rng": rng_state()}, partial / STATE)
+        torch.save({"step": progress.step, "optimizer": state, "rng": rng_state()}, partial / STATE)
         (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
         copy_records(output_dir, partial, progress.step)
     prune(step_directories(output_dir / "checkpoints"), keep)

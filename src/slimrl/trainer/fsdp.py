@@ -5,23 +5,22 @@ the processes. A process keeps the master and moments of its part alone (`traine
 the same forwards in the same order, so all are given equally many packs (`trainer/parallel.py`).
 """
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 
+from slimrl.models.lora import shard_apart
 from slimrl.trainer.parallel import Ranks
 
 
-def shard(module: nn.Module, ranks: Ranks) -> None:
+def shard(module: nn.Module, ranks: Ranks) -> nn.Module:
     """Divide the parameters of a causal LM among the processes, a decoder layer at a time; what lies outside of the
-    layers stays gathered from forward to backward. A process that is alone keeps the module as it is."""
+    layers stays gathered from forward to backward. A process that is alone keeps the module as it is. Returns it."""
     if ranks.num == 1:
-        return
+        return module
     causal: Any = module
     for parameter in module.parameters():
         if parameter.requires_grad:
@@ -30,17 +29,9 @@ def shard(module: nn.Module, ranks: Ranks) -> None:
     mesh = init_device_mesh(next(module.parameters()).device.type, (ranks.num,))
     # The parameters are sharded in the dtype they compute in, and the optimizer keeps what float32 has beyond it.
     policy = MixedPrecisionPolicy(reduce_dtype=torch.float32, cast_forward_inputs=False)
-    for part in (*causal.get_decoder().layers, module):
+    for part in (*shard_apart(module), *causal.get_decoder().layers, module):
         sharded: Any = fully_shard(part, mesh=mesh, mp_policy=policy)
         # Token weights are of the whole batch, so its gradient is the sum and not the mean.
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
-
-
-def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """The whole tensors with their names, one after the other, on the CPU of the process that leads; nothing in the
-    others, which must run through it all the same."""
-    for name, tensor in tensors.items():
-        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        if ranks.leads:
-            yield name, whole.cpu()
+    return module

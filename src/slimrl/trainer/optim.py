@@ -23,6 +23,7 @@ from torch.optim.adamw import adamw
 from slimrl.config.train import OptimConfig, ScheduleConfig
 from slimrl.models.lora import refresh_merged
 from slimrl.models.native import ops
+from slimrl.models.shards import own_part, own_rows, whole
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
 
@@ -118,8 +119,16 @@ class MasterAdamW:
         self.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """The masters and moments by name, all that a resumed run needs. The next step changes these tensors."""
-        states = {name: trained.state() for name, trained in self._trained.items()}
+        """The masters and moments by name, all that a resumed run needs. The next step changes these tensors.
+
+        They are whole, whatever number of processes shares them. All processes must call this, and only the leading one
+        gets them; the others' dictionaries are empty.
+        """
+        states: dict[str, dict[str, Tensor]] = {}
+        for name, trained in self._trained.items():
+            state = {part: whole(tensor) for part, tensor in trained.state().items()}
+            if self._ranks.leads:
+                states[name] = {part: tensor.cpu() for part, tensor in state.items()} if trained.is_sharded else state
         return {"updates": self._updates, "parameters": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -146,10 +155,10 @@ class _Trained:
     def __init__(self, parameter: nn.Parameter, threshold: Tensor, lr_ratio: float) -> None:
         assert parameter.dtype in (torch.bfloat16, torch.float32), f"no master for {parameter.dtype}"
         self._parameter = parameter
-        self._weight = _local(parameter.detach()).view(-1)
+        self._weight = own_part(parameter.detach()).view(-1)
         self._shape = parameter.shape
         # A shard has the thresholds that its weights have in the whole parameter, so that it is rounded alike.
-        size, offset = len(threshold) // 2, self._rows.start * math.prod(self._shape[1:])
+        size, offset = len(threshold) // 2, own_rows(parameter).start * math.prod(self._shape[1:])
         self._threshold = threshold[offset % size :][:size]
         self._lr_ratio = lr_ratio
         rounded = parameter.dtype != torch.float32
@@ -214,7 +223,9 @@ class _Trained:
         for name, tensor in state.items():
             if tensor.shape != self._shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
-        mine = {name: tensor[self._rows] if self.is_sharded else tensor for name, tensor in state.items()}
+        mine = {
+            name: tensor[own_rows(self._parameter)] if self.is_sharded else tensor for name, tensor in state.items()
+        }
         self._mean.copy_(mine["mean"].reshape(-1))
         self._square.copy_(mine["square"].reshape(-1))
         master = mine["master"].reshape(-1).to(self._weight.device)
@@ -230,7 +241,7 @@ class _Trained:
         assert parameter.grad is not None
         # With `grad` empty, autograd stores the next micro-batch's gradient as it is. To a gradient that is there it
         # would add in the parameter's dtype, and round.
-        fresh, parameter.grad = _local(parameter.grad).contiguous().view(-1), None
+        fresh, parameter.grad = own_part(parameter.grad).contiguous().view(-1), None
         if self.gradient is None:
             self.gradient = fresh
             return
@@ -242,16 +253,6 @@ class _Trained:
     def is_sharded(self) -> bool:
         """Whether this process holds a part of the parameter only."""
         return isinstance(self._parameter, DTensor)
-
-    @property
-    def _rows(self) -> slice:
-        """The rows of the whole parameter that this process holds."""
-        if not isinstance(self._parameter, DTensor):
-            return slice(0, self._shape[0] if self._shape else 1)
-        mesh = self._parameter.device_mesh
-        chunk = -(-self._shape[0] // mesh.size())
-        start = min(chunk * mesh.get_local_rank(), self._shape[0])
-        return slice(start, min(start + chunk, self._shape[0]))
 
     def _shaped(self, flat: Tensor) -> Tensor:
         """A tensor of this process's numbers as the parameter's shape has them; sharded, if the parameter is."""
@@ -288,8 +289,3 @@ class _Trained:
         halves = (master.view(torch.int32) + self._threshold[: len(weight)]).view(torch.int16).view(-1, 2)
         self._low[piece] = halves[:, 0]
         weight.view(torch.int16).copy_(halves[:, 1])
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """The part of a tensor that this process holds."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
