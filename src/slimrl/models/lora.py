@@ -161,7 +161,8 @@ def adapter_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def save_adapter(module: nn.Module, tensors: dict[str, Tensor], directory: Path, given_name: str) -> None:
-    """Save the adapter, whose `tensors` are those of `adapter_tensors`, in PEFT's format, for `PeftModel.from_pretrained`. The directory must not exist yet.
+    """Save the adapter, whose `tensors` are those of `adapter_tensors`, in PEFT's format, for
+    `PeftModel.from_pretrained`. The directory must not exist yet.
 
     `given_name` is the base model's name as the user gave it, by which slimrl finds it on any machine.
     """

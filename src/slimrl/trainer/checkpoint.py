@@ -118,7 +118,8 @@ def save_checkpoint(
 ) -> Path:
     """Write `checkpoints/step_N`, and delete all but the newest `keep`. Returns the new directory.
 
-    All processes that share the optimizer's state must call this; the leading one writes. Raises UserError when it cannot be written; earlier checkpoints stay.
+    All processes that share the optimizer's state must call this; the leading one writes. Raises UserError when it
+    cannot be written; earlier checkpoints stay.
     """
     directory = output_dir / "checkpoints" / f"step_{progress.step}"
     state = optimizer.state_dict()

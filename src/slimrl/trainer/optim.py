@@ -223,9 +223,8 @@ class _Trained:
         for name, tensor in state.items():
             if tensor.shape != self._shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
-        mine = {
-            name: tensor[own_rows(self._parameter)] if self.is_sharded else tensor for name, tensor in state.items()
-        }
+        rows = own_rows(self._parameter) if self.is_sharded else ...
+        mine = {name: tensor[rows] for name, tensor in state.items()}
         self._mean.copy_(mine["mean"].reshape(-1))
         self._square.copy_(mine["square"].reshape(-1))
         master = mine["master"].reshape(-1).to(self._weight.device)
@@ -256,11 +255,11 @@ class _Trained:
 
     def _shaped(self, flat: Tensor) -> Tensor:
         """A tensor of this process's numbers as the parameter's shape has them; sharded, if the parameter is."""
-        whole = self._parameter
-        if not isinstance(whole, DTensor):
-            return flat.view(self._shape)
-        part = flat.view(whole.to_local().shape)
-        return DTensor.from_local(part, whole.device_mesh, whole.placements, shape=whole.shape, stride=whole.stride())
+        like = self._parameter
+        part = flat.view(own_part(like).shape)
+        if not isinstance(like, DTensor):
+            return part
+        return DTensor.from_local(part, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
 
     def _pieces(self) -> Iterator[slice]:
         size = len(self._threshold)

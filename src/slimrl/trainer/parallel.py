@@ -32,8 +32,8 @@ class Ranks:
         return self.rank == 0
 
     def packs(self, samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-        """The packs that this process computes, as many as every other one; some may be empty. Packs are made smaller than `max_tokens` where there
-        would otherwise be fewer packs than processes."""
+        """The packs that this process computes, as many as every other one; some may be empty. Packs are made
+        smaller than `max_tokens` where there would otherwise be fewer packs than processes."""
         # All processes compute the same packs and the same division, so they need not talk about it.
         packs = pack_samples(samples, max_tokens, device)
         if len(packs) < self.num:
