@@ -1,8 +1,8 @@
-"""Data parallelism: processes with equal weights divide the packs of a batch and sum their results.
+"""Data parallelism: processes that share one policy divide the packs of a batch and sum their results.
 
 Every process is given the whole batch and packs it in the same way. Token weights are computed from the whole batch
-(`losses.token_weights`), so its gradient is the plain sum of the processes' gradients, and all of them make the same
-update. This module knows nothing of losses, nor of how processes are started (`launch/ranks.py`).
+(`losses.token_weights`), so its gradient is the plain sum of the processes' gradients. How parameters are shared is
+in `trainer/fsdp.py`. This module knows nothing of losses, nor of how processes are started (`launch/ranks.py`).
 """
 
 import math
