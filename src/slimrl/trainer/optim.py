@@ -23,7 +23,7 @@ from torch.optim.adamw import adamw
 from slimrl.config.train import OptimConfig, ScheduleConfig
 from slimrl.models.lora import refresh_merged
 from slimrl.models.native import ops
-from slimrl.models.shards import own_part, own_rows, whole
+from slimrl.models.shards import own_part, own_rows
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
 
@@ -121,18 +121,13 @@ class MasterAdamW:
     def state_dict(self) -> dict[str, Any]:
         """The masters and moments by name, all that a resumed run needs. The next step changes these tensors.
 
-        They are whole, whatever number of processes shares them. All processes must call this, and only the leading one
-        gets them; the others' dictionaries are empty.
+        They are sharded as the parameters are.
         """
-        states: dict[str, dict[str, Tensor]] = {}
-        for name, trained in self._trained.items():
-            state = {part: whole(tensor) for part, tensor in trained.state().items()}
-            if self._ranks.leads:
-                states[name] = {part: tensor.cpu() for part, tensor in state.items()} if trained.is_sharded else state
+        states = {name: trained.state() for name, trained in self._trained.items()}
         return {"updates": self._updates, "parameters": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load masters and moments. Weight decay, betas and eps stay those of this optimizer's config.
+        """Load masters and moments, whole or sharded as here. Weight decay, betas and eps stay those of this config.
 
         Raises KeyError, ValueError or RuntimeError if the state is of another model.
         """
@@ -224,7 +219,7 @@ class _Trained:
             if tensor.shape != self._shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
         rows = own_rows(self._parameter) if self.is_sharded else ...
-        mine = {name: tensor[rows] for name, tensor in state.items()}
+        mine = {name: own_part(t) if isinstance(t, DTensor) else t[rows] for name, t in state.items()}
         self._mean.copy_(mine["mean"].reshape(-1))
         self._square.copy_(mine["square"].reshape(-1))
         master = mine["master"].reshape(-1).to(self._weight.device)

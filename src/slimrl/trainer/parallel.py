@@ -6,9 +6,10 @@ in `trainer/fsdp.py`. This module knows nothing of losses, nor of how processes 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
@@ -16,6 +17,8 @@ from torch import Tensor, distributed
 from slimrl.errors import UserError
 from slimrl.trainer.packing import Pack, empty_pack, pack_samples
 from slimrl.types import Sample
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +64,39 @@ class Ranks:
         self._exchange(highest, distributed.ReduceOp.MAX)
         return [float(value) for value in highest]
 
-    def _exchange(self, tensor: Tensor, operation: Any) -> None:
-        """Reduce the tensor over the processes. Raises UserError if another process has ended, for example the first
-        because its disk is full."""
-        if self.num == 1:
-            return
+    def of_first(self, value: T) -> T:
+        """The value that the leading process has, in all of them."""
+        values = [value]
+        if self.num > 1:
+            distributed.broadcast_object_list(values, 0)
+        return values[0]
+
+    def all_of(self, value: T) -> list[T]:
+        """The values that the processes have, in the order of their ranks."""
+        values = [value] * self.num
+        if self.num > 1:
+            distributed.all_gather_object(values, value)
+        return values
+
+    @contextmanager
+    def united(self) -> Iterator[None]:
+        """If the body raises UserError in one process, all raise. Nothing that waits for the others may stand in it
+        behind what can raise in one alone."""
+        failure: UserError | None = None
         try:
+            yield
+        except UserError as error:
+            failure = error
+        texts = self.all_of(str(failure or ""))
+        if failure:
+            raise failure
+        for rank, text in enumerate(texts):
+            if text:
+                raise UserError(f"rank {rank} of {self.num} failed: {text}")
+
+    def _exchange(self, tensor: Tensor, operation: Any) -> None:
+        if self.num > 1:
             distributed.all_reduce(tensor, operation)
-        except RuntimeError as error:
-            raise UserError(f"another of the {self.num} processes ended, and may have said why ({error}).") from error
 
 
 ALONE = Ranks()

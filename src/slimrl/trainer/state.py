@@ -73,8 +73,8 @@ def start(
 
 
 def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptConfig) -> None:
-    """Save a checkpoint to resume from, and weights for every other use, at the interval and after the last step. Of
-    several processes, which share the state, the leading one writes what all of them send it."""
+    """Save a checkpoint to resume from, and weights for every other use, at the interval and after the last step. All
+    processes that share the state must call this."""
     step = state.progress.step
     if step == max_steps or (ckpt.interval_steps > 0 and step % ckpt.interval_steps == 0):
         # Weights first: a checkpoint says that a step is done, and then its weights must be there.
@@ -88,14 +88,13 @@ def save_missing_weights(state: TrainState, output_dir: Path) -> None:
     """Save the weights of the step that a run goes on from, if they are gone (`trainer/recovery.py`)."""
     step = state.progress.step
     # The leading process looks, because all must take part or none.
-    missing = state.ranks.leads and step > 0 and not weights_directory(output_dir, step).exists()
-    if any(state.ranks.sums([float(missing)])):
+    if state.ranks.of_first(step > 0 and not weights_directory(output_dir, step).exists()):
         _save_weights(state, output_dir)
 
 
 def _save_weights(state: TrainState, output_dir: Path) -> None:
     weights = weights_directory(output_dir, state.progress.step)
-    with report_write_errors(weights):
+    with state.ranks.united(), report_write_errors(weights):
         save_policy(state.policy, weights, state.history, state.ranks.leads)
 
 

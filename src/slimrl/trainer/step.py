@@ -137,7 +137,9 @@ class TrainStep:
     def _backward(self, pack: Pack, tensors: _SampleTensors, temperature: float, totals: _Totals) -> None:
         """Accumulate the gradient and the totals of one pack. A token without a finite log-probability is masked and
         counted."""
-        new_N, entropy_N, hidden_ND = target_logprobs(self._module, pack, temperature)
+        new_N, entropy_N, hidden_ND = target_logprobs(
+            self._module, pack, temperature, self._config.activation_checkpointing
+        )
         index_N = _token_index(pack, tensors.offset_B)
         old_N = tensors.old[index_N]
         finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
