@@ -49,23 +49,18 @@ def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_
     assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in saved.items())
 
 
-def test_four_save_adapters_and_value_head_and_two_and_one_go_on(tmp_path: Path, tiny_dir: Path) -> None:
+def test_four_save_adapters_and_value_head_and_two_go_on(tmp_path: Path, tiny_dir: Path) -> None:
     lora = ["--model.lora.rank", "4", "--trainer.activation_checkpointing", "true", "--trainer.optim.lr", str(LR)]
     loss = ["--trainer.loss.type", "ppo", "--trainer.loss.advantage", "gae", "--trainer.loss.kl_beta", "0.1"]
     save = ["--ckpt.interval_steps", "1", "--ckpt.keep", "9"]
-    first, then, last = (["@", RL, *settings(tiny_dir, step, *lora, *loss, *save)] for step in (1, 2, 3))
+    first, last = (["@", RL, *settings(tiny_dir, step, *lora, *loss, *save)] for step in (1, 2))
     one, shared = str(tmp_path / "one"), str(tmp_path / "shared")
     run_all([[*ONE, "trainer", *last, one], [*torchrun(4, *ONE), "trainer", *first, shared]])
     optimizer = tmp_path / "shared" / "checkpoints" / "step_1" / "optimizer"
     assert len([*optimizer.glob("*.safetensors")]) == 4
-    run_all([[*torchrun(2, *ONE), "trainer", *then, shared, "--resume"]])
-    shard = next((tmp_path / "shared" / "checkpoints" / "step_2" / "optimizer").iterdir())
-    shard.write_bytes(shard.read_bytes()[:-1])  # so it is trained again, from what the four have saved
-    run_all([[*torchrun(2, *ONE), "trainer", *then, shared, "--resume"]])
-    run_all([[*ONE, "trainer", *last, shared, "--resume"]])
+    run_all([[*torchrun(2, *ONE), "trainer", *last, shared, "--resume"]])
     assert logged(tmp_path / "shared", "loss/value") == pytest.approx(logged(tmp_path / "one", "loss/value"), rel=1e-3)
-    assert (tmp_path / "shared" / "checkpoints" / "damaged_step_2").is_dir()
-    assert_same_weights(tmp_path / "shared" / "weights" / "step_3", tmp_path / "one" / "weights" / "step_3")
+    assert_same_weights(tmp_path / "shared" / "weights" / "step_2", tmp_path / "one" / "weights" / "step_2")
 
 
 def test_supervised_training_is_shared(tmp_path: Path, tiny_dir: Path) -> None:

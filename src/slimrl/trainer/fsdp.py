@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+from slimrl.models.allocator import return_freed_memory
 from slimrl.models.lora import shard_apart
 from slimrl.trainer.parallel import Ranks
 
@@ -34,4 +35,5 @@ def shard(module: nn.Module, ranks: Ranks) -> nn.Module:
         # Token weights are of the whole batch, so its gradient is the sum and not the mean.
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
+    return_freed_memory()
     return module
