@@ -88,7 +88,8 @@ def measure(ranks: Ranks, arguments: argparse.Namespace) -> dict[str, Any]:
     states = [tensor for state in optimizer.state_dict()["parameters"].values() for tensor in state.items()]
     moments = sum(own_part(tensor).nbytes for name, tensor in states if name != "master")
     low = sum(2 * own_part(p.detach()).numel() for p in module.parameters() if p.requires_grad and p.itemsize == 2)
-    weights = sum(own_part(p.detach()).nbytes for p in module.parameters())
+    # Merged matrices are buffers in one process and parameters in several.
+    weights = sum(own_part(t.detach()).nbytes for t in (*module.parameters(), *module.buffers()))
     num = sum(p.numel() for name, p in module.named_parameters() if ".lora_" not in name and "merged" not in name)
     held = ranks.all_of((weights + low + moments) / num)
     trained = {name: whole(p.detach()) for name, p in module.named_parameters() if p.requires_grad}
