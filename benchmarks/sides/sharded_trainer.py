@@ -1,4 +1,4 @@
-"""One process of `benchmarks/speed/sharding.py`: training steps on made-up samples, and what they cost this process.
+"""One process of the benchmarks `sharding.py` and `recompute.py`: steps on made-up samples, and what they cost it.
 
 Started with the variables that torchrun sets. The first of the processes writes what all of them measured.
 """
@@ -29,16 +29,16 @@ from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
-VOCAB, NUM_SAMPLES = 2048, 4
+VOCAB = 2048
 
 
-def make_module(dtype: torch.dtype, lora_rank: int) -> nn.Module:
+def make_module(dtype: torch.dtype, lora_rank: int, layers: int) -> nn.Module:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=VOCAB,
         hidden_size=384,
         intermediate_size=1024,
-        num_hidden_layers=8,
+        num_hidden_layers=layers,
         num_attention_heads=6,
         num_key_value_heads=2,
         tie_word_embeddings=True,
@@ -51,10 +51,10 @@ def make_module(dtype: torch.dtype, lora_rank: int) -> nn.Module:
     return module
 
 
-def batch_of(step: int, seq_len: int) -> Batch:
+def batch_of(step: int, num_samples: int, seq_len: int) -> Batch:
     rng = random.Random(step)
     samples = []
-    for _ in range(NUM_SAMPLES):
+    for _ in range(num_samples):
         mask = (False,) * (seq_len // 4) + (True,) * (seq_len - seq_len // 4)
         ids = tuple(rng.randrange(VOCAB) for _ in mask)
         samples.append(Sample(ids, mask, (-7.6,) * seq_len, (rng.gauss(0, 1),) * seq_len, version=-1))
@@ -70,7 +70,7 @@ def memory_mb(field: str) -> float:
 def measure(ranks: Ranks, arguments: argparse.Namespace) -> dict[str, Any]:
     keep_freed_memory()
     bare = memory_mb("VmRSS")
-    module = shard(make_module(getattr(torch, arguments.dtype), arguments.lora_rank), ranks)
+    module = shard(make_module(getattr(torch, arguments.dtype), arguments.lora_rank, arguments.layers), ranks)
     config = TrainerConfig(
         micro_batch_tokens=arguments.seq_len,
         optim=OptimConfig(lr=1e-4),
@@ -82,7 +82,7 @@ def measure(ranks: Ranks, arguments: argparse.Namespace) -> dict[str, Any]:
     seconds = []
     for number in range(arguments.steps):
         began = time.perf_counter()
-        step(batch_of(number, arguments.seq_len), 1.0, version=number)
+        step(batch_of(number, arguments.num_samples, arguments.seq_len), 1.0, version=number)
         seconds.append(time.perf_counter() - began)
     peak = memory_mb("VmHWM") - bare
     states = [tensor for state in optimizer.state_dict()["parameters"].values() for tensor in state.items()]
@@ -108,6 +108,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--num-samples", type=int, default=4)
     parser.add_argument("--seq-len", type=int, default=64)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--activation-checkpointing", action="store_true")
