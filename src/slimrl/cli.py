@@ -269,10 +269,10 @@ def _check_ranks(command: str) -> None:
     """Refuses a start by torchrun, under which each process would do all of the work, and write to the same directory.
     Raises UserError."""
     num = os.environ.get("WORLD_SIZE", "1") if "TORCHELASTIC_RUN_ID" in os.environ else "1"
-    if num != "1" and command != "trainer":
+    if num != "1" and command not in ("trainer", "sft"):
         raise UserError(
-            f"torchrun started {num} processes, and `{command}` is one process in this version: only `trainer` can "
-            f"share its work. Start it as `slimrl {command} ...`."
+            f"torchrun started {num} processes, and `{command}` is one process in this version: only `trainer` and "
+            f"`sft` can share their work. Start it as `slimrl {command} ...`."
         )
 
 

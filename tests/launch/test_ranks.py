@@ -7,24 +7,35 @@ from slimrl import cli
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
 from slimrl.launch import ranks as launch_ranks
-from slimrl.launch.ranks import agree_on_dtype, join_ranks, run_on_first
-from slimrl.trainer.parallel import ALONE, Ranks
+from slimrl.launch.ranks import agree_on_dtype, join_ranks, own_device, run_on_first
+from slimrl.trainer.parallel import ALONE
 
 
 @pytest.mark.parametrize("environment", [{}, {"WORLD_SIZE": "8"}, {"WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x"}])
 def test_a_process_that_torchrun_did_not_start_with_others_is_alone(environment: dict[str, str]) -> None:
-    with join_ranks(environment) as ranks:
-        assert ranks == ALONE
+    with join_ranks(environment, ModelConfig()) as (ranks, model):
+        assert ranks == ALONE and model == ModelConfig()
 
 
 def test_alone_nothing_has_to_be_agreed_on() -> None:
     assert agree_on_dtype(ModelConfig(), ALONE) == ModelConfig()
 
 
-def test_several_processes_refuse_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[torch.device] = []
     monkeypatch.setattr(launch_ranks, "choose_device", lambda name: torch.device("cuda:0"))
-    with pytest.raises(UserError, match=r"2 processes .* cuda:0 here.*--model\.device cpu"):
-        agree_on_dtype(ModelConfig(), Ranks(0, 2))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "set_device", used.append)
+    assert own_device(ModelConfig(device="cuda"), 3, 4) == torch.device("cuda:3") == used[0]
+    assert own_device(ModelConfig(), 0, 4) == torch.device("cuda:0")
+
+
+@pytest.mark.parametrize(("device", "found"), [("cuda", "cuda is 1"), ("cuda:1", "cuda:1 is 1")])
+def test_processes_do_not_share_a_gpu(device: str, found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_ranks, "choose_device", lambda name: torch.device("cuda:0"))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(UserError, match=rf"2 processes.*model\.device = {found}\..*--model\.device cpu"):
+        own_device(ModelConfig(device=device), 0, 2)
 
 
 def test_what_is_done_once_is_done_by_the_first_and_its_error_is_kept() -> None:
@@ -39,7 +50,7 @@ def test_what_is_done_once_is_done_by_the_first_and_its_error_is_kept() -> None:
         run_on_first(ALONE, fail)
 
 
-@pytest.mark.parametrize("command", ["rl", "sft", "eval"])
+@pytest.mark.parametrize("command", ["rl", "eval"])
 def test_other_commands_do_not_run_several_times_over(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,7 +58,6 @@ def test_other_commands_do_not_run_several_times_over(
     monkeypatch.setenv("WORLD_SIZE", "2")
     flags = {
         "rl": ["--orchestrator.env", '[{id="reverse-text"}]'],
-        "sft": ["--data.type", "expert", "--data.env.id", "reverse-text"],
         "eval": ["--env.0.id", "reverse-text"],
     }
     assert cli.run([command, *flags[command]]) == 2

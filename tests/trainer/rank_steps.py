@@ -13,7 +13,9 @@ from torch import Tensor, distributed
 
 from slimrl.config.loss import POLICIES, Aggregation, LossConfig
 from slimrl.config.train import OptimConfig, TrainerConfig
+from slimrl.models.shards import whole
 from slimrl.trainer.aux_losses import build_aux_losses
+from slimrl.trainer.fsdp import shard
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.step import TrainStep
@@ -33,7 +35,7 @@ LOSSES = {
     "gae": LossConfig(type="ppo", advantage="gae", gamma=0.99),
     "gae and kl of one sample": LossConfig(type="ppo", advantage="gae", kl_beta=0.3),
 }
-Found = dict[str, tuple[dict[str, Tensor], Metrics]]  # of each loss: gradients by name, metrics
+Found = dict[str, tuple[dict[str, Tensor], Metrics]]  # of each loss: gradients by name, and metrics
 
 
 def steps(ranks: Ranks) -> Found:
@@ -47,15 +49,15 @@ def steps(ranks: Ranks) -> Found:
 
 
 def step(loss: LossConfig, samples: list[Sample], ranks: Ranks) -> tuple[dict[str, Tensor], Metrics]:
-    module = policy_module("llama")
-    aux_losses = build_aux_losses(loss.resolve(), module, lambda: policy_module("llama", seed=1))
+    module = shard(policy_module("llama"), ranks)
+    aux_losses = build_aux_losses(loss.resolve(), module, lambda: shard(policy_module("llama", seed=1), ranks))
     heads = {name: head for aux_loss in aux_losses for name, head in aux_loss.heads.items()}
     optimizer = MasterAdamW(module, OPTIM, heads, ranks)
     config = TrainerConfig(loss=loss, optim=OPTIM, micro_batch_tokens=MICRO_BATCH_TOKENS)
     old = tuple(replace(sample, version=-1, rewards_T=sample.advantages_T) for sample in samples)
     metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses, ranks)(Batch(old, 1.0), 1.0, version=0)
     state = optimizer.state_dict()["parameters"]
-    return {name: part["mean"] / (1 - OPTIM.beta1) for name, part in state.items()}, metrics
+    return {name: whole(part["mean"]) / (1 - OPTIM.beta1) for name, part in state.items()}, metrics
 
 
 def main() -> None:

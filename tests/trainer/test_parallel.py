@@ -1,38 +1,12 @@
 """Two real processes that share every batch do what one does with all of it."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.parallel import ALONE, Ranks, divide
+from tests.ranks import run_all
 from tests.trainer.rank_steps import LOSSES, Found, steps
 from tests.trainer.samples import CPU, assert_gradients_equal, random_samples
-
-ROOT = Path(__file__).parents[2]
-DEBUG = str(ROOT / "configs" / "debug" / "rl" / "train.toml")
-# Processes of one machine meet at its loopback interface, also where its name leads nowhere.
-LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-
-
-def run_all(commands: Sequence[Sequence[str]]) -> None:
-    """The commands at the same time, each to its end."""
-    environment = {**os.environ, **LOOPBACK}
-    options = {"cwd": ROOT, "env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    processes = [subprocess.Popen([sys.executable, *command], **options) for command in commands]
-    try:
-        outputs = [process.communicate(timeout=600)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
 
 
 @pytest.fixture(scope="module")
@@ -59,52 +33,6 @@ def test_both_processes_make_the_same_update_to_the_last_bit(loss: str, found: t
     (gradient, metrics), (other, other_metrics) = (part[loss] for part in found[1:])
     assert metrics == other_metrics
     assert all(torch.equal(gradient[name], other[name]) for name in gradient)
-
-
-@pytest.mark.slow
-def test_torchrun_trains_as_one_process_does_and_logs_once(tmp_path: Path, tiny_dir: Path) -> None:
-    lr = 1e-3
-    flags = ["--model.name", str(tiny_dir), "--model.dtype", "float32", "--model.device", "cpu", "--max_steps", "3"]
-    settings = ["@", DEBUG, *flags, "--trainer.optim.lr", str(lr), "--output_dir"]
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    one_process, two_processes = ["-m", "slimrl", "trainer"], [*torchrun, "src/slimrl/trainer/rl/train.py"]
-    run_all([[*one_process, *settings, str(tmp_path / "one")], [*two_processes, *settings, str(tmp_path / "two")]])
-    one, two = (load_file(tmp_path / name / "weights" / "step_3" / "model.safetensors") for name in ("one", "two"))
-    for name, weight in one.items():
-        torch.testing.assert_close(two[name], weight, rtol=0, atol=0.1 * lr, msg=name)
-    lines, lines_of_two = (read_metrics(tmp_path / name / "metrics.jsonl") for name in ("one", "two"))
-    assert [step for step, _ in lines_of_two] == [0, 1, 2]
-    for name in ("loss/policy", "loss/tokens", "optim/grad_norm", "guard/mean_logprob_gap"):
-        expected = [metrics[name] for _, metrics in lines]
-        assert [metrics[name] for _, metrics in lines_of_two] == pytest.approx(expected, rel=1e-3, abs=1e-5)
-
-
-LEAVES = """
-import os
-import sys
-import torch
-from torch import distributed
-from slimrl.errors import UserError
-from slimrl.trainer.parallel import Ranks
-
-rank = int(sys.argv[1])
-distributed.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
-Ranks(rank, 2).sums([1.0])
-if rank == 0:
-    os._exit(0)  # as one that is killed: no connection is closed in good order
-try:
-    Ranks(rank, 2).sums([1.0])
-except UserError as error:
-    assert "another of the 2 processes ended" in str(error)
-else:
-    sys.exit("nothing was noticed")
-finally:
-    distributed.destroy_process_group()
-"""
-
-
-def test_a_process_that_is_left_alone_says_so(tmp_path: Path) -> None:
-    run_all([["-c", LEAVES, str(rank), str(tmp_path / "store")] for rank in range(2)])
 
 
 @pytest.mark.parametrize("max_tokens", [1, 60, 10_000])

@@ -5,6 +5,7 @@ import os
 from contextlib import ExitStack
 from pathlib import Path
 
+from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import TrainerOnlyConfig
 from slimrl.launch.advice import note_config_warnings
@@ -16,6 +17,7 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.fake import FakeBatches
+from slimrl.trainer.fsdp import shard
 from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import save_missing_weights, start
@@ -24,20 +26,22 @@ from slimrl.trainer.weights import weights_directory
 
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     """Run the `trainer` command. Under torchrun, several processes share the work of each batch."""
-    with join_ranks(os.environ) as ranks:
-        return _train_alone(resolved, ranks, RunConsole() if ranks.leads else RunConsole(io.StringIO()))
-
-
-def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, console: RunConsole) -> int:
     resolved = with_pinned_model(resolved)
+    with join_ranks(os.environ, resolved.config.model) as (ranks, model):
+        return _train_alone(resolved, ranks, model, RunConsole() if ranks.leads else RunConsole(io.StringIO()))
+
+
+def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, model: ModelConfig, console: RunConsole) -> int:
     config, output_dir = resolved.config, Path(resolved.config.output_dir)
     directory = open_training_dir(resolved, output_dir, config.resume, console.note)
     with ExitStack() as held:  # one process alone may open the directory, and all others wait for it
         run_on_first(ranks, lambda: held.enter_context(directory))
-        model = agree_on_dtype(restore_measured(config.model, output_dir, config.resume), ranks)
+        model = agree_on_dtype(restore_measured(model, output_dir, config.resume), ranks)
         policy = open_policy(model, console)
         note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
-        aux_losses = build_aux_losses(config.trainer.loss.resolve(), policy.module, lambda: load_policy(model).module)
+        shard(policy.module, ranks)
+        loss = config.trainer.loss.resolve()
+        aux_losses = build_aux_losses(loss, policy.module, lambda: shard(load_policy(model).module, ranks))
         state = start(policy, config.trainer.optim, output_dir, config.resume, aux_losses, ranks)
         save_missing_weights(state, output_dir)
         first = state.progress.step

@@ -228,6 +228,9 @@ class SFTConfig(TrainingRunConfig):
     """Tokens in one forward and backward pass; a longer conversation has a pass of its own. Lower saves memory; the
     gradient is the same."""
 
+    activation_checkpointing: bool = False
+    """Keep only each layer's input for the backward pass, and compute the rest again. The gradient is the same."""
+
     val_interval_steps: int = Field(default=20, ge=0)
     """Steps between two measurements of the validation loss; 0 measures only before and after."""
 

@@ -71,3 +71,6 @@ class TrainerConfig(Config):
     micro_batch_tokens: int = Field(default=4096, ge=1)
     """Tokens in one forward and backward pass; a longer conversation has a pass of its own. Lower saves memory; the
     gradient is the same."""
+
+    activation_checkpointing: bool = False
+    """Keep only each layer's input for the backward pass, and compute the rest again. The gradient is the same."""

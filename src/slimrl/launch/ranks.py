@@ -2,67 +2,113 @@
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
-All of them are on one machine and compute on its CPU.
+All of them are on one machine, and compute on its CPU or each on a GPU of its own.
 """
 
+import os
+import select
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 
 import torch
 from torch import distributed
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
-from slimrl.models.device import choose_device, choose_dtype, set_threads
+from slimrl.models.device import choose_device, choose_dtype, dtype_name, set_threads
 from slimrl.trainer.parallel import ALONE, Ranks
+
+# How long a process waits for another one: the first one's writing to a disk is the longest wait.
+TIMEOUT = timedelta(minutes=10)
+# How long after a lost connection the process at its other end may take to be gone.
+GRACE_S = 5.0
 
 
 @contextmanager
-def join_ranks(environment: Mapping[str, str]) -> Iterator[Ranks]:
-    """Join the processes that share this one's work, by the variables that torchrun sets. Without these variables the
-    process is alone."""
+def join_ranks(environment: Mapping[str, str], model: ModelConfig) -> Iterator[tuple[Ranks, ModelConfig]]:
+    """Join the processes that share this one's work, by the variables that torchrun sets, and the model's settings with
+    this process's own device. Without these variables the process is alone.
+
+    Raises UserError if another of them ends before its time, or is not heard of for `TIMEOUT`.
+    """
     # WORLD_SIZE alone is not enough: schedulers set it, too, for processes that have nothing to do with one another.
     num = int(environment.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environment else 1
     if num == 1:
-        yield ALONE
+        yield ALONE, model
         return
-    distributed.init_process_group("gloo")
+    device = own_device(model, int(environment["LOCAL_RANK"]), num)
+    # What the processes tell one another beside tensors of the model lies on the CPU.
+    distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)
+    ranks = Ranks(distributed.get_rank(), num)
     try:
-        yield Ranks(distributed.get_rank(), num)
+        with _name_who_is_gone(ranks):
+            yield ranks, model.model_copy(update={"device": str(device)})
     finally:
         distributed.destroy_process_group()
 
 
+def own_device(model: ModelConfig, local_rank: int, num: int) -> torch.device:
+    """The device of one of `num` processes of a machine: its CPU, or the GPU of the process's number.
+
+    Raises UserError if there are fewer GPUs than processes.
+    """
+    device = choose_device(model.device)
+    if device.type == "cpu":
+        return device
+    available = torch.cuda.device_count() if model.device in ("auto", "cuda") else 1
+    if num > available:
+        raise UserError(
+            f"torchrun started {num} processes, and each needs a GPU of its own: model.device = {model.device} is "
+            f"{available}. Start fewer, or give `--model.device cuda` for all GPUs or `--model.device cpu`."
+        )
+    own = torch.device("cuda", local_rank)
+    torch.cuda.set_device(own)
+    return own
+
+
 def run_on_first(ranks: Ranks, action: Callable[[], object]) -> None:
     """Run an action in the first process, while the others wait. If it raises UserError there, all processes raise."""
-    try:
+    with ranks.united():
         if ranks.leads:
             action()
-    except UserError:
-        ranks.sums([1.0])  # the others wait for this sum, which tells them of the failure
-        raise
-    (failed,) = ranks.sums([0.0])
-    if failed:
-        raise UserError("the first of the processes could not begin, and says why.")
 
 
 def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
     """The model's settings with one dtype for all processes. With `auto` each would measure for itself, and they might
-    choose differently, so the first process's choice counts.
-
-    Raises UserError if the model would not be on the CPU.
-    """
-    if ranks.num == 1:
-        return model
-    device = choose_device(model.device)
-    if device.type != "cpu":
-        raise UserError(
-            f"{ranks.num} processes were started, and model.device = {model.device} is {device} here. Several of them "
-            "train on the CPU only, in this version: add `--model.device cpu`, or start one without torchrun."
-        )
-    if model.dtype != "auto":
+    choose differently, so the first process's choice counts."""
+    if ranks.num == 1 or model.dtype != "auto":
         return model
     set_threads(model.num_threads)
-    rounded = ranks.leads and choose_dtype(device).dtype == torch.bfloat16
-    (found,) = ranks.sums([float(rounded)])
-    return model.model_copy(update={"dtype": "bfloat16" if found else "float32"})
+    found = dtype_name(choose_dtype(choose_device(model.device)).dtype) if ranks.leads else ""
+    return model.model_copy(update={"dtype": ranks.of_first(found)})
+
+
+@contextmanager
+def _name_who_is_gone(ranks: Ranks) -> Iterator[None]:
+    """Converts the error of an exchange that fails because another process is gone or silent to a UserError."""
+    pids = ranks.all_of(os.getpid())
+    with ExitStack() as held:
+        # A descriptor tells when a process has ended also where its number is given to another one.
+        watched = {}
+        if sys.platform == "linux":
+            for rank, pid in enumerate(pids):
+                if rank != ranks.rank:
+                    descriptor = os.pidfd_open(pid)
+                    held.callback(os.close, descriptor)
+                    watched[descriptor] = rank
+        try:
+            yield
+        except RuntimeError as error:  # gloo has no class of its own
+            if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
+                raise
+            ended, *_ = select.select([*watched], [], [], GRACE_S)
+            gone = ", ".join(f"rank {watched[descriptor]} (pid {pids[watched[descriptor]]})" for descriptor in ended)
+            raise UserError(
+                f"{gone} of {ranks.num} ended in the middle of the work: see above for why, or with `dmesg` whether it "
+                "was killed for memory. Start all of them again, with `--resume`."
+                if gone
+                else f"one of the {ranks.num} ranks does not answer (pids {', '.join(map(str, pids))}): look with `ps` "
+                f"whether it is stopped, or waits for a disk. No rank waits longer than {TIMEOUT}. ({error})"
+            ) from error

@@ -29,7 +29,7 @@ from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_t
 from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.forward.fused import can_fuse
 from slimrl.models.history import write_history
-from slimrl.models.lora import adapt, is_adapted, keep_merged, merge_parameters, save_adapter
+from slimrl.models.lora import adapt, adapter_tensors, is_adapted, keep_merged, merge_parameters, save_adapter
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import loadable_name, resolve
 
@@ -123,17 +123,21 @@ def date_of(config: ModelConfig) -> date | None:
     return None if config.date == "auto" else date.fromisoformat(config.date)
 
 
-def save_policy(policy: Policy, directory: Path, history: Sequence[str] = ()) -> None:
+def save_policy(policy: Policy, directory: Path, history: Sequence[str] = (), leads: bool = True) -> None:
     """Save weights, config, generation config, tokenizer and chat template, for transformers to load.
 
     The tensors are those of the module, in the compute dtype: exactly the policy that was sampled and evaluated. A LoRA
     adapter is merged into them, and also saved on its own in `adapter/`, in PEFT's format. `history` is what training
     they have had. The directory appears in one rename, with checksums of its files (`io/checksums.py`), and replaces an
-    older one. Raises OSError if it cannot be written.
+    older one. Processes that share a sharded module must all call this, and the one that `leads` writes. Raises OSError
+    if it cannot be written.
     """
     module: Any = policy.module
     # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
-    state = merge_parameters(module)
+    state = merge_parameters(module, keep=leads)
+    adapter = adapter_tensors(module) if is_adapted(module) else {}
+    if not leads:
+        return
     state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
     with new_directory(directory) as temporary, no_progress_bars():
         module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may remove entries
@@ -142,8 +146,8 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = ()) ->
         config.dtype = policy.dtype
         config.save_pretrained(temporary)
         policy.tokenizer.save_pretrained(temporary)
-        if is_adapted(module):
-            save_adapter(module, temporary / "adapter", policy.source)
+        if adapter:
+            save_adapter(module, adapter, temporary / "adapter", policy.source)
             seal(temporary / "adapter")  # it is also used on its own
         write_history(temporary, history, directory.name)
 

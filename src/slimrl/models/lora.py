@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from slimrl.config.model import LoraConfig
 from slimrl.errors import UserError, install_hint, nearest
+from slimrl.models.shards import own_part, own_rows, whole
 
 NAME = "default"  # PEFT's name of the only adapter that a module has
 MERGED = "merged_weight"
@@ -50,7 +51,7 @@ def linear_of(layer: Any) -> Linear:
     """The matrix, bias and pair of a layer that `is_linear`; `keep_merged` must have been called if it is adapted."""
     if type(layer) is nn.Linear:
         return Linear(layer.weight, layer.bias)
-    return Linear(layer.get_buffer(MERGED), layer.base_layer.bias, *_pair(layer))
+    return Linear(getattr(layer, MERGED), layer.base_layer.bias, *_pair(layer))
 
 
 def is_linear(layer: nn.Module | None) -> bool:
@@ -97,8 +98,22 @@ def keep_merged(module: nn.Module) -> None:
 def refresh_merged(module: nn.Module) -> None:
     """Recompute the merged matrices of `keep_merged` after the pairs have changed."""
     for _, layer in _lora_layers(module):
-        if MERGED in dict(layer.named_buffers(recurse=False)):
-            layer.get_buffer(MERGED).copy_(_merge(layer))
+        if hasattr(layer, MERGED):
+            merged = getattr(layer, MERGED).detach()
+            own_part(merged).copy_(_merge(layer)[own_rows(merged)])
+
+
+def shard_apart(module: nn.Module) -> list[nn.Module]:
+    """The parts of an adapted module to shard on their own, before the layers that they are in: frozen matrices, which
+    no fused forward reads. The merged ones become parameters, because buffers are not sharded."""
+    parts = []
+    for _, layer in _lora_layers(module):
+        parts.append(layer.base_layer)
+        if hasattr(layer, MERGED):
+            merged = layer.get_buffer(MERGED)
+            delattr(layer, MERGED)
+            layer.register_parameter(MERGED, nn.Parameter(merged, requires_grad=False))
+    return parts
 
 
 @torch.no_grad()
@@ -121,28 +136,38 @@ def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
     return exact.view(torch.int16)[..., 1::2].contiguous().view(torch.bfloat16)  # upper halves (little-endian)
 
 
-def merge_parameters(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters by their names without adapters, with adapted ones merged; the module itself is not changed."""
-    merged = {f"{name}.weight": _merge(layer) for name, layer in _lora_layers(module)}
+def merge_parameters(module: nn.Module, keep: bool = True) -> dict[str, Tensor]:
+    """The parameters by their names without adapters, with adapted ones merged; the module itself is not changed.
+
+    They are whole. Processes that share a sharded module must all call this; those without `keep` get nothing.
+    """
+    adapted = {f"{name}.weight": layer for name, layer in _lora_layers(module)}
     found = {}
     for name, parameter in module.named_parameters():
-        if ".lora_" not in name:
-            plain = name.replace(".base_layer.", ".")
-            found[plain] = merged.get(plain, parameter.detach())
+        if ".lora_" in name or name.endswith(MERGED):
+            continue
+        plain = name.replace(".base_layer.", ".")
+        tensor = _merge(adapted[plain]) if plain in adapted else whole(parameter.detach())
+        if keep:
+            found[plain] = tensor
     return found
 
 
-def save_adapter(module: nn.Module, directory: Path, given_name: str) -> None:
-    """Save the adapter in PEFT's format, for `PeftModel.from_pretrained`. The directory must not exist yet.
+def adapter_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """The adapter's tensors, whole, by PEFT's names. All processes that share a sharded module must call this."""
+    # In a model of PEFT's own, the module is two levels down.
+    state = _import_peft().get_peft_model_state_dict(module, adapter_name=NAME, save_embedding_layers=False)
+    return {f"base_model.model.{name}": whole(tensor).contiguous() for name, tensor in state.items()}
+
+
+def save_adapter(module: nn.Module, tensors: dict[str, Tensor], directory: Path, given_name: str) -> None:
+    """Save the adapter, whose `tensors` are those of `adapter_tensors`, in PEFT's format, for
+    `PeftModel.from_pretrained`. The directory must not exist yet.
 
     `given_name` is the base model's name as the user gave it, by which slimrl finds it on any machine.
     """
-    peft = _import_peft()
     causal: Any = module
-    state = peft.get_peft_model_state_dict(module, adapter_name=NAME, save_embedding_layers=False)
     directory.mkdir()
-    # In a model of PEFT's own, the module is two levels down.
-    tensors = {f"base_model.model.{name}": tensor.contiguous() for name, tensor in state.items()}
     save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt", GIVEN_NAME: given_name})
     settings = copy.copy(causal.peft_config[NAME])
     settings.inference_mode = True  # as PEFT has it on disk
@@ -189,7 +214,8 @@ def _is_adapted(layer: nn.Module) -> bool:
     """Whether a layer has an adapter of PEFT's; recognised by its children, so that PEFT need not be imported."""
     parts = dict(layer.named_children())
     rows = parts.get("lora_A")
-    return type(parts.get("base_layer")) is nn.Linear and isinstance(rows, nn.ModuleDict) and NAME in rows
+    # A sharded layer is of a subclass.
+    return isinstance(parts.get("base_layer"), nn.Linear) and isinstance(rows, nn.ModuleDict) and NAME in rows
 
 
 def _pair(layer: Any) -> tuple[Tensor, Tensor, float]:
@@ -198,7 +224,8 @@ def _pair(layer: Any) -> tuple[Tensor, Tensor, float]:
 
 
 def _merge(layer: Any) -> Tensor:
-    return merge_weight(layer.base_layer.weight.detach(), *_pair(layer))
+    A, B, scale = _pair(layer)
+    return merge_weight(whole(layer.base_layer.weight.detach()), whole(A.detach()), whole(B.detach()), scale)
 
 
 @functools.cache

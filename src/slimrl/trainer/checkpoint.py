@@ -3,13 +3,16 @@
 A checkpoint is a directory `output_dir/checkpoints/step_N` that appears whole or not at all: it is written under
 another name, synced to disk with the checksums of its files, and renamed. `step` counts finished training steps, so a
 run resumed from step_N begins with step N. `trainer/recovery.py` checks it before it is used.
+
+The optimizer's tensors are in `state.pt`, or, where several processes share them, in `optimizer/`, to which each writes
+its own shards (`trainer/shards.py`). Any number of processes resumes from either.
 """
 
 import json
 import random
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from pathlib import Path
@@ -29,12 +32,24 @@ from slimrl.io.checksums import new_directory
 from slimrl.io.regular_file import read_regular
 from slimrl.models.device import dtype_name
 from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.trainer.records import copy_records
+from slimrl.trainer.shards import check_shards, load_shards, save_shards
 
-STATE, PROGRESS = "state.pt", "progress.json"
+STATE, PROGRESS, SHARDS = "state.pt", "progress.json", "optimizer"
 MAX_PROGRESS_BYTES = 2**28  # above level 0 it holds the groups that no batch has used yet
 # The errors that reading a truncated, overwritten or foreign file raises, depending on where it is damaged.
-DAMAGED = (OSError, EOFError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, UnpicklingError)
+DAMAGED = (
+    OSError,
+    EOFError,
+    RuntimeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    UnpicklingError,
+    SafetensorError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +127,41 @@ def report_write_errors(directory: Path) -> Iterator[None]:
         ) from error
 
 
-def save_checkpoint(output_dir: Path, optimizer: MasterAdamW, progress: Progress, keep: int) -> Path:
+def save_checkpoint(
+    output_dir: Path, optimizer: MasterAdamW, progress: Progress, keep: int, ranks: Ranks = ALONE
+) -> Path:
     """Write `checkpoints/step_N`, and delete all but the newest `keep`. Returns the new directory.
 
-    Raises UserError when it cannot be written; earlier checkpoints stay.
+    All processes that share the optimizer's state must call this. Raises UserError in all of them when one cannot
+    write; earlier checkpoints stay.
     """
     directory = output_dir / "checkpoints" / f"step_{progress.step}"
-    with report_write_errors(directory), new_directory(directory) as partial:
-        torch.save({"step": progress.step, "optimizer": optimizer.state_dict(), "rng": rng_state()}, partial / STATE)
-        (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
-        copy_records(output_dir, partial, progress.step)
-    prune(step_directories(output_dir / "checkpoints"), keep)
+    state = optimizer.state_dict()
+    with _new_shared_directory(directory, ranks) as partial:
+        if ranks.num > 1:
+            save_shards(state.pop("parameters"), partial / SHARDS)
+        if ranks.leads:
+            torch.save({"step": progress.step, "optimizer": state, "rng": rng_state()}, partial / STATE)
+            (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            copy_records(output_dir, partial, progress.step)
+    if ranks.leads:
+        prune(step_directories(output_dir / "checkpoints"), keep)
     return directory
+
+
+@contextmanager
+def _new_shared_directory(directory: Path, ranks: Ranks) -> Iterator[Path]:
+    """Yields to all processes the temporary directory that the leading one makes and seals (`new_directory`)."""
+    with ExitStack() as held:
+        temporary = Path()
+        with ranks.united(), report_write_errors(directory):
+            if ranks.leads:
+                temporary = held.enter_context(new_directory(directory))
+        temporary = ranks.of_first(temporary)
+        with ranks.united(), report_write_errors(directory):
+            yield temporary
+        with ranks.united(), report_write_errors(directory):
+            held.close()
 
 
 def fresh_progress(dtype: torch.dtype, day: date | None = None) -> Progress:
@@ -142,7 +180,11 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
     progress = progress_in(found[-1])
     try:
         state = read_state(found[-1])
-        optimizer.load_state_dict(state["optimizer"])
+        saved = state["optimizer"]
+        if "parameters" not in saved:
+            saved["parameters"] = optimizer.state_dict()["parameters"]
+            load_shards(saved["parameters"], found[-1] / SHARDS)
+        optimizer.load_state_dict(saved)
         set_rng_state(state["rng"])
     except DAMAGED as error:
         raise UserError(
@@ -155,7 +197,7 @@ def load_checkpoint(output_dir: Path, optimizer: MasterAdamW) -> Progress | None
 
 def read_state(directory: Path) -> dict[str, Any]:
     """The optimizer's state, that of the random generators, and the step. The tensors are read from the disk when they
-    are used. Raises one of `DAMAGED`."""
+    are used, and not here if they are in shards. Raises one of `DAMAGED`."""
     if not is_zipfile(directory / STATE):
         raise ValueError("not a checkpoint, or cut off")
     # `weights_only` loads tensors and plain data: a checkpoint from elsewhere can run no code.
@@ -163,6 +205,8 @@ def read_state(directory: Path) -> dict[str, Any]:
     # Checkpoints of an earlier version do not have the step.
     if (step := state.get("step", step_of(directory))) != step_of(directory):
         raise ValueError(f"it is of step {step}")
+    if "parameters" not in state["optimizer"]:
+        check_shards(directory / SHARDS)
     return state
 
 

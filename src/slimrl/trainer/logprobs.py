@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from slimrl.models.forward.module import head_logits
+from slimrl.models.forward.module import call_as_forward, head_logits
 from slimrl.models.forward.training import training_hidden
 from slimrl.models.native import ops
 from slimrl.trainer.attention import PackedPlan
@@ -23,12 +23,22 @@ CHUNK = 512
 BLOCK = 1 << 20
 
 
-def target_logprobs(module: nn.Module, pack: Pack, temperature: float) -> tuple[Tensor, Tensor, Tensor]:
+def target_logprobs(
+    module: nn.Module, pack: Pack, temperature: float, recompute: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """The log-probabilities (N,) of the pack's targets under softmax(logits / temperature) and the entropies (N,) of
     that distribution, in nats and float32; and the hidden states (N, D) they were predicted from, in the module's
-    dtype. The entropies carry no gradient.
+    dtype. The entropies carry no gradient. With `recompute` the layers' inner activations are not kept for the backward
+    pass.
     """
-    hidden_TD = training_hidden(module, pack.token_ids_T, pack.positions_T, PackedPlan(pack))
+    results: tuple[Tensor, Tensor, Tensor] = call_as_forward(module, _target_logprobs, pack, temperature, recompute)
+    return results
+
+
+def _target_logprobs(
+    module: nn.Module, pack: Pack, temperature: float, recompute: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    hidden_TD = training_hidden(module, pack.token_ids_T, pack.positions_T, PackedPlan(pack), recompute)
     hidden_ND = hidden_TD.index_select(0, pack.source_N)
     chunks = zip(hidden_ND.split(CHUNK), pack.target_N.split(CHUNK), strict=True)
     results = [_ChunkLogprobs.apply(hidden, target, module, temperature) for hidden, target in chunks]

@@ -17,11 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
 
 from slimrl.config.train import OptimConfig, ScheduleConfig
 from slimrl.models.lora import refresh_merged
 from slimrl.models.native import ops
+from slimrl.models.shards import own_part, own_rows
 from slimrl.trainer.parallel import ALONE, Ranks
 from slimrl.types import Metrics
 
@@ -62,7 +64,7 @@ class MasterAdamW:
         generator = torch.Generator().manual_seed(0)
         device = next(module.parameters()).device
         size = PIECE if device.type == "cpu" else DEVICE_PIECE
-        threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device)
+        threshold = torch.randint(1 << 16, (size,), generator=generator, dtype=torch.int32).to(device).repeat(2)
         self._trained = {name: _Trained(parameter, threshold, lr) for name, (parameter, lr) in trained.items()}
         self._module = module
         self._config = config
@@ -77,9 +79,7 @@ class MasterAdamW:
         """
         lr, config = self._config.lr * lr_factor, self._config
         self._sum_over_ranks()
-        gradients = [trained.gradient for trained in self._trained.values() if trained.gradient is not None]
-        norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
-        norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
+        norm = self._gradient_norm()
         skipped = not math.isfinite(norm)
         if not skipped:
             self._updates += 1
@@ -92,14 +92,20 @@ class MasterAdamW:
         return {"optim/lr": lr, "optim/grad_norm": norm, "optim/skipped": float(skipped)}
 
     def _sum_over_ranks(self) -> None:
-        """Replace each gradient by its sum over all processes. A process without packs has no gradients, and adds 0."""
-        if self._ranks.num == 1:
-            return
-        # All processes must take part in the same sums, so they first agree on which parameters have a gradient.
-        found = self._ranks.sums([float(trained.gradient is not None) for trained in self._trained.values()])
-        for trained, count in zip(self._trained.values(), found, strict=True):
-            if count:
+        """Replace the gradients of parameters that every process holds whole by their sums over the processes."""
+        for trained in self._trained.values():
+            if self._ranks.num > 1 and not trained.is_sharded:
                 self._ranks.add(trained.float_gradient())
+
+    def _gradient_norm(self) -> float:
+        """The norm of the whole gradient, the same number in all processes."""
+        squares = {True: 0.0, False: 0.0}
+        for sharded in squares:
+            found = [t.gradient for t in self._trained.values() if t.is_sharded == sharded and t.gradient is not None]
+            norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in found]
+            squares[sharded] = float(torch.linalg.vector_norm(torch.stack(norms))) ** 2 if norms else 0.0
+        (of_shards,) = self._ranks.sums([squares[True]])
+        return math.sqrt(of_shards + squares[False])
 
     def discard(self) -> None:
         """Drop the gradients of the backward passes since the last step."""
@@ -113,12 +119,15 @@ class MasterAdamW:
         self.discard()
 
     def state_dict(self) -> dict[str, Any]:
-        """The masters and moments by name, all that a resumed run needs. The next step changes these tensors."""
+        """The masters and moments by name, all that a resumed run needs. The next step changes these tensors.
+
+        They are sharded as the parameters are.
+        """
         states = {name: trained.state() for name, trained in self._trained.items()}
         return {"updates": self._updates, "parameters": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load masters and moments. Weight decay, betas and eps stay those of this optimizer's config.
+        """Load masters and moments, whole or sharded as here. Weight decay, betas and eps stay those of this config.
 
         Raises KeyError, ValueError or RuntimeError if the state is of another model.
         """
@@ -140,9 +149,12 @@ class _Trained:
 
     def __init__(self, parameter: nn.Parameter, threshold: Tensor, lr_ratio: float) -> None:
         assert parameter.dtype in (torch.bfloat16, torch.float32), f"no master for {parameter.dtype}"
-        self._weight = parameter.detach().view(-1)
+        self._parameter = parameter
+        self._weight = own_part(parameter.detach()).view(-1)
         self._shape = parameter.shape
-        self._threshold = threshold
+        # A shard has the thresholds that its weights have in the whole parameter, so that it is rounded alike.
+        size, offset = len(threshold) // 2, own_rows(parameter).start * math.prod(self._shape[1:])
+        self._threshold = threshold[offset % size :][:size]
         self._lr_ratio = lr_ratio
         rounded = parameter.dtype != torch.float32
         self._low = torch.empty_like(self._weight, dtype=torch.int16) if rounded else None
@@ -197,9 +209,9 @@ class _Trained:
 
     def state(self) -> dict[str, Tensor]:
         """The master and the moments, in the parameter's shape."""
-        master = torch.cat([self._read(piece) for piece in self._pieces()])
+        master = torch.cat([self._weight.new_empty(0, dtype=torch.float32), *map(self._read, self._pieces())])
         tensors = {"master": master, "mean": self._mean, "square": self._square}
-        return {name: tensor.view(self._shape) for name, tensor in tensors.items()}
+        return {name: self._shaped(tensor) for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
@@ -207,9 +219,11 @@ class _Trained:
         for name, tensor in state.items():
             if tensor.shape != self._shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the parameter {tuple(self._shape)}")
-        self._mean.copy_(state["mean"].reshape(-1))
-        self._square.copy_(state["square"].reshape(-1))
-        master = state["master"].reshape(-1).to(self._weight.device)
+        rows = own_rows(self._parameter) if self.is_sharded else ...
+        mine = {name: own_part(t) if isinstance(t, DTensor) else t[rows] for name, t in state.items()}
+        self._mean.copy_(mine["mean"].reshape(-1))
+        self._square.copy_(mine["square"].reshape(-1))
+        master = mine["master"].reshape(-1).to(self._weight.device)
         for piece in self._pieces():
             self._write(piece, master[piece])
 
@@ -222,13 +236,26 @@ class _Trained:
         assert parameter.grad is not None
         # With `grad` empty, autograd stores the next micro-batch's gradient as it is. To a gradient that is there it
         # would add in the parameter's dtype, and round.
-        fresh, parameter.grad = parameter.grad.contiguous().view(-1), None
+        fresh, parameter.grad = own_part(parameter.grad).contiguous().view(-1), None
         if self.gradient is None:
             self.gradient = fresh
             return
         self.gradient = self.gradient.float()
         for piece in self._pieces():  # in pieces, because `add_` first makes a float32 copy of what it adds
             self.gradient[piece].add_(fresh[piece])
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether this process holds a part of the parameter only."""
+        return isinstance(self._parameter, DTensor)
+
+    def _shaped(self, flat: Tensor) -> Tensor:
+        """A tensor of this process's numbers as the parameter's shape has them; sharded, if the parameter is."""
+        like = self._parameter
+        part = flat.view(own_part(like).shape)
+        if not isinstance(like, DTensor):
+            return part
+        return DTensor.from_local(part, like.device_mesh, like.placements, shape=like.shape, stride=like.stride())
 
     def _pieces(self) -> Iterator[slice]:
         size = len(self._threshold)

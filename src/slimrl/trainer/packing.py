@@ -156,6 +156,13 @@ class _Row:
             self.segments.append(Segment(middle, cut.end, number, length))
 
 
+def empty_pack(device: torch.device) -> Pack:
+    """A pack of one token that trains none."""
+    row = _Row()
+    row.token_ids, row.positions, row.segments = [0], [0], [Segment(0, 1, -1, 0)]
+    return row.finish(device)
+
+
 def pack_samples(samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
     """All samples in packs of at most `max_tokens` row tokens; a longer sample gets a pack of its own.
 

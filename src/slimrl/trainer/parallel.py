@@ -1,21 +1,24 @@
-"""Data parallelism: processes with equal weights divide the packs of a batch and sum their results.
+"""Data parallelism: processes that share one policy divide the packs of a batch and sum their results.
 
 Every process is given the whole batch and packs it in the same way. Token weights are computed from the whole batch
-(`losses.token_weights`), so its gradient is the plain sum of the processes' gradients, and all of them make the same
-update. This module knows nothing of losses, nor of how processes are started (`launch/ranks.py`).
+(`losses.token_weights`), so its gradient is the plain sum of the processes' gradients. How parameters are shared is
+in `trainer/fsdp.py`. This module knows nothing of losses, nor of how processes are started (`launch/ranks.py`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, distributed
 
 from slimrl.errors import UserError
-from slimrl.trainer.packing import Pack, pack_samples
+from slimrl.trainer.packing import Pack, empty_pack, pack_samples
 from slimrl.types import Sample
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,17 @@ class Ranks:
         return self.rank == 0
 
     def packs(self, samples: Sequence[Sample], max_tokens: int, device: torch.device) -> list[Pack]:
-        """The packs that this process computes, perhaps none. Packs are made smaller than `max_tokens` where there
-        would otherwise be fewer packs than processes."""
+        """The packs that this process computes, as many as every other one; some may be empty. Packs are made
+        smaller than `max_tokens` where there would otherwise be fewer packs than processes."""
         # All processes compute the same packs and the same division, so they need not talk about it.
         packs = pack_samples(samples, max_tokens, device)
         if len(packs) < self.num:
             num_tokens = sum(len(pack.token_ids_T) for pack in packs)
             packs = pack_samples(samples, math.ceil(num_tokens / self.num), device)
-        mine = divide([len(pack.token_ids_T) for pack in packs], self.num)[self.rank]
-        return [packs[index] for index in mine]
+        shares = divide([len(pack.token_ids_T) for pack in packs], self.num)
+        mine = [packs[index] for index in shares[self.rank]]
+        # A sharded module needs all processes for each of its forwards, so all get equally many packs.
+        return mine + [empty_pack(device)] * (max(map(len, shares)) - len(mine))
 
     def add(self, tensor: Tensor) -> None:
         """Replace the tensor by the sum of all processes' tensors, with the same bits in all of them."""
@@ -59,15 +64,39 @@ class Ranks:
         self._exchange(highest, distributed.ReduceOp.MAX)
         return [float(value) for value in highest]
 
-    def _exchange(self, tensor: Tensor, operation: Any) -> None:
-        """Reduce the tensor over the processes. Raises UserError if another process has ended, for example the first
-        because its disk is full."""
-        if self.num == 1:
-            return
+    def of_first(self, value: T) -> T:
+        """The value that the leading process has, in all of them."""
+        values = [value]
+        if self.num > 1:
+            distributed.broadcast_object_list(values, 0)
+        return values[0]
+
+    def all_of(self, value: T) -> list[T]:
+        """The values that the processes have, in the order of their ranks."""
+        values = [value] * self.num
+        if self.num > 1:
+            distributed.all_gather_object(values, value)
+        return values
+
+    @contextmanager
+    def united(self) -> Iterator[None]:
+        """If the body raises UserError in one process, all raise. Nothing that waits for the others may stand in it
+        behind what can raise in one alone."""
+        failure: UserError | None = None
         try:
+            yield
+        except UserError as error:
+            failure = error
+        texts = self.all_of(str(failure or ""))
+        if failure:
+            raise failure
+        for rank, text in enumerate(texts):
+            if text:
+                raise UserError(f"rank {rank} of {self.num} failed: {text}")
+
+    def _exchange(self, tensor: Tensor, operation: Any) -> None:
+        if self.num > 1:
             distributed.all_reduce(tensor, operation)
-        except RuntimeError as error:
-            raise UserError(f"another of the {self.num} processes ended, and may have said why ({error}).") from error
 
 
 ALONE = Ranks()

@@ -29,7 +29,7 @@ from slimrl.trainer.weights import keep_newest, weights_directory
 @dataclass(slots=True)
 class TrainState:
     """All that a checkpoint holds (the policy, its optimizer, the progress), and the auxiliary losses, whose trained
-    modules belong to the optimizer, too. `ranks` are the processes that hold the same state; `history` is what training
+    modules belong to the optimizer, too. `ranks` are the processes that share the state; `history` is what training
     the weights have had, this one included."""
 
     policy: Policy
@@ -73,26 +73,29 @@ def start(
 
 
 def save_if_due(state: TrainState, output_dir: Path, max_steps: int, ckpt: CkptConfig) -> None:
-    """Save a checkpoint to resume from, and weights for every other use, at the interval and after the last step. Of
-    several processes, which hold the same state, one saves."""
+    """Save a checkpoint to resume from, and weights for every other use, at the interval and after the last step. All
+    processes that share the state must call this."""
     step = state.progress.step
-    if not state.ranks.leads:
-        return
     if step == max_steps or (ckpt.interval_steps > 0 and step % ckpt.interval_steps == 0):
-        weights = weights_directory(output_dir, step)
         # Weights first: a checkpoint says that a step is done, and then its weights must be there.
-        with report_write_errors(weights):
-            save_policy(state.policy, weights, state.history)
-        save_checkpoint(output_dir, state.optimizer, state.progress, ckpt.keep)
-        keep_newest(output_dir, ckpt.keep)
+        _save_weights(state, output_dir)
+        save_checkpoint(output_dir, state.optimizer, state.progress, ckpt.keep, state.ranks)
+        if state.ranks.leads:
+            keep_newest(output_dir, ckpt.keep)
 
 
 def save_missing_weights(state: TrainState, output_dir: Path) -> None:
     """Save the weights of the step that a run goes on from, if they are gone (`trainer/recovery.py`)."""
+    step = state.progress.step
+    # The leading process looks, because all must take part or none.
+    if state.ranks.of_first(step > 0 and not weights_directory(output_dir, step).exists()):
+        _save_weights(state, output_dir)
+
+
+def _save_weights(state: TrainState, output_dir: Path) -> None:
     weights = weights_directory(output_dir, state.progress.step)
-    if state.ranks.leads and state.progress.step and not weights.exists():
-        with report_write_errors(weights):
-            save_policy(state.policy, weights, state.history)
+    with state.ranks.united(), report_write_errors(weights):
+        save_policy(state.policy, weights, state.history, state.ranks.leads)
 
 
 def peak_memory_gb(device: torch.device) -> float:

@@ -144,7 +144,9 @@ class TrainStep:
     def _backward(self, pack: Pack, tensors: _SampleTensors, temperature: float) -> dict[str, Tensor]:
         """Accumulate the gradient of one pack, and return its totals. A token without a finite log-probability is
         masked and counted."""
-        new_N, entropy_N, hidden_ND = target_logprobs(self._module, pack, temperature)
+        new_N, entropy_N, hidden_ND = target_logprobs(
+            self._module, pack, temperature, self._config.activation_checkpointing
+        )
         index_N = _token_index(pack, tensors.offset_B)
         old_N = tensors.old[index_N]
         finite_N = torch.isfinite(new_N.detach()) & torch.isfinite(old_N)
@@ -161,6 +163,8 @@ class TrainStep:
         loss_N = policy_N + auxiliary_N
         loss = torch.where(finite_N, loss_N * tensors.weight[index_N], 0.0).sum()
         loss.backward()
+        if not len(new_N):  # an empty pack, which others had to compute with
+            return {}
         # From here on only metrics. The guard reads its numbers from them.
         with torch.no_grad():
             gap_N = (tokens.new_N - tokens.old_N).abs()
@@ -180,6 +184,7 @@ class TrainStep:
 
 def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]]) -> _Totals:
     """The totals of several packs, from those of each that `found` has."""
+    found = [row for row in found if row]
     if not found:
         return _Totals()
     # All numbers are read at once: a GPU computes one pack after the other, and reading waits for it.
@@ -196,7 +201,8 @@ def _token_index(pack: Pack, offset_B: Tensor) -> Tensor:
     """The index of each of the pack's tokens in the batch's per-token tensors."""
     # In a pack a sample's tokens stand together and in order, so a token's index is the sample's offset plus its
     # distance from the sample's first token. cummax carries the position of that first token along to the others.
-    first = torch.cat([pack.sample_N.new_ones(1, dtype=torch.bool), pack.sample_N[1:] != pack.sample_N[:-1]])
+    first = torch.ones_like(pack.sample_N, dtype=torch.bool)
+    first[1:] = pack.sample_N[1:] != pack.sample_N[:-1]
     position_N = torch.arange(len(first), device=first.device)
     start_N = torch.where(first, position_N, 0).cummax(0).values
     return offset_B[pack.sample_N] + position_N - start_N

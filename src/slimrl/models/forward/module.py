@@ -4,12 +4,25 @@ They are separate so that the LM head, a fifth of a small model's work and nearl
 positions that need it. Works for the architectures that `models/check.py` accepts.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from slimrl.models.forward.attention import AttentionPlan, BlockPlan
+
+
+def call_as_forward(module: nn.Module, function: Callable[..., Any], *arguments: Any) -> Any:
+    """The value of `function(module, *arguments)`, with the hooks that a call of the module runs. Through them a
+    sharded module gathers its parameters."""
+    part: Any = module
+    part.forward = partial(function, module)
+    try:
+        return part(*arguments)
+    finally:
+        del part.forward
 
 
 def last_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan | None) -> Tensor:

@@ -10,34 +10,59 @@ the gradient of the large matrix is never formed. Knows nothing of packing: the 
 what.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from slimrl.models.forward.attention import AttentionPlan, LayerInputs
 from slimrl.models.forward.fused import can_fuse, head_rows, rotary_factors, window_of
-from slimrl.models.forward.module import last_hidden
+from slimrl.models.forward.module import call_as_forward, last_hidden
 from slimrl.models.lora import Linear, linear_of
 from slimrl.models.native import ops
 
 Scales = tuple[float, ...]  # LoRA's scale of each linear layer
 
 
-def training_hidden(module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan) -> Tensor:
-    """The last hidden states (T, D) of one row of tokens, with a gradient, by the fastest forward for the module."""
+def training_hidden(
+    module: nn.Module, token_ids_T: Tensor, positions_T: Tensor, plan: AttentionPlan, recompute: bool = False
+) -> Tensor:
+    """The last hidden states (T, D) of one row of tokens, with a gradient, by the fastest forward for the module. With
+    `recompute` a layer saves its input alone, and its backward pass computes the rest again."""
     causal: Any = module
-    if not can_fuse(module):
-        return last_hidden(module, token_ids_T, positions_T, plan)
     decoder = causal.get_decoder()
+    if not can_fuse(module):
+        with _saving_inputs_alone(decoder.layers if recompute else ()):
+            return last_hidden(module, token_ids_T, positions_T, plan)
     hidden_TD: Tensor = decoder.embed_tokens(token_ids_T)
     rotary = rotary_factors(decoder, hidden_TD, positions_T)
+    function = partial(_checkpoint, layer_output) if recompute else layer_output
     for layer in decoder.layers:
-        hidden_TD = layer_output(layer, causal.config, hidden_TD, rotary, plan)
+        hidden_TD = call_as_forward(layer, function, causal.config, hidden_TD, rotary, plan)
     return apply_norm(hidden_TD, decoder.norm)
+
+
+# Nothing is drawn at random in a forward, so no generator's state need be kept for the second one.
+_checkpoint = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+
+
+@contextmanager
+def _saving_inputs_alone(layers: Iterable[Any]) -> Iterator[None]:
+    """A context in which these layers' own forwards save nothing but their inputs for the backward pass."""
+    # transformers' own switch does nothing in a module that is not in training mode, as none is here.
+    for layer in layers:
+        layer.forward = partial(_checkpoint, layer.forward)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
 
 
 def layer_output(

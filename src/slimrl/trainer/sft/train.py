@@ -18,7 +18,6 @@ from slimrl.config.run import SFTConfig
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.optim import schedule_factor
-from slimrl.trainer.packing import pack_samples
 from slimrl.trainer.state import TrainState, save_if_due
 from slimrl.types import Metrics, Sample
 
@@ -58,20 +57,22 @@ def backward(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
     metrics."""
     num_tokens = sum(sum(sample.loss_mask_T) for sample in samples)
     total = torch.zeros((), device=state.policy.device, dtype=torch.float64)
-    for pack in pack_samples(samples, config.micro_batch_tokens, state.policy.device):
-        logprob_N, *_ = target_logprobs(state.policy.module, pack, temperature=1.0)
+    for pack in state.ranks.packs(samples, config.micro_batch_tokens, state.policy.device):
+        logprob_N, *_ = target_logprobs(state.policy.module, pack, 1.0, config.activation_checkpointing)
         loss = -logprob_N.sum()
         (loss / num_tokens).backward()  # divided by the whole batch, so that packing does not change the gradient
         total += loss.detach()
-    return {"sft/loss": float(total) / num_tokens, "sft/tokens": float(num_tokens)}
+    (summed,) = state.ranks.sums([float(total)])
+    return {"sft/loss": summed / num_tokens, "sft/tokens": float(num_tokens)}
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference mode, whose tensors a sharded module could not train with
 def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) -> float:
     """The mean negative log-likelihood of the assistant tokens, in nats per token, without a gradient."""
-    packs = pack_samples(samples, config.micro_batch_tokens, state.policy.device)
+    packs = state.ranks.packs(samples, config.micro_batch_tokens, state.policy.device)
     sums = [-target_logprobs(state.policy.module, pack, temperature=1.0)[0].sum().double() for pack in packs]
-    return float(sum(sums)) / sum(len(pack.target_N) for pack in packs)
+    total, number = state.ranks.sums([float(sum(sums)), float(sum(len(pack.target_N) for pack in packs))])
+    return total / number
 
 
 if __name__ == "__main__":
