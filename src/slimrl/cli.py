@@ -75,7 +75,7 @@ RUNS = {
 
 # The parts of an `rl` run as processes of their own, which read the same file. Two of them have another use as well.
 PARTS = {
-    "trainer": "slimrl.commands.rl:run_trainer_of_rl",
+    "trainer": "slimrl.commands.trainer:run_trainer_of_rl",
     "orchestrator": "slimrl.commands.orchestrator:run_orchestrator",
     "inference": "slimrl.commands.inference:run_sampler_of_rl",
 }

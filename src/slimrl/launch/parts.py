@@ -33,16 +33,18 @@ from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import JsonlSink, Sink, WandbSink
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
+from slimrl.trainer.parallel import ALONE, Ranks
 
 
 @dataclass(frozen=True, slots=True)
 class TrainerParts:
-    """The parts that a trainer has, wherever its batches come from."""
+    """The parts that a trainer has, wherever its batches come from. `ranks` are the processes that share its work."""
 
     config: RLConfig
     output_dir: Path
     policy: Policy
     console: RunConsole
+    ranks: Ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def make_rl_parts(config: RLConfig, output_dir: Path, console: RunConsole) -> Pa
     client = LocalClient(engine, policy.chat.text, LoopThread("sampler") if config.async_level else None)
     context = RolloutContext(client, policy.chat, limits, concurrent_episodes(config))
     held_out = make_held_out(config, tasksets, context, output_dir, console)
-    return Parts(config, output_dir, policy, console, engine, client, context, tasksets, held_out)
+    return Parts(config, output_dir, policy, console, ALONE, engine, client, context, tasksets, held_out)
 
 
 def make_held_out(

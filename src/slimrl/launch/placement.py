@@ -4,7 +4,6 @@ In one process sampling and training take turns, on one device. As processes the
 are several GPUs, and share the CPU or the GPU where there are not.
 """
 
-import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -101,14 +100,12 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
 
 
 def device_of(config: C, part: Part) -> C:
-    """The settings, as `place` gives them, with the device of one part of several as that of the model."""
+    """The settings, as `place` gives them, with the device of one part of several as that of the model. Of a trainer's
+    ranks each has its own (`launch/ranks.py`)."""
     ids = config.inference_gpu_ids if part == "inference" else config.trainer_gpu_ids
     if not ids:
         return config
-    rank = int(os.environ.get("LOCAL_RANK", "0")) if part == "trainer" else 0
-    if rank >= len(ids):
-        raise UserError(f"torchrun started more processes than trainer_gpu_ids = {ids} names GPUs: start {len(ids)}.")
-    return config.model_copy(update={"model": config.model.model_copy(update={"device": f"cuda:{ids[rank]}"})})
+    return config.model_copy(update={"model": config.model.model_copy(update={"device": f"cuda:{ids[0]}"})})
 
 
 def _with_type(config: C, kind: str) -> C:

@@ -8,7 +8,7 @@ All of them are on one machine, and compute on its CPU or each on a GPU of its o
 import os
 import select
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 
@@ -27,9 +27,11 @@ GRACE_S = 5.0
 
 
 @contextmanager
-def join_ranks(environment: Mapping[str, str], model: ModelConfig) -> Iterator[tuple[Ranks, ModelConfig]]:
+def join_ranks(
+    environment: Mapping[str, str], model: ModelConfig, gpus: Sequence[int] = ()
+) -> Iterator[tuple[Ranks, ModelConfig]]:
     """Join the processes that share this one's work, by the variables that torchrun sets, and the model's settings with
-    this process's own device. Without these variables the process is alone.
+    this process's own device, which is one of `gpus` if there are any. Without these variables the process is alone.
 
     Raises UserError if another of them ends before its time, or is not heard of for `TIMEOUT`.
     """
@@ -38,7 +40,7 @@ def join_ranks(environment: Mapping[str, str], model: ModelConfig) -> Iterator[t
     if num == 1:
         yield ALONE, model
         return
-    device = own_device(model, int(environment["LOCAL_RANK"]), num)
+    device = own_device(model, int(environment["LOCAL_RANK"]), num, gpus)
     # What the processes tell one another beside tensors of the model lies on the CPU.
     distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)
     ranks = Ranks(distributed.get_rank(), num)
@@ -49,21 +51,24 @@ def join_ranks(environment: Mapping[str, str], model: ModelConfig) -> Iterator[t
         distributed.destroy_process_group()
 
 
-def own_device(model: ModelConfig, local_rank: int, num: int) -> torch.device:
-    """The device of one of `num` processes of a machine: its CPU, or the GPU of the process's number.
+def own_device(model: ModelConfig, local_rank: int, num: int, gpus: Sequence[int] = ()) -> torch.device:
+    """The device of one of `num` processes of a machine: its CPU, or the GPU of the process's number, among `gpus` if
+    there are any.
 
     Raises UserError if there are fewer GPUs than processes.
     """
     device = choose_device(model.device)
     if device.type == "cpu":
         return device
-    available = torch.cuda.device_count() if model.device in ("auto", "cuda") else 1
+    if gpus and num > len(gpus):
+        raise UserError(f"torchrun started {num} processes, and trainer_gpu_ids = {[*gpus]}: start {len(gpus)}.")
+    available = torch.cuda.device_count() if gpus or model.device in ("auto", "cuda") else 1
     if num > available:
         raise UserError(
             f"torchrun started {num} processes, and each needs a GPU of its own: model.device = {model.device} is "
             f"{available}. Start fewer, or give `--model.device cuda` for all GPUs or `--model.device cpu`."
         )
-    own = torch.device("cuda", local_rank)
+    own = torch.device("cuda", gpus[local_rank] if gpus else local_rank)
     torch.cuda.set_device(own)
     return own
 

@@ -125,7 +125,7 @@ class SamplingElsewhere:
     weights: PublishedWeights
 
     def clear(self, first: int) -> None:
-        """Delete what an earlier process has left of the steps from `first` on."""
+        """Delete what an earlier process has left of the steps from `first` on. Of several ranks one does."""
         self.files.clear()
         for path in (self.parts.output_dir / DIRECTORY).glob("*.json"):
             step = path.stem.removeprefix("step_")
@@ -138,13 +138,15 @@ class SamplingElsewhere:
     def receive(self, step: int) -> Batch:
         began = time.perf_counter()
         batch = self.files.receive(step)
-        self.files.drop_batches_before(step)
+        if self.parts.ranks.leads:  # all have the batch of the step before: they have trained on it together
+            self.files.drop_batches_before(step)
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
 
     def publish(self, version: int) -> None:
         self.weights.publish(version)
         # A sampler may be reading those that the orchestrator had it load last.
-        self.files.drop_weights_before(version - self.parts.config.async_level - 1)
+        if self.parts.ranks.leads:
+            self.files.drop_weights_before(version - self.parts.config.async_level - 1)
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         path = stage_path(self.parts.output_dir, slug)

@@ -22,6 +22,7 @@ from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
 from slimrl.monitor.sinks import Monitor, read_metrics
 from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
+from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import TrainState
 from slimrl.trainer.weights import weights_directory
@@ -33,7 +34,7 @@ def reference_module(parts: TrainerParts) -> nn.Module:
     """A second copy of the weights that RL starts from."""
     # Without an adapter of its own, because it is not trained.
     changes = {"name": initial_weights(parts.config), "dtype": dtype_name(parts.policy.dtype), "lora": LoraConfig()}
-    return load_policy(parts.config.model.model_copy(update=changes)).module
+    return shard(load_policy(parts.config.model.model_copy(update=changes)).module, parts.ranks)
 
 
 def train_rl(parts: TrainerParts, sampling: Sampling, state: TrainState, monitor: Monitor, before: Metrics) -> None:

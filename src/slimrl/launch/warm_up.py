@@ -62,14 +62,15 @@ def prepare_warm_up(parts: TrainerParts, tasksets: Sequence[Taskset]) -> WarmUp:
 def warm_up(parts: TrainerParts, warmup: WarmUp, sampling: Sampling) -> None:
     """Train on the demonstrations; a warm-up that has finished before is only loaded and validated."""
     sft, directory = warmup.config, Path(warmup.config.output_dir)
-    state = start(parts.policy, sft.optim, directory, sft.resume)
+    state = start(parts.policy, sft.optim, directory, sft.resume, ranks=parts.ranks)
     state.history = (*read_history(Path(parts.config.model.name)), SUPERVISED)
     save_missing_weights(state, directory)
     first = state.progress.step
     sampling.make_room()
     done = f", {first} of them done before" if first else ""
     parts.console.note(f"warm-up: {sft.max_steps} supervised steps on {sft.batch_size} demonstrations each{done}")
-    sinks: list[Sink] = [JsonlSink(directory / METRICS, first), parts.console.steps(sft.max_steps, first, "sft/loss")]
+    kept: list[Sink] = [JsonlSink(directory / METRICS, first)] if parts.ranks.leads else []
+    sinks: list[Sink] = [*kept, parts.console.steps(sft.max_steps, first, "sft/loss")]
     with Monitor(sinks) as monitor:
         train_sft(state, sft, warmup.conversations, monitor)
     state.optimizer.detach()  # RL makes an optimizer of its own on the same parameters

@@ -10,7 +10,8 @@ from slimrl.config.run import RLConfig
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
-from slimrl.models.load import Policy, save_policy
+from slimrl.launch.parts import TrainerParts
+from slimrl.models.load import save_policy
 from slimrl.models.lora import merge_parameters
 from slimrl.trainer.checkpoint import report_write_errors
 from slimrl.transport.run_files import RunFiles
@@ -80,8 +81,8 @@ class PublishedWeights:
     """The trainer's end: its weights as a directory for each version, or broadcast, of which the directory is only the
     sign. `files.drop_weights_before` deletes old ones."""
 
-    def __init__(self, config: RLConfig, policy: Policy, files: RunFiles) -> None:
-        self._config, self._policy, self._files = config, policy, files
+    def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
+        self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
         self._sender: WeightSender | None = None
         self._newest = -1
 
@@ -94,14 +95,18 @@ class PublishedWeights:
         self._newest = version
 
     def _give(self, path: Path, version: int) -> None:
-        if self._config.deployment.weights == "files":
-            with report_write_errors(path):
-                save_policy(self._policy, path)
-            return
-        if self._sender is None:
-            policy, files = self._policy, self._files
-            client = RemoteClient(find_sampler(self._config, files), policy.chat.stop_ids, self._config.seq_len)
-            timeout_s = self._config.inference.timeout_s
-            self._sender = WeightSender([client], "127.0.0.1", policy.device, timeout_s)
-        self._sender.send(merge_parameters(self._policy.module), version)
-        path.mkdir(parents=True)
+        leads = self._ranks.leads
+        with self._ranks.united(), report_write_errors(path):
+            if self._config.deployment.weights == "files":
+                save_policy(self._policy, path, leads=leads)
+                return
+            tensors = merge_parameters(self._policy.module, keep=leads)
+            if leads:
+                self._sender = self._sender or self._meet_sampler()
+                self._sender.send(tensors, version)
+                path.mkdir(parents=True)
+
+    def _meet_sampler(self) -> WeightSender:
+        config, policy = self._config, self._policy
+        client = RemoteClient(find_sampler(config, self._files), policy.chat.stop_ids, config.seq_len)
+        return WeightSender([client], "127.0.0.1", policy.device, config.inference.timeout_s)
