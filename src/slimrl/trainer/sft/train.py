@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from slimrl.config.run import SFTConfig
+from slimrl.models.allocator import return_freed_memory
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.optim import schedule_factor
@@ -35,6 +36,8 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
 
     A validation loss logged as n is of the weights after n steps, that is before the training step n.
     """
+    if config.activation_checkpointing:
+        return_freed_memory()  # kept, what each layer frees would cost what is saved
     for step in range(state.progress.step, config.max_steps):
         metrics: Metrics = {}
         if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
