@@ -16,7 +16,7 @@ SIDES = {"kept": (), "recomputed": ("--activation-checkpointing",)}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--steps", type=int, default=3)
     arguments = parser.parse_args()
     machine = machine_facts()

@@ -25,7 +25,7 @@ NEVER = 2**31 - 1
 # Larger blocks stay with `mmap`: they are few, and smaller blocks would split the gaps that they leave in the heap, so
 # that the next large block would not fit.
 LARGE = 1 << 26
-SHARDED_LARGE = 1 << 20  # of a sharded module's process: nearly all that is gathered is larger
+RETURNED = 1 << 20  # nearly all gathered layers and activations are larger
 # Products for a few numbers of tokens: all layers of a step use the same one, and later steps hardly ever do again.
 MOST_PRODUCTS = 128
 GROWTH = 1.2  # trim when a process has grown by this factor
@@ -46,12 +46,12 @@ def keep_freed_memory() -> bool:
 def return_freed_memory() -> None:
     """Undo `keep_freed_memory` for blocks of a megabyte or more, and return what is free now.
 
-    Of a sharded module each process gathers and frees every layer twice a step. Kept in the heap, between blocks that
-    stay, these take more memory than the sharding saves.
+    A sharded module gathers and frees every layer twice a step, and one that recomputes its activations frees them
+    layer by layer. Kept in the heap, between blocks that stay, such blocks take more memory than is to be saved.
     """
     if _is_glibc():
         libc = ctypes.CDLL(None)
-        libc.mallopt(M_MMAP_THRESHOLD, SHARDED_LARGE)
+        libc.mallopt(M_MMAP_THRESHOLD, RETURNED)
         libc.malloc_trim(0)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from slimrl.models.allocator import return_freed_memory
 from slimrl.models.lora import shard_apart
@@ -37,3 +37,11 @@ def shard(module: nn.Module, ranks: Ranks) -> nn.Module:
         sharded.set_force_sum_reduction_for_comms(True)
     return_freed_memory()
     return module
+
+
+def reshard(module: nn.Module) -> None:
+    """Free what a forward has left gathered for a backward that does not come. A module that is not sharded stays as it
+    is."""
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()

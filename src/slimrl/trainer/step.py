@@ -14,7 +14,11 @@ from torch import Tensor, nn
 
 from slimrl.config.train import GuardConfig, TrainerConfig
 from slimrl.errors import UserError
+<<<<<<< HEAD
 from slimrl.models.device import to_device
+=======
+from slimrl.models.allocator import return_freed_memory
+>>>>>>> fsdp
 from slimrl.trainer.aux_losses import AuxLoss, LossContext
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_weights
@@ -94,6 +98,8 @@ class TrainStep:
         self._aux_losses = aux_losses
         self._ranks = ranks
         self._device = next(module.parameters()).device
+        if config.activation_checkpointing:
+            return_freed_memory()  # kept, what each layer frees would cost what is saved
 
     @torch.inference_mode(False)  # whatever an environment in this process has switched off
     @torch.enable_grad()

@@ -15,7 +15,9 @@ from pathlib import Path
 import torch
 
 from slimrl.config.run import SFTConfig
+from slimrl.models.allocator import return_freed_memory
 from slimrl.monitor.sinks import Monitor
+from slimrl.trainer.fsdp import reshard
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.state import TrainState, save_if_due
@@ -35,6 +37,8 @@ def train(state: TrainState, config: SFTConfig, conversations: Conversations, mo
 
     A validation loss logged as n is of the weights after n steps, that is before the training step n.
     """
+    if config.activation_checkpointing:
+        return_freed_memory()  # kept, what each layer frees would cost what is saved
     for step in range(state.progress.step, config.max_steps):
         metrics: Metrics = {}
         if step == 0 or (config.val_interval_steps and step % config.val_interval_steps == 0):
@@ -71,6 +75,7 @@ def validate(state: TrainState, config: SFTConfig, samples: Sequence[Sample]) ->
     """The mean negative log-likelihood of the assistant tokens, in nats per token, without a gradient."""
     packs = state.ranks.packs(samples, config.micro_batch_tokens, state.policy.device)
     sums = [-target_logprobs(state.policy.module, pack, temperature=1.0)[0].sum().double() for pack in packs]
+    reshard(state.policy.module)
     total, number = state.ranks.sums([float(sum(sums)), float(sum(len(pack.target_N) for pack in packs))])
     return total / number
 
