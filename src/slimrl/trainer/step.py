@@ -14,11 +14,8 @@ from torch import Tensor, nn
 
 from slimrl.config.train import GuardConfig, TrainerConfig
 from slimrl.errors import UserError
-<<<<<<< HEAD
-from slimrl.models.device import to_device
-=======
 from slimrl.models.allocator import return_freed_memory
->>>>>>> fsdp
+from slimrl.models.device import to_device
 from slimrl.trainer.aux_losses import AuxLoss, LossContext
 from slimrl.trainer.logprobs import target_logprobs
 from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_weights
