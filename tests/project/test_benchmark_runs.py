@@ -57,7 +57,7 @@ def test_a_finished_run_of_equal_settings_is_left_as_it_is(tmp_path: Path) -> No
     (run / "summary.json").touch()
     for resume in (False, True):
         runs.finish(job(run, "--seed", "2"), resume)  # a default or not, a flag or in a file: the values count
-        runs.finish(job(run, "--seed", "2", "--max_async_level", "0"), resume)
+        runs.finish(job(run, "--seed", "2", "--max_async_level", "auto"), resume)
     assert not (run / "words").exists()
 
 
