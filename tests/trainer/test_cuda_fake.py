@@ -24,7 +24,7 @@ from tests.trainer.samples import policy_module, random_samples
 
 # What a step waits for: the totals of all packs at once, which the guard compares with its bounds before the update,
 # and the norm of the gradient, by which the update is clipped or left out.
-ALWAYS = ["trainer/step.py _total", "trainer/optim.py step"]
+ALWAYS = ["trainer/step.py _total", "trainer/optim.py _gradient_norm"]
 
 
 def module_on_cuda(family: str) -> nn.Module:

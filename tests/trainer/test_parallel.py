@@ -20,6 +20,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, Found, Found
     return steps(ALONE), first, second
 
 
+@pytest.mark.slow  # starts two processes
 @pytest.mark.parametrize("loss", LOSSES)
 def test_two_processes_find_the_gradient_and_the_metrics_of_one(loss: str, found: tuple[Found, Found, Found]) -> None:
     (gradient, metrics), *shared = (part[loss] for part in found)
@@ -28,6 +29,7 @@ def test_two_processes_find_the_gradient_and_the_metrics_of_one(loss: str, found
         assert metrics_of_two == pytest.approx(metrics, rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.slow  # starts two processes
 @pytest.mark.parametrize("loss", LOSSES)
 def test_both_processes_make_the_same_update_to_the_last_bit(loss: str, found: tuple[Found, Found, Found]) -> None:
     (gradient, metrics), (other, other_metrics) = (part[loss] for part in found[1:])

@@ -187,9 +187,10 @@ class TrainStep:
 
 def _total(packs: Sequence[Pack], found: Sequence[Mapping[str, Tensor]]) -> _Totals:
     """The totals of several packs, from those of each that `found` has."""
-    found = [row for row in found if row]
-    if not found:
+    pairs = [(pack, row) for pack, row in zip(packs, found, strict=True) if row]  # an empty pack has none
+    if not pairs:
         return _Totals()
+    packs, found = zip(*pairs, strict=True)
     # All numbers are read at once: a GPU computes one pack after the other, and reading waits for it.
     table = torch.stack([torch.stack([number.double() for number in row.values()]) for row in found])
     columns = dict(zip(found[0], zip(*table.tolist(), strict=True), strict=True))
