@@ -74,6 +74,7 @@ class Orchestrator:
         self._watched = WatchedClient(self.context.client)
         largest = max(len(self_play_roles(taskset)) for taskset in self.tasksets)
         self._pool = Pool(replace(self.context, client=self._watched), self.max_async_level, largest)
+        self._collected_s = 0.0  # when the last batch was made
         self._to_replay: Sequence[int] = ()  # what was in flight when the checkpoint was made
 
     @property
@@ -123,7 +124,7 @@ class Orchestrator:
             raise UserError(_all_failed(played))
         G, with_signal = self.config.rollouts_per_example, [group for group in groups if group.has_signal]
         usage = Usage(G * num_started, G * num_stale, sum(len(group.rollouts) for group in with_signal))
-        metrics = rollout_metrics(played, usage) | _speed(played, time.perf_counter() - began)
+        metrics = rollout_metrics(played, usage) | self._speed(played, began)
         metrics["reward/zero_signal_groups"] = (len(groups) - len(with_signal)) / num_looked
         metrics |= self._reward_by_environment(groups) | age_metrics([step - group.version for group in with_signal])
         metrics |= self._lengths() | {"async/sampler_idle": self._watched.idle_share()}
@@ -216,6 +217,14 @@ class Orchestrator:
         distilled, metrics = self.distillation.apply(samples, openings, self.loss, self.config.sampling.temperature)
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
 
+    def _speed(self, played: Sequence[Rollout], began: float) -> Metrics:
+        """How long the trainer has waited for the batch since `began`, and the speed at which it was sampled: above
+        level 0 that began with the batch before."""
+        now, sampled = time.perf_counter(), sum(rollout.num_sampled for rollout in played)
+        since = (self._collected_s or began) if self.max_async_level else began
+        self._collected_s = now
+        return {"time/rollout_s": now - began, "perf/tokens_sampled_per_s": sampled / (now - since)}
+
     def _lengths(self) -> Metrics:
         """The rollouts that were started and that no batch has used or dropped so far."""
         G = self.config.rollouts_per_example
@@ -269,8 +278,3 @@ def _samples(group: Group, loss: ResolvedLoss) -> list[Sample]:
         )
         for rollout, advantages_K in zip(group.rollouts, group.advantages_GK, strict=True)
     ]
-
-
-def _speed(played: Sequence[Rollout], seconds: float) -> Metrics:
-    sampled = sum(rollout.num_sampled for rollout in played)
-    return {"time/rollout_s": seconds, "perf/tokens_sampled_per_s": sampled / seconds}
