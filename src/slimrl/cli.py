@@ -80,6 +80,17 @@ PARTS = {
     "inference": "slimrl.commands.inference:run_sampler_of_rl",
 }
 SUPERVISOR = "slimrl.commands.supervise:run_supervisor"
+PART_HELP = """\
+`slimrl {name}` is a part of an `rl` run as a process of its own, on the same host as the others, with the same file:
+
+  slimrl inference @ FILE       samples tokens
+  slimrl orchestrator @ FILE    plays episodes, makes batches, evaluates
+  slimrl trainer @ FILE         trains
+
+They find one another in the run's directory; `slimrl rl @ FILE --deployment.type processes` starts and watches them.
+The settings are those of `rl`.
+
+"""
 
 # How to go on after Ctrl-C, where nothing is left to resume.
 AGAIN = {
@@ -172,6 +183,8 @@ def _run_with_config(name: str, argv: Sequence[str]) -> int:
         status: int = getattr(import_module(module), function)(resolved)
         return status
 
+    if name not in RUNS and {"-h", "--help"} & set(argv):
+        _show(PART_HELP.format(name=name))
     return run_command(RLConfig if is_part else COMMANDS[name], argv, start, name=name)
 
 

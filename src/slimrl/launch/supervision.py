@@ -100,4 +100,6 @@ def _describe(config: RLConfig) -> str:
     num = len(config.trainer_gpu_ids) or config.deployment.num_trainers
     trainers = "a trainer" if num == 1 else f"a trainer of {num} ranks"
     sampler = f"a sampler at {config.inference.base_url}" if config.inference.base_url else "a sampler"
-    return f"{sampler}, an orchestrator and {trainers}, at most {config.max_async_level} versions apart"
+    level = config.max_async_level
+    apart = "" if level == "auto" else f", at most {level} versions apart"
+    return f"{sampler}, an orchestrator and {trainers}{apart}"
