@@ -119,6 +119,7 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
                 return run_vllm(config, dtype, config.inference.port or free_port(), stopped, announce)
         settings = ServeConfig(
             port=config.inference.port,
+            api_key=os.environ.get(config.inference.api_key_variable, ""),
             context_len=config.seq_len,
             max_slots=config.inference.max_slots,
             max_queue=MAX_QUEUE,

@@ -11,6 +11,7 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.inference.remote_client import RemoteClient
+from slimrl.launch.agreement import check_agreement, with_announced_date
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import with_pinned_model
@@ -30,16 +31,18 @@ from slimrl.types import Metrics
 
 def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     """Run the `orchestrator` command: a batch for each training step, from weights at most `max_async_level` older."""
-    console = RunConsole()
-    config = place(with_pinned_model(resolved).config, console.note, "orchestrator")
+    console, resolved = RunConsole(), with_pinned_model(resolved)
+    config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
     output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
     files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster)
     with roster.join("orchestrator", {}):
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
-        chat = load_chat(config.model)
         trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from
         past = read_progress(output_dir) if config.resume else None
+        first = past.step if past else 0
+        check_agreement(trainer, resolved.config, first)
+        chat = load_chat(with_announced_date(config.model, trainer))
         client = RemoteClient(find_sampler(config, files), chat.stop_ids, config.seq_len)
         limits = episode_limits(config.orchestrator, config.seq_len)
         context = RolloutContext(client, chat, limits, concurrent_episodes(config))
@@ -53,7 +56,6 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         # The trainer publishes its first weights after its warm-up. Until then the sampler has those of the model.
         if config.warmup.max_steps and not held_out.recall(BASE):
             held_out.measure(BASE, base_name(config))
-        first = past.step if past else 0
         weights.await_version(first)
         _, before = held_out.recall(START) or held_out.measure(START, start_name(config))
 

@@ -7,6 +7,7 @@ In one process all of it happens here. As processes, `rl` starts three and watch
 import time
 from collections.abc import Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
@@ -32,7 +33,10 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     """
     began, console = time.monotonic(), RunConsole()
     resolved = with_pinned_model(resolved)
-    config = without_needless_warm_up(place(resolved.config, console.note), console.note)
+    # Several processes need a command to start again, and what a server needs; `auto` asks for neither.
+    can_be_apart = resolved.argv is not None and find_spec("uvicorn") is not None
+    config = place(resolved.config, console.note, can_be_apart=can_be_apart)
+    config = without_needless_warm_up(config, console.note)
     if config.deployment.type == "processes":
         return supervise(config, resolved.argv, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:

@@ -12,6 +12,7 @@ from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, TrainerOnlyConfig
 from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.agreement import announcement
 from slimrl.launch.parts import TrainerParts, open_policy, open_sinks, restore_measured
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.ranks import agree_on_dtype, join_ranks, run_on_first
@@ -22,7 +23,6 @@ from slimrl.launch.tasksets import load_tasksets
 from slimrl.launch.training import Run
 from slimrl.launch.warm_up import prepare_warm_up, without_needless_warm_up
 from slimrl.launch.weights import PublishedWeights
-from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor
@@ -59,16 +59,16 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             policy = open_policy(model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
             files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster)
-            sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files))
+            sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files), past.step if past else 0)
             warmup = None
             if config.warmup.max_steps and not past:
                 tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
                 warmup = prepare_warm_up(parts, tasksets)
             shard(policy.module, ranks)
             # The others may begin now: nothing of an earlier process is left that they could take for this one's.
-            run_on_first(ranks, lambda: sampling.clear(past.step if past else 0))
+            run_on_first(ranks, sampling.clear)
             if entry:
-                roster.announce(entry, {"dtype": dtype_name(policy.dtype)})
+                roster.announce(entry, announcement(resolved.config, policy, past.step if past else 0))
             run = Run(parts, sampling, cache(lambda: reference_module(parts)), past, began)
             stages = run.train(warmup, monitor, ())
         if ranks.leads:

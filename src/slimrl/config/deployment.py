@@ -18,7 +18,8 @@ class DeploymentConfig(Config):
 
     type: Literal["auto", "one-process", "processes"] = "auto"
     """`one-process` samples and trains in turn; `processes` does both at once, which needs the extra `server`. `auto`
-    takes processes where `trainer_gpu_ids` and `inference_gpu_ids` name different GPUs, else one process."""
+    takes processes where there are several GPUs, or where something else samples (`inference.backend`, `base_url`),
+    else one process."""
 
     num_trainers: int = Field(default=1, ge=1)
     """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2), started by
@@ -30,8 +31,8 @@ class DeploymentConfig(Config):
     is not started again with `broadcast`: continue with `--resume`."""
 
     timeout_s: float = Field(default=1800.0, gt=0)
-    """Longest that one part waits for another without getting what it needs, in seconds: then the run ends, and says
-    who waited for whom. A step or an evaluation that takes longer needs more."""
+    """Longest that one part waits for another which shows no sign of work, in seconds: then the run ends, and says who
+    waited for whom. A single step that takes longer needs more; a long warm-up or evaluation does not."""
 
     sampler_restarts: int = Field(default=3, ge=0)
     """How many times `slimrl rl` starts a sampler again that has died. It is given the newest weights, and what it had

@@ -19,9 +19,10 @@ KEYS = ("trainer_gpu_ids", "inference_gpu_ids", "teacher_gpu_ids")
 AGE = 2  # versions that a rollout may lag behind where sampling and training go on at once
 
 
-def place(config: C, note: Callable[[str], None], part: Part | None = None) -> C:
+def place(config: C, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True) -> C:
     """The settings with what `auto` and the `..._gpu_ids` come to on this machine; `note` receives a line about it
-    unless nothing was asked for. A `part` is placed as one of several processes, whatever `deployment.type` says.
+    unless nothing was asked for. A `part` is placed as one of several processes, whatever `deployment.type` says; where
+    the parts cannot be apart, `auto` is one process.
 
     Raises:
         UserError: a GPU does not exist, though this machine has some; or a part cannot be a process of its own.
@@ -36,7 +37,7 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None) -> C
             raise UserError(
                 f"{key} = {ids}, but PyTorch sees {num} GPUs here, numbered from 0. Correct it, or remove it."
             )
-    apart = part is not None or _is_apart(config, num)
+    apart = part is not None or (can_be_apart and _is_apart(config, num)) or config.deployment.type == "processes"
     config, said = _as_processes(config, num) if apart else _in_one_process(config)
     if asked and num == 0:
         said = "PyTorch sees no GPU here, so everything runs on the CPU, " + (
@@ -58,11 +59,16 @@ def _is_apart(config: RLConfig, num: int) -> bool:
     trainer, inference = set(config.trainer_gpu_ids), set(config.inference_gpu_ids)
     if trainer or inference:
         return bool(trainer and inference and not trainer & inference)
-    return num > 1
+    return num > 1 and config.model.device == "auto"
 
 
 def _in_one_process(config: C) -> tuple[C, str]:
     """The settings for one process, and what that comes to."""
+    if (num_trainers := config.deployment.num_trainers) > 1:
+        raise UserError(
+            f"deployment.num_trainers = {num_trainers} needs trainers that are processes: set deployment.type = "
+            '"processes", or remove it.'
+        )
     policy = (config.trainer_gpu_ids or config.inference_gpu_ids)[:1]
     teacher = config.teacher_gpu_ids[:1] if isinstance(config.teacher, ModelTeacherConfig) else []
     parts = [f"sampling and training take turns on GPU {policy[0]}"] if policy else []
@@ -90,12 +96,15 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
     needs_teacher = isinstance(config.teacher, ModelTeacherConfig)
     # What is not named is given what is left: the sampler one, the teacher one, the trainer all others.
     inference = config.inference_gpu_ids or free[:1] or [0]
+    idle = inference[1:] if config.inference.backend == "slimrl" else []  # only vLLM samples on several
+    inference = [gpu for gpu in inference if gpu not in idle]
     free = [gpu for gpu in free if gpu not in inference]
     teacher = (config.teacher_gpu_ids[:1] or free[:1] or inference[:1]) if needs_teacher else []
     trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1]
     ids = {"trainer_gpu_ids": trainer, "inference_gpu_ids": inference, "teacher_gpu_ids": teacher}
     parts = [f"the sampler on GPU {_numbers(inference)}", f"the trainer on GPU {_numbers(trainer)}"]
     parts += [f"the teacher on GPU {_numbers(teacher)}"] if teacher else []
+    parts += [f"GPU {_numbers(idle)} stays unused, as the engine of slimrl samples on one"] if idle else []
     return _with_type(config.model_copy(update=ids), "processes"), f"several processes; {'; '.join(parts)}"
 
 

@@ -143,7 +143,8 @@ def _lock(output_dir: Path) -> Iterator[None]:
     try:
         yield
     except UserError:
-        if not _holds(output_dir, (*TRAINING, EVALUATION)):
+        # Where the parts of a run are processes of their own, the others are at work there already.
+        if not _holds(output_dir, (*TRAINING, EVALUATION)) and not (output_dir / "transport").exists():
             if new:
                 _remove(new)
             else:

@@ -123,13 +123,14 @@ class SamplingElsewhere:
     parts: TrainerParts
     files: RunFiles
     weights: PublishedWeights
+    first: int  # the step that the run goes on from, 0 for a new one
 
-    def clear(self, first: int) -> None:
-        """Delete what an earlier process has left of the steps from `first` on. Of several ranks one does."""
+    def clear(self) -> None:
+        """Delete what an earlier process has left of the steps that come. Of several ranks one does."""
         self.files.clear()
         for path in (self.parts.output_dir / DIRECTORY).glob("*.json"):
             step = path.stem.removeprefix("step_")
-            if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= first):
+            if path.stem == FINAL[0] or (step.isdecimal() and int(step) >= self.first):
                 path.unlink()
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -150,9 +151,14 @@ class SamplingElsewhere:
 
     def measure(self, slug: str, name: str) -> tuple[Stage, Metrics]:
         path = stage_path(self.parts.output_dir, slug)
+        if slug == START and self.first:
+            raise UserError(
+                f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "
+                "from a backup, or begin anew in another `--output_dir`."
+            )
         self.files.wait("orchestrator", f"evaluation {name}", lambda: path if path.exists() else None)
         if (found := self.recall(slug)) is None:
-            raise UserError(f"{path} cannot be used. Delete it, and continue with `--resume`.")
+            raise UserError(f"{path} cannot be used; a note above says why. Continue with `--resume`.")
         return found
 
     def recall(self, slug: str) -> tuple[Stage, Metrics] | None:

@@ -1,5 +1,6 @@
 """Runs vLLM as the sampler of a run: a child process, which is told of when it answers, and ends with this one."""
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,9 @@ def run_vllm(config: RLConfig, dtype: str, port: int, stopped: threading.Event, 
     environment = vllm_environment()
     if gpus:
         command += ["--tensor-parallel-size", str(len(gpus))]
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpus))
+        # Of the GPUs that this process sees, which may be some of the machine's.
+        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)
     with Children(Path(config.output_dir) / "logs") as children:
         vllm = children.start("vllm", command, environment)
         print(f"vLLM: process {vllm.pid}, log {vllm.log}", flush=True)

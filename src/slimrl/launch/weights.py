@@ -7,6 +7,7 @@ from os import environ
 from pathlib import Path
 
 from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
@@ -22,11 +23,9 @@ POLL_S = 0.05
 def find_sampler(config: RLConfig, files: RunFiles) -> SamplerAddress:
     """Where the run's sampler is: at the address in the settings, or where it says itself. Raises UserError if it does
     not come."""
-    inference, key = config.inference, ""
-    if inference.base_url:
-        key, base_url = environ.get(inference.api_key_variable, ""), inference.base_url
-    else:
-        base_url = files.await_part("inference")["address"]
+    inference = config.inference
+    base_url = inference.base_url or files.await_part("inference")["address"]
+    key = environ.get(inference.api_key_variable, "")
     return SamplerAddress(base_url, key, inference.timeout_s, inference.backend)
 
 
@@ -54,6 +53,11 @@ class SampledWeights:
         thread.start()
         try:
             yield
+        except UserError as error:
+            # Weights that the sampler has refused are the cause, and what the block says of the sampler is not.
+            if self._failure:
+                raise self._failure from error
+            raise
         finally:
             done.set()
             thread.join()
@@ -95,18 +99,21 @@ class PublishedWeights:
         self._newest = version
 
     def _give(self, path: Path, version: int) -> None:
-        leads = self._ranks.leads
+        leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
+        # Before the others wait for this rank: the sampler may need longer than they wait.
+        address = find_sampler(self._config, self._files) if is_broadcast and self._sender is None else None
         with self._ranks.united(), report_write_errors(path):
-            if self._config.deployment.weights == "files":
+            if not is_broadcast:
                 save_policy(self._policy, path, leads=leads)
                 return
             tensors = merge_parameters(self._policy.module, keep=leads)
-            if leads:
-                self._sender = self._sender or self._meet_sampler()
+            if leads and address:
+                self._sender = self._meet(address)
+            if self._sender:
                 self._sender.send(tensors, version)
                 path.mkdir(parents=True)
 
-    def _meet_sampler(self) -> WeightSender:
-        config, policy = self._config, self._policy
-        client = RemoteClient(find_sampler(config, self._files), policy.chat.stop_ids, config.seq_len)
-        return WeightSender([client], "127.0.0.1", policy.device, config.inference.timeout_s)
+    def _meet(self, address: SamplerAddress) -> WeightSender:
+        policy = self._policy
+        client = RemoteClient(address, policy.chat.stop_ids, self._config.seq_len)
+        return WeightSender([client], "127.0.0.1", policy.device, address.timeout_s)

@@ -9,15 +9,18 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from slimrl.services.process_tree import end, kill, start_time
+from slimrl.io.files import explain_write_errors
+from slimrl.services.process_tree import end, find_marked, kill, start_time
 
 PATIENCE_S = 10.0  # for children to end by themselves, before SIGKILL
 PR_SET_PDEATHSIG = 1
+MARK = "CHILD_OF_SLIMRL"  # the variable that marks the descendants of one process
 
 
 class Child:
@@ -66,14 +69,20 @@ class Child:
 class Children:
     """The children of this process, as a context: all that still run are ended when it is left."""
 
-    def __init__(self, logs: Path) -> None:
+    def __init__(self, logs: Path, environment: Mapping[str, str] | None = None) -> None:
         self._logs = logs
+        # Descendants are known by a mark, also when their parent has died and they are nobody's children.
+        self._mark = uuid.uuid4().hex
+        self._environment = {**(environment or {}), MARK: self._mark}
         self._all: list[Child] = []
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
-        """Start a program as the child `name`, whose output goes to `NAME.log`."""
-        self._logs.mkdir(parents=True, exist_ok=True)
-        child = Child(name, command, self._logs / f"{name}.log", environment or {})
+        """Start a program as the child `name`, whose output goes to `NAME.log`. Raises UserError if that cannot be
+        written."""
+        with explain_write_errors(self._logs):
+            self._logs.mkdir(parents=True, exist_ok=True)
+            log = self._logs / f"{name}.log"
+            child = Child(name, command, log, {**self._environment, **(environment or {})})
         self._all.append(child)
         return child
 
@@ -84,6 +93,7 @@ class Children:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         known = {child.pid: start_time(child.pid) for child in self._all if child.status is None}
+        known |= find_marked(MARK, self._mark)
         try:
             end(known, PATIENCE_S)  # a second Ctrl-C ends them at once
         except KeyboardInterrupt:

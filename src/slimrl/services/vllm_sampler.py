@@ -101,6 +101,10 @@ def _plugin_directory() -> Path:
 def _cache_bytes(model_path: Path, num_slots: int, seq_len: int, dtype: str) -> int:
     """What vLLM's key-value cache takes for so many sequences."""
     sizes: Any = read_json(model_path / "config.json", MAX_JSON_BYTES)
+    if missing := [key for key in ("num_attention_heads", "hidden_size", "num_hidden_layers") if key not in sizes]:
+        raise UserError(
+            f"{model_path}/config.json has no {missing[0]}, by which vLLM's cache is sized: take a model of text alone."
+        )
     heads = sizes["num_attention_heads"]
     head_dim = sizes.get("head_dim") or sizes["hidden_size"] // heads
     per_token = 2 * sizes["num_hidden_layers"] * (sizes.get("num_key_value_heads") or heads) * head_dim

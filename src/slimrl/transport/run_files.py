@@ -22,6 +22,12 @@ from slimrl.transport.roster import Facts, Part, Roster
 POLL_S = 0.02
 CHECK_S = 1.0  # between two looks at whether the other part lives
 SAY_S = 30.0  # of waiting, before it is told
+# The files that a part adds to while it works.
+SIGNS: dict[Part, tuple[str, ...]] = {
+    "trainer": ("metrics.jsonl", "warmup/metrics.jsonl"),
+    "orchestrator": ("held_out/*.jsonl", "transport/batches/*"),
+    "inference": (),
+}
 T = TypeVar("T")
 
 
@@ -76,9 +82,14 @@ class RunFiles:
         """What a part announces, when it is there. Raises UserError if it does not come."""
         return self.wait(part, f"start (`slimrl {part} @ FILE`)", lambda: self.roster.find(part))
 
+    def _last_sign(self, part: Part) -> float:
+        """When a part has last written something that it writes as it works, such as the metrics of a warm-up."""
+        written = [path.stat().st_mtime for pattern in SIGNS[part] for path in self.output_dir.glob(pattern)]
+        return max(written, default=0.0)
+
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
         """What `find` gives, as soon as it gives something: the work of another part. Raises UserError if that part
-        dies, or lets this one wait for longer than `timeout_s`."""
+        dies, or gives no sign of work for `timeout_s`."""
         began = checked = said = time.monotonic()
         while (found := find()) is None:
             now = time.monotonic()
@@ -89,10 +100,12 @@ class RunFiles:
                     break  # it was that part's last work
                 if end:
                     raise UserError(f"{end}. It has not left its {what}; mend that, and continue with `--resume`.")
-            if now - began > self.timeout_s:
+            silence = min(now - began, time.time() - self._last_sign(part))
+            if silence > self.timeout_s:
                 raise UserError(
-                    f"waited {now - began:.0f} s in vain for the {part}'s {what} (deployment.timeout_s). Its log says "
-                    "what it does; mend that, and continue with `--resume`."
+                    f"waited {now - began:.0f} s in vain for the {part}'s {what}: for {silence:.0f} s it has written "
+                    "nothing (deployment.timeout_s). Its log says what it does; mend that, and continue with "
+                    "`--resume`."
                 )
             if now - said > SAY_S:
                 said = now

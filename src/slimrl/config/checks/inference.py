@@ -18,9 +18,8 @@ def check_inference(config: InferenceConfig) -> None:
         )
     if config.base_url:
         _check_defaults(config, "inference.base_url", "a sampler that runs already is not started", "vllm_program")
-        _check_defaults(config, "inference.base_url", "it is set where that server is started", *OWN_ENGINE)
+        _check_defaults(config, "inference.base_url", "it is set where that server is started", *OWN_ENGINE, "port")
         return
-    _check_defaults(config, "inference.base_url", "only a running server is asked with it", "api_key_variable")
     if config.backend == "vllm":
         _check_defaults(config, "inference.backend", "only the engine of slimrl reads it", *OWN_ENGINE)
     else:
@@ -30,7 +29,7 @@ def check_inference(config: InferenceConfig) -> None:
 def check_own_engine(config: InferenceConfig, command: str) -> None:
     """Refuses another sampler in a command that samples in its own process. Raises ConfigError."""
     why = f"`{command}` samples in its own process"
-    _check_defaults(config, "inference.backend", why, "backend", "base_url", "timeout_s")
+    _check_defaults(config, "inference.backend", why, "backend", "base_url", "timeout_s", "port")
     check_inference(config)
 
 

@@ -1,5 +1,6 @@
 """Rules of the commands that train: `rl`, `trainer` and `sft`."""
 
+from slimrl.config.checks.deployment import check_deployment
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.inference import check_inference
 from slimrl.config.checks.loss import check_loss, check_rewards_count, check_taus
@@ -28,24 +29,6 @@ def check_rl(config: RLConfig) -> None:
     check_schedule(config.warmup.schedule, "warmup.schedule")
     check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
     check_temperatures(config.eval.temperatures, "eval.temperatures")
-
-
-def check_deployment(config: RLConfig) -> None:
-    """Checks how weights reach the sampler. Raises ConfigError."""
-    alone = config.deployment.type == "one-process"
-    if alone and (config.inference.backend == "vllm" or config.inference.base_url):
-        raise ConfigError(
-            'deployment.type = "one-process" samples in that process: leave inference.backend and inference.base_url '
-            'away, or set deployment.type = "processes".',
-            "deployment.type",
-            "inference.backend",
-        )
-    if config.deployment.weights == "broadcast" and config.inference.backend == "vllm":
-        raise ConfigError(
-            'inference.backend = "vllm" takes new weights from files here: remove deployment.weights = "broadcast".',
-            "deployment.weights",
-            "inference.backend",
-        )
 
 
 def check_trainer(config: TrainerOnlyConfig) -> None:
