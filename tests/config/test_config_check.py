@@ -70,7 +70,7 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
         ),
         (RLConfig, ["--inference.vllm_program", "/opt/vllm"], 'nothing but backend = "vllm" starts vLLM'),
         (RLConfig, ["--inference.backend", "vllm", "--inference.quantization", "int8"], "only the engine of slimrl"),
-        (RLConfig, ["--inference.api_key_variable", "KEY"], "only a running server is asked"),
+        (RLConfig, ["--inference.backend", "vllm", "--inference.api_key_variable", "KEY"], "has no key"),
         (
             RLConfig,
             ["--inference.base_url", "http://localhost:8000", "--inference.lookup_tokens", "4"],

@@ -94,3 +94,28 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
 def test_a_sampler_of_its_own_process_makes_the_run_processes(argv, monkeypatch):
     config, _ = placed(0, monkeypatch, *argv)
     assert config.deployment.type == "processes"
+
+
+def test_where_nothing_can_be_started_again_auto_is_one_process(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    config = load(RLConfig, ENV, {}).config
+    assert place(config, lambda line: None, can_be_apart=False).deployment.type == "one-process"
+    assert place(config, lambda line: None).deployment.type == "processes"
+
+
+def test_a_device_that_is_named_keeps_the_run_on_it(monkeypatch):
+    config, notes = placed(4, monkeypatch, "--model.device", "cpu")
+    assert (config.deployment.type, config.model.device, notes) == ("one-process", "cpu", [])
+
+
+def test_several_trainers_need_processes(monkeypatch):
+    with pytest.raises(UserError, match="num_trainers"):
+        placed(0, monkeypatch, "--deployment.num_trainers", "2")
+
+
+def test_our_own_engine_samples_on_one_gpu_and_says_so(monkeypatch):
+    argv = ["--inference_gpu_ids", "0,1", "--trainer_gpu_ids", "2,3"]
+    config, [note] = placed(4, monkeypatch, *argv)
+    assert config.inference_gpu_ids == [0] and "GPU 1 stays unused" in note
+    config, _ = placed(4, monkeypatch, *argv, "--inference.backend", "vllm")
+    assert config.inference_gpu_ids == [0, 1]

@@ -8,12 +8,14 @@ import time
 
 import pytest
 
+from slimrl.errors import UserError
 from slimrl.services.children import Children
 from slimrl.services.process_tree import start_time
 
 PARENT = """
 import sys, time
 from pathlib import Path
+from slimrl.errors import UserError
 from slimrl.services.children import Children
 with Children(Path(sys.argv[1])) as children:
     print(children.start("sleeper", [sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
@@ -82,3 +84,24 @@ def test_children_end_with_their_parent_however_it_ends(number, tmp_path):
         assert start_time(pid)
         os.kill(parent.pid, number)
     assert await_gone(pid)
+
+
+def test_descendants_of_a_child_that_was_killed_end_too(tmp_path):
+    program = (
+        "import subprocess, time; p = subprocess.Popen(['sleep', '60'], start_new_session=True); "
+        "print(p.pid, flush=True); time.sleep(60)"
+    )
+    with Children(tmp_path) as children:
+        child = children.start("family", [sys.executable, "-c", program])
+        while not (lines := child.new_lines()):
+            time.sleep(0.02)
+        os.kill(child.pid, signal.SIGKILL)
+        await_status(child)
+        assert start_time(int(lines[0]))
+    assert await_gone(int(lines[0]))
+
+
+def test_logs_that_cannot_be_written_are_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="could not be written"), Children(tmp_path / "file" / "logs") as children:
+        children.start("talker", [sys.executable, "-c", ""])

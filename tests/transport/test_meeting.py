@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -79,7 +81,7 @@ def test_who_waits_for_a_part_that_dies_is_told_its_name(tmp_path, trainer):
 
 def test_who_waits_too_long_is_told_for_whom(tmp_path):
     notes: list[str] = []
-    with pytest.raises(UserError, match=r"waited .* in vain for the orchestrator's batch of step 0 .*timeout_s"):
+    with pytest.raises(UserError, match=r"waited .* in vain for the orchestrator's batch of step 0: .*timeout_s"):
         files_of(tmp_path, 0.2, notes).receive(0)
 
 
@@ -113,3 +115,55 @@ def test_batches_and_weights_of_the_past_are_dropped(tmp_path):
     assert not files.weights_path(0).exists() and files.weights_path(1).exists()
     files.clear()
     assert files.newest_version() == -1
+
+
+def test_a_part_that_was_replaced_is_one_that_has_ended(tmp_path, trainer):
+    roster = Roster(tmp_path)
+    assert roster.find("trainer")
+    trainer.kill()
+    trainer.wait()
+    with Roster(tmp_path).join("trainer", {}):
+        assert roster.find("trainer") and str(trainer.pid) in roster.describe_end("trainer")
+        assert not Roster(tmp_path).describe_end("trainer")
+
+
+def test_a_part_that_writes_its_metrics_is_waited_for(tmp_path):
+    files = files_of(tmp_path, 0.4)
+    (tmp_path / "warmup").mkdir()
+    metrics, began = tmp_path / "warmup" / "metrics.jsonl", time.monotonic()
+
+    def find() -> None:
+        if time.monotonic() - began < 1.0:
+            metrics.touch()
+
+    with pytest.raises(UserError, match="it has written nothing"):
+        files.wait("trainer", "weights of version 0", find)
+    assert time.monotonic() - began > 1.2
+
+
+def test_who_looks_keeps_nobody_from_taking_part(tmp_path):
+    with Roster(tmp_path).join("trainer", {}):
+        pass
+    stopped = threading.Event()
+
+    def look() -> None:
+        while not stopped.is_set():
+            Roster(tmp_path).find("trainer")
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(200):
+            with Roster(tmp_path).join("trainer", {}):
+                pass
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="could not be written"), Roster(tmp_path / "file").join("trainer", {}):
+        pass

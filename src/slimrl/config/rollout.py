@@ -146,7 +146,8 @@ class InferenceConfig(Config):
     run's directory, from which it reads new weights."""
 
     api_key_variable: str = Field(default="SAMPLER_API_KEY", min_length=1)
-    """The environment variable that holds the key of the sampler at `base_url`, if it wants one."""
+    """The environment variable that holds the key of the sampler at `base_url`, if it wants one, or of a sampler of
+    slimrl's own in another process; `slimrl rl` makes a key for that if the variable is not set."""
 
     vllm_program: str = Field(default="vllm", min_length=1)
     """The command that starts vLLM, or its path: vLLM has an environment of its own, as its PyTorch is another."""

@@ -37,7 +37,9 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None, can_
             raise UserError(
                 f"{key} = {ids}, but PyTorch sees {num} GPUs here, numbered from 0. Correct it, or remove it."
             )
-    apart = part is not None or (can_be_apart and _is_apart(config, num)) or config.deployment.type == "processes"
+    samples_elsewhere = config.inference.backend == "vllm" or bool(config.inference.base_url)
+    must_be_apart = part is not None or samples_elsewhere or config.deployment.type == "processes"
+    apart = must_be_apart or (can_be_apart and _is_apart(config, num))
     config, said = _as_processes(config, num) if apart else _in_one_process(config)
     if asked and num == 0:
         said = "PyTorch sees no GPU here, so everything runs on the CPU, " + (
@@ -49,13 +51,10 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None, can_
 
 
 def _is_apart(config: RLConfig, num: int) -> bool:
-    """Whether the parts are processes of their own."""
-    if config.deployment.type != "auto":
-        return config.deployment.type == "processes"
-    if config.inference.backend == "vllm" or config.inference.base_url:
-        return True
-    if isinstance(config.teacher, PolicyTeacherConfig):
-        return False  # it scores with the weights that are trained
+    """Whether the parts had better be processes of their own."""
+    # A teacher of the trained weights is where these are.
+    if config.deployment.type == "one-process" or isinstance(config.teacher, PolicyTeacherConfig):
+        return False
     trainer, inference = set(config.trainer_gpu_ids), set(config.inference_gpu_ids)
     if trainer or inference:
         return bool(trainer and inference and not trainer & inference)

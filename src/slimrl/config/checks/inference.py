@@ -22,6 +22,7 @@ def check_inference(config: InferenceConfig) -> None:
         return
     if config.backend == "vllm":
         _check_defaults(config, "inference.backend", "only the engine of slimrl reads it", *OWN_ENGINE)
+        _check_defaults(config, "inference.backend", "a vLLM that a run starts has no key", "api_key_variable")
     else:
         _check_defaults(config, "inference.backend", 'nothing but backend = "vllm" starts vLLM', "vllm_program")
 
