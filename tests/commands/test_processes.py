@@ -14,7 +14,7 @@ from slimrl.cli import run
 from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.sinks import read_metrics
 from slimrl.services.process_tree import start_time
-from tests.commands.test_rl import rl_flags
+from tests.commands.test_rl import STEPS, rl_flags
 
 pytestmark = pytest.mark.slow  # three processes load PyTorch each
 PARTS = ("trainer", "orchestrator", "sampler")
@@ -87,7 +87,12 @@ def apart(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert status == 2 and "started the sampler again" in output
     assert re.search(rf"the orchestrator \(process {parts['orchestrator']}\) was ended by SIGKILL", output)
     assert not any(start_time(pid) for pid in parts.values())
-    status, output = wait(start(flags(tiny_dir, output_dir, "--resume")))
+    # By its own file, which has every setting: also the sampler of that start is started again.
+    process = start(["rl", "@", str(output_dir / "config.toml"), "--resume"])
+    parts = pids(process)
+    await_step(output_dir, 3)
+    os.kill(parts["sampler"], signal.SIGKILL)
+    status, output = wait(process)
     assert status == 0, output
     return output_dir
 
@@ -95,6 +100,17 @@ def apart(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_three_processes_do_what_one_does(alone, apart):
     assert learned(apart) == learned(alone)
     assert (apart / "summary.json").exists() and (apart / "training.png").exists()
+
+
+def test_two_trainer_ranks_learn_what_one_process_does(alone, tiny_dir, tmp_path):
+    status, output = wait(start(flags(tiny_dir, tmp_path / "run", "--deployment.num_trainers", "2")))
+    assert status == 0, output
+    assert [step for step, _ in learned(tmp_path / "run")] == [step for step, _ in learned(alone)]
+    lines = {step: metrics for step, metrics in read_metrics(tmp_path / "run" / "metrics.jsonl") if step < STEPS}
+    for step, metrics in read_metrics(alone / "metrics.jsonl"):
+        if step < STEPS:
+            assert lines[step]["loss/tokens"] == pytest.approx(metrics["loss/tokens"], rel=0.5)
+            assert lines[step]["guard/mismatch_kl"] < 1e-6
 
 
 def test_a_part_that_refuses_its_settings_ends_the_run(tiny_dir, tmp_path):
