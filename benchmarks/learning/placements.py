@@ -105,12 +105,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--num-examples", type=int, default=200, help="held-out tasks")
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--vllm", default="", help="vLLM's program; empty leaves it out")
+    parser.add_argument("--only", nargs="+", help="these placements, of which the first is one process")
     parser.add_argument("--runs", type=Path, default=Path("outputs/placements"), help="where the runs go")
     arguments = parser.parse_args(argv)
     machine, found = machine_facts(), {}
     arguments.runs.mkdir(parents=True)
     alone = arguments.runs / "one_process"
-    for name, settings in placements(arguments.vllm).items():
+    chosen = {name: one for name, one in placements(arguments.vllm).items() if name in (arguments.only or [name])}
+    for name, settings in chosen.items():
         directory = arguments.runs / name.replace(",", "").replace(" ", "_")
         found[name] = run(directory, settings, arguments) | measure(directory)
         found[name] |= {f"same_{stage.split('_')[0]}": same_replies(alone, directory, stage) for stage in (BASE, START)}

@@ -14,6 +14,7 @@ from slimrl.services.vllm_sampler import vllm_command, vllm_environment
 
 POLL_S = 0.5
 LAST_LINES = 20
+BATCHED_TOKENS = 4096
 FAILED = 1
 
 
@@ -22,6 +23,10 @@ def run_vllm(config: RLConfig, dtype: str, port: int, stopped: threading.Event, 
     which is not 0 if it ended by itself. Raises UserError if it cannot be started."""
     gpus, address = config.inference_gpu_ids, f"http://127.0.0.1:{port}"
     command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, port, dtype)
+    if not gpus:
+        # On a CPU vLLM 0.32 fails where the prompt of a request with a seed is computed in parts.
+        most = str(max(BATCHED_TOKENS, config.seq_len))
+        command += ["--no-enable-chunked-prefill", "--max-num-batched-tokens", most]
     environment = vllm_environment()
     if gpus:
         command += ["--tensor-parallel-size", str(len(gpus))]
