@@ -12,6 +12,7 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
 from slimrl.inference.server_link import Refused, SamplerAddress, ServerLink
+from slimrl.models.weight_files import VLLM_ENGINE
 from slimrl.types import SamplingParams
 
 SEEDS = 2**63  # vLLM's are signed
@@ -218,10 +219,10 @@ class RemoteClient:
                 f"{self._link.name} gives {mode}, which are not those of the distribution that it samples from. Start "
                 "it with --logprobs-mode processed_logprobs."
             )
-        if backend != "slimrl_files":
+        if backend != VLLM_ENGINE:
             raise UserError(
                 f"{self._link.name} takes new weights by {backend or 'nothing'}. Start it with slimrl's plug-in and "
-                """--weight-transfer-config '{"backend": "slimrl_files"}', as docs/server.md says."""
+                f"""--weight-transfer-config '{{"backend": "{VLLM_ENGINE}"}}', as docs/server.md says."""
             )
 
     def _hint(self, status: int) -> str:

@@ -69,6 +69,8 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, closers: list[Future[None]]) -> None:
     """Cancels what runs in the loop, and waits a little for the thread to end."""
+    if not thread.is_alive():  # its loop takes no work any more
+        return
     asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
     # The last reference may be dropped inside the thread, which cannot join itself.
     if threading.current_thread() is not thread:

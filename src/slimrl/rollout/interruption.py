@@ -68,9 +68,12 @@ def run_bounded(resume: Callable[[], T], limit_s: float, hung: bool = False) -> 
             sys.settrace(tracer)
         return resume()
     finally:
-        tracer.is_running = False  # first of all: Python runs signal handlers at calls, and the next lines make some
-        sys.settrace(before)
-        alarm.disarm()
+        # First of all: Python runs signal handlers at calls, and the next lines make some.
+        tracer.is_running = False
+        try:
+            sys.settrace(before)
+        finally:
+            alarm.disarm()  # also if the watchdog's Hang comes in the line before
 
 
 @contextmanager
