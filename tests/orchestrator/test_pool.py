@@ -59,6 +59,8 @@ class Run:
     straggle_s: float = 0.0
     num_stuck: int = 0
     kinds: tuple[set[int], set[int], set[int]] = (set(), set(), set())
+    group_size: int = G
+    num_environments: int = 1
     batches: list[Batch] = field(default_factory=list)
     records: dict[int, list[RolloutRecord]] = field(default_factory=dict)
 
@@ -66,12 +68,12 @@ class Run:
         self.rng = random.Random(self.seed)
         self.client = SlowClient(self.rng, self.straggle_s, self.num_stuck)
         self.orchestrator = Orchestrator(
-            [OneTask(lambda task: Digits(task, *self.kinds), num_tasks=1000)],
+            [OneTask(lambda task: Digits(task, *self.kinds), num_tasks=1000) for _ in range(self.num_environments)],
             replace(make_context(self.client), num_concurrent=64),
             OrchestratorConfig(
-                env=[EnvConfig(id="digits")],
-                batch_size=G * WANTED,
-                rollouts_per_example=G,
+                env=[EnvConfig(id="digits", name=f"{n}") for n in range(self.num_environments)],
+                batch_size=self.group_size * WANTED,
+                rollouts_per_example=self.group_size,
                 sampling=SamplingConfig(max_tokens=8),
             ),
             LossConfig().resolve(),
@@ -175,6 +177,28 @@ def test_groups_that_wait_are_kept_to_the_last_bit():
     with playing(level=2) as again:
         again.orchestrator.restore(json.loads(json.dumps(state, allow_nan=False)))
         assert repr(again.orchestrator._pool.waiting) == repr(waiting)  # nan is not equal to itself
+
+
+@pytest.mark.parametrize("changed", [{"group_size": 2 * G}, {"num_environments": 2}])
+def test_groups_of_other_settings_are_played_again(changed):
+    with playing(level=2) as first:
+        first.play(range(1))
+        while not first.orchestrator._pool.waiting:
+            first.orchestrator._pool._file_arrived()
+        state = first.orchestrator.state
+    with playing(level=2, **changed) as second:
+        second.orchestrator.restore(json.loads(json.dumps(state)))
+        assert not second.orchestrator._pool.waiting
+        assert second.orchestrator.state["in_flight"] == [
+            *(group["position"] for group in state["waiting"]),
+            *state["in_flight"],
+        ]
+        second.play(range(1, 4))
+        ends = second.orchestrator.state
+        used = second.used(range(1, 4))
+    assert set(used.values()) <= {second.group_size, 2 * second.group_size}  # two environments have equal ids
+    played = sum(used.values()) / second.group_size
+    assert played + len(ends["waiting"]) + len(ends["in_flight"]) == ends["data_position"] - WANTED
 
 
 def test_a_state_that_is_none_is_refused():
