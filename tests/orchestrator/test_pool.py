@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from slimrl.inference.client import Completion
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.rollout.episode import EpisodeLimits
 from slimrl.transport.base import Batch
 from slimrl.types import SamplingParams
 from tests.orchestrator.test_orchestrator import Digits, dropped
@@ -218,6 +220,21 @@ def test_an_error_in_the_thread_ends_the_step():
     with playing(level=1) as run:
         run.orchestrator._watched._client = Broken(run.rng)
         with pytest.raises(UserError, match="the sampler is away"):
+            run.play(range(1))
+
+
+def test_an_environment_that_waits_in_c_ends_the_run_with_its_place(monkeypatch: pytest.MonkeyPatch):
+    class Blocks(Digits):
+        async def step(self, reply):
+            time.sleep(0.8)
+            return await super().step(reply)
+
+    monkeypatch.setattr("slimrl.orchestrator.pool.ALIVE_S", 0.02)
+    monkeypatch.setattr("slimrl.orchestrator.pool.LEAST_S", 0.0)
+    with playing(level=1) as run:
+        run.orchestrator.tasksets[0].make = lambda task: Blocks(task, *run.kinds)
+        run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=EpisodeLimits(4, 64, 0.05))
+        with pytest.raises(UserError, match=r"held the run for 0 s \(test_pool\.py:\d+, in step\).*worker = .process"):
             run.play(range(1))
 
 

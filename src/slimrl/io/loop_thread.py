@@ -34,6 +34,12 @@ class LoopThread:
         """Whether the thread still runs."""
         return self._thread.is_alive()
 
+    @property
+    def ident(self) -> int:
+        """The number of the thread, as `threading.get_ident` gives it there."""
+        assert self._thread.ident is not None
+        return self._thread.ident
+
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """The result of `work`, when it is there. Cancelling the future cancels the work."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
