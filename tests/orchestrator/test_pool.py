@@ -238,6 +238,22 @@ def test_an_environment_that_waits_in_c_ends_the_run_with_its_place(monkeypatch:
             run.play(range(1))
 
 
+@pytest.mark.parametrize("level", [0, 2])
+def test_tasksets_may_start_processes_again_at_each_step(level: int):
+    class Counting(OneTask):
+        num = 0
+
+        def allow_restarts(self):
+            self.num += 1
+
+    with playing(level=level, num_stuck=1) as run:
+        counting = Counting(run.orchestrator.tasksets[0].make, num_tasks=1000)
+        run.orchestrator.tasksets[:] = [counting]
+        run.client.num_stuck = 0
+        run.play(range(3))
+    assert counting.num == 3
+
+
 def test_a_level_that_was_lowered_begins_again_what_is_too_old():
     with playing(level=2) as first:
         state = first.play(range(3))[-1].orchestrator_state

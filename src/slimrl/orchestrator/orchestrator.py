@@ -15,7 +15,7 @@ from typing import Any
 
 from slimrl.config.loss import ResolvedLoss
 from slimrl.config.rollout import OrchestratorConfig
-from slimrl.environments.base import Taskset, seed_tasksets
+from slimrl.environments.base import Taskset, allow_restarts, seed_tasksets
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
@@ -138,9 +138,10 @@ class Orchestrator:
 
     def _seed_tasksets(self, step: int) -> None:
         """Seed the tasksets' generators; while episodes are in flight, these go on with those that they have."""
-        teacher = self.distillation.tasksets if self.distillation else ()
+        tasksets = [*self.tasksets, *(self.distillation.tasksets if self.distillation else ())]
+        allow_restarts(tasksets)
         if not self._pool.in_flight:
-            seed_tasksets([*self.tasksets, *teacher], f"rl/{self.seed}/{step}")
+            seed_tasksets(tasksets, f"rl/{self.seed}/{step}")
 
     def _replay(self, step: int) -> int:
         """Issue again the groups that an earlier process had in flight, and those that are too old by now, which are

@@ -14,6 +14,7 @@ from typing import Any
 from slimrl.environments.base import Environment, Script
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
+from slimrl.rollout.interruption import without_alarm
 from slimrl.rollout.worker.process import LOST, WorkerProcess
 from slimrl.types import Message, Rollout, Split, Task, Taskset, Turn
 
@@ -112,13 +113,13 @@ class RemoteTaskset:
     def environment(self, task: Task) -> Environment:
         return RemoteEpisode(self, *self.open_episodes("environment", task)[0], task)
 
-    def forgive_deaths(self) -> None:
-        """Notes that a training step begins: a process that has ended too often may be started again."""
+    def allow_restarts(self) -> None:
         self._num_in_a_row = 0
 
     def seed_generators(self, text: str) -> None:
         # A process that ended before gets the same state in its place as one that lived on.
         self._seed, self._num_deaths = text, -1 if self._processes[-1].is_over else 0
+        self.allow_restarts()
         if not self._processes[-1].is_over:
             with suppress(RolloutError):  # of a process that has ended: the next one gets the same
                 self._processes[-1].ask_episode("seed", text=text)
@@ -137,7 +138,9 @@ class RemoteTaskset:
 
     def _process(self) -> WorkerProcess:
         """The process, which is started again if it has ended. Raises RolloutError if that fails too often."""
-        with self._starting:
+        if not self._processes[-1].is_over:
+            return self._processes[-1]
+        with without_alarm(), self._starting:
             return self._start_again() if self._processes[-1].is_over else self._processes[-1]
 
     def _start_again(self) -> WorkerProcess:
