@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
+from slimrl.io.descriptors import allow_descriptors
 from slimrl.types import SamplingParams
 from tests.inference.fake_vllm import FakeVllm
 from tests.inference.naive import naive_greedy, naive_module
@@ -344,6 +346,36 @@ def test_a_server_that_takes_its_time_is_waited_for() -> None:
 
     with fake(Slow(), timeout_s=0.3) as (client, _):
         assert sample(client).token_ids == (11, 11)
+
+
+def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(FakeVllm):
+        num_open = most_open = 0
+
+        def inference_v1_generate(self, asked: Asked) -> Answer:
+            self.num_open += 1
+            self.most_open = max(self.most_open, self.num_open)
+            threading.Event().wait(0.4)
+            self.num_open -= 1
+            return super().inference_v1_generate(asked)
+
+    async def several(client: RemoteClient) -> list[Completion]:
+        return await asyncio.gather(*(client.sample(PROMPT, GREEDY) for _ in range(12)))
+
+    monkeypatch.setattr("slimrl.inference.server_link.allow_descriptors", lambda num: 70)
+    vllm = Slow()
+    with fake(vllm, timeout_s=0.3) as (client, _):
+        assert [one.token_ids for one in asyncio.run(several(client))] == [(11, 11)] * 12
+    assert vllm.most_open == 8
+
+
+def test_the_process_is_allowed_as_many_files_as_it_asks_for() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert allow_descriptors(300) == min(300, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_nobody_at_the_address_is_named_within_the_time() -> None:
