@@ -2,11 +2,14 @@
 
 import asyncio
 import json
+import resource
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -16,6 +19,7 @@ from slimrl.errors import UserError
 from slimrl.inference.client import Completion
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
+from slimrl.io.descriptors import allow_descriptors
 from slimrl.types import SamplingParams
 from tests.inference.fake_vllm import FakeVllm
 from tests.inference.naive import naive_greedy, naive_module
@@ -88,6 +92,60 @@ def test_a_server_that_was_started_again_gets_the_newest_weights_before_a_token_
         whole.enter_context(serving(tiny_dir, port=port))
         assert sample(client) == before
         assert client.checksums() == sums
+
+
+def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp_path: Path) -> None:
+    weights = tiny_weights(tiny_dir, tmp_path / "w", 1.5)
+    long = SamplingParams(max_tokens=50, temperature=0.0)
+    with ExitStack() as whole:
+        with serving(tiny_dir) as first:
+            client = whole.enter_context(client_of(first.address, "slimrl"))
+            client.update_weights(weights, 0)
+            right, port = sample(client, long), int(first.address.rpartition(":")[2])
+        second = whole.enter_context(serving(tiny_dir, port=port))
+        httpx.post(f"{second.address}/pause")  # so that both begin with the weights of the start
+        pool = whole.enter_context(ThreadPoolExecutor())
+        both = [pool.submit(sample, client, params) for params in (GREEDY, long)]
+        while second.service.thread.num_open < 2:
+            time.sleep(0.002)
+        httpx.post(f"{second.address}/resume")
+        # The short one has version 0 given again while the long one is sampled.
+        assert [one.result().token_ids for one in both] == [right.token_ids[:6], right.token_ids]
+        assert both[1].result().logprobs == pytest.approx(right.logprobs, abs=1e-5)
+
+
+def test_weights_of_another_run_are_refused_until_the_run_gives_its_own(tmp_path: Path) -> None:
+    vllm = FakeVllm()
+    with fake(vllm) as (client, _):
+        client.check()
+        vllm.version = "20"
+        for refused in (client.check, lambda: sample(client)):
+            with pytest.raises(UserError, match=r"has weights of another run \(version 20\)\. Start it again"):
+                refused()
+        client.update_weights(fake_weights(tmp_path / "w", 12), 0)
+        client.check()
+        assert sample(client).versions == (0, 0)
+
+
+@pytest.mark.parametrize("backend", ["slimrl", "vllm"])
+@pytest.mark.parametrize("card", [{"id": "m", "owned_by": "llamacpp"}, {"owned_by": "slimrl"}, None])
+def test_a_server_of_another_kind_is_named_by_what_it_answers(backend: Any, card: Any) -> None:
+    def other(asked: Asked) -> Answer:
+        return Answer(200, {"data": [card]} if card else [])
+
+    with (
+        server(other) as (url, _),
+        client_of(url.removesuffix("/v1"), backend) as client,
+        pytest.raises(UserError, match=r"/v1/models with .*, which is neither slimrl nor vLLM"),
+    ):
+        client.check()
+
+
+@pytest.mark.parametrize("path", ["v1_models", "server_info", "weight_info", "weight_checker"])
+def test_routes_that_answer_in_another_form_are_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeVllm, path, lambda *_: Answer(200, {}), raising=False)
+    with fake(FakeVllm()) as (client, _), pytest.raises(UserError, match="which is neither slimrl nor vLLM"):
+        (client.checksums if path == "weight_checker" else client.check)()
 
 
 def test_cancelling_frees_the_place_at_the_server(tiny_dir: Path) -> None:
@@ -288,6 +346,36 @@ def test_a_server_that_takes_its_time_is_waited_for() -> None:
 
     with fake(Slow(), timeout_s=0.3) as (client, _):
         assert sample(client).token_ids == (11, 11)
+
+
+def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(FakeVllm):
+        num_open = most_open = 0
+
+        def inference_v1_generate(self, asked: Asked) -> Answer:
+            self.num_open += 1
+            self.most_open = max(self.most_open, self.num_open)
+            threading.Event().wait(0.4)
+            self.num_open -= 1
+            return super().inference_v1_generate(asked)
+
+    async def several(client: RemoteClient) -> list[Completion]:
+        return await asyncio.gather(*(client.sample(PROMPT, GREEDY) for _ in range(12)))
+
+    monkeypatch.setattr("slimrl.inference.server_link.allow_descriptors", lambda num: 70)
+    vllm = Slow()
+    with fake(vllm, timeout_s=0.3) as (client, _):
+        assert [one.token_ids for one in asyncio.run(several(client))] == [(11, 11)] * 12
+    assert vllm.most_open == 8
+
+
+def test_the_process_is_allowed_as_many_files_as_it_asks_for() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert allow_descriptors(300) == min(300, before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_nobody_at_the_address_is_named_within_the_time() -> None:

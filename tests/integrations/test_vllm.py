@@ -115,7 +115,7 @@ def test_it_may_be_registered_in_every_process_more_than_once(vllm: type[FakeFac
     plugin = importlib.import_module("slimrl.integrations.vllm")
     plugin.register()
     plugin.register()
-    assert list(vllm.known) == [plugin.BACKEND]
+    assert list(vllm.known) == ["slimrl_files"]
 
 
 def test_a_directory_is_loaded_between_the_steps_of_vllms_reload(vllm: type[FakeFactory], tmp_path: Path) -> None:
@@ -126,6 +126,13 @@ def test_a_directory_is_loaded_between_the_steps_of_vllms_reload(vllm: type[Fake
     engine.finish_weight_update()
     assert engine.model.told == ["begin", "load", "end", "head"]
     assert engine.model.weights["w"].equal(torch.ones(2, 3))
+
+
+def test_files_that_the_index_does_not_name_are_left_alone(vllm: type[FakeFactory], tmp_path: Path) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+    save_file({"w": torch.zeros(9), "old": torch.zeros(9)}, tmp_path / "first" / "adapter.safetensors")
+    engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", w=torch.ones(2, 3)))})
+    assert set(engine.model.weights) == {"w"}
 
 
 @pytest.mark.parametrize("kind", ["shape", "missing", "unknown", "nothing", "damaged"])

@@ -76,7 +76,8 @@ def test_a_batch_of_good_groups():
     assert len(batch.samples) == 12
     assert batch.temperature == 0.9
     assert batch.orchestrator_state == orchestrator.state
-    assert batch.orchestrator_state == {"data_position": 3, "role_means": {}, "waiting": [], "in_flight": []}
+    empty = {"role_means": {}, "waiting": [], "in_flight": []}
+    assert batch.orchestrator_state == {"data_position": 3, "num_environments": 1, **empty}
     groups = by_prompt(batch.samples)
     assert len(groups) == 3
     for group in groups:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from slimrl.inference.client import Completion
 from slimrl.monitor.metrics import lookup
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.orchestrator import Orchestrator
+from slimrl.rollout.episode import EpisodeLimits
 from slimrl.transport.base import Batch
 from slimrl.types import SamplingParams
 from tests.orchestrator.test_orchestrator import Digits, dropped
@@ -59,6 +61,8 @@ class Run:
     straggle_s: float = 0.0
     num_stuck: int = 0
     kinds: tuple[set[int], set[int], set[int]] = (set(), set(), set())
+    group_size: int = G
+    num_environments: int = 1
     batches: list[Batch] = field(default_factory=list)
     records: dict[int, list[RolloutRecord]] = field(default_factory=dict)
 
@@ -66,12 +70,12 @@ class Run:
         self.rng = random.Random(self.seed)
         self.client = SlowClient(self.rng, self.straggle_s, self.num_stuck)
         self.orchestrator = Orchestrator(
-            [OneTask(lambda task: Digits(task, *self.kinds), num_tasks=1000)],
+            [OneTask(lambda task: Digits(task, *self.kinds), num_tasks=1000) for _ in range(self.num_environments)],
             replace(make_context(self.client), num_concurrent=64),
             OrchestratorConfig(
-                env=[EnvConfig(id="digits")],
-                batch_size=G * WANTED,
-                rollouts_per_example=G,
+                env=[EnvConfig(id="digits", name=f"{n}") for n in range(self.num_environments)],
+                batch_size=self.group_size * WANTED,
+                rollouts_per_example=self.group_size,
                 sampling=SamplingConfig(max_tokens=8),
             ),
             LossConfig().resolve(),
@@ -177,6 +181,28 @@ def test_groups_that_wait_are_kept_to_the_last_bit():
         assert repr(again.orchestrator._pool.waiting) == repr(waiting)  # nan is not equal to itself
 
 
+@pytest.mark.parametrize("changed", [{"group_size": 2 * G}, {"num_environments": 2}])
+def test_groups_of_other_settings_are_played_again(changed):
+    with playing(level=2) as first:
+        first.play(range(1))
+        while not first.orchestrator._pool.waiting:
+            first.orchestrator._pool._file_arrived()
+        state = first.orchestrator.state
+    with playing(level=2, **changed) as second:
+        second.orchestrator.restore(json.loads(json.dumps(state)))
+        assert not second.orchestrator._pool.waiting
+        assert second.orchestrator.state["in_flight"] == [
+            *(group["position"] for group in state["waiting"]),
+            *state["in_flight"],
+        ]
+        second.play(range(1, 4))
+        ends = second.orchestrator.state
+        used = second.used(range(1, 4))
+    assert set(used.values()) <= {second.group_size, 2 * second.group_size}  # two environments have equal ids
+    played = sum(used.values()) / second.group_size
+    assert played + len(ends["waiting"]) + len(ends["in_flight"]) == ends["data_position"] - WANTED
+
+
 def test_a_state_that_is_none_is_refused():
     run = Run(level=0)
     with pytest.raises(UserError, match=r"in_flight.*--resume"):
@@ -195,6 +221,40 @@ def test_an_error_in_the_thread_ends_the_step():
         run.orchestrator._watched._client = Broken(run.rng)
         with pytest.raises(UserError, match="the sampler is away"):
             run.play(range(1))
+
+
+def test_an_environment_that_waits_in_c_ends_the_run_with_its_place(monkeypatch: pytest.MonkeyPatch):
+    slept = []
+
+    class Blocks(Digits):
+        async def step(self, reply):
+            if not slept:
+                slept.append(True)
+                time.sleep(0.8)
+            return await super().step(reply)
+
+    monkeypatch.setattr("slimrl.orchestrator.pool.ALIVE_S", 0.02)
+    monkeypatch.setattr("slimrl.orchestrator.pool.LEAST_S", 0.0)
+    with playing(level=1) as run:
+        run.orchestrator.tasksets[0].make = lambda task: Blocks(task, *run.kinds)
+        run.orchestrator._pool._context = replace(run.orchestrator._pool._context, limits=EpisodeLimits(4, 64, 0.05))
+        with pytest.raises(UserError, match=r"held the run for 0 s \(test_pool\.py:\d+, in step\).*worker = .process"):
+            run.play(range(1))
+
+
+@pytest.mark.parametrize("level", [0, 2])
+def test_tasksets_may_start_processes_again_at_each_step(level: int):
+    class Counting(OneTask):
+        num = 0
+
+        def allow_restarts(self):
+            self.num += 1
+
+    with playing(level=level) as run:
+        counting = Counting(run.orchestrator.tasksets[0].make, num_tasks=1000)
+        run.orchestrator.tasksets[:] = [counting]
+        run.play(range(3))
+    assert counting.num == 3
 
 
 def test_a_level_that_was_lowered_begins_again_what_is_too_old():

@@ -214,3 +214,10 @@ def test_a_full_disk_is_a_user_error_and_the_earlier_checkpoint_stays(tmp_path):
     assert all("checkpoints/step_2" in error and "--resume" in error for error in errors)
     assert resumed == "1"
     assert steps_on_disk(tmp_path) == {"step_1"}
+
+
+def test_a_state_that_could_not_be_read_again_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("slimrl.trainer.checkpoint.MAX_PROGRESS_BYTES", 99)
+    with pytest.raises(UserError, match=r"at most 99 are read again.*Lower max_async_level"):
+        saved(tmp_path, 3)
+    assert not steps_on_disk(tmp_path)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
 
 from slimrl.errors import UserError
@@ -35,6 +36,20 @@ def test_a_batch_without_samples_and_a_metric_that_is_no_number(tmp_path):
     assert batch.samples == () and math.isnan(batch.metrics["reward/mean"])
 
 
+@pytest.mark.slow
+def test_a_state_of_any_size_is_read_as_it_was_written(tmp_path):
+    state = {"waiting": "y" * 101_000_000}  # more than the metadata of the format can hold
+    write_batch(replace(BATCH, orchestrator_state=state), tmp_path / "b.safetensors")
+    assert read_batch(tmp_path / "b.safetensors").orchestrator_state == state
+
+
+def test_a_batch_that_could_not_be_read_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("slimrl.transport.batch_file.MAX_BYTES", 900)
+    with pytest.raises(UserError, match=r"at most 900 are read again\. Lower orchestrator\.batch_size"):
+        write_batch(BATCH, tmp_path / "b.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
 def test_every_truncation_is_refused(tmp_path):
     path = tmp_path / "b.safetensors"
     write_batch(BATCH, path)
@@ -54,13 +69,14 @@ def test_every_truncation_is_refused(tmp_path):
         lambda tensors: tensors | {"token_ids_T": tensors["token_ids_T"].float()},
         lambda tensors: tensors | {"loss_mask_T": tensors["loss_mask_T"].logical_not()},
         lambda tensors: {name: one for name, one in tensors.items() if name != "rewards_T"},
+        lambda tensors: {name: one for name, one in tensors.items() if name != "content_N"},
+        lambda tensors: tensors | {"content_N": tensors["content_N"].long()},
     ],
 )
 def test_tensors_that_do_not_go_together_are_refused(change, tmp_path: Path):
     path = tmp_path / "b.safetensors"
     write_batch(BATCH, path)
-    content = '{"temperature": 1.0, "metrics": {}, "orchestrator_state": {}}'
-    save_file(change(load_file(path)), path, {"format": FORMAT, "content": content})
+    save_file(change(load_file(path)), path, {"format": FORMAT})
     with pytest.raises(UserError, match="is no batch"):
         read_batch(path)
 
@@ -79,6 +95,7 @@ def test_tensors_that_do_not_go_together_are_refused(change, tmp_path: Path):
 def test_other_formats_are_refused(form, content, tmp_path):
     path = tmp_path / "b.safetensors"
     write_batch(BATCH, path)
-    save_file(load_file(path), path, {"format": form, "content": content})
+    tensors = load_file(path) | {"content_N": torch.tensor(list(content.encode()), dtype=torch.uint8)}
+    save_file(tensors, path, {"format": form})
     with pytest.raises(UserError, match="is no batch"):
         read_batch(path)

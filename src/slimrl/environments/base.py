@@ -25,6 +25,7 @@ __all__ = [
     "Task",
     "Taskset",
     "Turn",
+    "allow_restarts",
     "seed_tasksets",
 ]
 
@@ -98,11 +99,26 @@ class Seeding(Protocol):
 
 
 @runtime_checkable
+class Restarting(Protocol):
+    """A taskset whose process is started again when it has ended, so often and no more until the next training step."""
+
+    def allow_restarts(self) -> None:
+        """Begins to count anew. It is called before each step, also while episodes go on."""
+
+
+@runtime_checkable
 class Closing(Protocol):
     """An episode that holds something, such as a process, that must be given back however the episode ends."""
 
     async def close(self) -> None:
         """Gives it back. It is called once when the episode is over: done, out of turns, failed or cancelled."""
+
+
+def allow_restarts(tasksets: Iterable[Taskset]) -> None:
+    """Has tasksets start processes again that have ended too often before."""
+    for taskset in tasksets:
+        if isinstance(taskset, Restarting):
+            taskset.allow_restarts()
 
 
 def seed_tasksets(tasksets: Iterable[Taskset], text: str) -> None:

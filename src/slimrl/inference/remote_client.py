@@ -12,6 +12,7 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.inference.client import Completion, FinishReason
 from slimrl.inference.server_link import Refused, SamplerAddress, ServerLink
+from slimrl.models.weight_files import VLLM_ENGINE
 from slimrl.types import SamplingParams
 
 SEEDS = 2**63  # vLLM's are signed
@@ -30,12 +31,17 @@ class RemoteClient:
         self._seq_len = seq_len
         self._directory: Path | None = None  # of the newest weights
         self._giving = asyncio.Lock()
+        self._has_given = False  # weights to the server
         self.version = 0
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         """Sample until a stop token, a stop string, `max_tokens` or the end of the context. Cancelling frees the place
         at the server. Raises UserError if the server cannot be used."""
         return await self._link.run(self._sample(_request(prompt, params, self._stop_ids)))
+
+    def check(self) -> None:
+        """Raises UserError unless the server is one that a run can use, without weights of another run."""
+        self._link.wait(self._check())
 
     def update_weights(self, directory: Path, version: int) -> None:
         """Has the server sample from these weights from now on. Raises UserError if it does not."""
@@ -56,12 +62,16 @@ class RemoteClient:
 
     def note_broadcast(self, version: int) -> None:
         """The server has these weights by now, from the trainer itself."""
-        self._directory, self.version = None, version
+        self._directory, self.version, self._has_given = None, version, True
 
     def checksums(self) -> dict[str, str]:
         """The SHA-256 digest of every tensor that the server holds, by the server's own names."""
-        sums: dict[str, str] = self._link.wait(self._link.post("/weight_checker", {"action": "checksum"}))["checksums"]
-        return sums
+        path = "/weight_checker"
+        match self._link.wait(self._link.post(path, {"action": "checksum"})):
+            case {"checksums": dict() as sums}:
+                return sums
+            case reply:
+                raise self._unknown(path, reply)
 
     def close(self) -> None:
         """Closes the connections, which ends what is being sampled."""
@@ -99,15 +109,44 @@ class RemoteClient:
         return Completion(token_ids, logprobs, tuple(versions), FINISH[choice["finish_reason"]])
 
     def _number(self, version: str) -> int:
-        """The number of a version. Weights that nobody has given are older than all, once some were given."""
+        """The number of a version. Weights that nobody has given are older than all, once this client has given some.
+        Raises UserError for weights that somebody else has given."""
         if version == DEFAULT:
-            return 0 if self.version == 0 and self._directory is None else -1
+            return -1 if self._has_given else 0
+        if not self._has_given:
+            raise self._foreign(int(version))
         return int(version)
+
+    def _foreign(self, version: int | str) -> UserError:
+        return UserError(
+            f"{self._link.name} has weights of another run (version {version}). Start it again, or let the run give it "
+            "its own."
+        )
+
+    def _unknown(self, path: str, reply: Any) -> UserError:
+        return UserError(
+            f"{self._link.name} answers {path} with {str(reply)[:200]}, which is neither slimrl nor vLLM of a version "
+            "that slimrl knows. Start one of them, or correct inference.base_url."
+        )
+
+    async def _check(self) -> None:
+        await self._check_server()
+        if (held := await self._held()) != DEFAULT and not self._has_given:
+            raise self._foreign(held)
+
+    async def _held(self) -> str:
+        """The version that the server says it has."""
+        path = "/weight_info"
+        match await self._link.get(path):
+            case {"weight_version": str() as held}:
+                return held
+            case reply:
+                raise self._unknown(path, reply)
 
     async def _give_again(self) -> None:
         """Give the server the newest weights, if it has others."""
         async with self._giving:
-            held = (await self._link.get("/weight_info"))["weight_version"]
+            held = await self._held()
             if held == str(self.version):
                 return
             if self._directory is None:
@@ -120,7 +159,7 @@ class RemoteClient:
     async def _update(self, directory: Path, version: int) -> None:
         async with self._giving:
             await self._give(directory, version)
-            self._directory, self.version = directory, version
+            self._directory, self.version, self._has_given = directory, version, True
 
     async def _give(self, directory: Path, version: int) -> None:
         """Have the server load weights. One that was started again in between is asked from the beginning, once."""
@@ -130,7 +169,7 @@ class RemoteClient:
                 await self._transfer({"weight_dir": str(directory)}, version)
                 return
             except Refused as error:
-                if last or (await self._link.get("/weight_info"))["weight_version"] != DEFAULT:
+                if last or await self._held() != DEFAULT:
                     raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
 
     async def _transfer(self, update_info: Mapping[str, Any], version: int) -> None:
@@ -147,34 +186,43 @@ class RemoteClient:
 
     async def _check_server(self) -> None:
         """Raises UserError unless the server is what the settings say, and was started with what a run needs."""
-        card = (await self._link.get("/v1/models"))["data"][0]
-        is_vllm = card["owned_by"] == "vllm"
-        if is_vllm != (self._backend == "vllm"):
-            raise UserError(f'{self._link.name} is {card["owned_by"]}: set inference.backend = "{card["owned_by"]}".')
-        if card["max_model_len"] < self._seq_len:
+        path = "/v1/models"
+        match await self._link.get(path):
+            case {"data": [{"owned_by": "slimrl" | "vllm" as kind, "max_model_len": int() as most}, *_]}:
+                is_vllm = kind == "vllm"
+            case reply:
+                raise self._unknown(path, reply)
+        if kind != self._backend:
+            raise UserError(f'{self._link.name} is {kind}: set inference.backend = "{kind}".')
+        if most < self._seq_len:
             flag = "--max-model-len" if is_vllm else "--context_len"
             raise UserError(
-                f"{self._link.name} takes {card['max_model_len']} tokens, and seq_len = {self._seq_len}. Start it with "
+                f"{self._link.name} takes {most} tokens, and seq_len = {self._seq_len}. Start it with "
                 f"{flag} {self._seq_len}, or lower seq_len."
             )
         if is_vllm:
             await self._check_vllm()
 
     async def _check_vllm(self) -> None:
+        path = "/server_info?config_format=json"
         try:
-            settings = (await self._link.get("/server_info?config_format=json"))["vllm_config"]
+            reply = await self._link.get(path)
         except Refused as error:
             raise UserError(f"{error}{self._hint(error.status)}") from error
-        if (mode := settings["model_config"]["logprobs_mode"]) != "processed_logprobs":
+        match reply:
+            case {"vllm_config": {"model_config": {"logprobs_mode": mode}, "weight_transfer_config": transfer}}:
+                backend = transfer.get("backend") if isinstance(transfer, dict) else None
+            case _:
+                raise self._unknown(path, reply)
+        if mode != "processed_logprobs":
             raise UserError(
                 f"{self._link.name} gives {mode}, which are not those of the distribution that it samples from. Start "
                 "it with --logprobs-mode processed_logprobs."
             )
-        backend = (settings["weight_transfer_config"] or {}).get("backend")
-        if backend != "slimrl_files":
+        if backend != VLLM_ENGINE:
             raise UserError(
                 f"{self._link.name} takes new weights by {backend or 'nothing'}. Start it with slimrl's plug-in and "
-                """--weight-transfer-config '{"backend": "slimrl_files"}', as docs/server.md says."""
+                f"""--weight-transfer-config '{{"backend": "{VLLM_ENGINE}"}}', as docs/server.md says."""
             )
 
     def _hint(self, status: int) -> str:

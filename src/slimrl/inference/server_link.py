@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from slimrl.errors import UserError
+from slimrl.io.descriptors import allow_descriptors, num_open_files
 from slimrl.io.http import BUSY, PASSING, backoff_s, http_client, import_httpx, redact_key, retry_after_s
 from slimrl.io.loop_thread import LoopThread
 
 WHO = "sampler"
-NUM_CONCURRENT = 4096
+NUM_CONCURRENT, LEAST_CONCURRENT = 4096, 8  # open requests; those beyond them wait here
+RESERVED_DESCRIPTORS = 64  # for files and pipes that the run opens later
 LOOKS, MOST_LOOK_S = 10, 10.0  # so often within `timeout_s` a server is looked at that has not answered yet
 QUEUE_FULL = 429  # says nothing against a server
 SAID_CHARS = 300
@@ -52,8 +54,11 @@ class ServerLink:
         self._url = address.base_url.rstrip("/")
         self._httpx = import_httpx("a sampler behind HTTP")
         self._thread = LoopThread(WHO)
-        self._http = http_client(self._httpx, WHO, self._url, address.key, NUM_CONCURRENT)
-        self._thread.keep(self._http.aclose)
+        self._http = http_client(self._httpx, WHO, self._url, address.key, _most_requests())
+        # Looks have a connection of their own, for which they never wait behind requests.
+        self._looks = http_client(self._httpx, WHO, self._url, address.key, 1)
+        for client in (self._http, self._looks):
+            self._thread.keep(client.aclose)
         self._look_s = min(address.timeout_s / LOOKS, MOST_LOOK_S)
         self._looking: asyncio.Task[str] | None = None
 
@@ -131,7 +136,7 @@ class ServerLink:
         """Why the server does not answer, as far as a look tells; empty if its engine is alive."""
         try:
             async with asyncio.timeout(self._look_s):
-                response = await self._http.get(f"{self._url}/is_paused")
+                response = await self._looks.get(f"{self._url}/is_paused")
             if response.status_code != 200:
                 return f"/is_paused: status {response.status_code}: {response.text[:SAID_CHARS]}"
             paused = self._parse("/is_paused", response.content)["is_paused"]
@@ -152,3 +157,9 @@ class ServerLink:
             return json.loads(content) if content else None
         except (ValueError, RecursionError) as error:
             raise UserError(f"{self.name} answers {path} with {content[:SAID_CHARS]!r}, which is no JSON.") from error
+
+
+def _most_requests() -> int:
+    """How many requests may be open at once, by the files that this process may still open."""
+    num_taken = num_open_files() + RESERVED_DESCRIPTORS
+    return max(LEAST_CONCURRENT, min(NUM_CONCURRENT, allow_descriptors(NUM_CONCURRENT + num_taken) - num_taken))

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 import os
-import resource
 import socket
 import threading
 import time
@@ -18,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from slimrl.errors import UserError
+from slimrl.io.descriptors import allow_descriptors
 from slimrl.io.http_connection import KEEP_ALIVE_S, MAX_HEAD_BYTES, Connection, Connections, error_response
 
 LOG = logging.getLogger("slimrl.server")
@@ -33,7 +33,7 @@ class Listener(socket.socket):
 
     def __init__(self, family: int, kind: int, protocol: int, num_reserved: int) -> None:
         super().__init__(family, kind, protocol)
-        most = _allow_descriptors(MAX_CONNECTIONS + num_reserved)
+        most = allow_descriptors(MAX_CONNECTIONS + num_reserved)
         self.connections = Connections(min(MAX_CONNECTIONS, max(8, most // 4, most - num_reserved)))
         self._rests = False
         self._said_s = -SAID_S
@@ -74,18 +74,6 @@ class Listener(socket.socket):
                 "slimrl: the server's %d places for connections are taken, %s. A larger `ulimit -n` allows up to %d.",
                 *(self.connections.num_places, what, MAX_CONNECTIONS),
             )
-
-
-def _allow_descriptors(num: int) -> int:
-    """How many files this process may open, after it has asked for `num`: shells give it 1,024."""
-    most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
-        return num
-    wanted = num if allowed == resource.RLIM_INFINITY else min(num, allowed)
-    if most < wanted:
-        with suppress(OSError, ValueError):  # macOS allows less than it says
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def listen(host: str, port: int, num_reserved: int = 0) -> Listener:

@@ -34,6 +34,12 @@ class LoopThread:
         """Whether the thread still runs."""
         return self._thread.is_alive()
 
+    @property
+    def ident(self) -> int:
+        """The number of the thread, as `threading.get_ident` gives it there."""
+        assert self._thread.ident is not None
+        return self._thread.ident
+
     def start(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """The result of `work`, when it is there. Cancelling the future cancels the work."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -69,6 +75,8 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, closers: list[Future[None]]) -> None:
     """Cancels what runs in the loop, and waits a little for the thread to end."""
+    if not thread.is_alive():  # its loop takes no work any more
+        return
     asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
     # The last reference may be dropped inside the thread, which cannot join itself.
     if threading.current_thread() is not thread:

@@ -27,17 +27,10 @@ from slimrl.models.gguf import convert
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.models.packaged import find_packaged_file
 from slimrl.models.tensor_file import ALL_DTYPES, TensorFile
+from slimrl.models.weight_files import weight_files
 
 SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model", "merges.txt")
 SAFETENSORS, PICKLES = ("model*.safetensors",), ("pytorch_model*.bin",)
-# In the order in which transformers looks for them: it takes the first, whatever else lies there.
-WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-MAX_INDEX_BYTES = 16 * 2**20
 MAX_JSON_BYTES = 128 * 2**20  # a tokenizer of a large vocabulary has 35 MB
 # Settings of a config that give tensors their lengths, and those that count parts of which each has tensors.
 LENGTHS = ("hidden_size", "intermediate_size", "vocab_size", "head_dim", "n_embd", "n_inner", "n_positions", "d_model")
@@ -98,24 +91,6 @@ def check_directory(directory: Path) -> Path:
         )
     check_sums(directory)
     return directory
-
-
-def weight_files(directory: Path) -> list[Path]:
-    """The weight files that transformers loads: a whole one, or all that an index lists; none if there is neither.
-
-    Raises UserError if the index cannot be read.
-    """
-    found = next((directory / name for name in WEIGHTS if (directory / name).is_file()), None)
-    if found is None or found.suffix != ".json":
-        return [] if found is None else [found]
-    match read_json(found, MAX_INDEX_BYTES):
-        case {"weight_map": dict(files)} if all(isinstance(name, str) for name in files.values()):
-            names = set(files.values())
-        case _:
-            raise UserError(f"{found} is no index of weights: it has no weight_map. Copy or download it again.")
-    if elsewhere := sorted(name for name in names if Path(name).name != name or "\0" in name):
-        raise UserError(f"{found} names the file {elsewhere[0]!r}, which is not in its directory. Copy it again.")
-    return [directory / name for name in sorted(names)]
 
 
 def _read_settings(path: Path) -> dict[str, Any]:

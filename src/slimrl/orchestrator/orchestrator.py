@@ -15,7 +15,7 @@ from typing import Any
 
 from slimrl.config.loss import ResolvedLoss
 from slimrl.config.rollout import OrchestratorConfig
-from slimrl.environments.base import Taskset, seed_tasksets
+from slimrl.environments.base import Taskset, allow_restarts, seed_tasksets
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
@@ -82,17 +82,22 @@ class Orchestrator:
         """All that a run needs to go on from here, as JSON."""
         return OrchestratorState(
             data_position=self._num_drawn,
+            num_environments=len(self.tasksets),
             role_means=self._role_means,
             waiting=tuple(map(save_group, self._pool.waiting)),
             in_flight=(*self._to_replay, *self._pool.in_flight),
         ).as_json()
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`; an empty one is that of a new run. Raises UserError if it is none."""
+        """Go on from a `state`; an empty one is that of a new run. Groups of other settings, which cannot be used, are
+        played again with the present ones. Raises UserError if it is none."""
         restored = read_state(state)
         self._num_drawn, self._role_means = restored.data_position, dict(restored.role_means)
-        self._pool.restore([group.group() for group in restored.waiting])
-        self._to_replay = restored.in_flight
+        G, has_same_tasks = self.config.rollouts_per_example, restored.num_environments == len(self.tasksets)
+        usable = [group for group in restored.waiting if has_same_tasks and len(group.rollouts) == G]
+        self._pool.restore([group.group() for group in usable])
+        other = [group.position for group in restored.waiting if group not in usable]
+        self._to_replay = (*other, *restored.in_flight)
 
     def close(self) -> Metrics:
         """End the episodes in flight. Returns how many rollouts were started and will not be trained on."""
@@ -116,9 +121,9 @@ class Orchestrator:
             num_started += self._fill(step, num)
             taken = self._pool.take(num)
             num_looked += len(taken)
-            rollouts, openings = self._read(taken)
-            played += rollouts
-            groups += self._grade(taken, rollouts, openings)
+            read, openings = self._read(taken)
+            played += [rollout for group in read for rollout in group.rollouts]
+            groups += self._grade(read, openings)
         self.record(step, self._records(groups, played))  # before an error, so that the failures can be looked at
         if not groups:
             raise UserError(_all_failed(played))
@@ -133,9 +138,10 @@ class Orchestrator:
 
     def _seed_tasksets(self, step: int) -> None:
         """Seed the tasksets' generators; while episodes are in flight, these go on with those that they have."""
-        teacher = self.distillation.tasksets if self.distillation else ()
+        tasksets = [*self.tasksets, *(self.distillation.tasksets if self.distillation else ())]
+        allow_restarts(tasksets)
         if not self._pool.in_flight:
-            seed_tasksets([*self.tasksets, *teacher], f"rl/{self.seed}/{step}")
+            seed_tasksets(tasksets, f"rl/{self.seed}/{step}")
 
     def _replay(self, step: int) -> int:
         """Issue again the groups that an earlier process had in flight, and those that are too old by now, which are
@@ -169,16 +175,17 @@ class Orchestrator:
         ]
         self._pool.issue(position, games)
 
-    def _read(self, taken: Sequence[PlayedGroup]) -> tuple[list[Rollout], list[Opening]]:
-        """The rollouts, `rollouts_per_example` of each group, and the opening that a teacher reads for each group. A
-        rollout that the teacher cannot read is marked as failed."""
-        G = self.config.rollouts_per_example
-        rollouts = [rollout for group in taken for rollout in group.rollouts]
+    def _read(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:
+        """The groups, and the opening that a teacher reads for each. A rollout that the teacher cannot read is marked
+        as failed."""
         if not self.distillation:
-            return rollouts, [None] * len(taken)
+            return list(taken), [None] * len(taken)
         openings = self.distillation.openings([self._curriculum.draw(group.position) for group in taken])
-        # A game in R roles gives R rollouts, so the rollouts of group n are n * G to (n + 1) * G with self-play, too.
-        readable = [self.distillation.check_readable(rollout, openings[n // G]) for n, rollout in enumerate(rollouts)]
+        check = self.distillation.check_readable
+        readable = [
+            replace(group, rollouts=tuple(check(rollout, opening) for rollout in group.rollouts))
+            for group, opening in zip(taken, openings, strict=True)
+        ]
         return readable, [None if isinstance(opening, RolloutError) else opening for opening in openings]
 
     def _sampling(self, position: int, number: int) -> SamplingParams:
@@ -188,14 +195,12 @@ class Orchestrator:
         seed = int.from_bytes(digest[:6], "big")
         return self.config.sampling.params(self.config.sampling.temperature, seed)
 
-    def _grade(
-        self, taken: Sequence[PlayedGroup], rollouts: Sequence[Rollout], openings: Sequence[Opening]
-    ) -> list[Group]:
+    def _grade(self, taken: Sequence[PlayedGroup], openings: Sequence[Opening]) -> list[Group]:
         """A graded group for each of those taken of which at least one rollout did not fail."""
-        G, num_envs = self.config.rollouts_per_example, len(self.tasksets)
+        num_envs = len(self.tasksets)
         groups = []
-        for n, (group, opening) in enumerate(zip(taken, openings, strict=True)):
-            kept = tuple(r for r in rollouts[n * G : (n + 1) * G] if not r.failure)
+        for group, opening in zip(taken, openings, strict=True):
+            kept = tuple(rollout for rollout in group.rollouts if not rollout.failure)
             if kept:
                 env = str(group.position % num_envs)  # the curriculum goes round the environments
                 advantages_GK = tuple(role_advantages(kept, self.loss, self._role_means, env))

@@ -66,12 +66,14 @@ class SavedGroup(_Saved):
 class OrchestratorState(_Saved):
     """All that a run needs to go on.
 
-    These are the number of tasks drawn so far, which is a position in the curriculum; the running means of the roles'
+    These are the number of tasks drawn so far, which is a position in the curriculum; the number of environments, which
+    decides the task of each position; the running means of the roles'
     rewards (`orchestrator/roles.py`); the groups that wait for a batch; and the positions of those that were being
     played, which are played again from the start, with the same seeds.
     """
 
     data_position: Position = 0
+    num_environments: Annotated[int, Field(ge=0)] = 0
     role_means: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
     waiting: tuple[SavedGroup, ...] = ()
     in_flight: tuple[Position, ...] = ()

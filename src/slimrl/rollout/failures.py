@@ -34,11 +34,13 @@ def convert_errors(source: str) -> Iterator[None]:
 
 
 def _place(error: BaseException) -> str:
-    """Where the user's own code raised an error: the innermost line that is no library's; empty if there is none."""
+    return place_in(traceback.extract_tb(error.__traceback__))
+
+
+def place_in(stack: traceback.StackSummary) -> str:
+    """Where the user's own code is in a stack: the innermost line that is no library's; empty if there is none."""
     frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((*LIBRARIES, "<")) and frame.filename != __file__
+        frame for frame in stack if not frame.filename.startswith((*LIBRARIES, "<")) and frame.filename != __file__
     ]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 

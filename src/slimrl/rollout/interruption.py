@@ -14,6 +14,7 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -68,9 +69,18 @@ def run_bounded(resume: Callable[[], T], limit_s: float, hung: bool = False) -> 
             sys.settrace(tracer)
         return resume()
     finally:
-        tracer.is_running = False  # first of all: Python runs signal handlers at calls, and the next lines make some
-        sys.settrace(before)
-        alarm.disarm()
+        # First of all: Python runs signal handlers at calls, and the next lines make some.
+        tracer.is_running = False
+        try:
+            sys.settrace(before)
+        finally:
+            alarm.disarm()  # also if the watchdog's Hang comes in the line before
+
+
+def overdue_s(thread: int) -> float:
+    """For how long Hang has been due in code of another thread that `run_bounded` runs there, and has not ended it: it
+    waits in C, as `time.sleep` does, where Python raises nothing."""
+    return _WATCHDOG.overdue_s(thread)
 
 
 @contextmanager
@@ -104,17 +114,27 @@ class _Signal:
         signal.signal(signal.SIGALRM, self._handler)
 
 
+@dataclass(frozen=True, slots=True)
+class _Armed:
+    """When the watchdog raises Hang next, and when it first did."""
+
+    tracer: _Tracer
+    deadline: float
+    limit_s: float
+    raised: float = math.inf
+
+
 class _Watchdog:
     """The alarm of all other threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._armed: dict[int, tuple[_Tracer, float, float]] = {}  # by thread, with the deadline and the limit
+        self._armed: dict[int, _Armed] = {}  # by thread
         self._thread: threading.Thread | None = None
 
     def arm(self, tracer: _Tracer, limit_s: float) -> None:
         with self._lock:
-            self._armed[threading.get_ident()] = tracer, time.monotonic() + limit_s, limit_s
+            self._armed[threading.get_ident()] = _Armed(tracer, time.monotonic() + limit_s, limit_s)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
                 self._thread.start()
@@ -129,7 +149,11 @@ class _Watchdog:
     def tracer(self) -> _Tracer | None:
         """The tracer of the present thread."""
         armed = self._armed.get(threading.get_ident())
-        return armed[0] if armed else None
+        return armed.tracer if armed else None
+
+    def overdue_s(self, thread: int) -> float:
+        armed = self._armed.get(thread)
+        return max(0.0, time.monotonic() - armed.raised) if armed and armed.deadline < math.inf else 0.0
 
     @contextmanager
     def suspend(self) -> Iterator[None]:
@@ -138,12 +162,11 @@ class _Watchdog:
         if not (armed := self._armed.get(thread)):
             yield
             return
-        tracer, deadline, limit_s = armed
-        self._armed[thread] = tracer, math.inf, limit_s
+        self._armed[thread] = replace(armed, deadline=math.inf)
         try:
             yield
         finally:
-            self._armed[thread] = tracer, time.monotonic() + max(0.0, deadline - now), limit_s
+            self._armed[thread] = replace(armed, deadline=time.monotonic() + max(0.0, armed.deadline - now))
 
     def _take_off(self) -> None:
         thread = threading.get_ident()
@@ -156,9 +179,10 @@ class _Watchdog:
             time.sleep(POLL_S)
             with self._lock:
                 now = time.monotonic()
-                for thread, (tracer, deadline, limit_s) in self._armed.items():
-                    if now > deadline:
-                        self._armed[thread] = tracer, now + limit_s, limit_s
+                for thread, armed in self._armed.items():
+                    if now > armed.deadline:
+                        raised = min(armed.raised, now)
+                        self._armed[thread] = replace(armed, deadline=now + armed.limit_s, raised=raised)
                         _raise_in(thread, _HangInThread)
 
 

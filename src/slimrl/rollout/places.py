@@ -21,6 +21,7 @@ class Places:
     async def play(self, game: Sequence[EpisodeSpec], context: RolloutContext) -> list[Rollout]:
         """The rollouts of a game's episodes, which start together."""
         held = 0
+        playing: list[asyncio.Task[Rollout]] = []
 
         async def play(spec: EpisodeSpec) -> Rollout:
             nonlocal held
@@ -35,8 +36,10 @@ class Places:
                 for _ in game:
                     await self._free.acquire()
                     held += 1
-            return list(await asyncio.gather(*map(play, game)))
+            playing = [asyncio.create_task(play(spec)) for spec in game]
+            return list(await asyncio.gather(*playing))
         except asyncio.CancelledError:
+            await asyncio.gather(*playing, return_exceptions=True)  # some may still tidy up, and give theirs back then
             # Episodes that were cancelled before they began have not given their places back.
             for _ in range(held):
                 self._free.release()

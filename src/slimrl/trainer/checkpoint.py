@@ -141,12 +141,23 @@ def save_checkpoint(
         if ranks.num > 1:
             save_shards(state.pop("parameters"), partial / SHARDS)
         if ranks.leads:
+            (partial / PROGRESS).write_bytes(_progress_bytes(directory, progress))
             torch.save({"step": progress.step, "optimizer": state, "rng": rng_state()}, partial / STATE)
-            (partial / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             copy_records(output_dir, partial, progress.step)
     if ranks.leads:
         prune(step_directories(output_dir / "checkpoints"), keep)
     return directory
+
+
+def _progress_bytes(directory: Path, progress: Progress) -> bytes:
+    content = json.dumps(asdict(progress)).encode()
+    if len(content) > MAX_PROGRESS_BYTES:
+        raise UserError(
+            f"{directory / PROGRESS} would have {len(content)} bytes, and at most {MAX_PROGRESS_BYTES} are read again: "
+            "the groups that no batch has used yet are too many. Lower max_async_level, orchestrator.batch_size or "
+            "seq_len, and continue with `--resume` from the checkpoint before it."
+        )
+    return content
 
 
 @contextmanager

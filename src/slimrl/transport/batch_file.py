@@ -7,9 +7,9 @@
     logprobs_T      float64     the sampler's log-probability of each token
     advantages_T    float64
     rewards_T       float64     with a value head; else it has no elements
+    content_N       uint8       JSON in UTF-8: the `temperature`, `metrics` and `orchestrator_state` of the batch
 
-The metadata of the file are `format`, which is `slimrl-batch-1`, and `content`: JSON with the `temperature`, `metrics`
-and `orchestrator_state` of the batch. Numbers keep all their bits, and nothing is code.
+The metadata of the file are `format`, which is `slimrl-batch-1`. Numbers keep all their bits, and nothing is code.
 """
 
 import json
@@ -41,6 +41,7 @@ OF_TOKENS = {
     "advantages_T": torch.float64,
     "rewards_T": torch.float64,
 }
+DTYPES = OF_SAMPLES | OF_TOKENS | {"content_N": torch.uint8}
 ODD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # numbers that JSON lacks
 
 
@@ -59,13 +60,25 @@ def write_batch(batch: Batch, path: Path) -> None:
         "versions_B": [sample.version for sample in batch.samples],
         **{name: [one for sample in batch.samples for one in getattr(sample, name)] for name in OF_TOKENS},
     }
-    tensors = {name: torch.tensor(values[name], dtype=dtype) for name, dtype in (OF_SAMPLES | OF_TOKENS).items()}
     content = {
         "temperature": batch.temperature,
         "metrics": {name: value if math.isfinite(value) else str(value) for name, value in batch.metrics.items()},
         "orchestrator_state": dict(batch.orchestrator_state),
     }
-    replace_file(path, [save(tensors, {"format": FORMAT, "content": json.dumps(content, allow_nan=False)})])
+    tensors = {name: torch.tensor(values[name], dtype=DTYPES[name]) for name in values}
+    # A tensor, since metadata are limited to 100 MB, and the state has all groups that no batch has used yet.
+    text = bytearray(json.dumps(content, allow_nan=False).encode())
+    tensors["content_N"] = torch.frombuffer(text, dtype=torch.uint8)
+    try:
+        whole = save(tensors, {"format": FORMAT})
+    except SafetensorError as error:
+        raise UserError(f"the batch of {path} cannot be written: {error}.") from error
+    if len(whole) > MAX_BYTES:
+        raise UserError(
+            f"the batch of {path} has {len(whole)} bytes, and at most {MAX_BYTES} are read again. Lower "
+            "orchestrator.batch_size, max_async_level or seq_len."
+        )
+    replace_file(path, [whole])
 
 
 def read_batch(path: Path) -> Batch:
@@ -77,7 +90,8 @@ def read_batch(path: Path) -> Batch:
         metadata = json.loads(whole[8 : 8 + int.from_bytes(whole[:8], "little")])["__metadata__"]
         if metadata["format"] != FORMAT:
             raise ValueError(f"its format is {metadata['format']:.80}, not {FORMAT}")
-        content = Content.model_validate_json(metadata["content"])
+        _check_kinds(tensors)
+        content = Content.model_validate_json(tensors.pop("content_N").numpy().tobytes())
         metrics = {name: ODD[value] if isinstance(value, str) else value for name, value in content.metrics.items()}
         return Batch(_samples(tensors), content.temperature, metrics, content.orchestrator_state)
     except ValidationError as error:
@@ -86,13 +100,15 @@ def read_batch(path: Path) -> Batch:
         raise UserError(f"{path} is no batch: {type(error).__name__}: {error}.") from None
 
 
+def _check_kinds(tensors: dict[str, Tensor]) -> None:
+    if {name: (one.dtype, one.dim()) for name, one in tensors.items()} != {name: (DTYPES[name], 1) for name in DTYPES}:
+        raise ValueError(f"its tensors are not {', '.join(DTYPES)}")
+
+
 def _samples(tensors: dict[str, Tensor]) -> tuple[Sample, ...]:
     """The samples of a file's tensors. Raises ValueError or AssertionError if these do not go together."""
-    dtypes = OF_SAMPLES | OF_TOKENS
-    if {name: (one.dtype, one.dim()) for name, one in tensors.items()} != {name: (dtypes[name], 1) for name in dtypes}:
-        raise ValueError(f"its tensors are not {', '.join(dtypes)}")
     values = {name: one.tolist() for name, one in tensors.items()}
-    lengths, sizes = values["lengths_B"], {name: len(values[name]) for name in dtypes}
+    lengths, sizes = values["lengths_B"], {name: len(one) for name, one in values.items()}
     wanted = dict.fromkeys(OF_SAMPLES, len(lengths)) | dict.fromkeys(OF_TOKENS, sum(lengths))
     if not sizes["rewards_T"]:
         wanted["rewards_T"] = 0

@@ -64,7 +64,7 @@ def test_greedy_tokens_and_log_probabilities_are_the_engines(http: httpx.Client,
         (choice,) = reply["choices"]
         assert choice["token_ids"] == expected.completion_ids
         assert choice["prompt_token_ids"] == reply["prompt_token_ids"] == prompt
-        assert choice["token_versions"] == [0] * len(expected.completion_ids)
+        assert choice["token_versions"] == [-1] * len(expected.completion_ids)
         assert choice["logprobs"]["token_logprobs"] == pytest.approx(expected.logprobs, abs=1e-4)
         assert choice["finish_reason"] == expected.finish_reason
         assert choice["text"] == direct.policy.chat.text(expected.completion_ids)

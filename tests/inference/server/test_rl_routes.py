@@ -153,6 +153,13 @@ def test_weights_that_are_set_to_zero_give_every_token_the_same_probability(
     post(rl, "/update_weights", {"weight_dir": str(weight_dir(tiny_dir, tmp_path / "w", 1.0)), "version": 9})
 
 
+def test_weights_are_not_set_to_zero_under_an_adapter(
+    own: InferenceServer, rl: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own.service, "adapter", "ada")
+    assert "unload it" in post(rl, "/weight_checker", {"action": "reset"}, 400)["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "reason"),
     [

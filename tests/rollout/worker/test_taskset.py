@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,22 @@ def test_a_process_that_ends_costs_one_episode_though_all_had_several_turns() ->
     rollouts = play(load(how="one in seven"), 16)
     assert [n for n, one in enumerate(rollouts) if one.failure] == [3, 10]
     assert {one.failure for one in rollouts} == {"", "environment_died"}
+
+
+@pytest.mark.slow
+def test_two_threads_that_find_a_process_ended_start_one() -> None:
+    gc.collect()
+    before = set(workers())
+    remote = load()
+    task = tasks_of(remote, "train")[0]
+    for _ in range(3):
+        (alive,) = set(workers()) - before
+        os.kill(alive, signal.SIGKILL)
+        while alive in workers() or not remote._processes[-1].is_over:
+            time.sleep(0.005)
+        with ThreadPoolExecutor(2) as pool:
+            assert all(pool.map(lambda _: remote.environment(task), range(2)))
+        assert len(set(workers()) - before) == 1
 
 
 @pytest.mark.slow

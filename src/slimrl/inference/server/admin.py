@@ -129,9 +129,7 @@ class Administration:
         merged = merge(adapter, base) if adapter else {}
         try:
             copy_weights(base | merged, module)
-            number = present + 1 if version is None else version
-            self._service.given_versions.add(number)
-            engine.publish(number)
+            engine.publish(max(present, 0) + 1 if version is None else version)
         except BaseException:
             # Publishing again also clears the cache of what the failed weights may have computed.
             copy_weights(before, module)

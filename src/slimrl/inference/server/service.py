@@ -22,6 +22,7 @@ from slimrl.models.load import Policy, date_of, load_policy
 
 LONG_TEXT = 20_000  # from this many characters on, a text is encoded in a thread, off the event loop
 RETRY_AFTER_S = 1
+NOT_GIVEN = -1  # the version of the weights of the start, which no run may take for its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ class Service:
         self.config = config
         self.base_name = config.served_model_name or config.model.name
         self.changing = asyncio.Lock()  # held while the weights or their name change
-        self.given_versions: set[int] = set()  # those that an administrator gave
         self.adapter = ""  # the name of the adapter that is merged into the weights, if one is
         self.created = int(time.time())
         self.thread = EngineThread(self._load)
@@ -61,6 +61,7 @@ class Service:
         lengths = config.max_slots, config.context_len, config.lookup_tokens
         engine = Engine(policy.module, policy.chat.stop_ids, *lengths, config.quantization)
         _reserve(engine, config)
+        engine.version = NOT_GIVEN
         self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer, date_of(config.model)))
         return engine
 
@@ -85,7 +86,7 @@ class Service:
 
     def version_name(self, version: int) -> str:
         """The name of a weight version in vLLM's routes: its number, or `default` for the weights of the start."""
-        return str(version) if version in self.given_versions else "default"
+        return "default" if version == NOT_GIVEN else str(version)
 
     @property
     def name(self) -> str:

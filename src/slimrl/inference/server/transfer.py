@@ -108,15 +108,15 @@ class WeightTransfer:
             copy_weights(weights, module)
             engine.publish(engine.version if version is None else version)
 
-        if version is not None:
-            service.given_versions.add(version)
         await service.thread.call(apply)
 
     async def check(self, body: CheckBody) -> dict[str, object]:
         """The reply of `/weight_checker`."""
         module = self._module
         if body.action == "reset":
-            await self.publish({name: torch.zeros_like(p) for name, p in module.named_parameters()}, None)
+            async with self._service.changing:
+                self.check_no_adapter()
+                await self.publish({name: torch.zeros_like(p) for name, p in module.named_parameters()}, None)
             return {"status": "reset"}
         if body.action == "compare" and body.baseline is None:
             raise bad_request("action = compare needs a baseline, as the reply to action = checksum.", "baseline")

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.models.device import dtype_name
-from slimrl.models.resolve import weight_files
 from slimrl.models.tensor_file import TensorFile
+from slimrl.models.weight_files import weight_files
 from slimrl.transport.broadcast import Kinds
 
 Source = Path | str  # a directory, or the name of what sent the weights

@@ -6,7 +6,7 @@ modules of slimrl that need no more.
 
 import contextlib
 
-BACKEND = "slimrl_files"  # the name of the engine, for `--weight-transfer-config '{"backend": ...}'`
+from slimrl.models.weight_files import VLLM_ENGINE
 
 
 def register() -> None:
@@ -14,4 +14,4 @@ def register() -> None:
     from vllm.distributed.weight_transfer import WeightTransferEngineFactory  # only there: importing it takes seconds
 
     with contextlib.suppress(ValueError):  # it is known: the plug-in is installed, and on the path as well
-        WeightTransferEngineFactory.register_engine(BACKEND, "slimrl.integrations.vllm.engine", "FilesEngine")
+        WeightTransferEngineFactory.register_engine(VLLM_ENGINE, "slimrl.integrations.vllm.engine", "FilesEngine")

@@ -21,6 +21,7 @@ from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, i
 from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.models.tensor_file import TensorFile
+from slimrl.models.weight_files import weight_files
 
 
 @dataclass
@@ -88,10 +89,10 @@ class FilesEngine(WeightTransferEngine[FilesInitInfo, FilesUpdateInfo]):  # type
 
 
 def _files(directory: Path) -> list[TensorFile]:
-    files = [TensorFile(path) for path in sorted(directory.glob("*.safetensors"))]
-    if not files:
+    paths = weight_files(directory)
+    if not paths or any(path.suffix != ".safetensors" for path in paths):
         raise UserError(f"{directory} holds no safetensors on the machine of vLLM.")
-    return files
+    return [TensorFile(path) for path in paths]
 
 
 def _tensors(files: list[TensorFile], device: torch.device) -> Iterator[tuple[str, Tensor]]:

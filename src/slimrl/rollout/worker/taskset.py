@@ -3,6 +3,7 @@
 It has the methods that the environment's own taskset has, and no others, so it passes for that one everywhere.
 """
 
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any
 from slimrl.environments.base import Environment, Script
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
+from slimrl.rollout.interruption import without_alarm
 from slimrl.rollout.worker.process import LOST, WorkerProcess
 from slimrl.types import Message, Rollout, Split, Task, Taskset, Turn
 
@@ -90,7 +92,8 @@ class RemoteTaskset:
 
     def __init__(self, source: Source, process: WorkerProcess, told: Mapping[str, Any]) -> None:
         self._source, self._told = source, told
-        self._processes = [process]  # the last one is used
+        self._processes = [process]
+        self._starting = threading.Lock()  # episodes and the run itself ask in threads of their own
         self._tasks: dict[Split, list[Task]] = {}
         self._is_prepared = False
         self._seed = ""
@@ -110,9 +113,13 @@ class RemoteTaskset:
     def environment(self, task: Task) -> Environment:
         return RemoteEpisode(self, *self.open_episodes("environment", task)[0], task)
 
+    def allow_restarts(self) -> None:
+        self._num_in_a_row = 0
+
     def seed_generators(self, text: str) -> None:
         # A process that ended before gets the same state in its place as one that lived on.
-        self._seed, self._num_deaths, self._num_in_a_row = text, -1 if self._processes[-1].is_over else 0, 0
+        self._seed, self._num_deaths = text, -1 if self._processes[-1].is_over else 0
+        self.allow_restarts()
         if not self._processes[-1].is_over:
             with suppress(RolloutError):  # of a process that has ended: the next one gets the same
                 self._processes[-1].ask_episode("seed", text=text)
@@ -133,6 +140,10 @@ class RemoteTaskset:
         """The process, which is started again if it has ended. Raises RolloutError if that fails too often."""
         if not self._processes[-1].is_over:
             return self._processes[-1]
+        with without_alarm(), self._starting:
+            return self._start_again() if self._processes[-1].is_over else self._processes[-1]
+
+    def _start_again(self) -> WorkerProcess:
         if self._num_in_a_row == MAX_DEATHS:
             raise RolloutError(
                 "environment_died",
@@ -142,7 +153,6 @@ class RemoteTaskset:
         self._num_deaths += 1
         self._num_in_a_row += 1
         process = WorkerProcess(self._source.timeout_s)
-        self._processes[:] = [process]
         try:
             _load(self._source, process)
             if self._is_prepared:
@@ -155,6 +165,10 @@ class RemoteTaskset:
         except UserError as error:
             process.close()
             raise RolloutError("environment_died", f"its process could not be started again: {error}") from error
+        except BaseException:
+            process.close()
+            raise
+        self._processes[:] = [process]
         return process
 
 
