@@ -94,7 +94,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
         stages = list(one["held_out"].values())
         row = [name, estimate(stages[1]["greedy"]), estimate(stages[-1]["greedy"]), estimate(stages[-1]["sampled"])]
         row += [f"{max(one['mismatch_kl']):.1e}", one["same_base"], one["same_start"]]
-        rows.append([*row, one["first_held_out_s"], f"{one['step_s']:.1f}", one["whole_s"]])
+        rows.append([*row, f"{one['first_held_out_s']:.0f}", f"{one['step_s']:.1f}", f"{one['whole_s']:.0f}"])
     return markdown_table(head, rows)
 
 

@@ -55,6 +55,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
 
         # The trainer publishes its first weights after its warm-up. Until then the sampler has those of the model.
         if config.warmup.max_steps and not held_out.recall(BASE):
+            client.check()  # that these are those of the model, and not of an earlier run
             held_out.measure(BASE, base_name(config))
         weights.await_version(first)
         _, before = held_out.recall(START) or held_out.measure(START, start_name(config))

@@ -19,8 +19,8 @@ from slimrl.config.rollout import InferenceConfig
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
 from slimrl.io.regular_file import read_json
+from slimrl.models.weight_files import VLLM_ENGINE
 
-BACKEND = "slimrl_files"  # the engine of the plug-in
 MAX_JSON_BYTES = 2**20
 BLOCK = 128  # tokens of a block of vLLM's key-value cache, or a multiple of them
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -44,7 +44,7 @@ def vllm_command(config: InferenceConfig, model_path: Path, seq_len: int, port: 
         "--kv-cache-memory-bytes": _cache_bytes(model_path, config.max_slots, seq_len, dtype),
         "--generation-config": "vllm",  # no sampling settings but those of a request
         "--logprobs-mode": "processed_logprobs",
-        "--weight-transfer-config": json.dumps({"backend": BACKEND}),
+        "--weight-transfer-config": json.dumps({"backend": VLLM_ENGINE}),
     }
     # Not the script `vllm` itself: that of the package for CPUs looks for a version of the package `vllm`, and ends.
     command = [_python_of(config.vllm_program), "-m", "vllm.entrypoints.launchers.api_server.entry"]
