@@ -132,7 +132,7 @@ def test_what_cannot_be_watched_is_ended_and_others_are_watched(
 def test_a_process_that_cannot_be_started_leaves_nothing(isolated: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     def groups() -> int:
         parent = local.find_parent()
-        return len(list(parent.glob("slimrl-sandbox-*"))) if parent else 0
+        return len(list(parent.glob(f"slimrl-sandbox-{os.getpid()}-*"))) if parent else 0
 
     async def scenario() -> None:
         open_pidfd, refusing = os.pidfd_open, [True]
