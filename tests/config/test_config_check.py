@@ -68,7 +68,7 @@ FILE = ["--data.type", "file", "--data.path", "x.jsonl"]
             ["--inference.base_url", "http://localhost:8000/v1"],
             "without a path, not 'http://localhost:8000/v1'",
         ),
-        (RLConfig, ["--inference.vllm_program", "/opt/vllm"], 'nothing but backend = "vllm" starts vLLM'),
+        (RLConfig, ["--inference.vllm_program", "my-vllm"], 'nothing but backend = "vllm" starts vLLM'),
         (RLConfig, ["--inference.backend", "vllm", "--inference.quantization", "int8"], "only the engine of slimrl"),
         (RLConfig, ["--inference.backend", "vllm", "--inference.api_key_variable", "KEY"], "has no key"),
         (

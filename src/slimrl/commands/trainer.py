@@ -1,36 +1,32 @@
 """The `trainer` command: the trainer of an `rl` run whose parts are processes; or alone, on random batches, to
 measure its speed and memory."""
 
-import io
-import os
 import time
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, TrainerOnlyConfig
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.agreement import announcement
-from slimrl.launch.parts import TrainerParts, open_policy, open_sinks, restore_measured
+from slimrl.launch.parts import TrainerParts, open_policy, open_sinks
 from slimrl.launch.placement import device_of, place
-from slimrl.launch.ranks import agree_on_dtype, join_ranks, run_on_first
-from slimrl.launch.run_dir import open_training_dir, with_pinned_model
+from slimrl.launch.ranks import run_on_first
+from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.sampling import SamplingElsewhere
+from slimrl.launch.shared_run import console_of_rank, open_shared_run
 from slimrl.launch.stages import reference_module
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.launch.training import Run
 from slimrl.launch.warm_up import prepare_warm_up, without_needless_warm_up
 from slimrl.launch.weights import PublishedWeights
 from slimrl.models.load import load_policy
-from slimrl.monitor.console import RunConsole
 from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.fake import FakeBatches
 from slimrl.trainer.fsdp import shard
-from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.rl.train import train
 from slimrl.trainer.state import save_missing_weights, start
 from slimrl.trainer.weights import weights_directory
@@ -41,22 +37,18 @@ from slimrl.transport.run_files import RunFiles
 def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
     """Run the `trainer` command on a file of `rl`: train on what an orchestrator collects in another process. Under
     torchrun, several processes share the work of each batch."""
-    began, resolved = time.monotonic(), with_pinned_model(resolved)
-    leads = os.environ.get("RANK", "0") == "0"
-    console = RunConsole() if leads else RunConsole(io.StringIO())
+    began, console, resolved = time.monotonic(), console_of_rank(), with_pinned_model(resolved)
     config = device_of(place(resolved.config, console.note, "trainer"), "trainer")
     config = without_needless_warm_up(config, console.note)
     output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
-    directory = open_training_dir(resolved, output_dir, config.resume, console.note)
     with ExitStack() as held:
-        ranks, model = held.enter_context(join_ranks(os.environ, config.model, config.trainer_gpu_ids))
-        run_on_first(ranks, lambda: held.enter_context(directory))
+        shared = held.enter_context(open_shared_run(resolved, config.model, console, config.trainer_gpu_ids))
+        ranks = shared.ranks
         past = read_progress(output_dir) if config.resume else None
         entry = held.enter_context(roster.reserve("trainer")) if ranks.leads else None
         sinks = open_sinks(resolved, output_dir, config.wandb, console, past.step if past else 0) if ranks.leads else []
         with Monitor(sinks) as monitor:
-            model = agree_on_dtype(restore_measured(model, output_dir, config.resume), ranks)
-            policy = open_policy(model, console)
+            policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
             files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster)
             sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files), past.step if past else 0)
@@ -78,17 +70,10 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
 
 def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
     """Run the `trainer` command. Under torchrun, several processes share the work of each batch."""
-    resolved = with_pinned_model(resolved)
-    with join_ranks(os.environ, resolved.config.model) as (ranks, model):
-        return _train_alone(resolved, ranks, model, RunConsole() if ranks.leads else RunConsole(io.StringIO()))
-
-
-def _train_alone(resolved: Resolved[TrainerOnlyConfig], ranks: Ranks, model: ModelConfig, console: RunConsole) -> int:
+    console, resolved = console_of_rank(), with_pinned_model(resolved)
     config, output_dir = resolved.config, Path(resolved.config.output_dir)
-    directory = open_training_dir(resolved, output_dir, config.resume, console.note)
-    with ExitStack() as held:  # one process alone may open the directory, and all others wait for it
-        run_on_first(ranks, lambda: held.enter_context(directory))
-        model = agree_on_dtype(restore_measured(model, output_dir, config.resume), ranks)
+    with open_shared_run(resolved, config.model, console) as shared:
+        ranks, model = shared.ranks, shared.model
         policy = open_policy(model, console)
         note_config_warnings(config.model, "trainer.optim.lr", config.trainer.optim.lr, console)
         shard(policy.module, ranks)

@@ -60,7 +60,7 @@ def _evaluate_if_due(parts: TrainerParts, sampling: Sampling, step: int) -> Metr
     return metrics | {"time/eval_s": time.perf_counter() - began}
 
 
-def own_engine(config: InferenceConfig) -> InferenceConfig:
+def _own_engine(config: InferenceConfig) -> InferenceConfig:
     """The settings of a command that samples in its own process, after a run that may have sampled elsewhere."""
     return InferenceConfig(
         max_slots=config.max_slots, lookup_tokens=config.lookup_tokens, quantization=config.quantization
@@ -107,7 +107,7 @@ def _write_eval_file(parts: TrainerParts, weights: Path) -> Path:
         max_turns=episodes.max_turns,
         episode_timeout_s=episodes.episode_timeout_s,
         seq_len=config.seq_len,
-        inference=own_engine(config.inference),
+        inference=_own_engine(config.inference),
         output_dir=str(parts.output_dir / "eval"),
         seed=config.seed,
     )

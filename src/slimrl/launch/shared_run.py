@@ -1,0 +1,48 @@
+"""A training run whose work several processes may share: they join, one opens the directory, all agree on the dtype."""
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from slimrl.config.model import ModelConfig
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import TrainingRunConfig
+from slimrl.launch.parts import restore_measured
+from slimrl.launch.ranks import agree_on_dtype, join_ranks, run_on_first
+from slimrl.launch.run_dir import open_training_dir
+from slimrl.monitor.console import RunConsole
+from slimrl.trainer.parallel import Ranks
+
+C = TypeVar("C", bound=TrainingRunConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRun:
+    """The processes that share a run, which may be one, and the model's settings with this one's device and dtype."""
+
+    ranks: Ranks
+    model: ModelConfig
+
+
+def console_of_rank() -> RunConsole:
+    """The console of the first process that torchrun has started; those of the others show nothing."""
+    # Schedulers set RANK, too, for processes that have nothing to do with one another.
+    follows = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+    return RunConsole(io.StringIO()) if follows else RunConsole()
+
+
+@contextmanager
+def open_shared_run(
+    resolved: Resolved[C], model: ModelConfig, console: RunConsole, gpus: Sequence[int] = ()
+) -> Iterator[SharedRun]:
+    """Join the processes of a run and open its directory; see `run_dir.open_training_dir` and `ranks.join_ranks`."""
+    config, output_dir = resolved.config, Path(resolved.config.output_dir)
+    directory = open_training_dir(resolved, output_dir, config.resume, console.note)
+    with ExitStack() as held:
+        ranks, own = held.enter_context(join_ranks(os.environ, model, gpus))
+        run_on_first(ranks, lambda: held.enter_context(directory))  # all others wait for it
+        yield SharedRun(ranks, agree_on_dtype(restore_measured(own, output_dir, config.resume), ranks))
