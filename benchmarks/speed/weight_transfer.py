@@ -3,8 +3,8 @@
     python -m benchmarks.speed.weight_transfer
 
 The sampler is slimrl's server in a process of its own on the same machine, and idle. The time begins with weights in
-the trainer's memory, and ends when the sampler has their version. Files are written, waited for until they are on the
-disk, sealed with checksums, read, compared with these, and copied; a broadcast is received and copied.
+the trainer's memory, and ends when the sampler has their version. Files are written, read, and copied; a broadcast is
+received and copied.
 """
 
 import statistics
@@ -24,7 +24,7 @@ from slimrl.config.model import ModelConfig
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
-from slimrl.models.load import Policy, load_policy, save_policy
+from slimrl.models.load import Policy, load_policy, save_weights
 
 PORT, CONTEXT_LEN, START_S = 8393, 256, 120.0
 
@@ -71,7 +71,7 @@ def measure(policy: Policy, client: RemoteClient, directory: Path, repetitions: 
 
     def by_files() -> None:
         version = next(versions)
-        save_policy(policy, directory / f"{version}")
+        save_weights(policy, directory / f"{version}")
         client.update_weights(directory / f"{version}", version)
 
     with WeightSender([client], "127.0.0.1", torch.device("cpu")) as sender:

@@ -47,6 +47,7 @@ def recovered(output_dir: Path) -> str:
     return " ".join(notes)
 
 
+@pytest.mark.slow
 @cheap
 @given(st.sampled_from(FILES), st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=64), st.booleans())
 def test_whatever_is_written_into_a_checkpoint_is_named_and_not_used(

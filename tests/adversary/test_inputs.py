@@ -393,6 +393,7 @@ HOSTILE_TEMPLATES = {
 ENDLESS = "{% for i in range(9999) %}" * 3 + "{% endfor %}" * 3
 
 
+@pytest.mark.slow
 def test_a_template_that_takes_too_much_is_refused(tiny_dir, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(tiny_dir)
     messages = [{"role": "user", "content": "q"}]

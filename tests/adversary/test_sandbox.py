@@ -252,6 +252,7 @@ TICKS = "for _ in range(300):\n    print('tick', flush=True)\n    time.sleep(0.0
 GREEDY = f"import mmap, os, time\nx = mmap.mmap(-1, 40 * 2**20, {PRIVATE})\nfor i in range(0, len(x), 4096): x[i] = 1\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "reason", "limits"),
     [
@@ -413,6 +414,7 @@ def test_a_client_that_leaves_cancels_what_it_asked_for() -> None:
         assert httpx.post(f"http://127.0.0.1:{address[1]}/execute", json={"code": ""}).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_client_waits_while_the_queue_is_full() -> None:
     async def scenario(address: tuple[str, int], leave: Callable[[], None]) -> Execution:
         async with HttpSandbox(f"http://127.0.0.1:{address[1]}") as client:

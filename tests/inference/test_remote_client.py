@@ -351,11 +351,15 @@ def test_a_server_that_takes_its_time_is_waited_for() -> None:
 def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(FakeVllm):
         num_open = most_open = 0
+        are_open = threading.Event()
 
         def inference_v1_generate(self, asked: Asked) -> Answer:
             self.num_open += 1
             self.most_open = max(self.most_open, self.num_open)
-            threading.Event().wait(0.4)
+            if self.most_open == 8:
+                self.are_open.set()
+            self.are_open.wait(10)
+            threading.Event().wait(0.4)  # time for a ninth, and longer than the sampler may be silent
             self.num_open -= 1
             return super().inference_v1_generate(asked)
 

@@ -154,6 +154,7 @@ def test_a_game_is_cut_at_the_limit_that_comes_first(limit: str, tiny_dir: Path)
     assert result.status == STATUS.TRUNCATED and result.reward == 0.0 and not result.remove_sample
 
 
+@pytest.mark.slow
 def test_random_games_keep_mask_logprobs_and_lengths(tiny_dir: Path) -> None:
     rng = random.Random(0)
     pieces = [
@@ -200,6 +201,7 @@ def test_a_game_that_does_not_fit_is_truncated_and_earns_nothing(tiny_dir: Path)
     assert result.loss_mask[-1] == 1  # nobody reads on behind the policy's last token
 
 
+@pytest.mark.slow
 def test_a_context_that_the_opening_fills_stops_the_run(tiny_dir: Path) -> None:
     with pytest.raises(UserError, match=r"opening .* tokens, and --rollout-max-context-len is 50: no reply fits"):
         played(tiny_dir, lambda text, turn: "", sample_of(), rollout_max_context_len=50)
@@ -458,6 +460,7 @@ def expert_of(seed: int) -> list[str]:
     return [message["content"] for message in conversation if message["role"] == "assistant"]
 
 
+@pytest.mark.slow
 def test_what_a_run_leaves_is_analyzed(tiny_dir: Path, tmp_path: Path) -> None:
     save = tmp_path / "matching_slime"
     for group in range(2):

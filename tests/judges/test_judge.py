@@ -318,6 +318,7 @@ async def impatient(judge: LLMJudge, for_s: float, response: str = "1874") -> No
         await judge.judge("When?", response, ["1874"])
 
 
+@pytest.mark.slow
 def test_a_question_that_is_cancelled_after_a_long_wait_ends_and_counts_as_a_failure(tmp_path):
     gone = threading.Event()
 

@@ -215,6 +215,7 @@ def crashing_after(output_dir: Path, steps: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_the_teacher_of_a_frozen_start_is_the_warmed_up_model(tiny_dir, tmp_path, environment):
     env = ["--orchestrator.env", '[{id="reverse-text"}]', "--warmup.max_steps", "2", "--warmup.optim.lr", "0.01"]
     argv = flags(tiny_dir, environment, tmp_path, *env, "--teacher.type", "model", *PURE, "--max_steps", "1")
@@ -383,6 +384,7 @@ def test_a_server_that_answers_otherwise_stops_the_run(answer, complaint):
     assert "--resume" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_busy_server_is_asked_again():
     tries = []
 
@@ -394,6 +396,7 @@ def test_a_busy_server_is_asked_again():
         assert score_at(url) == [[-0.5] * 4]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_or_slow_is_told_by_the_key_of_the_time():
     with pytest.raises(UserError, match=r"teacher\.timeout_s = 2 s \(ConnectError.*--resume"):
         score_at("http://127.0.0.1:9/v1", timeout_s=2)
@@ -427,6 +430,7 @@ def test_a_run_whose_teacher_dies_goes_on_when_it_is_back(tiny_dir, environment,
     assert reproducible(tmp_path / "broken") == reproducible(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_probe_measures_student_teacher_and_their_distance(tiny_dir, environment, tmp_path):
     argv = flags(tiny_dir, environment, tmp_path, "--teacher.type", "policy", *HINT)
     assert run(["probe", *argv]) == 0
@@ -440,6 +444,7 @@ def test_the_probe_measures_student_teacher_and_their_distance(tiny_dir, environ
     assert run(["rl", *argv, "--max_steps", "1"]) == 0  # in the same directory, which holds no run yet
 
 
+@pytest.mark.slow
 def test_a_teacher_behind_http_is_played_by_the_probe_too(tiny_dir, environment, tmp_path):
     with serving(tiny_dir) as server:
         more = ["--teacher.base_url", f"{server.address}/v1", "--teacher.model", "tiny"]

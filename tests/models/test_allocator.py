@@ -81,6 +81,7 @@ def test_a_process_that_keeps_its_memory_does_not_ask_for_it_again():
     assert page_faults("return") > 200  # each tensor is 32 huge pages or 15,625 small ones
 
 
+@pytest.mark.slow
 @ONLY_GLIBC
 def test_a_process_that_has_grown_gives_back_what_it_does_not_use():
     run(GROWN)

@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.errors import UserError
-from slimrl.models.load import Policy, load_policy, save_policy
+from slimrl.io.checksums import is_sealed
+from slimrl.models.load import Policy, load_policy, save_policy, save_weights
 from tests.tiny import FAMILIES, tiny_model_dir
 
 
@@ -87,6 +88,16 @@ def test_saving_again_replaces_the_directory(tmp_path: Path, tiny_dir: Path) -> 
     for _ in range(2):
         save_policy(policy, tmp_path / "step_1")
     assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_weights_alone_are_those_of_the_policy_and_are_not_sealed(tmp_path: Path, family: str) -> None:
+    policy = policy_from(tiny_model_dir(tmp_path / "model", family))
+    save_policy(policy, tmp_path / "policy")
+    save_weights(policy, tmp_path / "weights")
+    left, right = (load_file(tmp_path / name / "model.safetensors") for name in ("policy", "weights"))
+    assert left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+    assert not is_sealed(tmp_path / "weights") and not list(tmp_path.glob(".weights*"))
 
 
 def test_incomplete_weights_are_named(tmp_path: Path, tiny_dir: Path) -> None:

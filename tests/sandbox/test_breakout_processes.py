@@ -98,6 +98,7 @@ def test_only_ones_own_processes_are_seen(isolated: None) -> None:
         assert execution.stdout == "1\n2\n"
 
 
+@pytest.mark.slow
 def test_siblings_cannot_be_killed(isolated: None) -> None:
     kill = (
         "import os, signal\n"
@@ -237,6 +238,7 @@ def test_a_sandbox_inside_the_sandbox(run: Run) -> None:
     assert execution.stdout != "0\n"
 
 
+@pytest.mark.slow
 def test_catching_every_signal_does_not_help(run: Run) -> None:
     code = (
         "import signal\n"
@@ -254,6 +256,7 @@ def test_catching_every_signal_does_not_help(run: Run) -> None:
     assert time.perf_counter() - started < 10
 
 
+@pytest.mark.slow
 def test_stopping_oneself(run: Run) -> None:
     execution = run(ROOT + "import signal\nos.kill(os.getpid(), signal.SIGSTOP)", timeout_s=0.5)
     assert "timeout_s = 0.5" in execution.error

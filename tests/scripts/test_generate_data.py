@@ -35,6 +35,7 @@ def test_it_writes_games_that_are_read_and_the_same_for_the_same_seed(tmp_path: 
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_splits_are_those_of_the_environment_and_share_no_game(tmp_path: Path) -> None:
     taskset = MatchingTaskset(n=3, num_train=20, num_test=20)
     for split in ("train", "test"):
@@ -62,6 +63,7 @@ def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:
     assert len(read_games(file)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

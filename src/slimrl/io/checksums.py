@@ -102,9 +102,10 @@ def check_sums(directory: Path, names: Collection[str] | None = None) -> None:
 
 
 @contextlib.contextmanager
-def new_directory(directory: Path) -> Iterator[Path]:
+def new_directory(directory: Path, lasts: bool = True) -> Iterator[Path]:
     """Yields an empty temporary directory that is sealed, becomes `directory`, and replaces what is there, if the body
-    succeeds.
+    succeeds. One that need not last, through a power cut or years on a disk, is not sealed, which saves most of the
+    time.
 
     Its files have the mode that the umask gives, whoever wrote them: safetensors lets only their owner read them. Only
     one process may write at a time: the remains of killed writers are deleted first. A kill never leaves a
@@ -117,7 +118,8 @@ def new_directory(directory: Path) -> Iterator[Path]:
     allowed = temporary.stat().st_mode & 0o666
     try:
         yield temporary
-        seal(temporary)
+        if lasts:
+            seal(temporary)
         for path in temporary.rglob("*"):
             if path.is_file():
                 path.chmod(path.stat().st_mode | allowed)

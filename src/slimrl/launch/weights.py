@@ -12,7 +12,7 @@ from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
 from slimrl.launch.parts import TrainerParts
-from slimrl.models.load import save_policy
+from slimrl.models.load import save_weights
 from slimrl.models.lora import merge_parameters
 from slimrl.trainer.checkpoint import report_write_errors
 from slimrl.transport.run_files import RunFiles
@@ -104,7 +104,7 @@ class PublishedWeights:
         address = find_sampler(self._config, self._files) if is_broadcast and self._sender is None else None
         with self._ranks.united(), report_write_errors(path):
             if not is_broadcast:
-                save_policy(self._policy, path, leads=leads)
+                save_weights(self._policy, path, leads=leads)
                 return
             tensors = merge_parameters(self._policy.module, keep=leads)
             if leads and address:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from slimrl.config.model import ModelConfig
@@ -133,14 +133,12 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = (), le
     if it cannot be written.
     """
     module: Any = policy.module
-    # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
-    state = merge_parameters(module, keep=leads)
+    state = _state_to_save(module, leads)
     adapter = adapter_tensors(module) if is_adapted(module) else {}
     if not leads:
         return
-    state |= {name: buffer for name, buffer in module.state_dict().items() if name in dict(module.named_buffers())}
     with new_directory(directory) as temporary, no_progress_bars():
-        module.save_pretrained(temporary, state_dict=dict(state))  # a copy, because it may remove entries
+        module.save_pretrained(temporary, state_dict=state)
         config = copy.deepcopy(module.config)
         config.use_cache = True  # only slimrl's own forward needs it off
         config.dtype = policy.dtype
@@ -150,6 +148,23 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = (), le
             save_adapter(module, adapter, temporary / "adapter", policy.source)
             seal(temporary / "adapter")  # it is also used on its own
         write_history(temporary, history, directory.name)
+
+
+def save_weights(policy: Policy, directory: Path, leads: bool = True) -> None:
+    """Save what `save_policy` does of the weights alone, for samplers that load them at once: the directory appears in
+    one rename, without checksums, and may not outlive a power cut. Raises OSError if it cannot be written."""
+    module: Any = policy.module
+    state = _state_to_save(module, leads)
+    if leads:
+        with new_directory(directory, lasts=False) as temporary, no_progress_bars():
+            module.save_pretrained(temporary, state_dict=state)
+
+
+def _state_to_save(module: nn.Module, leads: bool) -> dict[str, Tensor]:
+    """The tensors of a sharded or whole module in the compute dtype, with adapters merged."""
+    # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
+    state, buffers = merge_parameters(module, keep=leads), dict(module.named_buffers())
+    return state | {name: tensor for name, tensor in module.state_dict().items() if name in buffers}
 
 
 @contextlib.contextmanager

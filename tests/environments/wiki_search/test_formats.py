@@ -174,6 +174,7 @@ def mistakes(way: str) -> list[tuple[str, str]]:
     return common + thought + unknown + own
 
 
+@pytest.mark.slow
 def test_a_mistake_in_calling_is_text_and_the_episode_goes_on(made: Made, way: str):
     taskset = made(format=way, **({"sandbox": {"wall_s": 1.5}} if way == "code" else {}))
     task = taskset.tasks("test")[0]
@@ -287,6 +288,7 @@ def test_an_unfinished_episode_earns_nothing_and_is_counted(
     assert taskset.failure_kind(rollout) == ""
 
 
+@pytest.mark.slow
 def test_somebody_who_calls_at_random_really_calls(made: Made, way: str):
     taskset = made(format=way)
     tools: set[str] = set()

@@ -247,6 +247,7 @@ def test_metrics_count_what_happened(tiny_dir: Path) -> None:
         assert float(lines[f"slimrl:generation_tokens_per_second{label}"]) > 0
 
 
+@pytest.mark.slow
 def test_many_clients_some_of_whom_leave_all_get_the_right_answer(server: InferenceServer) -> None:
     prompts = [[10 + i % 7, *range(20, 30 + i % 5)] for i in range(60)]
     body = {"temperature": 0, "max_tokens": 20, "return_token_ids": True}

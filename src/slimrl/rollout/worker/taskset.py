@@ -173,7 +173,8 @@ class RemoteTaskset:
 
 
 def _close_last(processes: list[WorkerProcess]) -> None:
-    processes[-1].close()
+    with without_alarm():  # Python may collect the taskset in the midst of an episode, which would be blamed for this
+        processes[-1].close()
 
 
 class _WithScripts(RemoteTaskset):

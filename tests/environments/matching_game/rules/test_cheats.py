@@ -195,6 +195,7 @@ def honest(size: int, seat: int) -> float:
     return mean_reward([against_shy(deal, Asker(deal, seat, max_turns), seat, max_turns) for deal in deals])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.__name__.replace("_", " "))
 @pytest.mark.parametrize("seat", [0, 1])
 @pytest.mark.parametrize("size", SIZES)
@@ -231,6 +232,7 @@ def test_who_never_proposes_gets_nothing() -> None:
         assert mean_reward(games) == 0.0
 
 
+@pytest.mark.slow
 def test_words_change_nothing_about_a_proposal() -> None:
     """Praise, orders, claims and pretence around it bring just what the bare proposal brings, and that is little."""
     for seat in (0, 1):

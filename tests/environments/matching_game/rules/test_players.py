@@ -42,6 +42,7 @@ def standard_errors(values: list[float], mark: float) -> float:
     return abs(mean - mark) / (variance / len(values)) ** 0.5
 
 
+@pytest.mark.slow
 def test_the_marks_of_reference_are_met_at_eight() -> None:
     """0.613 at random and 0.775 by one's own view over upstream's first 200 seeds, of which some break the rule that
     talking pays; by the rule alone the latter is a little lower."""
@@ -68,6 +69,7 @@ def test_talking_is_worth_most_at_every_size(size: int) -> None:
     assert min(talked) > 0  # they always agree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seat", [0, 1])
 @pytest.mark.parametrize(("size", "num"), [(2, 60), (3, 60), (4, 40), (8, 25)])
 def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(size: int, num: int, seat: int) -> None:
