@@ -9,7 +9,8 @@ import pytest
 
 from slimrl.inference.client import Completion
 from slimrl.inference.engine import Engine
-from slimrl.inference.local_client import LocalClient
+from slimrl.inference.local_client import LULL_S, LocalClient
+from slimrl.inference.scheduler import Request
 from slimrl.io.loop_thread import LoopThread
 from slimrl.types import SamplingParams
 from tests.trainer.samples import policy_module
@@ -78,6 +79,19 @@ def test_sampling_on_ends_with_the_last_request_or_with_enough_tokens(sampler: S
     sampler.client.sample_on(10)
     sampler.client.pause()
     assert 60 <= sampler.engine.counters.sampled < 2000
+
+
+def test_sampling_on_lasts_through_steps_that_are_longer_than_a_lull(sampler: Sampler, monkeypatch: pytest.MonkeyPatch):
+    step = sampler.engine.step
+
+    def long_step() -> list[Request]:
+        time.sleep(2 * LULL_S)
+        return step()
+
+    monkeypatch.setattr(sampler.engine, "step", long_step)
+    asked = sampler.ask(SamplingParams(max_tokens=4, seed=1))
+    sampler.client.sample_on(10_000)
+    assert asked.done()
 
 
 def test_a_cancelled_request_frees_its_slot_while_paused(sampler: Sampler):

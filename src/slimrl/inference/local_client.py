@@ -97,9 +97,11 @@ class LocalClient:
         clock = asyncio.get_running_loop().time
         await self._set_gate(True)
         seen = clock()
-        while self._engine.counters.sampled - self._sampled_before < num_tokens and clock() - seen < LULL_S:
-            if self._open:
+        while self._engine.counters.sampled - self._sampled_before < num_tokens:
+            if self._open:  # a single step may take longer than a lull
                 seen = clock()
+            elif clock() - seen >= LULL_S:
+                break
             await asyncio.sleep(LOOK_S)
 
     def _resolve(self, sequence: Request) -> None:
