@@ -36,7 +36,9 @@ def placements(vllm: str) -> dict[str, dict[str, Any]]:
         "processes, two trainer ranks": {**APART, "deployment.num_trainers": 2},
     }
     if vllm:
-        found["processes, vLLM"] = {**APART, "inference.backend": "vllm", "inference.vllm_program": vllm}
+        by_vllm = {**APART, "inference.backend": "vllm", "inference.vllm_program": vllm}
+        found["processes, vLLM"] = by_vllm
+        found["processes, vLLM, broadcast"] = {**by_vllm, "deployment.weights": "broadcast"}
     return found
 
 

@@ -14,7 +14,6 @@ ENV = ["--orchestrator.env.0.id", "reverse-text"]
     [
         (["--deployment.type", "one-process", "--inference.backend", "vllm"], "samples in that process"),
         (["--deployment.type", "one-process", "--inference.base_url", "http://localhost:8000"], "in that process"),
-        (["--deployment.weights", "broadcast", "--inference.backend", "vllm"], "takes new weights from files"),
         (["--deployment.type", "ray"], "deployment.type"),
         (["--deployment.type", "one-process", "--deployment.num_trainers", "2"], "no other parts"),
         (["--inference.base_url", "http://localhost:8000", "--warmup.max_steps", "3"], "may have other weights"),

@@ -14,7 +14,7 @@ class FakeVllm:
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {
             "model_config": {"logprobs_mode": "processed_logprobs"},
-            "weight_transfer_config": {"backend": "slimrl_files"},
+            "weight_transfer_config": {"backend": "slimrl"},
         }
         self.dev_mode = self.scale_out = True
         self.max_model_len = 64

@@ -55,6 +55,13 @@ def test_a_teacher_of_the_trained_weights_keeps_the_run_in_one_process(monkeypat
         placed(0, monkeypatch, *argv)
 
 
+def test_weights_are_not_broadcast_from_a_gpu_to_itself(monkeypatch):
+    argv = ["--deployment.weights", "broadcast", "--deployment.type", "processes"]
+    with pytest.raises(UserError, match=r'"broadcast" cannot go from GPU 0 to itself'):
+        placed(1, monkeypatch, *argv)
+    assert placed(2, monkeypatch, *argv)[0].trainer_gpu_ids == [1]
+
+
 def test_without_a_gpu_everything_is_on_the_cpu(monkeypatch):
     argv = ["--trainer_gpu_ids", "0", "--inference_gpu_ids", "1", "--teacher_gpu_ids", "2,3", "--teacher.type", "model"]
     config, notes = placed(0, monkeypatch, *argv)

@@ -38,7 +38,7 @@ def test_the_command_has_every_flag_that_a_run_needs(tmp_path: Path) -> None:
     assert command[3] == "--enable-scale-out"
     assert flags["--host"] == "127.0.0.1" and flags["--port"] == "8123"
     assert flags["--logprobs-mode"] == "processed_logprobs"
-    assert json.loads(flags["--weight-transfer-config"]) == {"backend": "slimrl_files"}
+    assert json.loads(flags["--weight-transfer-config"]) == {"backend": "slimrl"}
     # 8 sequences of 3 blocks, and one block: 128 tokens with keys and values of 30 layers, 3 heads, 64 numbers.
     assert int(flags["--kv-cache-memory-bytes"]) == (8 * 3 + 1) * 128 * 2 * 30 * 3 * 64 * 2
 

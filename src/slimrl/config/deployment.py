@@ -27,8 +27,8 @@ class DeploymentConfig(Config):
 
     weights: Literal["files", "broadcast"] = "files"
     """How new weights reach a sampler that is a process of its own: by a directory that it reads, or from the trainer's
-    memory by a collective broadcast (NCCL between GPUs, gloo between CPUs). vLLM takes files here. A sampler that dies
-    is not started again with `broadcast`: continue with `--resume`."""
+    memory by a collective broadcast (NCCL between GPUs, gloo between CPUs), which needs GPUs of its own for each. A
+    sampler that dies is not started again with `broadcast`: continue with `--resume`."""
 
     timeout_s: float = Field(default=1800.0, gt=0)
     """Longest that one part waits for another which shows no sign of work, in seconds: then the run ends, and says who

@@ -14,24 +14,30 @@ from torch import Tensor
 
 from slimrl.errors import UserError
 from slimrl.inference.remote_client import RemoteClient
-from slimrl.transport.broadcast import Meeting, WeightGroup, describe_kinds, listen
+from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_kinds, listen
 
 T = TypeVar("T")
 
 
 class WeightSender:
-    """The trainer's end. `address` is this machine's, where the samplers find it: 127.0.0.1 for those on it."""
+    """The trainer's end. `address` is this machine's, where the samplers find it: 127.0.0.1 for those on it. Each
+    sampler is `num_processes`, among which vLLM shares out a model; each of these has a rank of its own."""
 
     def __init__(
-        self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = 120.0
+        self,
+        clients: Sequence[RemoteClient],
+        address: str,
+        device: torch.device,
+        timeout_s: float = GROUP_S,
+        num_processes: int = 1,
     ) -> None:
         self._clients = clients
         self._pool = ThreadPoolExecutor(len(clients), "weights")
         listener = listen(address)
-        port, world_size = listener.getsockname()[1], len(clients) + 1
+        port, world_size = listener.getsockname()[1], 1 + len(clients) * num_processes
         meeting = Meeting(address, port, 0, world_size, device, timeout_s)
         self._group = self._together(
-            lambda rank, client: client.join_group(address, port, rank, world_size),
+            lambda place, client: client.join_group(address, port, 1 + place * num_processes, world_size),
             lambda: WeightGroup(meeting, listener),
         )
 
@@ -40,7 +46,7 @@ class WeightSender:
         take them."""
         kinds = describe_kinds(tensors)
         self._together(
-            lambda rank, client: client.receive_broadcast(kinds, version), lambda: self._group.send(tensors.values())
+            lambda _, client: client.receive_broadcast(kinds, version), lambda: self._group.send(tensors.values())
         )
 
     def close(self) -> None:
@@ -57,7 +63,7 @@ class WeightSender:
     def _together(self, ask: Callable[[int, RemoteClient], None], own: Callable[[], T]) -> T:
         """What this side does while every sampler does its part. A sampler's refusal is raised before the own failure,
         which it causes."""
-        asked = [self._pool.submit(ask, rank, client) for rank, client in enumerate(self._clients, 1)]
+        asked = [self._pool.submit(ask, place, client) for place, client in enumerate(self._clients)]
         try:
             result = own()
         except UserError:

@@ -100,6 +100,11 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
     free = [gpu for gpu in free if gpu not in inference]
     teacher = (config.teacher_gpu_ids[:1] or free[:1] or inference[:1]) if needs_teacher else []
     trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1]
+    if shared := set(trainer) & set(inference) if config.deployment.weights == "broadcast" else ():
+        raise UserError(
+            f'deployment.weights = "broadcast" cannot go from GPU {_numbers(sorted(shared))} to itself (NCCL): take '
+            "files, or GPUs of their own for trainer and sampler."
+        )
     ids = {"trainer_gpu_ids": trainer, "inference_gpu_ids": inference, "teacher_gpu_ids": teacher}
     parts = [f"the sampler on GPU {_numbers(inference)}", f"the trainer on GPU {_numbers(trainer)}"]
     parts += [f"the teacher on GPU {_numbers(teacher)}"] if teacher else []

@@ -168,7 +168,8 @@ class SamplingElsewhere:
         """There is nothing to free: nothing samples here."""
 
     def close(self) -> None:
-        """The orchestrator knows itself which batch is the last."""
+        """The orchestrator knows itself which batch is the last; here weights are sent no more."""
+        self.weights.close()
 
 
 def make_room(parts: Parts) -> None:

@@ -98,6 +98,12 @@ class PublishedWeights:
         self._give(self._files.weights_path(version), version)
         self._newest = version
 
+    def close(self) -> None:
+        """Leave the group that weights are broadcast in, if there is one."""
+        if self._sender:
+            self._sender.close()
+            self._sender = None
+
     def _give(self, path: Path, version: int) -> None:
         leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
         # Before the others wait for this rank: the sampler may need longer than they wait.
@@ -116,4 +122,5 @@ class PublishedWeights:
     def _meet(self, address: SamplerAddress) -> WeightSender:
         policy = self._policy
         client = RemoteClient(address, policy.chat.stop_ids, self._config.seq_len)
-        return WeightSender([client], "127.0.0.1", policy.device, address.timeout_s)
+        num = max(1, len(self._config.inference_gpu_ids)) if address.backend == "vllm" else 1
+        return WeightSender([client], "127.0.0.1", policy.device, address.timeout_s, num)

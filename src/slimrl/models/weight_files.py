@@ -5,7 +5,7 @@ from pathlib import Path
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_json
 
-VLLM_ENGINE = "slimrl_files"  # the plug-in's weight transfer engine, which reads such directories
+VLLM_ENGINE = "slimrl"  # the weight transfer engine of the plug-in for vLLM, which reads such directories
 # In the order in which transformers looks for them: it takes the first, whatever else lies there.
 WEIGHTS = (
     "model.safetensors",

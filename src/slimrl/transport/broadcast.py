@@ -2,7 +2,7 @@
 
 The group is one of its own, beside any that the trainer has for itself: gloo between CPUs, NCCL between GPUs. Its
 members find one another at a port where the trainer listens. What is broadcast, and in which order, is no part of it:
-that is in the body of `/update_weights` (`inference/server/transfer.py`).
+that is in the body of `/update_weights` (`inference/server/transfer.py`, `integrations/vllm/engine.py`).
 """
 
 import socket
@@ -20,6 +20,7 @@ from slimrl.errors import UserError
 
 dist: Any = torch.distributed  # what is used here is no part of its published types
 
+GROUP_S = 120.0  # how long a sampler waits for the group's other members
 Kinds = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
 

@@ -23,12 +23,6 @@ def check_deployment(config: RLConfig) -> None:
         )
     if deployment.weights == "files":
         return
-    if inference.backend == "vllm":
-        raise ConfigError(
-            'inference.backend = "vllm" takes new weights from files here: remove deployment.weights = "broadcast".',
-            "deployment.weights",
-            "inference.backend",
-        )
     if inference.base_url and not is_loopback(urlsplit(inference.base_url).hostname or ""):
         raise ConfigError(
             'deployment.weights = "broadcast" reaches samplers on this host alone: take files for the one at '

@@ -24,10 +24,9 @@ from slimrl.inference.server.weights import (
     weight_checksums,
 )
 from slimrl.models.tensor_file import ALL_DTYPES
-from slimrl.transport.broadcast import Kinds, Meeting, WeightGroup
+from slimrl.transport.broadcast import GROUP_S, Kinds, Meeting, WeightGroup
 
 TRAINER = "the broadcast"
-GROUP_S = 120.0  # how long the group's members wait for one another
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in ALL_DTYPES.values()}
 
 

@@ -1,4 +1,5 @@
-"""slimrl's plug-in for vLLM: a weight transfer engine that reads a directory of safetensors, on every device.
+"""slimrl's plug-in for vLLM: a weight transfer engine that reads directories of safetensors and takes broadcasts, on
+every device.
 
 It runs inside of vLLM's processes, which have an environment of their own: it needs nothing but vLLM, PyTorch and those
 modules of slimrl that need no more.
@@ -14,4 +15,4 @@ def register() -> None:
     from vllm.distributed.weight_transfer import WeightTransferEngineFactory  # only there: importing it takes seconds
 
     with contextlib.suppress(ValueError):  # it is known: the plug-in is installed, and on the path as well
-        WeightTransferEngineFactory.register_engine(VLLM_ENGINE, "slimrl.integrations.vllm.engine", "FilesEngine")
+        WeightTransferEngineFactory.register_engine(VLLM_ENGINE, "slimrl.integrations.vllm.engine", "WeightsEngine")

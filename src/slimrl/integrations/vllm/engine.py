@@ -1,10 +1,11 @@
-"""The weight transfer engine that loads safetensors from a directory. vLLM imports it once it was chosen.
+"""The weight transfer engine that loads safetensors from a directory, or what a trainer broadcasts.
 
-vLLM keeps weights in the order of its kernels, and its layerwise reload brings new ones into it, layer by layer.
+vLLM imports it once it was chosen. It keeps weights in the order of its kernels, and its layerwise reload brings new
+ones into it, layer by layer.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,52 +23,84 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.models.tensor_file import TensorFile
 from slimrl.models.weight_files import weight_files
+from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup
 
 
 @dataclass
-class FilesInitInfo(WeightTransferInitInfo):  # type: ignore[misc]
-    """Nothing: whoever updates the weights names a directory each time."""
+class GroupInfo(WeightTransferInitInfo):  # type: ignore[misc]
+    """Where the trainer listens that broadcasts weights, the rank of vLLM's first worker, and how many there are with
+    the trainer. `packed` is a setting of vLLM's own engine, and has no other value here."""
+
+    master_address: str
+    master_port: int
+    rank_offset: int
+    world_size: int
+    packed: bool = False
 
 
 @dataclass
-class FilesUpdateInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
-    """The directory of an update, on the server's machine: all weights of the model, in Hugging Face format."""
+class WeightsInfo(WeightTransferUpdateInfo):  # type: ignore[misc]
+    """All weights of the model, in Hugging Face format: a directory on the server's machine, or the names, dtypes and
+    shapes of what the trainer is about to broadcast."""
 
-    weight_dir: str
+    weight_dir: str = ""
+    names: list[str] = field(default_factory=list)
+    dtype_names: list[str] = field(default_factory=list)
+    shapes: list[list[int]] = field(default_factory=list)
 
 
-class FilesEngine(WeightTransferEngine[FilesInitInfo, FilesUpdateInfo]):  # type: ignore[misc]
-    """Loads all weights of a directory, with the names and shapes of the directory that vLLM was started with."""
+class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: ignore[misc]
+    """Loads weights of the names and shapes that are in the directory that vLLM was started with."""
 
-    init_info_cls = FilesInitInfo
-    update_info_cls = FilesUpdateInfo
+    init_info_cls = GroupInfo
+    update_info_cls = WeightsInfo
+    _group: WeightGroup | None = None
 
-    def init_transfer_engine(self, init_info: FilesInitInfo) -> None:
-        """Nothing is to be prepared."""
+    def init_transfer_engine(self, init_info: GroupInfo) -> None:
+        """Join the group of a trainer that broadcasts. Directories need no preparation. Raises UserError if it does not
+        come together."""
+        self.shutdown()
+        workers = self.parallel_config
+        rank = init_info.rank_offset + workers.data_parallel_index * workers.world_size + workers.rank
+        place = init_info.master_address, init_info.master_port
+        self._group = WeightGroup(Meeting(*place, rank, init_info.world_size, self.device, GROUP_S))
 
     def start_weight_update(self) -> None:
         """Nothing is done yet: a directory that is refused must not leave the model without weights."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Load a directory. vLLM's own waits for an accelerator, and a CPU is none."""
+        """Load weights. vLLM's own waits for an accelerator, and a CPU is none."""
         self.receive_weights(self.parse_update_info(update_info))
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
-    def receive_weights(self, update_info: FilesUpdateInfo) -> None:
-        """Load a directory. Raises UserError, before anything is changed, if it is not whole."""
+    def receive_weights(self, update_info: WeightsInfo) -> None:
+        """Load a directory, or what is broadcast. Raises UserError, before anything is changed, if it is not whole, or
+        not of this model; if a broadcast breaks off, what has come is changed."""
+        if not update_info.weight_dir:
+            self._receive(update_info)
+            return
         directory = Path(update_info.weight_dir)
         files = _files(directory)
         check_sums(directory, [file.path.name for file in files])
-        own, new = self._shapes(_files(Path(self.model_config.model))), self._shapes(files)
-        if new != own:
-            name = min(name for name in own | new if own.get(name) != new.get(name))
-            raise UserError(
-                f"{name} in {directory} has the shape {new.get(name, 'of nothing: it is missing')}, and "
-                f"{own.get(name, 'none: it is unknown')} in the model that vLLM was started with."
-            )
+        self._check_shapes(str(directory), _shapes_of(files))
+        self._load(_tensors(files, self.device))
+
+    def _receive(self, info: WeightsInfo) -> None:
+        if self._group is None:
+            raise UserError("There is no group to receive in: POST /init_weight_transfer_engine comes first.")
+        rows = zip(info.names, info.shapes, info.dtype_names, strict=True)
+        kinds = {name: (tuple(shape), getattr(torch, dtype)) for name, shape, dtype in rows}
+        try:
+            self._check_shapes("the broadcast", {name: shape for name, (shape, _) in kinds.items()})
+            self._load(self._group.receive(kinds))
+        except BaseException:
+            self.shutdown()  # the trainer would else wait for what is not taken
+            raise
+
+    def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
         initialize_layerwise_reload(self.model)
-        self.model.load_weights(_tensors(files, self.device))
+        self.model.load_weights(weights)
 
     def finish_weight_update(self) -> None:
         """Has vLLM sample from the new weights."""
@@ -79,13 +112,29 @@ class FilesEngine(WeightTransferEngine[FilesInitInfo, FilesUpdateInfo]):  # type
                 layer.quant_method.process_weights_after_loading(layer)
 
     def shutdown(self) -> None:
-        """Nothing is held."""
+        """Leave the group, if there is one."""
+        if self._group:
+            self._group.close()
+            self._group = None
 
-    def _shapes(self, files: list[TensorFile]) -> dict[str, tuple[int, ...]]:
+    def _check_shapes(self, source: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Raises UserError unless these are the names and shapes of the model."""
+        own, new = (self._without_copies(of) for of in (_shapes_of(_files(Path(self.model_config.model))), shapes))
+        if new != own:
+            name = min(name for name in own | new if own.get(name) != new.get(name))
+            raise UserError(
+                f"{name} in {source} has the shape {new.get(name, 'of nothing: it is missing')}, and "
+                f"{own.get(name, 'none: it is unknown')} in the model that vLLM was started with."
+            )
+
+    def _without_copies(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         # What is tied, or computed from the settings, some programs save and others do not.
         copies = {"lm_head.weight"} if self.model_config.hf_config.tie_word_embeddings else set()
-        kinds = [item for file in files for item in file.kinds.items()]
-        return {name: kind.shape for name, kind in kinds if name not in copies and not name.endswith(".inv_freq")}
+        return {name: it for name, it in shapes.items() if name not in copies and not name.endswith(".inv_freq")}
+
+
+def _shapes_of(files: list[TensorFile]) -> dict[str, tuple[int, ...]]:
+    return {name: kind.shape for file in files for name, kind in file.kinds.items()}
 
 
 def _files(directory: Path) -> list[TensorFile]:
