@@ -19,6 +19,8 @@ ENV = ["--orchestrator.env.0.id", "reverse-text"]
         (["--inference.base_url", "http://localhost:8000", "--warmup.max_steps", "3"], "may have other weights"),
         (["--inference.base_url", "http://10.0.0.7:8000", "--deployment.weights", "broadcast"], "on this host alone"),
         (["--deployment.num_trainers", "0"], "num_trainers"),
+        (["--deployment.weights", "broadcast", "--deployment.sampler_restarts", "1"], "is not started again"),
+        (["--inference.base_url", "http://localhost:1", "--inference_gpu_ids", "0"], "that it was started with"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from slimrl.errors import UserError
 from slimrl.inference.remote_client import RemoteClient
 from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
+from slimrl.transport.broadcast import Meeting, WeightGroup
 from slimrl.types import SamplingParams
 from tests.inference.server.conftest import serving
 
@@ -49,6 +51,25 @@ def test_a_sampler_that_refuses_the_weights_is_named(tiny_dir: Path) -> None:
         pytest.raises(UserError, match=r"the sampler at .*has the tensor nobody, which the served model has not"),
     ):
         sender.send({"nobody": torch.zeros(3)}, 1)
+
+
+class Refusing:
+    """A client of a sampler that joins the group, and is then not ready for an update."""
+
+    num_processes = 1
+
+    def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
+        self.group = WeightGroup(Meeting(address, port, rank, world_size, CPU, 60.0))
+
+    def start_update(self) -> None:
+        raise UserError("it is not ready")
+
+
+def test_nothing_is_sent_to_a_sampler_that_is_not_ready() -> None:
+    sampler: Any = Refusing()
+    with WeightSender([sampler], "127.0.0.1", CPU, 60.0) as sender, pytest.raises(UserError, match="it is not ready"):
+        sender.send({"w": torch.zeros(3)}, 1)
+    sampler.group.close()
 
 
 def test_a_sampler_that_has_lost_broadcast_weights_ends_the_run(tiny_dir: Path) -> None:

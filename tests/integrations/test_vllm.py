@@ -211,6 +211,35 @@ def test_a_broadcast_that_is_not_the_models_changes_nothing_and_frees_the_traine
     assert engine.model.told == []
 
 
+def test_after_half_loaded_weights_no_others_are_taken(vllm: type[FakeFactory], tmp_path: Path) -> None:
+    engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
+    new = {"w": torch.ones(2, 3)}
+    with trainer_of(engine) as group:
+        group.close()  # the trainer dies
+        with pytest.raises(UserError, match="broke for rank 1"):
+            engine.update_weights(describe_kinds(new))
+    with pytest.raises(UserError, match="half loaded: start vLLM again"):
+        engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", **new))})
+    assert engine.model.told == ["begin", "load"]
+
+
+def test_a_model_of_the_hub_is_looked_up_where_vllm_has_put_it(
+    vllm: type[FakeFactory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engine_of(vllm, Path("someone/model"))
+    engine.model_config.revision = "main"
+    snapshot = directory_of(tmp_path / "snapshot", w=torch.zeros(2, 3))
+    module = sys.modules["slimrl.integrations.vllm.engine"]
+
+    def find(name: str, revision: str, local_files_only: bool) -> str:
+        assert (name, revision, local_files_only) == ("someone/model", "main", True)
+        return str(snapshot)
+
+    monkeypatch.setattr(module, "snapshot_download", find)
+    engine.update_weights({"weight_dir": str(directory_of(tmp_path / "new", w=torch.ones(2, 3)))})
+    assert engine.model.weights["w"].equal(torch.ones(2, 3))
+
+
 def test_without_a_group_there_is_no_broadcast(vllm: type[FakeFactory], tmp_path: Path) -> None:
     engine = engine_of(vllm, directory_of(tmp_path / "first", w=torch.zeros(2, 3)))
     with pytest.raises(UserError, match="/init_weight_transfer_engine comes first"):

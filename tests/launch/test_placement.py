@@ -62,6 +62,30 @@ def test_weights_are_not_broadcast_from_a_gpu_to_itself(monkeypatch):
     assert placed(2, monkeypatch, *argv)[0].trainer_gpu_ids == [1]
 
 
+def test_a_sampler_at_an_address_takes_no_gpu(monkeypatch):
+    argv = ["--inference.base_url", "http://localhost:8000", "--warmup.max_steps", "0"]
+    config, [note] = placed(2, monkeypatch, *argv, "--deployment.weights", "broadcast")
+    assert (config.inference_gpu_ids, config.trainer_gpu_ids, config.async_level) == ([], [0, 1], 2)
+    assert note == "several processes; the sampler at http://localhost:8000; the trainer on GPU 0, 1"
+
+
+def test_a_model_on_the_cpu_stays_there(monkeypatch):
+    argv = ["--model.device", "cpu", "--deployment.type", "processes"]
+    assert placed(2, monkeypatch, *argv)[0].trainer_gpu_ids == []
+    config, [note] = placed(2, monkeypatch, *argv, "--trainer_gpu_ids", "1")
+    assert config.trainer_gpu_ids == [] and 'model.device = "cpu", so everything runs on the CPU' in note
+
+
+def test_one_device_for_several_processes_is_refused(monkeypatch):
+    with pytest.raises(UserError, match="set trainer_gpu_ids and inference_gpu_ids in its place"):
+        placed(2, monkeypatch, "--model.device", "cuda:1", "--deployment.type", "processes")
+
+
+def test_settings_that_only_processes_have_are_named_where_there_are_none(monkeypatch):
+    _, [note] = placed(0, monkeypatch, "--deployment.weights", "broadcast", "--inference.timeout_s", "9")
+    assert note == "in one process, which this run is here, deployment.weights, inference.timeout_s cannot act"
+
+
 def test_without_a_gpu_everything_is_on_the_cpu(monkeypatch):
     argv = ["--trainer_gpu_ids", "0", "--inference_gpu_ids", "1", "--teacher_gpu_ids", "2,3", "--teacher.type", "model"]
     config, notes = placed(0, monkeypatch, *argv)

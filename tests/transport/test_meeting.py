@@ -85,6 +85,14 @@ def test_who_waits_too_long_is_told_for_whom(tmp_path):
         files_of(tmp_path, 0.2, notes).receive(0)
 
 
+def test_a_batch_that_vanishes_while_it_is_looked_at_is_no_sign_and_no_error(tmp_path):
+    path = files_of(tmp_path).batch_path(7)
+    path.parent.mkdir(parents=True)
+    path.symlink_to("deleted")
+    with pytest.raises(UserError, match=r"in vain for the orchestrator's batch of step 0"):
+        files_of(tmp_path, 0.2).receive(0)
+
+
 def test_a_long_wait_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr("slimrl.transport.run_files.SAY_S", 0.05)
     notes: list[str] = []

@@ -30,6 +30,7 @@ from slimrl.transport.run_files import RunFiles
 # each of its hundreds of operations per step. With Python's default of 5 ms, a busy event loop would let it wait often.
 SWITCH_INTERVAL_S = 0.0005
 POLL_S = 0.2
+FAILED = 1
 MAX_QUEUE = 65536  # the only client of a run asks for no more than its episodes need
 
 
@@ -84,7 +85,8 @@ def run_inference(resolved: Resolved[ServeConfig]) -> int:
 
 
 def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
-    """Serve until SIGTERM or Ctrl-C. `announce` receives the address when the model is loaded."""
+    """Serve until SIGTERM or Ctrl-C. `announce` receives the address when the model is loaded. Returns the exit status,
+    which is not 0 if the engine has ended by itself."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     with _signals() as stopped, InferenceServer(config, stopped) as server:
         if not stopped.is_set():
@@ -92,6 +94,9 @@ def serve(config: ServeConfig, announce: Callable[[str], None]) -> int:
             announce(server.address)
         while not stopped.wait(POLL_S):
             server.check_alive()
+            if server.service.thread.ended:
+                print("stopping: the engine has ended; what stands above says why", flush=True)
+                return FAILED
         print("stopping: no new requests are taken", flush=True)
     if not server.service.thread.loaded.done():
         # The loading thread is inside PyTorch. A normal exit of Python would end it there, and the process would abort.

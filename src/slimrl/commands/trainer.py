@@ -8,6 +8,7 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, TrainerOnlyConfig
+from slimrl.errors import UserError
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.agreement import announcement
 from slimrl.launch.parts import TrainerParts, open_policy, open_sinks
@@ -44,6 +45,11 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
     with ExitStack() as held:
         shared = held.enter_context(open_shared_run(resolved, config.model, console, config.trainer_gpu_ids))
         ranks = shared.ranks
+        if ranks.num < (num := config.deployment.num_trainers) and not config.trainer_gpu_ids:
+            raise UserError(
+                f"deployment.num_trainers = {num}, and {ranks.num} was started: start them by `torchrun "
+                f"--nproc-per-node {num} -m slimrl.trainer.rl.train`."
+            )
         past = read_progress(output_dir) if config.resume else None
         entry = held.enter_context(roster.reserve("trainer")) if ranks.leads else None
         sinks = open_sinks(resolved, output_dir, config.wandb, console, past.step if past else 0) if ranks.leads else []

@@ -32,6 +32,8 @@ class RemoteClient:
         self._directory: Path | None = None  # of the newest weights
         self._giving = asyncio.Lock()
         self._has_given = False  # weights to the server
+        self._is_checked = False
+        self.num_processes = 1  # of the server, which share out the model; known after a check
         self.version = 0
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
@@ -43,6 +45,10 @@ class RemoteClient:
         """Raises UserError unless the server is one that a run can use, without weights of another run."""
         self._link.wait(self._check())
 
+    def check_server(self) -> None:
+        """Raises UserError unless the server is what the settings say, and was started with what a run needs."""
+        self._link.wait(self._check_server())
+
     def update_weights(self, directory: Path, version: int) -> None:
         """Has the server sample from these weights from now on. Raises UserError if it does not."""
         self._link.wait(self._update(directory.resolve(), version))
@@ -53,9 +59,13 @@ class RemoteClient:
         body = {"init_info": {**info, "packed": False}}
         self._link.wait(self._link.post("/init_weight_transfer_engine", body, retries=False))
 
+    def start_update(self) -> None:
+        """Has the server begin an update, to which `receive_broadcast` belongs."""
+        self._link.wait(self._start_update())
+
     def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
         """Has the server receive what a trainer broadcasts at the same time; `kinds` is of `describe_kinds`."""
-        self._link.wait(self._transfer(kinds, version))
+        self._link.wait(self._finish_update(kinds, version))
         self.note_broadcast(version)
 
     def note_broadcast(self, version: int) -> None:
@@ -147,6 +157,7 @@ class RemoteClient:
             held = await self._held()
             if held == str(self.version):
                 return
+            self._is_checked = False
             if self._directory is None:
                 raise UserError(
                     f"{self._link.name} has the weights {held} and not {self.version}, so it was started again. They "
@@ -161,29 +172,32 @@ class RemoteClient:
 
     async def _give(self, directory: Path, version: int) -> None:
         """Have the server load weights. One that was started again in between is asked from the beginning, once."""
-        await self._check_server()
         for last in (False, True):
+            if not self._is_checked:
+                await self._check_server()
             try:
-                await self._transfer({"weight_dir": str(directory)}, version)
+                await self._start_update()
+                await self._finish_update({"weight_dir": str(directory)}, version)
                 return
             except Refused as error:
+                self._is_checked = False
                 if last or await self._held() != DEFAULT:
                     raise UserError(f"{error} So it does not sample from the weights in {directory}.") from error
 
-    async def _transfer(self, update_info: Mapping[str, Any], version: int) -> None:
-        # slimrl's server samples while it takes them; vLLM, which loads them in place, must not.
-        pauses = self._backend == "vllm"
-        if pauses:
+    async def _start_update(self) -> None:
+        # slimrl's server samples while it takes new weights; vLLM, which loads them in place, must not.
+        if self._backend == "vllm":
             await self._link.post("/pause?mode=keep", None)
         await self._link.post("/start_weight_update", None, retries=False)
+
+    async def _finish_update(self, update_info: Mapping[str, Any], version: int) -> None:
         await self._link.post("/update_weights", {"update_info": update_info}, retries=False)
         await self._link.post("/finish_weight_update", {"weight_version": str(version)}, retries=False)
         # Not after a failure: weights that are half new must not be sampled from.
-        if pauses:
+        if self._backend == "vllm":
             await self._link.post("/resume", None)
 
     async def _check_server(self) -> None:
-        """Raises UserError unless the server is what the settings say, and was started with what a run needs."""
         path = "/v1/models"
         match await self._link.get(path):
             case {"data": [{"owned_by": "slimrl" | "vllm" as kind, "max_model_len": int() as most}, *_]}:
@@ -200,6 +214,7 @@ class RemoteClient:
             )
         if is_vllm:
             await self._check_vllm()
+        self._is_checked = True
 
     async def _check_vllm(self) -> None:
         path = "/server_info?config_format=json"
@@ -208,8 +223,15 @@ class RemoteClient:
         except Refused as error:
             raise UserError(f"{error}{self._hint(error.status)}") from error
         match reply:
-            case {"vllm_config": {"model_config": {"logprobs_mode": mode}, "weight_transfer_config": transfer}}:
+            case {
+                "vllm_config": {
+                    "model_config": {"logprobs_mode": mode},
+                    "weight_transfer_config": transfer,
+                    "parallel_config": {"world_size": int() as num, "data_parallel_size": int() as num_copies},
+                }
+            }:
                 backend = transfer.get("backend") if isinstance(transfer, dict) else None
+                self.num_processes = num * num_copies
             case _:
                 raise self._unknown(path, reply)
         if mode != "processed_logprobs":

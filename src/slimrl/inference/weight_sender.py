@@ -5,7 +5,7 @@ error names the sampler.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import TypeVar
 
@@ -17,27 +17,26 @@ from slimrl.inference.remote_client import RemoteClient
 from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_kinds, listen
 
 T = TypeVar("T")
+CAUSE_S = 2.0  # in which a refusal comes that has broken the group
 
 
 class WeightSender:
-    """The trainer's end. `address` is this machine's, where the samplers find it: 127.0.0.1 for those on it. Each
-    sampler is `num_processes`, among which vLLM shares out a model; each of these has a rank of its own."""
+    """The trainer's end. `address` is this machine's, where the samplers find it: 127.0.0.1 for those on it. The
+    clients must have been checked: each process of a sampler has a rank of its own, and vLLM may have several."""
 
     def __init__(
-        self,
-        clients: Sequence[RemoteClient],
-        address: str,
-        device: torch.device,
-        timeout_s: float = GROUP_S,
-        num_processes: int = 1,
+        self, clients: Sequence[RemoteClient], address: str, device: torch.device, timeout_s: float = GROUP_S
     ) -> None:
         self._clients = clients
         self._pool = ThreadPoolExecutor(len(clients), "weights")
         listener = listen(address)
-        port, world_size = listener.getsockname()[1], 1 + len(clients) * num_processes
+        port, first_ranks = listener.getsockname()[1], [1]
+        for client in clients:
+            first_ranks.append(first_ranks[-1] + client.num_processes)
+        world_size = first_ranks.pop()
         meeting = Meeting(address, port, 0, world_size, device, timeout_s)
         self._group = self._together(
-            lambda place, client: client.join_group(address, port, 1 + place * num_processes, world_size),
+            lambda place, client: client.join_group(address, port, first_ranks[place], world_size),
             lambda: WeightGroup(meeting, listener),
         )
 
@@ -45,6 +44,8 @@ class WeightSender:
         """Give all samplers the weights, from which they sample when this returns. Raises UserError if one does not
         take them."""
         kinds = describe_kinds(tensors)
+        for client in self._clients:  # one that is not ready refuses here, where nothing waits for it yet
+            client.start_update()
         self._together(
             lambda _, client: client.receive_broadcast(kinds, version), lambda: self._group.send(tensors.values())
         )
@@ -67,9 +68,8 @@ class WeightSender:
         try:
             result = own()
         except UserError:
-            for future in asked:
-                if future.done():
-                    future.result()
+            for future in wait(asked, CAUSE_S).done:
+                future.result()
             raise
         for future in asked:
             future.result()

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 
+from slimrl.config.checks.deployment import settings_of_processes
 from slimrl.config.run import RLConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.errors import UserError
@@ -27,7 +28,8 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None, can_
     Raises:
         UserError: a GPU does not exist, though this machine has some; or a part cannot be a process of its own.
     """
-    num = torch.cuda.device_count()
+    is_cpu = config.model.device == "cpu"
+    num = 0 if is_cpu else torch.cuda.device_count()
     asked = {key: vars(config)[key] for key in KEYS if vars(config)[key]}
     given = ", ".join(f"{key} = {ids}" for key, ids in asked.items())
     if asked and num == 0:
@@ -42,11 +44,14 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None, can_
     apart = must_be_apart or (can_be_apart and _is_apart(config, num))
     config, said = _as_processes(config, num) if apart else _in_one_process(config)
     if asked and num == 0:
-        said = "PyTorch sees no GPU here, so everything runs on the CPU, " + (
+        cause = 'model.device = "cpu"' if is_cpu else "PyTorch sees no GPU here"
+        said = f"{cause}, so everything runs on the CPU, " + (
             "at once, in several processes" if apart else "in one process and in turn"
         )
     if asked or (said and num > 1):
         note(f"{given}: {said}" if given else said)
+    if idle := [] if apart else settings_of_processes(config):
+        note(f"in one process, which this run is here, {', '.join(idle)} cannot act")
     return config
 
 
@@ -91,22 +96,29 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
         )
     if num == 0:
         return _with_type(config, "processes"), "at once, in several processes"
+    if config.model.device not in ("auto", "cuda"):
+        raise UserError(
+            f"model.device = {config.model.device} is one device, and the parts are processes with devices of their "
+            "own: set trainer_gpu_ids and inference_gpu_ids in its place."
+        )
     free = [gpu for gpu in range(num) if not any(gpu in vars(config)[key] for key in KEYS)]
     needs_teacher = isinstance(config.teacher, ModelTeacherConfig)
     # What is not named is given what is left: the sampler one, the teacher one, the trainer all others.
-    inference = config.inference_gpu_ids or free[:1] or [0]
+    address = config.inference.base_url  # of a sampler that has its own already
+    inference = [] if address else config.inference_gpu_ids or free[:1] or [0]
     idle = inference[1:] if config.inference.backend == "slimrl" else []  # only vLLM samples on several
     inference = [gpu for gpu in inference if gpu not in idle]
     free = [gpu for gpu in free if gpu not in inference]
-    teacher = (config.teacher_gpu_ids[:1] or free[:1] or inference[:1]) if needs_teacher else []
-    trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1]
+    teacher = (config.teacher_gpu_ids[:1] or free[:1] or inference[:1] or [0]) if needs_teacher else []
+    trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1] or [0]
     if shared := set(trainer) & set(inference) if config.deployment.weights == "broadcast" else ():
         raise UserError(
             f'deployment.weights = "broadcast" cannot go from GPU {_numbers(sorted(shared))} to itself (NCCL): take '
             "files, or GPUs of their own for trainer and sampler."
         )
     ids = {"trainer_gpu_ids": trainer, "inference_gpu_ids": inference, "teacher_gpu_ids": teacher}
-    parts = [f"the sampler on GPU {_numbers(inference)}", f"the trainer on GPU {_numbers(trainer)}"]
+    sampler = f"at {address}" if address else f"on GPU {_numbers(inference)}"
+    parts = [f"the sampler {sampler}", f"the trainer on GPU {_numbers(trainer)}"]
     parts += [f"the teacher on GPU {_numbers(teacher)}"] if teacher else []
     parts += [f"GPU {_numbers(idle)} stays unused, as the engine of slimrl samples on one"] if idle else []
     return _with_type(config.model_copy(update=ids), "processes"), f"several processes; {'; '.join(parts)}"

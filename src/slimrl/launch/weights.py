@@ -122,5 +122,5 @@ class PublishedWeights:
     def _meet(self, address: SamplerAddress) -> WeightSender:
         policy = self._policy
         client = RemoteClient(address, policy.chat.stop_ids, self._config.seq_len)
-        num = max(1, len(self._config.inference_gpu_ids)) if address.backend == "vllm" else 1
-        return WeightSender([client], "127.0.0.1", policy.device, address.timeout_s, num)
+        client.check_server()
+        return WeightSender([client], "127.0.0.1", policy.device, address.timeout_s)

@@ -163,7 +163,7 @@ def save_weights(policy: Policy, directory: Path, leads: bool = True) -> None:
 def _state_to_save(module: nn.Module, leads: bool) -> dict[str, Tensor]:
     """The tensors of a sharded or whole module in the compute dtype, with adapters merged."""
     # By parameter, not by `state_dict()`: tied weights then appear once, as transformers wants them.
-    state, buffers = merge_parameters(module, keep=leads), dict(module.named_buffers())
+    state, buffers = merge_parameters(module, keep=leads, device="cpu"), dict(module.named_buffers())
     return state | {name: tensor for name, tensor in module.state_dict().items() if name in buffers}
 
 

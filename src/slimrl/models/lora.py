@@ -136,10 +136,11 @@ def merge_weight(weight: Tensor, A: Tensor, B: Tensor, scale: float) -> Tensor:
     return exact.view(torch.int16)[..., 1::2].contiguous().view(torch.bfloat16)  # upper halves (little-endian)
 
 
-def merge_parameters(module: nn.Module, keep: bool = True) -> dict[str, Tensor]:
+def merge_parameters(module: nn.Module, keep: bool = True, device: str | None = None) -> dict[str, Tensor]:
     """The parameters by their names without adapters, with adapted ones merged; the module itself is not changed.
 
-    They are whole. Processes that share a sharded module must all call this; those without `keep` get nothing.
+    They are whole, and on the `device`, if it is given: a GPU that holds a shard may have no room for all. Processes
+    that share a sharded module must all call this; those without `keep` get nothing.
     """
     adapted = {f"{name}.weight": layer for name, layer in _lora_layers(module)}
     found = {}
@@ -149,7 +150,7 @@ def merge_parameters(module: nn.Module, keep: bool = True) -> dict[str, Tensor]:
         plain = name.replace(".base_layer.", ".")
         tensor = _merge(adapted[plain]) if plain in adapted else whole(parameter.detach())
         if keep:
-            found[plain] = tensor
+            found[plain] = tensor if device is None else tensor.to(device)
     return found
 
 

@@ -1,10 +1,11 @@
 """Weights by collective broadcast: rank 0 is the trainer, the other ranks are samplers. No files, no pickle.
 
-The group is one of its own, beside any that the trainer has for itself: gloo between CPUs, NCCL between GPUs. Its
-members find one another at a port where the trainer listens. What is broadcast, and in which order, is no part of it:
-that is in the body of `/update_weights` (`inference/server/transfer.py`, `integrations/vllm/engine.py`).
+The group is one of its own, beside any that the trainer has for itself: gloo between CPUs, NCCL between GPUs (which was
+never run). Its members find one another at a port where the trainer listens. What is broadcast, and in which order, is
+no part of it: that is in the body of `/update_weights` (`inference/server/transfer.py`, `integrations/vllm/engine.py`).
 """
 
+import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from slimrl.errors import UserError
 
 dist: Any = torch.distributed  # what is used here is no part of its published types
 
+BLOCKING = "TORCH_NCCL_BLOCKING_WAIT"
 GROUP_S = 120.0  # how long a sampler waits for the group's other members
 Kinds = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 
@@ -54,7 +56,9 @@ class WeightGroup:
                 wait_for_workers=False,
                 master_listen_fd=listener.detach() if listener else None,
             )
-            self._group = _group_of(meeting, store, timeout)
+            self._group: Any = _group_of(meeting, store, timeout)
+            # NCCL joins its members at their first broadcast.
+            self._broadcast(torch.zeros(1, dtype=torch.uint8, device=meeting.device))
         except (RuntimeError, ValueError) as error:
             raise self._failure("cannot be formed", error) from error
 
@@ -71,8 +75,10 @@ class WeightGroup:
             yield name, tensor
 
     def close(self) -> None:
-        """Leave the group."""
-        self._group.abort()
+        """Leave the group. What another member waits for breaks off there."""
+        if self._group is not None:
+            self._group.abort()
+            self._group = None  # gloo keeps its connections as long as the object lives
 
     def __enter__(self) -> "WeightGroup":
         return self
@@ -120,7 +126,15 @@ def _group_of(meeting: Meeting, store: Any, timeout: timedelta) -> Any:
     if meeting.device.type == "cuda":
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timeout
-        return dist.ProcessGroupNCCL(store, meeting.rank, meeting.world_size, options)
+        # Read when the group is made: `wait` then waits for the transfer, and raises if it breaks.
+        before = os.environ.get(BLOCKING)
+        os.environ[BLOCKING] = "1"
+        try:
+            return dist.ProcessGroupNCCL(store, meeting.rank, meeting.world_size, options)
+        finally:
+            os.environ.pop(BLOCKING)
+            if before is not None:
+                os.environ[BLOCKING] = before
     gloo = dist.ProcessGroupGloo
     options = gloo._Options()
     options._timeout = timeout

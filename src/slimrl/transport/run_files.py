@@ -10,6 +10,7 @@ waits for another says so, and since when; it ends with that part's name when th
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +26,7 @@ SAY_S = 30.0  # of waiting, before it is told
 # The files that a part adds to while it works.
 SIGNS: dict[Part, tuple[str, ...]] = {
     "trainer": ("metrics.jsonl", "warmup/metrics.jsonl"),
-    "orchestrator": ("held_out/*.jsonl", "transport/batches/*"),
+    "orchestrator": ("held_out/*.jsonl", "transport/batches/step_*"),
     "inference": (),
 }
 T = TypeVar("T")
@@ -84,8 +85,12 @@ class RunFiles:
 
     def _last_sign(self, part: Part) -> float:
         """When a part has last written something that it writes as it works, such as the metrics of a warm-up."""
-        written = [path.stat().st_mtime for pattern in SIGNS[part] for path in self.output_dir.glob(pattern)]
-        return max(written, default=0.0)
+        last = 0.0
+        for pattern in SIGNS[part]:
+            for path in self.output_dir.glob(pattern):
+                with suppress(FileNotFoundError):  # it has been deleted since
+                    last = max(last, path.stat().st_mtime)
+        return last
 
     def wait(self, part: Part, what: str, find: Callable[[], T | None]) -> T:
         """What `find` gives, as soon as it gives something: the work of another part. Raises UserError if that part
@@ -100,8 +105,8 @@ class RunFiles:
                     break  # it was that part's last work
                 if end:
                     raise UserError(f"{end}. It has not left its {what}; mend that, and continue with `--resume`.")
-            silence = min(now - began, time.time() - self._last_sign(part))
-            if silence > self.timeout_s:
+            if now - began > self.timeout_s and (silence := time.time() - self._last_sign(part)) > self.timeout_s:
+                silence = min(silence, now - began)
                 raise UserError(
                     f"waited {now - began:.0f} s in vain for the {part}'s {what}: for {silence:.0f} s it has written "
                     "nothing (deployment.timeout_s). Its log says what it does; mend that, and continue with "

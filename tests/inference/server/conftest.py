@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,9 +16,8 @@ CONTEXT_LEN = 512
 SLOTS = 4
 
 
-@contextmanager
-def serving(model: Path, **settings: object) -> Iterator[InferenceServer]:
-    config = ServeConfig(
+def config_of(model: Path, **settings: Any) -> ServeConfig:
+    return ServeConfig(
         **{
             "port": 0,
             "context_len": CONTEXT_LEN,
@@ -29,7 +29,11 @@ def serving(model: Path, **settings: object) -> Iterator[InferenceServer]:
             **settings,
         }
     )
-    with InferenceServer(config) as server:
+
+
+@contextmanager
+def serving(model: Path, **settings: object) -> Iterator[InferenceServer]:
+    with InferenceServer(config_of(model, **settings)) as server:
         yield server
 
 

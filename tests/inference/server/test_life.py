@@ -17,12 +17,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from slimrl.commands.inference import InferenceServer
+from slimrl.commands.inference import InferenceServer, serve
 from slimrl.errors import UserError
 from slimrl.inference.cache import SlotCache
 from slimrl.inference.engine import Engine
 from tests.inference.naive import naive_greedy, naive_module
-from tests.inference.server.conftest import SLOTS, serving
+from tests.inference.server.conftest import SLOTS, config_of, serving
 
 LONG = {"prompt": list(range(10, 30)), "max_tokens": 400, "ignore_eos": True, "return_token_ids": True}
 
@@ -219,6 +219,18 @@ def test_an_engine_that_cannot_go_on_is_told_by_health(
             assert reply.status_code == 503
             assert "must be started again" in reply.json()["error"]["message"]
     assert "cannot go on" in caplog.text
+
+
+def test_the_command_ends_with_its_engine(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    def break_engine(address: str) -> None:
+        monkeypatch.setattr(Engine, "step", fail)
+        monkeypatch.setattr(Engine, "publish", fail)
+        assert httpx.post(f"{address}/v1/completions", json={"prompt": "a"}).status_code == 500
+
+    assert serve(config_of(tiny_dir), break_engine) == 1
 
 
 def test_a_cache_that_does_not_fit_ends_the_server_before_it_serves(

@@ -21,6 +21,20 @@ def check_deployment(config: RLConfig) -> None:
             "inference.base_url",
             "warmup.max_steps",
         )
+    if inference.base_url and config.inference_gpu_ids:
+        raise ConfigError(
+            "the sampler at inference.base_url has the device that it was started with: remove inference_gpu_ids.",
+            "inference_gpu_ids",
+            "inference.base_url",
+        )
+    restarts = DeploymentConfig.model_fields["sampler_restarts"].default
+    if deployment.sampler_restarts != restarts and (inference.base_url or deployment.weights == "broadcast"):
+        raise ConfigError(
+            "deployment.sampler_restarts cannot act: a sampler at inference.base_url, or one that gets its weights by "
+            "broadcast, is not started again. Remove it.",
+            "deployment.sampler_restarts",
+            "inference.base_url" if inference.base_url else "deployment.weights",
+        )
     if deployment.weights == "files":
         return
     if inference.base_url and not is_loopback(urlsplit(inference.base_url).hostname or ""):
@@ -40,11 +54,21 @@ def _check_one_process(config: RLConfig) -> None:
             "deployment.type",
             "inference.backend",
         )
-    for name, field in DeploymentConfig.model_fields.items():
-        if name != "type" and vars(config.deployment)[name] != field.default:
-            raise ConfigError(
-                f'deployment.{name} cannot act: deployment.type = "one-process" has no other parts. Remove one of the '
-                "two.",
-                f"deployment.{name}",
-                "deployment.type",
-            )
+    for name in settings_of_processes(config):
+        raise ConfigError(
+            f'{name} cannot act: deployment.type = "one-process" has no other parts. Remove one of the two.',
+            name,
+            "deployment.type",
+        )
+
+
+def settings_of_processes(config: RLConfig) -> list[str]:
+    """The settings that were changed and act only where the parts are processes."""
+    deployment = [name for name in DeploymentConfig.model_fields if name != "type"]
+    sections = {"deployment": deployment, "inference": ["api_key_variable", "vllm_program", "port", "timeout_s"]}
+    return [
+        f"{section}.{name}"
+        for section, names in sections.items()
+        for name in names
+        if vars(vars(config)[section])[name] != type(vars(config)[section]).model_fields[name].default
+    ]

@@ -131,12 +131,12 @@ class WeightTransfer:
             return read_weights(Path(info.weight_dir), self._module)
         if self._group is None:
             raise UserError("There is no group to receive in: POST /init_weight_transfer_engine comes first.")
-        kinds = self._kinds(info)
-        check_part(TRAINER, kinds, self._module)
         try:
+            kinds = self._kinds(info)
+            check_part(TRAINER, kinds, self._module)
             return dict(self._group.receive(kinds))
         except UserError:
-            self._group.close()  # its members are at different places now
+            self._group.close()  # its members are at different places now, and the trainer must not wait for this one
             self._group = None
             raise
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import snapshot_download
 from torch import Tensor
 from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
@@ -55,6 +56,7 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
     init_info_cls = GroupInfo
     update_info_cls = WeightsInfo
     _group: WeightGroup | None = None
+    _is_broken = False
 
     def init_transfer_engine(self, init_info: GroupInfo) -> None:
         """Join the group of a trainer that broadcasts. Directories need no preparation. Raises UserError if it does not
@@ -76,7 +78,9 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
 
     def receive_weights(self, update_info: WeightsInfo) -> None:
         """Load a directory, or what is broadcast. Raises UserError, before anything is changed, if it is not whole, or
-        not of this model; if a broadcast breaks off, what has come is changed."""
+        not of this model. After weights that broke off while they were loaded no others are taken."""
+        if self._is_broken:
+            raise UserError("An earlier update broke off, and has left the weights half loaded: start vLLM again.")
         if not update_info.weight_dir:
             self._receive(update_info)
             return
@@ -99,8 +103,11 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
             raise
 
     def _load(self, weights: Iterator[tuple[str, Tensor]]) -> None:
+        # A layer that has got some of its weights would take the next update's for its missing ones.
+        self._is_broken = True
         initialize_layerwise_reload(self.model)
         self.model.load_weights(weights)
+        self._is_broken = False
 
     def finish_weight_update(self) -> None:
         """Has vLLM sample from the new weights."""
@@ -119,13 +126,20 @@ class WeightsEngine(WeightTransferEngine[GroupInfo, WeightsInfo]):  # type: igno
 
     def _check_shapes(self, source: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Raises UserError unless these are the names and shapes of the model."""
-        own, new = (self._without_copies(of) for of in (_shapes_of(_files(Path(self.model_config.model))), shapes))
+        own, new = (self._without_copies(of) for of in (_shapes_of(_files(self._model_directory())), shapes))
         if new != own:
             name = min(name for name in own | new if own.get(name) != new.get(name))
             raise UserError(
                 f"{name} in {source} has the shape {new.get(name, 'of nothing: it is missing')}, and "
                 f"{own.get(name, 'none: it is unknown')} in the model that vLLM was started with."
             )
+
+    def _model_directory(self) -> Path:
+        """The directory that vLLM was started with, or to which it has downloaded a model of the Hub."""
+        name = self.model_config.model
+        if Path(name).is_dir():
+            return Path(name)
+        return Path(snapshot_download(name, revision=self.model_config.revision, local_files_only=True))
 
     def _without_copies(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
         # What is tied, or computed from the settings, some programs save and others do not.
