@@ -210,16 +210,22 @@ def main() -> None:
     machine, rng = machine_facts(), random.Random(arguments.seed)
     directory = Path(tempfile.mkdtemp(prefix="slimrl-kills-"))
     content: dict[str, Any] = {"runs": []}
+
+    def record() -> None:
+        write_result(RESULTS / "kills.json", machine, content, {str(directory): "RUNS"})
+
     for number in range(arguments.runs):
         victims = [("sampler", "trainer", "orchestrator", "rl")[(number + n) % 4] for n in range(arguments.kills)]
         output_dir = directory / f"run_{number}"
         kills = kill_until_it_ends(output_dir, victims, arguments.steps, rng)
         content["runs"].append({"kills": kills, "left": check(output_dir, arguments.steps)})
         print(content["runs"][-1]["left"], flush=True)
+        shutil.rmtree(output_dir)
+        record()
     content["stopped"] = {victim: stop(directory, victim) for victim in PARTS}
     content["hung_environment"], content["full_disk"] = hang(directory), fill_disk(directory)
     print({name: content[name] for name in ("stopped", "hung_environment", "full_disk")})
-    write_result(RESULTS / "kills.json", machine, content, {str(directory): "RUNS"})
+    record()
     shutil.rmtree(directory)
 
 

@@ -83,7 +83,7 @@ def test_one_device_for_several_processes_is_refused(monkeypatch):
 
 def test_settings_that_only_processes_have_are_named_where_there_are_none(monkeypatch):
     _, [note] = placed(0, monkeypatch, "--deployment.weights", "broadcast", "--inference.timeout_s", "9")
-    assert note == "in one process, which this run is here, deployment.weights, inference.timeout_s cannot act"
+    assert note == "this run is one process, in which deployment.weights, inference.timeout_s cannot act"
 
 
 def test_without_a_gpu_everything_is_on_the_cpu(monkeypatch):

@@ -51,7 +51,7 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None, can_
     if asked or (said and num > 1):
         note(f"{given}: {said}" if given else said)
     if idle := [] if apart else settings_of_processes(config):
-        note(f"in one process, which this run is here, {', '.join(idle)} cannot act")
+        note(f"this run is one process, in which {', '.join(idle)} cannot act")
     return config
 
 
