@@ -17,6 +17,7 @@ from torch import distributed
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
+from slimrl.models.allocator import return_freed_memory
 from slimrl.models.device import choose_device, choose_dtype, dtype_name, set_threads
 from slimrl.trainer.parallel import ALONE, Ranks
 
@@ -40,6 +41,7 @@ def join_ranks(
     if num == 1:
         yield ALONE, model
         return
+    return_freed_memory()  # the model is not loaded yet
     device = own_device(model, int(environment["LOCAL_RANK"]), num, gpus)
     # What the processes tell one another beside tensors of the model lies on the CPU.
     distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)

@@ -28,27 +28,31 @@ LARGE = 1 << 26
 RETURNED = 1 << 20  # nearly all gathered layers and activations are larger
 # Products for a few numbers of tokens: all layers of a step use the same one, and later steps hardly ever do again.
 MOST_PRODUCTS = 128
+_returns = False  # whether `return_freed_memory` was called
 GROWTH = 1.2  # trim when a process has grown by this factor
 
 
 def keep_freed_memory() -> bool:
     """Whether malloc was told to keep freed memory: true with glibc. Call it before the first matrix product.
 
-    Elsewhere nothing changes.
+    Elsewhere nothing changes, and after `return_freed_memory` large blocks are still returned.
     """
     if not _is_glibc():
         return False
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(MOST_PRODUCTS))
     mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(M_MMAP_THRESHOLD, LARGE) and mallopt(M_TRIM_THRESHOLD, NEVER))
+    return bool((_returns or mallopt(M_MMAP_THRESHOLD, LARGE)) and mallopt(M_TRIM_THRESHOLD, NEVER))
 
 
 def return_freed_memory() -> None:
-    """Undo `keep_freed_memory` for blocks of a megabyte or more, and return what is free now.
+    """Undo `keep_freed_memory` for blocks of a megabyte or more, for good, and return what is free now.
 
     A sharded module gathers and frees every layer twice a step, and one that recomputes its activations frees them
-    layer by layer. Kept in the heap, between blocks that stay, such blocks take more memory than is to be saved.
+    layer by layer. Kept in the heap, between blocks that stay, such blocks take more memory than is to be saved. Call it
+    before a module is loaded that will be sharded: the holes that it leaves in the heap would be filled again.
     """
+    global _returns
+    _returns = True
     if _is_glibc():
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, RETURNED)
