@@ -48,8 +48,8 @@ def return_freed_memory() -> None:
     """Undo `keep_freed_memory` for blocks of a megabyte or more, for good, and return what is free now.
 
     A sharded module gathers and frees every layer twice a step, and one that recomputes its activations frees them
-    layer by layer. Kept in the heap, between blocks that stay, such blocks take more memory than is to be saved. Call it
-    before a module is loaded that will be sharded: the holes that it leaves in the heap would be filled again.
+    layer by layer. Kept in the heap, between blocks that stay, such blocks take more memory than is to be saved. Call
+    it before a module is loaded that will be sharded: the holes that it leaves in the heap would be filled again.
     """
     global _returns
     _returns = True
