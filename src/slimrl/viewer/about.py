@@ -121,7 +121,7 @@ def _mtime(path: Path) -> float:
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The settings as pairs of a dotted path and a plain value; the sections of a list go by their numbers."""
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping) and (value or not path):
         for key, inner in value.items():
             yield from _flat(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):

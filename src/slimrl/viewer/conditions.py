@@ -95,7 +95,7 @@ def _condition(condition: Any) -> Clause:
     if field in TEXTS:
         wanted = _text(field, value)
         if operator == HAS:
-            return Clause(f"instr(lower({column.sql}), ?) > 0", (wanted.lower(),))
+            return Clause(f"instr(lowercase({column.sql}), ?) > 0", (wanted.lower(),))
         if operator not in ("=", "!="):
             raise UserError(f"`{field}` is a text: it can be compared by =, != and has.")
         return Clause(f"{column.sql} {operator} ?", (wanted,))

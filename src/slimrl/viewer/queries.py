@@ -71,10 +71,9 @@ class Index:
         with connect(self.path) as connection:
             steps = connection.execute("SELECT step FROM files WHERE name = ? AND lines ORDER BY step", (TRAIN,))
             train = {"steps": [step for (step,) in steps]}
-            found = connection.execute(
-                "SELECT name, lines - damaged FROM files WHERE name != ? ORDER BY name", (TRAIN,)
-            )
-            return {"train": train, "held_out": [(name.removeprefix(f"{HELD_OUT}/"), num) for name, num in found]}
+            found = connection.execute("SELECT name, lines - damaged FROM files WHERE name != ?", (TRAIN,)).fetchall()
+        held_out = [(name.removeprefix(f"{HELD_OUT}/"), num) for name, num in found]
+        return {"train": train, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
 
     def rollouts(self, selection: Selection, with_facets: bool = False) -> Json:
         """A page of the rollouts that meet the conditions, in order."""
