@@ -50,7 +50,7 @@ class Settings:
         listed = found if isinstance(found, list) else [found]
         return [str(one.get("name") or one.get("id", "")) for one in listed if isinstance(one, Mapping)]
 
-    def shown(self) -> list[list[str]]:
+    def in_words(self) -> list[list[str]]:
         """All settings in words, with `[key]` in the place of secrets."""
         return [[path, _show(path, value)] for path, value in _flat(self.tree)]
 
@@ -78,7 +78,7 @@ def describe(run: RunDir, curves: Curves) -> Json:
         "step": step,
         "live": _is_live(run.path, updated, curves),
         "updated": int(updated),
-        "settings": settings.shown(),
+        "settings": settings.in_words(),
         # Without settings nothing says that two runs are of one experiment.
         "config_key": settings.key() if settings.tree else hashlib.sha256(str(run.path).encode()).hexdigest()[:16],
     }

@@ -110,7 +110,7 @@ class Index:
         with connect(self.path) as connection:
             scope = _scope(connection, file)
             rows = connection.execute(
-                f"{_SELECT} WHERE grp = ? AND {_qualified(scope)} ORDER BY file, line LIMIT {MAX_GROUP_ROWS}",
+                f"{_SELECT} WHERE grp = ? AND {_of_rollouts(scope)} ORDER BY file, line LIMIT {MAX_GROUP_ROWS}",
                 (name, *scope.values),
             ).fetchall()
         if not rows:
@@ -144,7 +144,7 @@ class Index:
         """The rollouts of an evaluation by their tasks. Raises Missing if there is no evaluation of this name."""
         with connect(self.path) as connection:
             scope = _scope(connection, f"{HELD_OUT}/{name}")
-            rows = connection.execute(f"{_SELECT} WHERE {_qualified(scope)} ORDER BY line", scope.values).fetchall()
+            rows = connection.execute(f"{_SELECT} WHERE {_of_rollouts(scope)} ORDER BY line", scope.values).fetchall()
         return {row["task"]: _row(row) for row in rows}
 
     def _ids(self, connection: sqlite3.Connection, question: tuple[str, Clause, Clause, Clause]) -> "array[int]":
@@ -190,7 +190,7 @@ def _scope(connection: sqlite3.Connection, file: str) -> Clause:
     return Clause("file = ?", (found["id"],))
 
 
-def _qualified(scope: Clause) -> str:
+def _of_rollouts(scope: Clause) -> str:
     return f"rollouts.{scope.sql}"
 
 
