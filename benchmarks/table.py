@@ -18,7 +18,18 @@ from benchmarks.checks import deals, losses_vs_trl, wordle_solver
 from benchmarks.harness import comparison
 from benchmarks.harness.measure import RESULTS, ROOT
 from benchmarks.learning import lora, staleness
-from benchmarks.speed import decode, multi_turn, prefill, retrieval, rl_step, sandbox, scaling, server, train_step
+from benchmarks.speed import (
+    decode,
+    multi_turn,
+    prefill,
+    retrieval,
+    rl_step,
+    sandbox,
+    scaling,
+    server,
+    train_step,
+    viewer,
+)
 
 TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "decode.json": decode.table,
@@ -33,6 +44,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "scaling.json": lambda content: f"{scaling.table(content)}\n\n![Cost of a step](results/scaling.png)",
     "server.json": server.table,
     "sandbox.json": sandbox.table,
+    "viewer.json": viewer.table,
     "losses_vs_trl.json": losses_vs_trl.table,
     "algorithms.json": comparison.table,
     "credit.json": comparison.table,

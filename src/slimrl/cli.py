@@ -212,7 +212,11 @@ def _compare(argv: Sequence[str]) -> int:
 def _view(argv: Sequence[str]) -> int:
     from slimrl.commands.view import run_view
 
-    return run_view(argv)
+    if "--terminal" not in argv:
+        return run_view(argv)
+    from slimrl.viewer.terminal.app import show  # loads Textual, which is an extra
+
+    return run_view(argv, show)
 
 
 def _play(argv: Sequence[str]) -> int:
