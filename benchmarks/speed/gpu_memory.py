@@ -13,6 +13,7 @@ PyTorch's formula has every query meet every key, the share of blocks counts tha
 """
 
 import argparse
+import gc
 import sys
 import time
 import weakref
@@ -187,6 +188,7 @@ def cost_of(shape: str, samples: Sequence[Sample], num_tokens: int, chunk: int =
 
 def run_on_gpu(shape: str, num_tokens: int) -> dict[str, Any]:
     """What this machine's GPU allocates at most in the same step, and how long it takes: the median of three."""
+    gc.collect()  # hooks and parameters hold one another, so what an earlier step left ends here
     torch.cuda.empty_cache()
     module = module_of(shape)
     optimizer = MasterAdamW(module, OptimConfig())

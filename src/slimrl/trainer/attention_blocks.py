@@ -18,7 +18,7 @@ from slimrl.models.forward.attention import LayerInputs
 from slimrl.trainer.packing import Pack, ends_of_trees
 
 BLOCK = 128  # queries and keys in a block of the map, as FlexAttention's kernels have it
-# Left to itself, PyTorch takes its kernel for decoding for rows of less than a block, and that one has no blocks of 128.
+# Left to itself, PyTorch takes its kernel for decoding for rows of less than a block, which lacks blocks of this size.
 KERNEL = {"BACKEND": "TRITON"}
 
 

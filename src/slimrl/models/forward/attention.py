@@ -136,6 +136,6 @@ def slimrl_attention(
     return (plan.attend(inputs) if plan is not None else plain_causal(inputs)), None
 
 
-# No function for masks is registered: plans make their own, and transformers then neither builds one of (T, T) nor looks
-# at the positions, for which a GPU would be waited for in every forward.
+# No function for masks is registered: plans make their own, and transformers then neither builds one of (T, T) nor
+# looks at the positions, for which every forward would wait for the GPU.
 AttentionInterface.register(ATTENTION, slimrl_attention)
