@@ -38,6 +38,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "rl_step.json": rl_step.table,
     "rl_step_float32_weights.json": rl_step.table,
     "rl_step_avx512_bf16.json": rl_step.table,
+    "rl_step_gpu.json": rl_step.table,
     "train_step.json": lambda content: f"{train_step.table(content)}\n\n{train_step.gradient_table(content)}",
     "multi_turn.json": multi_turn.table,
     "retrieval.json": retrieval.table,
@@ -82,7 +83,7 @@ def _facts(content: Mapping[str, Any], name: str) -> str:
         text += (
             f"; measured limits: float32 {limits['float32_gflops']:,.0f} GFLOP/s, bfloat16 "
             f"{limits['bfloat16_gflops']:,.0f} GFLOP/s, memory {limits['memory_gb_per_s']:.0f} GB/s "
-            f"({limits['threads']} threads)"
+            f"({limits.get('gpu', str(limits['threads']) + ' threads')})"
         )
     return f"{text} (`benchmarks/results/{name}`):"
 

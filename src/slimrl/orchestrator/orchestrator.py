@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from slimrl.config.loss import ResolvedLoss
@@ -133,7 +134,7 @@ class Orchestrator:
         metrics["reward/zero_signal_groups"] = (len(groups) - len(with_signal)) / num_looked
         metrics |= self._reward_by_environment(groups) | age_metrics([step - group.version for group in with_signal])
         metrics |= self._lengths() | {"async/sampler_idle": self._watched.idle_share()}
-        samples, more = self._samples(with_signal, step)
+        samples, more = self._samples(groups, step)
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
     def _seed_tasksets(self, step: int) -> None:
@@ -211,14 +212,17 @@ class Orchestrator:
         return groups
 
     def _samples(self, groups: Sequence[Group], step: int) -> tuple[tuple[Sample, ...], Metrics]:
-        """The samples to train on, and the metrics of distillation if there is a teacher."""
-        samples = [sample for group in groups for sample in _samples(group, self.loss)]
+        """The samples of the groups with a signal, and the metrics of distillation if there is a teacher."""
+        # The groups' rollouts come first in the step's file, in this order.
+        first_rows = accumulate((len(group.rollouts) for group in groups), initial=0)
+        placed = [(group, row) for group, row in zip(groups, first_rows, strict=False) if group.has_signal]
+        samples = [sample for group, row in placed for sample in _samples(group, self.loss, row)]
         oldest = min((sample.version for sample in samples), default=step)
         assert oldest >= step - self.max_async_level, f"a token of version {oldest} would be trained in step {step}"
         if not self.distillation:
             return tuple(without_teacher(sample, self.loss) for sample in samples), {}
         began = time.perf_counter()
-        openings = [group.opening for group in groups for _ in group.rollouts]
+        openings = [group.opening for group, _ in placed for _ in group.rollouts]
         distilled, metrics = self.distillation.apply(samples, openings, self.loss, self.config.sampling.temperature)
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
 
@@ -270,8 +274,8 @@ def _all_failed(played: Sequence[Rollout]) -> str:
     )
 
 
-def _samples(group: Group, loss: ResolvedLoss) -> list[Sample]:
-    """A group's rollouts as the trainer sees them."""
+def _samples(group: Group, loss: ResolvedLoss, first_row: int) -> list[Sample]:
+    """A group's rollouts as the trainer sees them; `first_row` is the line of the first."""
     return [
         Sample(
             token_ids_T=rollout.token_ids_T,
@@ -280,6 +284,9 @@ def _samples(group: Group, loss: ResolvedLoss) -> list[Sample]:
             advantages_T=token_advantages(rollout, advantages_K),
             rewards_T=token_rewards(rollout) if loss.has_critic else (),
             version=min(v for v, mask in zip(rollout.versions_T, rollout.loss_mask_T, strict=True) if mask),
+            row=row,
         )
-        for rollout, advantages_K in zip(group.rollouts, group.advantages_GK, strict=True)
+        for row, (rollout, advantages_K) in enumerate(
+            zip(group.rollouts, group.advantages_GK, strict=True), start=first_row
+        )
     ]
