@@ -1,0 +1,116 @@
+/** A rollout as a conversation: role, thought and tool call apart, each token coloured. */
+import { useState } from "preact/hooks";
+import { signed } from "../format.ts";
+import { Visible } from "../text/chips.tsx";
+import type { Part, PartKind, Rollout, Segment } from "../data/types.ts";
+import { tokenHandlers } from "./hover.tsx";
+import type { Scale } from "./scale.ts";
+import { Tokens } from "./tokens.tsx";
+
+interface Props {
+  rollout: Rollout;
+  scale: Scale;
+  /** The first token that is shown: what a whole group begins with is shown once, above it. */
+  from?: number;
+  to?: number;
+  chosen?: number;
+  choose?: (t: number) => void;
+}
+
+/** Text that was only read is cut here until it is asked for. */
+const LONG = 400;
+const PART_LABEL: Record<PartKind, string> = { text: "", thought: "thought", tool_call: "tool call", answer: "answer" };
+
+export function Conversation(props: Props) {
+  const { rollout, from = 0, to = Infinity } = props;
+  if (!rollout.tokens?.text || !rollout.segments) return <PlainMessages rollout={rollout} all={from === 0} />;
+  const shown = rollout.segments.filter((segment) => segment.end > from && segment.begin < to);
+  return (
+    <div class="conversation raw" {...tokenHandlers(rollout, props.choose)}>
+      {shown.map((segment) => (
+        <SegmentView {...props} segment={segment} key={segment.begin} />
+      ))}
+    </div>
+  );
+}
+
+function SegmentView({ segment, ...props }: Props & { segment: Segment }) {
+  const { rollout, from = 0 } = props;
+  const [open, setOpen] = useState(false);
+  const begin = Math.max(segment.begin, from);
+  const reply = segment.kind === "reply";
+  const hiddenTokens = reply || open || holds(segment, props.chosen) ? 0 : segment.end - begin - LONG;
+  const end = hiddenTokens > 0 ? begin + LONG : segment.end;
+  return (
+    <section class={`segment segment-${segment.kind}`} aria-label={segment.role || segment.kind}>
+      <SegmentHead rollout={rollout} segment={segment} />
+      <div class="segment-text">
+        {reply
+          ? partsOf(segment).map((part) => <PartView {...props} part={part} key={part.begin} />)
+          : <Tokens rollout={rollout} begin={begin} end={end} scale={props.scale} chosen={props.chosen ?? -1} />}
+        {hiddenTokens > 0 && (
+          <button type="button" class="link" onClick={() => setOpen(true)}>
+            show {hiddenTokens} tokens more
+          </button>
+        )}
+      </div>
+    </section>
+  );
+}
+
+const holds = (segment: Segment, chosen = -1): boolean => chosen >= segment.begin && chosen < segment.end;
+
+/** The parts of a reply, with the text between those that are marked. */
+export function partsOf(segment: Segment): Part[] {
+  const parts: Part[] = [];
+  let done = segment.begin;
+  for (const part of segment.parts) {
+    if (part.begin > done) parts.push({ begin: done, end: part.begin, kind: "text" });
+    parts.push(part);
+    done = part.end;
+  }
+  if (done < segment.end) parts.push({ begin: done, end: segment.end, kind: "text" });
+  return parts;
+}
+
+function PartView({ part, rollout, scale, chosen = -1 }: Props & { part: Part }) {
+  const label = PART_LABEL[part.kind];
+  return (
+    <div class={`part part-${part.kind}`}>
+      {label && <span class="part-label">{label}</span>}
+      <Tokens rollout={rollout} begin={part.begin} end={part.end} scale={scale} chosen={chosen} />
+    </div>
+  );
+}
+
+function SegmentHead({ rollout, segment }: { rollout: Rollout; segment: Segment }) {
+  const turn = segment.kind === "reply" ? (rollout.tokens?.turn[segment.begin] ?? -1) : -1;
+  const several = rollout.turn_rewards.length > 1;
+  const reward = rollout.turn_rewards[turn];
+  return (
+    <h4 class="segment-head">
+      <span class="role">{segment.role || segment.kind}</span>
+      {turn >= 0 && several && <span class="muted">turn {turn + 1}</span>}
+      {several && reward !== undefined && reward !== null && reward !== 0 && (
+        <span class="segment-reward" title="reward of this turn">{signed(reward)}</span>
+      )}
+    </h4>
+  );
+}
+
+/** Without tokens there are no colours, but there is something to read. */
+function PlainMessages({ rollout, all }: { rollout: Rollout; all: boolean }) {
+  const first = rollout.messages.findIndex((message) => message.role === "assistant");
+  const messages = all || first < 0 ? rollout.messages : rollout.messages.slice(first);
+  if (!messages.length) return <pre class="conversation raw segment-text"><Visible text={rollout.text} /></pre>;
+  return (
+    <div class="conversation raw">
+      {messages.map((message, i) => (
+        <section class={`segment segment-${message.role === "assistant" ? "reply" : "observation"}`} key={i}>
+          <h4 class="segment-head"><span class="role">{message.role}</span></h4>
+          <div class="segment-text"><Visible text={message.content} /></div>
+        </section>
+      ))}
+    </div>
+  );
+}
