@@ -31,6 +31,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
   slimrl probe      find out what distillation from a teacher could gain
   slimrl compare    compare two such measurements, task by task
+  slimrl view       see runs in the browser, live: curves, groups, rollouts, tokens
   slimrl play       play an environment yourself, in the terminal
   slimrl trainer    run the trainer alone: on made-up samples, or as a part of an `rl` run
   slimrl inference  serve a model over HTTP, in OpenAI's protocol, or as a part of an `rl` run
@@ -96,7 +97,7 @@ The settings are those of `rl`.
 AGAIN = {
     "inference": "serve again",
     "play": "play again",
-    **dict.fromkeys(("probe", "compare", "judge", "init", "translate"), "start over"),
+    **dict.fromkeys(("probe", "compare", "view", "judge", "init", "translate"), "start over"),
 }
 
 
@@ -158,6 +159,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         **{command: partial(_run_with_config, command) for command in (*RUNS, *PARTS)},
         "compare": _compare,
+        "view": _view,
         "play": _play,
         "judge": _judge,
         "init": _init,
@@ -205,6 +207,12 @@ def _compare(argv: Sequence[str]) -> int:
     from slimrl.commands.compare import run_compare
 
     return run_compare(Path(argv[0]), Path(argv[1]))
+
+
+def _view(argv: Sequence[str]) -> int:
+    from slimrl.commands.view import run_view
+
+    return run_view(argv)
 
 
 def _play(argv: Sequence[str]) -> int:
