@@ -39,10 +39,15 @@ export function ComparePage() {
   return <Evaluations evaluations={evaluations} />;
 }
 
+const STAGES = ["base", "start", "step", "final"]; // as they follow one another in a run
+
 /** The first and the last evaluation of the same kind in the first run that has two. */
-function defaults(evaluations: Evaluation[]): [string, string] {
-  const kind = (place: string): string => place.replace(/^[^/]*\//, "").replace(/^(step_\d+|start|base|final|end)_?/, "");
+function defaults(found: Evaluation[]): [string, string] {
+  const name = (place: string): string => place.replace(/^[^/]*\//, "");
+  const kind = (place: string): string => name(place).replace(/^(step_\d+|start|base|final)_?/, "");
   const run = (place: string): string => place.split("/")[0] ?? "";
+  const stage = (place: string): number => STAGES.indexOf(name(place).split("_")[0] ?? "");
+  const evaluations = [...found].sort((one, two) => stage(one.place) - stage(two.place));
   for (const { place } of evaluations) {
     const alike = evaluations.filter((other) => run(other.place) === run(place) && kind(other.place) === kind(place));
     if (alike.length > 1) return [place, alike.at(-1)?.place ?? place];

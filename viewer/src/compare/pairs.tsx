@@ -23,8 +23,18 @@ export function shownPairs(pairs: Pair[], show: string): Pair[] {
   return [...kept].sort((a, b) => Math.abs(gainOf(b) ?? -1) - Math.abs(gainOf(a) ?? -1));
 }
 
+/** How many characters all tasks begin with, up to a slash: they need not be read on every line. */
+function commonFolder(tasks: string[]): number {
+  const first = tasks[0] ?? "";
+  let length = 0;
+  for (let cut = first.indexOf("/"); cut >= 0 && tasks.every((task) => task.startsWith(first.slice(0, cut + 1))); cut = first.indexOf("/", cut + 1))
+    length = cut + 1;
+  return length;
+}
+
 export function PairList({ answer, pairs, chosen, choose }: { answer: PairsAnswer; pairs: Pair[]; chosen: string; choose: (pair: Pair) => void }) {
   const show = param("show", "all");
+  const prefix = commonFolder(answer.pairs.map(({ task }) => task));
   const counts = { all: answer.pairs.length, better: answer.better, worse: answer.worse, same: answer.same };
   return (
     <nav class="pairs" aria-label="Tasks">
@@ -38,8 +48,8 @@ export function PairList({ answer, pairs, chosen, choose }: { answer: PairsAnswe
       <ul>
         {pairs.map((pair) => (
           <li key={pair.task}>
-            <button type="button" class={`pair pair-${outcomeOf(pair)}`} aria-current={pair.task === chosen} data-pair={pair.task} disabled={!pair.left || !pair.right} onClick={() => choose(pair)}>
-              <span class="pair-task"><Visible text={pair.task} /></span>
+            <button type="button" class={`pair pair-${outcomeOf(pair)}`} aria-current={pair.task === chosen} data-pair={pair.task} title={pair.task} disabled={!pair.left || !pair.right} onClick={() => choose(pair)}>
+              <span class="pair-task"><Visible text={pair.task.slice(prefix)} /></span>
               <span class="num muted">{number(pair.left?.reward, 2)} → {number(pair.right?.reward, 2)}</span>
               <span class="num pair-gain">{signed(gainOf(pair), 2)}</span>
             </button>

@@ -36,7 +36,12 @@ export function Chart(props: Props) {
         <h3><code>{name}</code>{unit && <span class="muted"> {unit}</span>}</h3>
         <button type="button" class="quiet" onClick={props.remove} title="Take this chart away" aria-label={`Remove the chart of ${name}`}>×</button>
       </header>
-      {metric?.meaning && <p class="chart-meaning">{metric.meaning}{metric.healthy && <> <span class="healthy">healthy: {metric.healthy}</span></>}</p>}
+      {metric?.meaning && (
+        <p class="chart-meaning">
+          {metric.meaning}
+          {metric.healthy && <span class="healthy">healthy: {metric.healthy}</span>}
+        </p>
+      )}
       {chart.steps.length ? (
         <Plot {...props} chart={chart} index={index} setIndex={setIndex} marks={marks} />
       ) : (
@@ -59,7 +64,7 @@ function Plot({ name, chart, settings, marks, zoom, onZoom, index, setIndex }: P
   const metric = meaningOf(name);
   const draw = useRef<(drawn: uPlot) => void>(() => {});
   draw.current = (drawn) => {
-    const next = marks.map(({ alarm }) => Math.round(drawn.valToPos(alarm.step, "x")));
+    const next = marks.map(({ alarm }) => Math.round(drawn.valToPos(alarm.step, "x") + drawn.over.offsetLeft));
     if (next.join() !== spots.join()) setSpots(next);
   };
 
@@ -104,7 +109,7 @@ function Plot({ name, chart, settings, marks, zoom, onZoom, index, setIndex }: P
   return (
     <div class="plot" tabIndex={0} role="img" aria-label={spoken(name, chart)} onKeyDown={move}>
       <div ref={place} class="plot-canvas" />
-      {spots.map((left, i) => left >= 0 && left <= width - 58 && <Mark left={left} mark={marks[i]} key={i} />)}
+      {spots.map((left, i) => left >= (plot.current?.over.offsetLeft ?? 0) && left <= width && <Mark left={left} mark={marks[i]} key={i} />)}
     </div>
   );
 }
@@ -115,7 +120,7 @@ function Mark({ left, mark }: { left: number; mark: Props["marks"][number] | und
   return (
     <a
       class="mark"
-      style={{ left: `${left + 50}px` }}
+      style={{ left: `${left}px` }}
       href={link("monitors", { run, at: `${alarm.monitor}:${alarm.step}` })}
       title={`step ${alarm.step}: ${alarm.monitor}. ${alarm.message}`}
       aria-label={`Alarm ${alarm.monitor} at step ${alarm.step}`}

@@ -68,7 +68,7 @@ function MetricRow({ name, chosen, runs, toggle, searching }: Omit<Props, "names
   );
 }
 
-const [WIDTH, HEIGHT, MOST] = [44, 14, 60];
+const [WIDTH, HEIGHT, MOST] = [40, 14, 60];
 
 function Spark({ points }: { points: Points }) {
   const stride = Math.max(1, Math.floor(points.length / MOST));

@@ -50,9 +50,12 @@ function axes(look: Ink): uPlot.Axis[] {
   const common = { stroke: look.axis, font, ticks: { show: false }, grid: { stroke: look.grid, width: 1 } };
   return [
     { ...common, grid: { show: false }, size: 26, gap: 6, space: 44, incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 100000] },
-    { ...common, size: 50, gap: 6, space: 34, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick, 3))) },
+    { ...common, size: roomFor, gap: 6, space: 34, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick, 3))) },
   ];
 }
+
+/** The width of the longest label. */
+const roomFor = (_: uPlot, labels: string[] | null): number => Math.max(34, 14 + 6.6 * Math.max(0, ...(labels ?? []).map((label) => label.length)));
 
 export function plotOptions(input: PlotInput): uPlot.Options {
   const { chart, dark } = input;
@@ -88,6 +91,7 @@ export function plotOptions(input: PlotInput): uPlot.Options {
 /** Some room above and below, and a line through the middle where all values are equal. */
 function padded(_: uPlot, min: number | null, max: number | null): [number, number] {
   if (min === null || max === null) return [0, 1];
+  if (min === 0 && max === 0) return [0, 1];
   if (min === max) return [min - Math.abs(min || 1) * 0.1, max + Math.abs(max || 1) * 0.1];
   const room = (max - min) * 0.08;
   return [min >= 0 && min - room < 0 ? 0 : min - room, max + room];

@@ -80,7 +80,7 @@ function GroupView({ run, name, file }: { run: Run; name: string; file: string }
       </div>
       {known[0]?.tokens_note && <p class="note">{known[0].tokens_note}</p>}
       {shared > 0 && known[0] && <SharedPrompt rollout={known[0]} to={from} scale={scale} count={rows.length} />}
-      <div class="columns" tabIndex={0} aria-label="Rollouts of the group" onScroll={() => (hovered.value = null)}>
+      <div class="columns" tabIndex={0} style={{ gridAutoColumns: columnWidth(rows, from) }} aria-label="Rollouts of the group" onScroll={() => (hovered.value = null)}>
         {rows.map((row, i) => (
           <Column
             key={row.key} run={run.id} row={row} rollout={complete || i < 3 ? details[row.key] : undefined} problem={problems[row.key] ?? ""}
@@ -91,6 +91,12 @@ function GroupView({ run, name, file }: { run: Run; name: string; file: string }
       <Readout mode={mode} />
     </div>
   );
+}
+
+/** Short rollouts need less room, and then more of them are seen at once. */
+function columnWidth(rows: Row[], from: number): string {
+  const longest = Math.max(0, ...rows.map((row) => row.tokens)) - from;
+  return `minmax(min(88vw, ${longest < 60 ? 14 : longest < 250 ? 18 : 22}rem), 1fr)`;
 }
 
 interface Neighbours {

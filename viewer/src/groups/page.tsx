@@ -39,7 +39,7 @@ function GroupList({ run }: { run: Run }) {
     const answer = await api.groups(run.id, selection, offset, limit);
     if (!offset) {
       // The reasons that can be clicked on are those of the rollouts that match.
-      facets.value = (await api.rollouts(run.id, selection, 0, 1)).facets ?? {};
+      facets.value = (await api.rollouts(run.id, { ...selection, sort: "" }, 0, 1)).facets ?? {};
     }
     total.value = answer.total;
     const ends = answer.groups.flatMap(({ min, max }) => [min, max]).filter((value): value is number => value !== null);
@@ -47,6 +47,7 @@ function GroupList({ run }: { run: Run }) {
     return { items: answer.groups, matched: answer.matched };
   });
   const { pages, chosen, choose } = listing;
+  const narrow = useNarrow();
   const matched = pages?.matched.value ?? null;
   const address = (group: Group) => ({ run: run.id, group: group.group, file: file === "train" ? null : file, q: param("q"), sort: param("sort") });
   useKeys({
@@ -61,7 +62,6 @@ function GroupList({ run }: { run: Run }) {
     "[": () => stepBy(-1, files),
     "]": () => stepBy(1, files),
   });
-  const narrow = useNarrow();
   return (
     <div class="listing">
       <div class="listing-head">
@@ -72,6 +72,11 @@ function GroupList({ run }: { run: Run }) {
       <QueryBox parsed={listing.parsed} what="groups" />
       <FacetBar facets={facets.value} />
       <Problem text={pages?.problem.value ?? ""} />
+      {!narrow && (
+        <div class="row row-group row-head" aria-hidden="true">
+          <span class="num">step</span><span>task</span><span>rewards, {number(range.value[0], 2)} to {number(range.value[1], 2)}</span><span>mean ± std</span>
+        </div>
+      )}
       {pages && matched === 0 ? (
         <Empty title={total.value ? "No group matches" : "No groups yet"}>
           {total.value ? "A group is shown if one of its rollouts fits the filter; Escape clears it." : "A step's groups appear here when the step has ended."}

@@ -1,5 +1,6 @@
 /** What is known of a rollout beside its text. */
-import { number, signed } from "../format.ts";
+import { fileOf } from "../data/where.ts";
+import { NONE, number, signed } from "../format.ts";
 import { link } from "../route.ts";
 import { type Rollout, type Row, type Run, tokenCount } from "../data/types.ts";
 import { STOP } from "../groups/column.tsx";
@@ -40,6 +41,12 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
   );
 }
 
+/** What a rollout is called where the task is known. */
+function nameOf(row: Row): string {
+  const file = fileOf(row);
+  return file === "train" ? `step ${row.step ?? NONE}, line ${row.line}` : file.replace("held_out/", "").replaceAll("_", " ");
+}
+
 function Fact({ name, value }: { name: string; value: string }) {
   return <div><dt class="muted">{name}</dt><dd>{value}</dd></div>;
 }
@@ -73,7 +80,7 @@ function Others({ run, rollout, others }: { run: Run; rollout: Rollout; others: 
           const [left, right] = before(row) ? [there, here] : [here, there];
           return (
             <li key={row.key}>
-              <a href={link("compare", { left, right })}>{row.key}</a>
+              <a href={link("compare", { left, right })}>{nameOf(row)}</a>
               <span class="num">{number(row.reward, 3)}</span>
             </li>
           );

@@ -5,7 +5,7 @@ import { Visible } from "../text/chips.tsx";
 import type { Part, PartKind, Rollout, Segment } from "../data/types.ts";
 import { tokenHandlers } from "./hover.tsx";
 import type { Scale } from "./scale.ts";
-import { Tokens } from "./tokens.tsx";
+import { SPECIAL, Tokens } from "./tokens.tsx";
 
 interface Props {
   rollout: Rollout;
@@ -24,7 +24,7 @@ const PART_LABEL: Record<PartKind, string> = { text: "", thought: "thought", too
 export function Conversation(props: Props) {
   const { rollout, from = 0, to = Infinity } = props;
   if (!rollout.tokens?.text || !rollout.segments) return <PlainMessages rollout={rollout} all={from === 0} />;
-  const shown = rollout.segments.filter((segment) => segment.end > from && segment.begin < to);
+  const shown = rollout.segments.filter((segment) => !isOpening(segment) && segment.end > from && segment.begin < to);
   return (
     <div class="conversation raw" {...tokenHandlers(rollout, props.choose)}>
       {shown.map((segment) => (
@@ -37,13 +37,13 @@ export function Conversation(props: Props) {
 function SegmentView({ segment, ...props }: Props & { segment: Segment }) {
   const { rollout, from = 0 } = props;
   const [open, setOpen] = useState(false);
-  const begin = Math.max(segment.begin, from);
   const reply = segment.kind === "reply";
+  const [opening, begin] = reply ? [openingOf(rollout, segment), segment.begin] : templateOf(rollout, segment, from);
   const hiddenTokens = reply || open || holds(segment, props.chosen) ? 0 : segment.end - begin - LONG;
   const end = hiddenTokens > 0 ? begin + LONG : segment.end;
   return (
     <section class={`segment segment-${segment.kind}`} aria-label={segment.role || segment.kind}>
-      <SegmentHead rollout={rollout} segment={segment} />
+      <SegmentHead {...props} segment={segment} opening={opening} />
       <div class="segment-text">
         {reply
           ? partsOf(segment).map((part) => <PartView {...props} part={part} key={part.begin} />)
@@ -56,6 +56,28 @@ function SegmentView({ segment, ...props }: Props & { segment: Segment }) {
       </div>
     </section>
   );
+}
+
+type Stretch = [begin: number, end: number];
+
+/** What the chat template writes before a reply: it stands beside the role, and not as a message of its own. */
+const isOpening = (segment: Segment): boolean => segment.kind !== "reply" && segment.role === "assistant";
+
+function openingOf(rollout: Rollout, segment: Segment): Stretch {
+  const before = rollout.segments?.find(({ end }) => end === segment.begin);
+  return before && isOpening(before) ? [before.begin, before.end] : [segment.begin, segment.begin];
+}
+
+/** The template's tokens at the beginning of a message that was read, and where its content begins. */
+function templateOf(rollout: Rollout, segment: Segment, from: number): [Stretch, number] {
+  const begin = Math.max(segment.begin, from);
+  let [end, special] = [begin, false];
+  for (; end < segment.end; end++) {
+    const piece = (rollout.tokens?.text?.[end] ?? "").trim();
+    special ||= SPECIAL.test(piece);
+    if (piece && !SPECIAL.test(piece) && piece !== segment.role) break;
+  }
+  return special && end < segment.end ? [[begin, end], end] : [[begin, begin], begin];
 }
 
 const holds = (segment: Segment, chosen = -1): boolean => chosen >= segment.begin && chosen < segment.end;
@@ -83,7 +105,7 @@ function PartView({ part, rollout, scale, chosen = -1 }: Props & { part: Part })
   );
 }
 
-function SegmentHead({ rollout, segment }: { rollout: Rollout; segment: Segment }) {
+function SegmentHead({ rollout, segment, opening: [begin, end], scale, chosen = -1 }: Props & { segment: Segment; opening: Stretch }) {
   const turn = segment.kind === "reply" ? (rollout.tokens?.turn[segment.begin] ?? -1) : -1;
   const several = rollout.turn_rewards.length > 1;
   const reward = rollout.turn_rewards[turn];
@@ -91,6 +113,7 @@ function SegmentHead({ rollout, segment }: { rollout: Rollout; segment: Segment 
     <h4 class="segment-head">
       <span class="role">{segment.role || segment.kind}</span>
       {turn >= 0 && several && <span class="muted">turn {turn + 1}</span>}
+      {begin < end && <span class="template"><Tokens rollout={rollout} begin={begin} end={end} scale={scale} chosen={chosen} /></span>}
       {several && reward !== undefined && reward !== null && reward !== 0 && (
         <span class="segment-reward" title="reward of this turn">{signed(reward)}</span>
       )}

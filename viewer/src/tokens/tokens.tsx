@@ -12,7 +12,8 @@ interface Props {
   chosen: number;
 }
 
-const SPECIAL = /^<[|｜][^<>]{1,40}[|｜]>$/;
+/** A token that a chat template writes, as <|im_start|>. */
+export const SPECIAL = /^<[|｜][^<>]{1,40}[|｜]>$/;
 
 /** Drawn again only if something changed: a long rollout has thousands. */
 export const Tokens = memo(function Tokens({ rollout, begin, end, scale, chosen }: Props) {

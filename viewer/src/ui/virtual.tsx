@@ -83,10 +83,10 @@ export function VirtualList<T>({ pages, rowHeight, chosen, label, row }: Props<T
   const rows = [];
   for (let index = first; index <= last; index++) {
     const item = pages.get(index);
-    const state = index === chosen ? "line chosen" : "line";
+    const state = index === chosen ? "list-line chosen" : "list-line";
     rows.push(
       <div role="row" aria-rowindex={index + 1} class={state} style={{ top: `${index * rowHeight}px`, height: `${rowHeight}px` }} key={index}>
-        {item === undefined ? <span class="line-waiting" /> : row(item, index)}
+        {item === undefined ? <span class="list-line-waiting" /> : row(item, index)}
       </div>,
     );
   }
