@@ -11,11 +11,12 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.io.regular_file import open_regular
 from slimrl.monitor.metrics import GROUPS, METRICS, Metric
-from slimrl.monitor.panels import PANELS
+from slimrl.monitor.panels import PANELS, Panel
 
 Json = dict[str, Any]
 MARK_BYTES = 64
 WARM_UP = "sft/"  # the metrics of a warm-up that are no other's
+REWARD = Panel("reward", ("reward/mean", "held_out/reward_greedy", "held_out/reward_sampled"))
 # A healthy range that begins with a bound, such as "below 0.2" or "above 0; at 0 there is no signal".
 BOUND = re.compile(r"(below|at most|above|at least) ([0-9.]+(?:e-?[0-9]+)?)(?=$|[;,] )(?!, (?:below|above))")
 
@@ -147,7 +148,7 @@ def registry() -> Json:
     return {
         "metrics": [_describe(metric) for metric in METRICS],
         "groups": dict(GROUPS),
-        "panels": [{"title": panel.title, "names": list(panel.names), "log": panel.log} for panel in PANELS],
+        "panels": [{"title": one.title, "names": list(one.names), "log": one.log} for one in (REWARD, *PANELS)],
     }
 
 

@@ -4,6 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
@@ -12,7 +13,7 @@ from slimrl.viewer.curves import Alarms, Curves
 from slimrl.viewer.index import clear, index_path, prepare
 from slimrl.viewer.queries import Index
 from slimrl.viewer.runs import ALARMS, RunDir
-from slimrl.viewer.scan import Progress, update
+from slimrl.viewer.scan import Known, Progress, update
 
 POLL_S = 1.0
 
@@ -61,19 +62,26 @@ class Indexer:
             self._stopped.wait(self._poll_s)
 
 
+def what_is_known(path: Path) -> Known:
+    """What the settings of a run say of its rollouts."""
+    settings = Settings(path)
+    environments, last_step = settings.environments(), settings.get("max_steps")
+    only = environments[0] if len(environments) == 1 else ""
+    return Known(only, last_step if isinstance(last_step, int) and 0 < last_step < 10**12 else 0)
+
+
 def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
     """Read what is new in a run's files. What keeps it from being read is noted with the run, and tried again later."""
 
     def report(progress: Progress) -> None:
         run.progress = progress
 
-    environments = Settings(run.directory.path).environments()
-    only = environments[0] if len(environments) == 1 else ""
+    known = what_is_known(run.directory.path)
     try:
         if run.damaged_index.is_set() or not run.index.path.exists():
             clear(run.index.path)
             run.damaged_index.clear()
-        update(run.directory.path, run.index.path, only, report, stopped.is_set)
+        update(run.directory.path, run.index.path, known, report, stopped.is_set)
         run.problem = ""
     except sqlite3.OperationalError as error:  # a full disk, or another viewer that writes for long
         run.problem = f"the index cannot be written: {error}"

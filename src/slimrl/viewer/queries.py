@@ -13,7 +13,7 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.viewer.conditions import Clause, order_of_groups, order_of_rollouts, where_clause
 from slimrl.viewer.index import connect
-from slimrl.viewer.runs import HELD_OUT, TRAIN
+from slimrl.viewer.runs import HELD_OUT, TRAIN, stage_of
 
 MAX_LIMIT = 5000
 KEPT_RESULTS = 8  # of searches, so that turning a page searches nothing

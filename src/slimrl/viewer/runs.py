@@ -12,6 +12,8 @@ METRICS, ALARMS, SUMMARY = "metrics.jsonl", "monitors.jsonl", "summary.json"
 ROLLOUTS, HELD_OUT = "rollouts", "held_out"
 TRAIN = "train"  # the name of all rollout files of the training together
 STEP_FILE = re.compile(r"step_(\d{1,12})\.jsonl", re.ASCII)
+STAGES = ("base", "start", "step", "final")
+FINAL_RANK = 3
 MANY_RUNS = 200  # that a directory of runs may hold
 PARENTS = ("outputs", "runs")  # where runs lie by default
 
@@ -63,13 +65,26 @@ def open_runs(arguments: Sequence[str]) -> list[RunDir]:
     return [RunDir(name, path, paths[path]) for path, name in zip(paths, _names([*paths]), strict=True)]
 
 
-def rollout_files(path: Path) -> Iterator[RolloutFile]:
-    """The files of rollouts in a run's directory: those of the training by step, then those of evaluations by name."""
+def rollout_files(path: Path, last_step: int = 0) -> Iterator[RolloutFile]:
+    """The files of rollouts in a run's directory: those of the training by step, then those of evaluations in the order
+    of a run's stages. `last_step` is that of the evaluation at the end."""
     steps = ((STEP_FILE.fullmatch(file.name), file) for file in sorted((path / ROLLOUTS).glob("step_*.jsonl")))
     yield from (RolloutFile(file, TRAIN, int(found[1])) for found, file in steps if found)
-    for file in sorted((path / HELD_OUT).glob("*.jsonl")):
-        number = re.match(r"step_(\d{1,12})_", file.name, re.ASCII)
-        yield RolloutFile(file, f"{HELD_OUT}/{file.stem}", int(number[1]) if number else 0)
+    for file in sorted((path / HELD_OUT).glob("*.jsonl"), key=lambda file: (*stage_of(file.stem), file.name)):
+        rank, step = stage_of(file.stem)
+        yield RolloutFile(file, f"{HELD_OUT}/{file.stem}", last_step if rank == FINAL_RANK else step)
+
+
+def stage_of(name: str) -> tuple[int, int]:
+    """The rank of an evaluation among the stages of a run, and its step if its name has one.
+
+    >>> sorted(["final_greedy", "step_30_greedy", "step_5_greedy", "base_greedy", "start_greedy"], key=stage_of)
+    ['base_greedy', 'start_greedy', 'step_5_greedy', 'step_30_greedy', 'final_greedy']
+    """
+    found = re.match(r"(base|start|final|step_(\d{1,12}))_", name, re.ASCII)
+    if not found:
+        return FINAL_RANK + 1, 0
+    return (2, int(found[2])) if found[2] else (STAGES.index(found[1]), 0)
 
 
 def _runs_within(path: Path) -> list[Path]:

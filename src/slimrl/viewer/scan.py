@@ -32,11 +32,20 @@ class Progress:
     total_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the files of rollouts do not say themselves: the environment of the training's tasks, empty if there are
+    several, and the step of the evaluation at the end."""
+
+    environment: str = ""
+    last_step: int = 0
+
+
 def update(
-    run: Path, index: Path, environment: str, report: Callable[[Progress], None], stopped: Callable[[], bool]
+    run: Path, index: Path, known: Known, report: Callable[[Progress], None], stopped: Callable[[], bool]
 ) -> bool:
     """Add to the index what is new in the run's files, until `stopped`. Returns False, with nothing done, while another
-    process does the same. `environment` is that of the training's tasks."""
+    process does the same."""
     lock = FileLock(index.with_suffix(".lock"))
     try:
         lock.acquire(timeout=0)
@@ -44,7 +53,8 @@ def update(
         return False
     try:
         with connect(index) as connection:
-            _Update(connection, environment, report, stopped).run([*rollout_files(run)], run)
+            files = [*rollout_files(run, known.last_step)]
+            _Update(connection, known.environment, report, stopped).run(files, run)
     finally:
         lock.release()
     return True
@@ -81,8 +91,9 @@ class _Update:
     def run(self, files: Sequence[RolloutFile], run: Path) -> None:
         paths = {str(file.path.relative_to(run)): file for file in files}
         known = {row["path"]: row for row in self._connection.execute("SELECT * FROM files")}
-        for path in known.keys() - paths.keys():
-            self._forget(known[path]["id"], path)
+        for path, row in known.items():
+            if path not in paths or paths[path].step != row["step"]:
+                self._forget(row["id"], path)
         sizes = {path: _size(file.path) for path, file in paths.items()}
         done, total = 0, sum(sizes.values())
         # The newest steps first: that is what a person looks for while the rest is read.

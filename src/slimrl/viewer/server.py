@@ -4,6 +4,8 @@ It answers GET and HEAD, and only requests of this machine's programs or of its 
 """
 
 import errno
+import hashlib
+import hmac
 import json
 import socket
 import sqlite3
@@ -13,7 +15,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from slimrl.errors import UserError
 from slimrl.io.http_access import Access
@@ -38,6 +40,7 @@ SAFETY = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+COOKIE = "slimrl_view"
 MAX_TARGET = 16 * 2**10  # bytes of a path with its query
 MAX_FIELDS = 32
 IDLE_S = 60.0
@@ -124,6 +127,8 @@ class Handler(BaseHTTPRequestHandler):
         target = urlsplit(self.path)
         if len(self.path) > MAX_TARGET:
             self.send_error(HTTPStatus.REQUEST_URI_TOO_LONG)
+        elif self._logs_in(target):
+            pass
         elif refusal := self.server.access.refusal(self.client_address[0], self._headers()):
             self._send_json(refusal.status, {"error": refusal.message}, refusal.headers)
         elif target.path in self.server.files:
@@ -167,8 +172,24 @@ class Handler(BaseHTTPRequestHandler):
             status, value = HTTPStatus.SERVICE_UNAVAILABLE, {"error": f"The index cannot be read: {error}."}
         self._send_json(status, value)
 
+    def _logs_in(self, target: SplitResult) -> bool:
+        """Whether the address has the key in it; then it is kept in a cookie, and leaves the address bar."""
+        access = self.server.access
+        given = dict(parse_qsl(target.query)).get("key", "") if access.key and target.path == "/" else ""
+        if not given or not hmac.compare_digest(given.encode(), access.key.encode()):
+            return False
+        cookie = f"{COOKIE}={_proof(access.key)}; HttpOnly; SameSite=Strict; Path=/"
+        self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
+        return True
+
     def _headers(self) -> dict[str, str]:
-        return {name.lower(): value for name, value in self.headers.items()}
+        """The headers with names in lower case. A browser that has logged in counts as one that sends the key."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        key = self.server.access.key
+        cookies = dict(one.strip().partition("=")[::2] for one in headers.get("cookie", "").split(";"))
+        if key and hmac.compare_digest(cookies.get(COOKIE, "").encode(), _proof(key).encode()):
+            headers["authorization"] = f"Bearer {key}"
+        return headers
 
     def _send_json(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
         # ASCII, so that half of a surrogate pair, which UTF-8 lacks, arrives as it is.
@@ -185,6 +206,11 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def _proof(key: str) -> str:
+    """What the cookie holds: it shows that its holder knew the key, and does not give it away."""
+    return hmac.new(key.encode(), b"slimrl view", hashlib.sha256).hexdigest()
 
 
 def _sentence(error: UserError) -> str:
