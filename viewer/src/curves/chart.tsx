@@ -29,7 +29,7 @@ export function Chart(props: Props) {
   const metric = meaningOf(name);
   const chart = useMemo(() => chartLines(name, runs, settings), [name, runs, settings]);
   const [index, setIndex] = useState<number | null>(null);
-  const unit = metric?.unit && metric.unit !== "its own" ? metric.unit : "";
+  const unit = metric && !["its own", "1"].includes(metric.unit) ? metric.unit : "";
   return (
     <article class="chart" aria-label={`Chart of ${name}`}>
       <header class="chart-head">
@@ -161,6 +161,7 @@ function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
           </div>
         );
       })}
+      {shown.some(({ i }) => chart.fills.some(([, bottom]) => bottom === i - 1)) && <div class="muted">band: lowest to highest seed</div>}
     </dl>
   );
 }

@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import * as api from "../data/api.ts";
 import { counter } from "../data/store.ts";
 import type { Alarm, Points, Reference } from "../data/types.ts";
+import { merge } from "./merge.ts";
 
 export interface RunMetrics {
   series: Record<string, Points>;
@@ -14,17 +15,6 @@ export const metrics = signal<Record<string, RunMetrics>>({});
 export const alarms = signal<Record<string, Alarm[]>>({});
 export const references = signal<Record<string, Reference | null>>({});
 export const metricsProblem = signal("");
-
-/** What was known with what has come: new points replace those of their steps and later. */
-export function merge(known: Record<string, Points>, news: Record<string, Points>): Record<string, Points> {
-  const merged = { ...known };
-  for (const [name, points] of Object.entries(news)) {
-    const first = points[0]?.[0];
-    if (first === undefined) continue;
-    merged[name] = [...(known[name] ?? []).filter(([step]) => step < first), ...points];
-  }
-  return merged;
-}
 
 async function fetchMetrics(run: string): Promise<void> {
   const known = metrics.peek()[run];

@@ -13,6 +13,7 @@ import { hovered, Readout } from "../tokens/hover.tsx";
 import { ColourPicker, Legend } from "../tokens/legend.tsx";
 import { nextMode, readMode, type Scale, scaleOf } from "../tokens/scale.ts";
 import { currentRun, Loading, Problem, Tag } from "../ui/parts.tsx";
+import { useNarrow } from "../ui/narrow.ts";
 import { Column } from "./column.tsx";
 import { arrange, ORDERS, readOrder, sharedSegments } from "./order.ts";
 
@@ -51,6 +52,7 @@ function GroupView({ run, name, file }: { run: Run; name: string; file: string }
   const shared = complete && known.length > 1 ? sharedSegments(known) : 0;
   const from = shared ? (known[0]?.segments?.[shared - 1]?.end ?? 0) : 0;
   const [focus, setFocus] = useState(-1);
+  const narrow = useNarrow();
   const neighbours = useNeighbours(run, name, file);
   const move = (step: number): void => {
     const next = Math.min(rows.length - 1, Math.max(0, focus + step));
@@ -80,7 +82,7 @@ function GroupView({ run, name, file }: { run: Run; name: string; file: string }
       </div>
       {known[0]?.tokens_note && <p class="note">{known[0].tokens_note}</p>}
       {shared > 0 && known[0] && <SharedPrompt rollout={known[0]} to={from} scale={scale} count={rows.length} />}
-      <div class="columns" tabIndex={0} style={{ gridAutoColumns: columnWidth(rows, from) }} aria-label="Rollouts of the group" onScroll={() => (hovered.value = null)}>
+      <div class="columns" tabIndex={0} style={{ gridAutoColumns: columnWidth(rows, narrow) }} aria-label="Rollouts of the group" onScroll={() => (hovered.value = null)}>
         {rows.map((row, i) => (
           <Column
             key={row.key} run={run.id} row={row} rollout={complete || i < 3 ? details[row.key] : undefined} problem={problems[row.key] ?? ""}
@@ -94,9 +96,9 @@ function GroupView({ run, name, file }: { run: Run; name: string; file: string }
 }
 
 /** Short rollouts need less room, and then more of them are seen at once. */
-function columnWidth(rows: Row[], from: number): string {
-  const longest = Math.max(0, ...rows.map((row) => row.tokens)) - from;
-  return `minmax(min(88vw, ${longest < 60 ? 14 : longest < 250 ? 18 : 22}rem), 1fr)`;
+function columnWidth(rows: Row[], narrow: boolean): string {
+  const longest = Math.max(0, ...rows.map((row) => row.tokens));
+  return narrow ? "86vw" : `minmax(${longest < 40 ? 14 : longest < 250 ? 18 : 22}rem, 1fr)`;
 }
 
 interface Neighbours {
@@ -162,7 +164,7 @@ function OrderPicker() {
 
 function SharedPrompt({ rollout, to, scale, count }: { rollout: Rollout; to: number; scale: Scale; count: number }) {
   return (
-    <details class="shared" open={to < 160}>
+    <details class="shared" open={to < 160 && !useNarrow()}>
       <summary>What all {count} begin with <span class="muted">{plural(to, "token")}</span></summary>
       <Conversation rollout={rollout} scale={scale} to={to} />
     </details>

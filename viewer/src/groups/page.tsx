@@ -83,11 +83,11 @@ function GroupList({ run }: { run: Run }) {
         </Empty>
       ) : pages ? (
         <VirtualList
-          pages={pages} rowHeight={narrow ? 76 : 52} chosen={chosen} label="Groups"
+          pages={pages} rowHeight={narrow ? 70 : 52} chosen={chosen} label="Groups"
           row={(group) => <GroupRow group={group} href={link("group", address(group))} range={range.value} />}
         />
       ) : (
-        <Loading what="groups" />
+        !listing.parsed.error && <Loading what="groups" />
       )}
     </div>
   );

@@ -69,9 +69,10 @@ function RaisedMonitor({ monitor, alarms: list, run, at }: Raised & { run: Run; 
       <p class="alarm-message"><Visible text={last.message} /></p>
       <dl>
         {last.meaning && <Line name="meaning" text={last.meaning} />}
-        <Line name="value" text={`${number(last.value)}${last.healthy ? `; healthy: ${last.healthy}` : ""}`} />
+        <Line name={last.metric ?? "value"} text={`${number(last.value)}${last.healthy ? `; healthy: ${last.healthy}` : ""}`} />
+        {last.onset !== undefined && last.onset < last.step && <Line name="since" text={`step ${last.onset}`} />}
         <Line name="likely cause" text={last.cause} />
-        <Line name="what to turn" text={last.knob} />
+        <Line name="what to turn" text={last.knob} code={!/\s/.test(last.knob)} />
       </dl>
       {list.length > 1 && (
         <details open={at.startsWith(`${monitor}:`)}>
@@ -92,6 +93,8 @@ function RaisedMonitor({ monitor, alarms: list, run, at }: Raised & { run: Run; 
   );
 }
 
-function Line({ name, text }: { name: string; text: string }) {
-  return text ? <div><dt class="muted">{name}</dt><dd><Visible text={text} /></dd></div> : null;
+function Line({ name, text, code = false }: { name: string; text: string; code?: boolean }) {
+  if (!text) return null;
+  const shown = <Visible text={text} />;
+  return <div><dt class="muted">{name}</dt><dd>{code ? <code>{shown}</code> : shown}</dd></div>;
 }

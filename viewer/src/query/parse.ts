@@ -8,7 +8,7 @@ const NUMBERS: Record<string, string> = {
   reward: "reward of the rollout",
   advantage: "mean advantage",
   turns: "turns of the policy",
-  tokens: "tokens in all",
+  tokens: "tokens sampled",
   tool_calls: "tool calls",
   version: "version of the weights",
 };

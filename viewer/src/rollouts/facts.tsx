@@ -25,7 +25,8 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
       <dl class="facts-list">
         <Fact name="ended" value={STOP[rollout.stop] ?? rollout.stop} />
         <Fact name="turns" value={number(rollout.turns)} />
-        <Fact name="tokens" value={number(tokenCount(rollout))} />
+        <Fact name="tokens sampled" value={number(rollout.tokens ? rollout.tokens.mask.filter(Boolean).length : null)} />
+        <Fact name="tokens in all" value={number(tokenCount(rollout))} />
         <Fact name="tool calls" value={number(rollout.tool_calls)} />
         <Fact name="weights" value={rollout.version === null ? number(null) : `version ${rollout.version}`} />
       </dl>

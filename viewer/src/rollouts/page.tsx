@@ -71,9 +71,9 @@ function RolloutList({ run }: { run: Run }) {
           {total.value ? "Loosen the filter; Escape clears it." : "They appear here when the first training step has ended."}
         </Empty>
       ) : pages ? (
-        <VirtualList pages={pages} rowHeight={narrow ? 76 : 44} chosen={chosen} label="Rollouts" row={(row) => <RolloutRow row={row} run={run.id} />} />
+        <VirtualList pages={pages} rowHeight={narrow ? 70 : 44} chosen={chosen} label="Rollouts" row={(row) => <RolloutRow row={row} run={run.id} />} />
       ) : (
-        <Loading what="rollouts" />
+        !listing.parsed.error && <Loading what="rollouts" />
       )}
     </div>
   );

@@ -4,6 +4,7 @@ import { signed } from "../format.ts";
 import { Visible } from "../text/chips.tsx";
 import type { Part, PartKind, Rollout, Segment } from "../data/types.ts";
 import { tokenHandlers } from "./hover.tsx";
+import { partsOf } from "./parts.ts";
 import type { Scale } from "./scale.ts";
 import { SPECIAL, Tokens } from "./tokens.tsx";
 
@@ -82,27 +83,21 @@ function templateOf(rollout: Rollout, segment: Segment, from: number): [Stretch,
 
 const holds = (segment: Segment, chosen = -1): boolean => chosen >= segment.begin && chosen < segment.end;
 
-/** The parts of a reply, with the text between those that are marked. */
-export function partsOf(segment: Segment): Part[] {
-  const parts: Part[] = [];
-  let done = segment.begin;
-  for (const part of segment.parts) {
-    if (part.begin > done) parts.push({ begin: done, end: part.begin, kind: "text" });
-    parts.push(part);
-    done = part.end;
-  }
-  if (done < segment.end) parts.push({ begin: done, end: segment.end, kind: "text" });
-  return parts;
-}
-
 function PartView({ part, rollout, scale, chosen = -1 }: Props & { part: Part }) {
   const label = PART_LABEL[part.kind];
+  const kind = part.kind === "text" && isBlank(rollout, part) ? "blank" : part.kind;
   return (
-    <div class={`part part-${part.kind}`}>
+    <div class={`part part-${kind}`}>
       {label && <span class="part-label">{label}</span>}
       <Tokens rollout={rollout} begin={part.begin} end={part.end} scale={scale} chosen={chosen} />
     </div>
   );
+}
+
+/** Only white space and the template's tokens: no line of its own is worth that. */
+function isBlank(rollout: Rollout, part: Part): boolean {
+  const pieces = rollout.tokens?.text?.slice(part.begin, part.end) ?? [];
+  return pieces.every((piece) => !piece.trim() || SPECIAL.test(piece));
 }
 
 function SegmentHead({ rollout, segment, opening: [begin, end], scale, chosen = -1 }: Props & { segment: Segment; opening: Stretch }) {
