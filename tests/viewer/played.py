@@ -178,9 +178,9 @@ def play(run: Path, seed: int = 0, steps: int = 5) -> Writer:
     for step in range(steps):
         more = injection_records(writer) if step == steps - 1 else []
         write_step(run, writer, step, [*step_records(writer, step), *more])
-    for name, right in (("start_greedy", False), ("final_greedy", True)):
+    for name, learned in (("start_greedy", ()), ("final_greedy", CITIES[1:])):
         evaluated = [
-            writer.record(f"wiki-search/test/{city}", conversation(city, 1, right and city != CITIES[0]), float(right), 0.0)
+            writer.record(f"wiki-search/test/{city}", conversation(city, 1, city in learned), float(city in learned), 0.0)
             for city in CITIES
         ]
         write_rollouts(run / "held_out" / f"{name}.jsonl", evaluated)

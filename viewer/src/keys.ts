@@ -29,6 +29,8 @@ function press(event: KeyboardEvent): void {
     if (key === "Escape") (target as HTMLElement).blur();
     return;
   }
+  // Under the sheet nothing moves; Escape closes it by itself.
+  if (helpOpen.value && key !== "?") return;
   // Enter on a link or button is the browser's own.
   if (key === "Enter" && target instanceof HTMLElement && target.closest("a, button, summary")) return;
   const layer = [...layers].reverse().find(({ current }) => key in current);

@@ -38,7 +38,7 @@ function RolloutView({ run, rolloutKey }: { run: Run; rolloutKey: string }) {
   useKeys({
     j: () => toKey(near(1)),
     k: () => toKey(near(-1)),
-    Escape: () => go("group", toGroup),
+    Escape: () => (rollout ? go("group", toGroup) : go("rollouts", { run: run.id })),
     c: () => setParams({ color: nextMode(mode) }),
     "[": () => toKey(sameTask(tasks.value ?? NO_ROWS, rollout, -1)),
     "]": () => toKey(sameTask(tasks.value ?? NO_ROWS, rollout, 1)),
