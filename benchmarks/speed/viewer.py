@@ -1,4 +1,4 @@
-"""How soon does the viewer show a large run? A run of 100,000 rollouts, made up, is opened without an index and with one.
+"""How soon does the viewer show a large run? One of 100,000 made-up rollouts is opened without an index and with one.
 
 `uv run python -m benchmarks.speed.viewer`: the rollouts are written as a run writes them, about half a gigabyte in a
 temporary directory. Then `slimrl view` is started as a user starts it, and asked over HTTP as its page asks: from the
@@ -31,7 +31,7 @@ from slimrl.types import Rollout
 
 GROUP, GROUPS = 8, 32  # rollouts of a group, groups of a step
 PROMPT, REPLY = 48, 80  # tokens
-SYLLABLES = "ka lo mi ren sta vu tor pel ina gor zet bri".split()
+SYLLABLES = ["ka", "lo", "mi", "ren", "sta", "vu", "tor", "pel", "ina", "gor", "zet", "bri"]
 FILTERS = ("reward", "metric", "drop", "task", "text", "text and reward", "groups", "sort")
 
 

@@ -50,7 +50,7 @@ def run_view(argv: Sequence[str]) -> int:
     port = PORT if args.port is None else args.port
     access = Access("" if is_loopback(args.host) else key, KEY)
     server = bind(args.host, port, Api(runs), access, is_chosen=args.port is not None)
-    with _signals() as stopped, Indexer(runs), _serving(server):
+    with _signals() as stopped, Indexer(runs), _serve(server):
         _announce(server, [run.directory.shown for run in runs], opens=not args.no_open)
         stopped.wait()
     return 0
@@ -96,7 +96,7 @@ def _list_runs() -> int:
 
 
 @contextmanager
-def _serving(server: Server) -> Iterator[None]:
+def _serve(server: Server) -> Iterator[None]:
     """Serve on a thread of its own inside the `with` block."""
     thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
     thread.start()

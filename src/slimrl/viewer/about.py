@@ -50,7 +50,7 @@ class Settings:
         listed = found if isinstance(found, list) else [found]
         return [str(one.get("name") or one.get("id", "")) for one in listed if isinstance(one, Mapping)]
 
-    def shown(self) -> list[list[str]]:
+    def in_words(self) -> list[list[str]]:
         """All settings in words, with `[key]` in the place of secrets."""
         return [[path, _show(path, value)] for path, value in _flat(self.tree)]
 
@@ -78,7 +78,7 @@ def describe(run: RunDir, curves: Curves) -> Json:
         "step": step,
         "live": _is_live(run.path, updated, curves),
         "updated": int(updated),
-        "settings": settings.shown(),
+        "settings": settings.in_words(),
         # Without settings nothing says that two runs are of one experiment.
         "config_key": settings.key() if settings.tree else hashlib.sha256(str(run.path).encode()).hexdigest()[:16],
     }
@@ -121,7 +121,7 @@ def _mtime(path: Path) -> float:
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """The settings as pairs of a dotted path and a plain value; the sections of a list go by their numbers."""
-    if isinstance(value, Mapping) and value:
+    if isinstance(value, Mapping) and (value or not path):
         for key, inner in value.items():
             yield from _flat(inner, f"{path}.{key}" if path else str(key))
     elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):

@@ -35,7 +35,7 @@ class Api:
             "runs": lambda query: [describe(run.directory, run.curves) for run in self._runs.values()],
             "registry": lambda query: registry(),
             "compare": self._compare,
-            "held_out_pairs": self._held_out_pairs,
+            "held_out_pairs": self._pair_evaluations,
         }
         self._of_run: dict[str, Callable[[Run, Query], Any]] = {
             "metrics": lambda run, query: run.curves.since(_number(query, "since")),
@@ -44,20 +44,20 @@ class Api:
             "files": lambda run, query: _files(run),
             "rollouts": lambda run, query: run.index.rollouts(_selection(query), query.get("facets") == "1"),
             "groups": lambda run, query: run.index.groups(_selection(query)),
-            "group": lambda run, query: run.index.group(_needed(query, "group"), query.get("file", TRAIN)),
-            "rollout": lambda run, query: _rollout(run, _needed(query, "key")),
-            "task": lambda run, query: run.index.task(_needed(query, "task")),
+            "group": lambda run, query: run.index.group(_require(query, "group"), query.get("file", TRAIN)),
+            "rollout": lambda run, query: _rollout(run, _require(query, "key")),
+            "task": lambda run, query: run.index.task(_require(query, "task")),
         }
 
     def answer(self, path: str, query: Query) -> Any:
         """The answer to a question. Raises Missing for what is not there, and UserError for a wrong question."""
         words = path.removeprefix(PREFIX).split("/")
         if len(words) == 1 and words[0] in self._whole:
-            return rounded(self._whole[words[0]](query))
+            return to_json(self._whole[words[0]](query))
         if len(words) == 3 and words[0] == "runs" and words[2] in self._of_run:
             run = self.run(unquote(words[1]))
             try:
-                return rounded(self._of_run[words[2]](run, query))
+                return to_json(self._of_run[words[2]](run, query))
             except sqlite3.OperationalError:
                 raise
             except sqlite3.DatabaseError:
@@ -85,28 +85,28 @@ class Api:
     def _compare(self, query: Query) -> dict[str, Any]:
         answers = {}
         for side in ("left", "right"):
-            name, _, key = _needed(query, side).partition(":")
+            name, _, key = _require(query, side).partition(":")
             answers[side] = _rollout(self.run(name), key)
         return answers
 
-    def _held_out_pairs(self, query: Query) -> dict[str, Any]:
+    def _pair_evaluations(self, query: Query) -> dict[str, Any]:
         sides = []
         for side in ("left", "right"):
-            name, _, evaluation = _needed(query, side).partition("/")
+            name, _, evaluation = _require(query, side).partition("/")
             sides.append(self.run(name).index.evaluation(evaluation))
         return pair_up(*sides)
 
 
-def rounded(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """The value with floats of six digits, whole ones as such, and None for those that are not finite."""
     if isinstance(value, float):
         if not math.isfinite(value):
             return None
         return int(value) if value.is_integer() and abs(value) < 2**53 else float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
-        return {key: rounded(inner) for key, inner in value.items()}
+        return {key: to_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(inner) for inner in value]
+        return [to_json(inner) for inner in value]
     return value
 
 
@@ -148,7 +148,7 @@ def _number(query: Query, name: str) -> int | None:
     return int(text)
 
 
-def _needed(query: Query, name: str) -> str:
+def _require(query: Query, name: str) -> str:
     if name not in query:
         raise UserError(f"`{name}` is missing in the query.")
     return query[name]

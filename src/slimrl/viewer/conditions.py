@@ -1,7 +1,7 @@
 """Turns the conditions and the order that the page asks for into SQL. What is not known is refused with what is."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def _condition(condition: Any) -> Clause:
     if field in TEXTS:
         wanted = _text(field, value)
         if operator == HAS:
-            return Clause(f"instr(lower({column.sql}), ?) > 0", (wanted.lower(),))
+            return Clause(f"instr(lowercase({column.sql}), ?) > 0", (wanted.lower(),))
         if operator not in ("=", "!="):
             raise UserError(f"`{field}` is a text: it can be compared by =, != and has.")
         return Clause(f"{column.sql} {operator} ?", (wanted,))
@@ -110,8 +110,3 @@ def _text(field: str, value: Any) -> str:
     if not isinstance(value, str):
         raise UserError(f"`{field}` is compared with a text, and not with {value!r:.80}.")
     return value.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate, which SQLite cannot take
-
-
-def known_fields(metric_names: Sequence[str]) -> list[str]:
-    """All fields that conditions may name in a run with these metrics."""
-    return [*NUMBERS, *TEXTS, "text", *(f"{METRIC}{name}" for name in metric_names)]

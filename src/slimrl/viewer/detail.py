@@ -8,6 +8,7 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object
 from slimrl.io.regular_file import open_regular
+from slimrl.viewer.lines import encodable
 from slimrl.viewer.pieces import Pieces, find_tokenizer, pieces_of
 from slimrl.viewer.queries import Place
 from slimrl.viewer.segments import segments_of
@@ -51,7 +52,7 @@ def _record(path: Path, place: Place) -> Json:
         with open_regular(path) as file:
             file.seek(place.begin)
             record = parse_object(file.read(place.size))
-        if record["task_id"] == place.row["task"]:
+        if encodable(str(record["task_id"])) == place.row["task"]:
             return record
     except (ValueError, KeyError, UserError):
         pass

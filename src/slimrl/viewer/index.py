@@ -93,5 +93,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection to the index, closed at the end. Nothing is written before a `BEGIN`."""
     with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
+        # SQLite's own `lower` knows no letters but those of ASCII.
+        connection.create_function("lowercase", 1, str.lower, deterministic=True)
         connection.execute("PRAGMA synchronous = NORMAL")
         yield connection

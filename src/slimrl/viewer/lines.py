@@ -54,34 +54,40 @@ def read_line(line: bytes) -> Line:
     """What the index keeps of a line. Raises ValueError if the line is no rollout or does not agree with its digest."""
     if has_wrong_digest(line):
         raise ValueError("is damaged")
-    found = _quick(line)
     try:
-        record, counts = found or _whole(line)
+        record, counts = _quick(line) or _whole(line)
         return _line_of(record, counts)
-    except (LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"is no rollout: {type(error).__name__}") from None
+
+
+def encodable(text: str) -> str:
+    """The text with a mark in place of each half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _line_of(record: Mapping[str, Any], counts: _Counts) -> Line:
     advantages = [value for value in record.get("advantages", ()) if value is not None]
     replies = [message for message in record["messages"] if message["role"] == "assistant"]
-    metrics = {name: value for name, value in record.get("metrics", {}).items() if _is_number(value)}
-    drop = str(record.get("failure", ""))
+    metrics = {encodable(name): value for name, value in record.get("metrics", {}).items() if _is_number(value)}
+    drop = encodable(str(record.get("failure", "")))
     return Line(
-        task=str(record["task_id"]),
-        role=str(record.get("role", "")),
+        task=encodable(str(record["task_id"])),
+        role=encodable(str(record.get("role", ""))),
         reward=float(record["reward"]) if _is_number(record["reward"]) else None,
         advantage=sum(advantages) / len(advantages) if advantages else None,
         is_flat=bool(advantages) and not any(advantages),
         drop=drop,
-        stop=str(record.get("stop_reason") or (StopReason.FAILED if drop else StopReason.DONE)),
+        stop=encodable(str(record.get("stop_reason") or (StopReason.FAILED if drop else StopReason.DONE))),
         turns=counts.turns,
         tokens=counts.tokens,
         tool_calls=sum(map(_num_calls, replies)),
         version=counts.version,
-        excerpt=str(replies[-1]["content"])[:EXCERPT_CHARS] if replies else "",
+        excerpt=encodable(str(replies[-1]["content"])[:EXCERPT_CHARS]) if replies else "",
         metrics=json.dumps(metrics),
-        text=str(record.get("text", "")).lower(),
+        text=encodable(str(record.get("text", "")).lower()),
     )
 
 

@@ -71,10 +71,9 @@ class Index:
         with connect(self.path) as connection:
             steps = connection.execute("SELECT step FROM files WHERE name = ? AND lines ORDER BY step", (TRAIN,))
             train = {"steps": [step for (step,) in steps]}
-            found = connection.execute(
-                "SELECT name, lines - damaged FROM files WHERE name != ? ORDER BY name", (TRAIN,)
-            )
-            return {"train": train, "held_out": [(name.removeprefix(f"{HELD_OUT}/"), num) for name, num in found]}
+            found = connection.execute("SELECT name, lines - damaged FROM files WHERE name != ?", (TRAIN,)).fetchall()
+        held_out = [(name.removeprefix(f"{HELD_OUT}/"), num) for name, num in found]
+        return {"train": train, "held_out": sorted(held_out, key=lambda one: (*stage_of(one[0]), one[0]))}
 
     def rollouts(self, selection: Selection, with_facets: bool = False) -> Json:
         """A page of the rollouts that meet the conditions, in order."""
@@ -111,7 +110,7 @@ class Index:
         with connect(self.path) as connection:
             scope = _scope(connection, file)
             rows = connection.execute(
-                f"{_SELECT} WHERE grp = ? AND {_qualified(scope)} ORDER BY file, line LIMIT {MAX_GROUP_ROWS}",
+                f"{_SELECT} WHERE grp = ? AND {_of_rollouts(scope)} ORDER BY file, line LIMIT {MAX_GROUP_ROWS}",
                 (name, *scope.values),
             ).fetchall()
         if not rows:
@@ -145,7 +144,7 @@ class Index:
         """The rollouts of an evaluation by their tasks. Raises Missing if there is no evaluation of this name."""
         with connect(self.path) as connection:
             scope = _scope(connection, f"{HELD_OUT}/{name}")
-            rows = connection.execute(f"{_SELECT} WHERE {_qualified(scope)} ORDER BY line", scope.values).fetchall()
+            rows = connection.execute(f"{_SELECT} WHERE {_of_rollouts(scope)} ORDER BY line", scope.values).fetchall()
         return {row["task"]: _row(row) for row in rows}
 
     def _ids(self, connection: sqlite3.Connection, question: tuple[str, Clause, Clause, Clause]) -> "array[int]":
@@ -191,7 +190,7 @@ def _scope(connection: sqlite3.Connection, file: str) -> Clause:
     return Clause("file = ?", (found["id"],))
 
 
-def _qualified(scope: Clause) -> str:
+def _of_rollouts(scope: Clause) -> str:
     return f"rollouts.{scope.sql}"
 
 

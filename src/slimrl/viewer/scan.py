@@ -219,11 +219,11 @@ def _parts(opened: io.FileIO, begin: int) -> Iterator[tuple[list[tuple[int, byte
 
 
 def _mark(opened: io.FileIO, end: int) -> bytes:
-    """The last bytes before a place in a file, where reading then goes on."""
-    begin = max(0, end - MARK_BYTES)
-    opened.seek(begin)
-    found = opened.read(end - begin)
-    opened.seek(end)
+    """The last bytes before a place in a file. Where the file is read next stays as it is."""
+    place = opened.tell()
+    opened.seek(max(0, end - MARK_BYTES))
+    found = opened.read(min(end, MARK_BYTES))
+    opened.seek(place)
     return found
 
 

@@ -43,8 +43,9 @@ def _of_line(path: Path, line: int) -> dict[str, list[float]]:
 def _load(path: Path, mtime_ns: int) -> dict[str, Any]:
     """The arrays of a file as it was at a time; empty if it is none, or being written."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, because numpy does not close a file that is none of its own.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in ("rows", "lengths", *NAMES) if name in file.files}
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile):
+    except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile):
         return {}
     return arrays if {"rows", "lengths"} <= arrays.keys() else {}
