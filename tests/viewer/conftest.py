@@ -114,7 +114,16 @@ def served(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[
 
 def serve(runs: Path, writer: Writer, *names: str) -> Iterator[Served]:
     """Start the command, and end it when the fixture ends."""
-    command = [sys.executable, "-m", "slimrl", "view", *(str(runs / name) for name in names), "--port", "0", "--no-open"]
+    command = [
+        sys.executable,
+        "-m",
+        "slimrl",
+        "view",
+        *(str(runs / name) for name in names),
+        "--port",
+        "0",
+        "--no-open",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert process.stdout is not None

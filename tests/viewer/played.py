@@ -1,4 +1,4 @@
-"""Makes a run of several turns, with thoughts, tool calls, failures, alarms and hostile texts, for tests of the page."""
+"""Makes a run of several turns, with thoughts, tool calls, failures, alarms and hostile texts, to test the page."""
 
 import json
 import math
@@ -47,7 +47,9 @@ class Writer:
     tokenizer: Tokenizer
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
-    def record(self, task: str, messages: Sequence[Message], reward: float, advantage: float, **more: Any) -> RolloutRecord:
+    def record(
+        self, task: str, messages: Sequence[Message], reward: float, advantage: float, **more: Any
+    ) -> RolloutRecord:
         """A rollout with all its tokens; those of the replies are trained on."""
         ids: list[int] = []
         mask: list[bool] = []
@@ -172,15 +174,17 @@ def play(run: Path, seed: int = 0, steps: int = 5) -> Writer:
     (run / "tokenizer").mkdir(parents=True)
     writer.tokenizer.save(str(run / "tokenizer" / "tokenizer.json"))
     (run / "config.toml").write_text(
-        f'# slimrl rl @ config.toml\nmax_steps = 8\noutput_dir = "{run.name}"\nseed = {seed}\n\n[model]\nname = "tiny"\n\n'
-        '[[orchestrator.env]]\nid = "wiki-search"\nargs = {}\n\n[trainer.loss]\ntype = "grpo"\n'
+        f'# slimrl rl @ config.toml\nmax_steps = 8\noutput_dir = "{run.name}"\nseed = {seed}\n\n'
+        '[model]\nname = "tiny"\n\n[[orchestrator.env]]\nid = "wiki-search"\n\n[trainer.loss]\ntype = "grpo"\n'
     )
     for step in range(steps):
         more = injection_records(writer) if step == steps - 1 else []
         write_step(run, writer, step, [*step_records(writer, step), *more])
     for name, learned in (("start_greedy", ()), ("final_greedy", CITIES[1:])):
         evaluated = [
-            writer.record(f"wiki-search/test/{city}", conversation(city, 1, city in learned), float(city in learned), 0.0)
+            writer.record(
+                f"wiki-search/test/{city}", conversation(city, 1, city in learned), float(city in learned), 0.0
+            )
             for city in CITIES
         ]
         write_rollouts(run / "held_out" / f"{name}.jsonl", evaluated)

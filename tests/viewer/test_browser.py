@@ -8,6 +8,10 @@ import pytest
 from tests.viewer.conftest import Opener, Served, Tab, serve
 from tests.viewer.played import play, step_records, write_metrics, write_step
 
+COLOURS = r"""(column) => {
+  const colour = (token) => token.className.match(/\b[dshm]-?\d/)?.[0] ?? "";
+  return [...new Set([...column.querySelectorAll(".part .t")].map(colour))];
+}"""
 GROUP = "#/group?run=a&group=4/train/brackwater"
 
 
@@ -137,19 +141,18 @@ def test_a_dropped_rollout_stands_in_its_group_with_the_reason(tab: Tab) -> None
 def test_tokens_are_coloured_by_each_statistic(tab: Tab) -> None:
     page = tab.open(GROUP)
     page.wait_for_selector(".column .part-answer")
-    colours = "(column) => [...new Set([...column.querySelectorAll('.part .t')].map((t) => t.className.match(/\\b[dshm]-?\\d/)?.[0] ?? ''))]"
-    assert page.locator(".column").nth(0).evaluate(colours) == ["d2"]
-    assert page.locator(".column").nth(1).evaluate(colours) == ["d-6"]
+    assert page.locator(".column").nth(0).evaluate(COLOURS) == ["d2"]
+    assert page.locator(".column").nth(1).evaluate(COLOURS) == ["d-6"]
     for name, kinds in (("log-prob", "s"), ("ratio", "d"), ("entropy", "s"), ("version", "h"), ("mask", "m")):
         page.get_by_role("radio", name=name).click()
         tab.until(f"location.hash.includes('color={name.replace('-', '')}')")
-        found = page.locator(".column").nth(0).evaluate(colours)
+        found = page.locator(".column").nth(0).evaluate(COLOURS)
         assert {colour[0] for colour in found if colour} == {kinds}
         assert len(found) > 3 or name in ("version", "mask")
         assert page.locator(".legend .swatch").count() > 0
     page.get_by_role("radio", name="plain").click()
     tab.until("location.hash.includes('color=none')")
-    assert page.locator(".column").nth(0).evaluate(colours) == [""]
+    assert page.locator(".column").nth(0).evaluate(COLOURS) == [""]
 
 
 def test_a_token_tells_its_numbers_to_the_pointer_and_to_the_keyboard(tab: Tab) -> None:
@@ -247,7 +250,18 @@ def test_the_keyboard_reaches_everything(tab: Tab) -> None:
     page.wait_for_selector("dialog[open]", state="detached")
 
 
-@pytest.mark.parametrize("address", ["#/curves", "#/groups?run=a", GROUP, "#/rollouts?run=a", "#/rollout?run=a&key=train:4:1", "#/compare", "#/monitors?run=a"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#/curves",
+        "#/groups?run=a",
+        GROUP,
+        "#/rollouts?run=a",
+        "#/rollout?run=a&key=train:4:1",
+        "#/compare",
+        "#/monitors?run=a",
+    ],
+)
 def test_a_phone_needs_no_sideways_scroll(new_tab: Opener, served: Served, address: str) -> None:
     tab = new_tab(served.base, 360, 740, has_touch=True)
     page = tab.open(address)
@@ -275,7 +289,8 @@ def test_what_the_server_refuses_is_said_in_words(tab: Tab) -> None:
 
 def test_a_run_without_steps_says_what_will_appear(tmp_path: Path, new_tab: Opener) -> None:
     writer = play(tmp_path / "new", steps=1)
-    for name in ("metrics.jsonl", "rollouts/step_000000.jsonl", "held_out/start_greedy.jsonl", "held_out/final_greedy.jsonl"):
+    first = ("rollouts/step_000000.jsonl", "held_out/start_greedy.jsonl", "held_out/final_greedy.jsonl")
+    for name in ("metrics.jsonl", *first):
         (tmp_path / "new" / name).unlink()
     (tmp_path / "new" / "metrics.jsonl").touch()
     for served in serve(tmp_path, writer, "new"):

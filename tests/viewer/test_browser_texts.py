@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.viewer.conftest import Opener, Served, Tab
+from tests.viewer.conftest import Tab
 from tests.viewer.played import INJECTIONS
 
 GROUP = "#/group?run=a&group=4/train/%3Cimg+src=x+onerror=alert(12)%3E%E2%80%AE"
@@ -11,7 +11,22 @@ ELEMENTS = """() => {
   const names = new Set([...document.querySelectorAll("body *")].map((each) => each.localName));
   return [...names].sort().join(" ");
 }"""
-DANGEROUS = "script, img, iframe, object, embed, style, link, meta, base, form, input[autofocus], [onerror], [onload], [onfocus]"
+DANGEROUS = (
+    "script, img, iframe, object, embed, style, link, meta, base, form, [autofocus], [onerror], [onload], [onfocus]"
+)
+COPY = """() => {
+  const place = document.querySelectorAll(".column")[16].querySelector(".segment-reply .segment-text");
+  getSelection().selectAllChildren(place);
+  const clipboardData = new DataTransfer();
+  place.dispatchEvent(new ClipboardEvent("copy", { bubbles: true, cancelable: true, clipboardData }));
+  return clipboardData.getData("text/plain");
+}"""
+INLINE = """() => {
+  const script = document.createElement("script");
+  script.textContent = "window.ran = 1";
+  document.head.append(script);
+  return window.ran ?? 0;
+}"""
 RAW = """(place) => {
   const copy = place.cloneNode(true);
   for (const chip of copy.querySelectorAll(".chip")) chip.textContent = chip.dataset.raw;
@@ -44,7 +59,22 @@ def test_hostile_texts_add_no_element_to_any_page(tab: Tab) -> None:
     ):
         page = tab.open(address)
         page.wait_for_selector(selector)
-        allowed = {"del", "ins", "aside", "figure", "figcaption", "canvas", "ul", "li", "table", "thead", "tbody", "tr", "th", "td"}
+        allowed = {
+            "del",
+            "ins",
+            "aside",
+            "figure",
+            "figcaption",
+            "canvas",
+            "ul",
+            "li",
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+        }
         allowed |= {"input", "label", "select", "option", "circle", "line", "svg", "title", "b"}
         assert set(page.evaluate(ELEMENTS).split()) - plain <= allowed
         assert page.locator(f"main :is({DANGEROUS})").count() == 0
@@ -66,24 +96,18 @@ def test_what_cannot_be_seen_is_shown_by_its_number(tab: Tab, number: int, chips
     assert page.locator(".column").nth(number).locator(".chip").all_text_contents() == chips
 
 
-def test_a_copy_holds_the_raw_text(new_tab: Opener, served: Served) -> None:
-    tab = new_tab(served.base)
+def test_a_copy_holds_the_raw_text(tab: Tab) -> None:
     page = tab.open(GROUP)
     page.wait_for_selector(".column:nth-child(17) .segment-reply .t")
-    copied = page.evaluate(
-        """() => {
-          const place = document.querySelectorAll(".column")[16].querySelector(".segment-reply .segment-text");
-          getSelection().selectAllChildren(place);
-          const event = new ClipboardEvent("copy", { bubbles: true, cancelable: true, clipboardData: new DataTransfer() });
-          place.dispatchEvent(event);
-          return event.clipboardData.getData("text/plain");
-        }"""
-    )
-    assert copied == INJECTIONS[16] + "<|im_end|>"
+    assert page.evaluate(COPY) == INJECTIONS[16] + "<|im_end|>"
 
 
 def test_a_hostile_address_is_only_text(tab: Tab) -> None:
-    for address in ("#/<img src=x onerror=alert(1)>", "#/groups?run=<script>alert(1)</script>&q=<b>x</b>", "#/rollout?run=a&key=<svg onload=alert(1)>"):
+    for address in (
+        "#/<img src=x onerror=alert(1)>",
+        "#/groups?run=<script>alert(1)</script>&q=<b>x</b>",
+        "#/rollout?run=a&key=<svg onload=alert(1)>",
+    ):
         page = tab.open(address)
         page.wait_for_timeout(300)
         assert page.locator(f"main :is({DANGEROUS})").count() == 0
@@ -92,6 +116,6 @@ def test_a_hostile_address_is_only_text(tab: Tab) -> None:
 def test_the_page_forbids_what_it_does_not_need(tab: Tab) -> None:
     page = tab.open()
     assert page.evaluate("fetch('http://192.0.2.1/').then(() => 'sent', () => 'refused')") == "refused"
-    assert page.evaluate("new Promise((done) => { const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.head.append(s); done(window.ran ?? 0) })") == 0
+    assert page.evaluate(INLINE) == 0
     tab.faults.clear()  # the browser reports both
     tab.asked[:] = [url for url in tab.asked if "192.0.2.1" not in url]

@@ -1,4 +1,4 @@
-"""The page that is shipped is what its source says: src/slimrl/viewer/static/ is built from viewer/ by `make viewer`."""
+"""The shipped page is what its source says: src/slimrl/viewer/static/ is built from viewer/ by `make viewer`."""
 
 import hashlib
 import shutil
