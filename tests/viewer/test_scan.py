@@ -139,8 +139,20 @@ def test_while_one_viewer_fills_an_index_another_reads_it(tmp_path):
     with FileLock(run.index.path.with_suffix(".lock")):
         refresh(other)
         assert tasks(other) == ["a"]
+        assert other.progress.done_bytes < other.progress.total_bytes
     refresh(other)
     assert tasks(other) == tasks(run) == ["a", "b"]
+    assert other.progress is None
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
+    write_step(tmp_path, 0, [record_of("a")])
+    os.mkfifo(tmp_path / "rollouts" / "step_000001.jsonl")
+    (tmp_path / "rollouts" / "step_000002.jsonl").mkdir()
+    run = opened(tmp_path)
+    bring_up_to_date(run, threading.Event())
+    assert tasks(run) == ["a"]
+    assert "it is a pipe" in run.problem or "is a directory" in run.problem.lower()
 
 
 def test_viewers_that_start_at_once_make_one_index(tmp_path):

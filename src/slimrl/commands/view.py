@@ -15,13 +15,15 @@ from slimrl.io.http_access import Access
 from slimrl.io.invocation import command_prefix
 from slimrl.io.urls import is_loopback
 from slimrl.viewer.api import Api
-from slimrl.viewer.indexer import Indexer, open_run
+from slimrl.viewer.export import export
+from slimrl.viewer.indexer import Indexer, Run, open_run, wait_until_indexed
 from slimrl.viewer.runs import PARENTS, find_runs, open_runs
 from slimrl.viewer.server import Server, bind
 
 PORT = 7717
 KEY = "SLIMRL_API_KEY"
 SHOWN_RUNS = 20
+MAX_ROLLOUTS = 2000
 EPILOG = """\
 A RUN is the output_dir of `slimrl rl`, `sft` or `eval`, also while it goes on, on this machine or copied from another.
 A directory of runs stands for all of them. Without a RUN, those below outputs/ and runs/ are listed.
@@ -41,6 +43,8 @@ def run_view(argv: Sequence[str]) -> int:
     if not args.runs:
         return _list_runs()
     runs = [open_run(directory) for directory in open_runs(args.runs)]
+    if args.export:
+        return _export(runs, Path(args.export), args.max_rollouts)
     key = os.environ.get(KEY, "")
     if not is_loopback(args.host) and not key:
         raise UserError(
@@ -69,7 +73,33 @@ def _parser() -> argparse.ArgumentParser:
         "--host", default="127.0.0.1", help=f"address to listen on; another than this machine's needs {KEY}"
     )
     parser.add_argument("--no-open", "--no_open", action="store_true", help="do not open the page in a browser")
+    parser.add_argument("--export", metavar="DIR", help="write the page with its data to a directory, and end")
+    parser.add_argument(
+        "--max_rollouts",
+        "--max-rollouts",
+        type=_count,
+        default=MAX_ROLLOUTS,
+        metavar="N",
+        help=f"most training rollouts of a run in an export, and most of its evaluations; {MAX_ROLLOUTS} by default",
+    )
     return parser
+
+
+def _export(runs: Sequence[Run], directory: Path, max_rollouts: int) -> int:
+    for run in runs:
+        wait_until_indexed(run)
+    exported = export(runs, directory, max_rollouts)
+    size = f"{exported.num_rollouts:,} rollouts, {exported.num_bytes / 2**20:.1f} MB"
+    print(visible(f"{directory / 'index.html'}: {size}. It opens in a browser; to send it, send the whole directory."))
+    if exported.note:
+        print(visible(f"{exported.note} --max_rollouts takes more."))
+    return 0
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 10**9:
+        raise argparse.ArgumentTypeError(f"a number from 1 on is needed, and not {text!r}")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -8,6 +8,7 @@ import math
 import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import unquote
@@ -77,7 +78,7 @@ class Api:
         for name, run in self._runs.items():
             counts = run.index.counts()
             progress = run.progress
-            indexing = {"done_bytes": progress.done_bytes, "total_bytes": progress.total_bytes} if progress else None
+            indexing = asdict(progress) if progress else None
             numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(run.alarms.all())}
             runs.append({"id": name, **numbers, "indexing": indexing, "problem": run.problem})
         return {"version": _version(), "runs": runs}

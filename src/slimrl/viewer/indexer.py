@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +14,10 @@ from slimrl.viewer.curves import Alarms, Curves
 from slimrl.viewer.index import clear, index_path, prepare
 from slimrl.viewer.queries import Index
 from slimrl.viewer.runs import ALARMS, RunDir
-from slimrl.viewer.scan import Known, Progress, update
+from slimrl.viewer.scan import Known, Progress, progress_of_another, update
 
 POLL_S = 1.0
+WAIT_S = 0.2
 
 
 @dataclass(slots=True)
@@ -70,8 +72,17 @@ def what_is_known(path: Path) -> Known:
     return Known(only, last_step if isinstance(last_step, int) and 0 < last_step < 10**12 else 0)
 
 
-def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
-    """Read what is new in a run's files. What keeps it from being read is noted with the run, and tried again later."""
+def wait_until_indexed(run: Run) -> None:
+    """Read what is new in a run's files now, or wait while another process does. Raises UserError if it cannot be."""
+    while not bring_up_to_date(run, threading.Event()):
+        if run.problem:
+            raise UserError(run.problem)
+        time.sleep(WAIT_S)
+
+
+def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
+    """Read what is new in a run's files. Returns whether that is done: another process may be at it, and what keeps the
+    files from being read is noted with the run. Either way it can be tried again."""
 
     def report(progress: Progress) -> None:
         run.progress = progress
@@ -81,13 +92,15 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> None:
         if run.damaged_index.is_set() or not run.index.path.exists():
             clear(run.index.path)
             run.damaged_index.clear()
-        update(run.directory.path, run.index.path, known, report, stopped.is_set)
+        is_done = update(run.directory.path, run.index.path, known, report, stopped.is_set)
+        run.progress = None if is_done else progress_of_another(run.directory.path, run.index.path)
         run.problem = ""
+        return is_done
     except sqlite3.OperationalError as error:  # a full disk, or another viewer that writes for long
         run.problem = f"the index cannot be written: {error}"
     except sqlite3.DatabaseError:
         run.damaged_index.set()
     except (OSError, UserError) as error:
         run.problem = str(error)
-    finally:
-        run.progress = None
+    run.progress = None
+    return False

@@ -147,6 +147,22 @@ class Index:
             rows = connection.execute(f"{_SELECT} WHERE {_of_rollouts(scope)} ORDER BY line", scope.values).fetchall()
         return {row["task"]: _row(row) for row in rows}
 
+    def sample(self, max_rollouts: int) -> tuple[list[Json], int]:
+        """Rollouts with their metrics, and how many were left out: at most so many of the training and as many of
+        evaluations, in whole groups, spread evenly over the steps of the training."""
+        with connect(self.path) as connection:
+            counted = "SELECT file, grp, num, held_out FROM groups ORDER BY held_out, step, file, grp"
+            groups = connection.execute(counted).fetchall()
+            kept: list[sqlite3.Row] = []
+            for held_out in (0, 1):
+                kept += _spread([group for group in groups if group["held_out"] == held_out], max_rollouts)
+            rows = [
+                _row(row) | {"metrics": json.loads(row["metrics"])}
+                for file, group, *_ in kept
+                for row in connection.execute(f"{_SELECT} WHERE file = ? AND grp = ? ORDER BY line", (file, group))
+            ]
+        return rows, sum(group["num"] for group in groups) - len(rows)
+
     def _ids(self, connection: sqlite3.Connection, question: tuple[str, Clause, Clause, Clause]) -> "array[int]":
         """The ids of all rollouts that meet the conditions, in order, from the last searches if they are known."""
         _, scope, where, order = question
@@ -218,6 +234,18 @@ _PLAIN = (
     *("step", "line", "task", "environment", "role", "reward", "advantage", "drop", "stop"),
     *("turns", "tokens", "tool_calls", "zero_signal", "version", "excerpt"),
 )
+
+
+def _spread(groups: Sequence[sqlite3.Row], most: int) -> list[sqlite3.Row]:
+    """As many of the groups as have no more rollouts than `most` together, taken at even distances."""
+    total = sum(group["num"] for group in groups)
+    if total <= most:
+        return [*groups]
+    num = most * len(groups) // total
+    kept = [groups[place * len(groups) // num] for place in range(num)]
+    while sum(group["num"] for group in kept) > most:  # they may differ in size
+        kept.pop()
+    return kept
 
 
 def _group(row: sqlite3.Row) -> Json:

@@ -8,12 +8,14 @@ import io
 import json
 import sqlite3
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from slimrl.errors import UserError
 from slimrl.io.regular_file import open_regular
 from slimrl.viewer.index import connect
 from slimrl.viewer.lines import Line, read_line
@@ -26,10 +28,11 @@ MARK_BYTES = 256  # before the place where reading goes on, by which a file is k
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much of a run's files is in the index."""
+    """How much of a run's files is in the index, and how fast that grows."""
 
     done_bytes: int
     total_bytes: int
+    bytes_per_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ def update(
     run: Path, index: Path, known: Known, report: Callable[[Progress], None], stopped: Callable[[], bool]
 ) -> bool:
     """Add to the index what is new in the run's files, until `stopped`. Returns False, with nothing done, while another
-    process does the same."""
+    process does the same. Raises UserError at the end if a file could not be read."""
     lock = FileLock(index.with_suffix(".lock"))
     try:
         lock.acquire(timeout=0)
@@ -58,6 +61,14 @@ def update(
     finally:
         lock.release()
     return True
+
+
+def progress_of_another(run: Path, index: Path) -> Progress | None:
+    """How much of a run's files another process has read into the index; None if that is all of them."""
+    with connect(index) as connection:
+        (done,) = connection.execute("SELECT coalesce(sum(done), 0) FROM files").fetchone()
+    total = sum(_size(file.path) for file in rollout_files(run))
+    return Progress(done, total, 0.0) if done < total else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +97,7 @@ class _Update:
         self._environment = environment
         self._report = report
         self._stopped = stopped
+        self._began, self._num_read = time.monotonic(), 0
         self._names = {name for (name,) in connection.execute("SELECT name FROM metric_names")}
 
     def run(self, files: Sequence[RolloutFile], run: Path) -> None:
@@ -95,14 +107,20 @@ class _Update:
             if path not in paths or paths[path].step != row["step"]:
                 self._forget(row["id"], path)
         sizes = {path: _size(file.path) for path, file in paths.items()}
-        done, total = 0, sum(sizes.values())
+        done, total, problem = 0, sum(sizes.values()), None
         # The newest steps first: that is what a person looks for while the rest is read.
         for path, file in sorted(paths.items(), key=lambda item: (item[1].name == TRAIN, -item[1].step)):
-            for num_bytes in self._file(path, file):
-                self._report(Progress(min(done + num_bytes, total), total))
-                if self._stopped():
-                    return
+            try:
+                for num_bytes in self._file(path, file):
+                    rate = self._num_read / max(1e-3, time.monotonic() - self._began)
+                    self._report(Progress(min(done + num_bytes, total), total, rate))
+                    if self._stopped():
+                        return
+            except UserError as error:  # such as a pipe, or a file that must not be read: the others can be
+                problem = problem or error
             done += sizes[path]
+        if problem:
+            raise problem
 
     def _file(self, path: str, file: RolloutFile) -> Iterator[int]:
         """Read a file from where it was left; yields how far it is read after each part."""
@@ -118,9 +136,11 @@ class _Update:
                 self._forget(state.id, path)
                 state = self._state(path, file)
             number, identity = state.lines, (status.st_ino, status.st_mtime)
-            for lines, end in _parts(opened, state.done):
+            begin = state.done
+            for lines, end in _parts(opened, begin):
                 self._write(file, _Part(state.id, number, lines, end, identity, _mark(opened, end)))
-                number += len(lines)
+                self._num_read += end - begin
+                begin, number = end, number + len(lines)
                 yield end
 
     def _state(self, path: str, file: RolloutFile) -> _State:
