@@ -115,6 +115,18 @@ def test_rollouts_are_found_by_text_metric_and_by_a_click_on_their_drop_reason(t
     page.wait_for_selector(".empty, .problem")
 
 
+def test_a_long_list_holds_only_the_rows_in_sight(new_tab: Opener, served: Served) -> None:
+    for width, height in ((1280, 800), (360, 740)):
+        tab = new_tab(served.base, width, height)
+        page = tab.open("#/rollouts?run=a")
+        page.wait_for_selector(".row-link")
+        assert page.locator(".list-line").count() < 40
+        assert page.evaluate("document.documentElement.scrollHeight <= innerHeight")
+        page.locator(".virtual").evaluate("(list) => list.scrollTo(0, 1e6)")
+        page.wait_for_selector("[aria-rowindex='80'] .row-link")
+        assert page.locator(".list-line").count() < 40
+
+
 def test_a_group_stands_side_by_side_with_its_prompt_once(tab: Tab) -> None:
     page = tab.open(GROUP)
     page.wait_for_selector(".column .part-answer")

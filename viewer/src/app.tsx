@@ -1,9 +1,10 @@
 /** The frame of all pages: where one is, whether the run is alive, light or dark. */
+import { Fragment } from "preact";
 import { useKeys, helpOpen } from "./keys.ts";
 import { isDark, toggleTheme } from "./theme.ts";
 import { link, type Page, param, type Params, route } from "./route.ts";
-import { connection, counter, indexing, note, problem, runs } from "./data/store.ts";
-import { number } from "./format.ts";
+import { connection, counter, counters, indexing, note, problem, runs } from "./data/store.ts";
+import { number, plural } from "./format.ts";
 import { ComparePage } from "./compare/page.tsx";
 import { CurvesPage } from "./curves/page.tsx";
 import { GroupPage } from "./groups/group_page.tsx";
@@ -90,6 +91,12 @@ function Status() {
     <>
       {connection.value === "lost" && runs.value !== null && <Problem text={problem.value} />}
       {note.value && <p class="note banner">{note.value}</p>}
+      {Object.values(counters.value).map(({ id, damaged = 0, problem: why = "" }) => (
+        <Fragment key={id}>
+          {why && <Problem text={`${id}: ${why}`} />}
+          {damaged > 0 && <p class="note banner">{id}: {plural(damaged, "damaged line")} of its rollout files left out.</p>}
+        </Fragment>
+      ))}
       {busy.map(({ id, indexing: at }) => at && (
         <p class="banner indexing" role="status" key={id}>
           <progress max={at.total_bytes} value={at.done_bytes} /> Reading rollouts of {id}: {number(100 * at.done_bytes / Math.max(1, at.total_bytes), 2)}%. Those read already are shown.

@@ -23,7 +23,7 @@ export function QueryBox({ parsed, what }: { parsed: Parsed; what: string }) {
   useEffect(() => setDraft(query), [query]);
   useEffect(() => {
     if (draft === query) return;
-    const timer = setTimeout(() => setParams({ q: draft || null }), 250);
+    const timer = setTimeout(() => setParams({ q: draft || null }), 150);
     return () => clearTimeout(timer);
   }, [draft]);
   return (

@@ -2,7 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import * as api from "../data/api.ts";
 import { useAnswer } from "../data/fetch.ts";
-import { counter } from "../data/store.ts";
+import { counter, counters } from "../data/store.ts";
 import type { Files, Run, Selection } from "../data/types.ts";
 import { parseQuery, type Parsed, toggleItem } from "../query/parse.ts";
 import { param, setParams } from "../route.ts";
@@ -40,12 +40,14 @@ export function useListing<T>(run: Run, sort: string, fetch: Fetch<T>): Listing<
       current = false;
     };
   }, [key, seen]);
-  // Nothing moves under the reader's eyes: a list that was scrolled waits for its button.
+  // Nothing moves under the reader's eyes: a list that was scrolled waits for its button, and one of a run that is still
+  // being read for the end of that.
   const stale = now !== seen;
+  const reading = counters.value[run.id]?.indexing != null && (pages?.matched.value ?? 0) > 0;
   useEffect(() => {
     const list = document.querySelector(".virtual");
-    if (stale && (seen === 0 || ((list?.scrollTop ?? 0) === 0 && chosen < 0))) setSeen(now);
-  }, [now]);
+    if (stale && !reading && (list?.scrollTop ?? 0) === 0 && chosen < 0) setSeen(now);
+  }, [now, reading]);
   return { parsed, pages, stale, refresh: () => setSeen(now), chosen, choose };
 }
 
