@@ -33,7 +33,7 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         state.history = (*read_history(Path(config.model.name)), SUPERVISED)
         save_missing_weights(state, output_dir)
         first = state.progress.step
-        sinks = open_sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
+        sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         with Monitor([*sinks, console.steps(config.max_steps, first, "sft/loss")]) as monitor:
             train_sft(state, config, conversations, monitor)
         if ranks.leads:
