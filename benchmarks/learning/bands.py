@@ -17,9 +17,9 @@ from benchmarks.harness.runs import ROOT
 from slimrl.config.reading.load import load
 from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
-from slimrl.monitor.plots import Series, load_series
 from slimrl.monitor.reference import SAME_NUMBERS
 from slimrl.monitor.run_settings import NO_RECIPE, flat_settings
+from slimrl.monitor.series import Series, load_series
 
 RESULTS, BANDS = ROOT / "benchmarks" / "results", ROOT / "src" / "slimrl" / "monitor" / "bands"
 CURVES = (

@@ -77,7 +77,7 @@ def sentences(check: CurveCheck) -> Iterator[str]:
     """The comparison in words, the verdict first."""
     recipe = check.recipe
     against = f"{recipe.num_seeds} recorded seeds of {recipe.config_file}"
-    left = "; ".join(map(_left, check.outside))
+    left = "; ".join(map(_describe, check.outside))
     match check.verdict:
         case "behaves":
             yield f"behaves like {against}"
@@ -97,7 +97,7 @@ def sentences(check: CurveCheck) -> Iterator[str]:
         yield from (f"  {cause}" for cause in check.causes)
 
 
-def _left(finding: Finding) -> str:
+def _describe(finding: Finding) -> str:
     edge = finding.low if finding.direction == "below" else finding.high
     at = "" if finding.step is None else f" from step {finding.step} on"
     return f"{finding.what} is {finding.direction} the band{at} ({finding.value:.3f}, its edge is {edge:.3f})"

@@ -17,9 +17,9 @@ import numpy as np
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.monitor.plots import Series, load_series, smooth
 from slimrl.monitor.reference import Difference, Recipe, evaluations_of, recognise, recorded_recipes
 from slimrl.monitor.run_settings import read_run_config
+from slimrl.monitor.series import Series, load_series, smooth
 from slimrl.monitor.tolerance import Band, Level, curve_band, level_halves, standard_error
 from slimrl.stats import Estimate
 
@@ -87,7 +87,7 @@ def check_curve(run_dir: Path) -> CurveCheck:
     training metrics yet, or is of environments of which nothing is recorded."""
     recipe, differs = _recipe_of(run_dir)
     series = load_series(run_dir)
-    if REWARD not in series or not np.intersect1d(series[REWARD][0], recipe.aligned(REWARD)[0]).size:
+    if REWARD not in series or not np.intersect1d(series[REWARD][0], recipe.align(REWARD)[0]).size:
         raise UserError(f"{run_dir} has no training step yet, so there is no curve to compare. Wait for its first one.")
     return compare(recipe, differs, series)
 
@@ -138,13 +138,13 @@ def _recipe_of(run_dir: Path) -> tuple[Recipe, list[Difference]]:
 
 
 def _band_of(recipe: Recipe, name: str) -> Band:
-    return curve_band(recipe.aligned(name)[1])
+    return curve_band(recipe.align(name)[1])
 
 
 def _compare_curve(recipe: Recipe, name: str, series: Mapping[str, Series]) -> Finding:
     """The comparison of a curve over the steps that both have."""
     steps, own_S = series[name]
-    recorded_S, values_RS = recipe.aligned(name)
+    recorded_S, values_RS = recipe.align(name)
     shared_S = np.intersect1d(steps, recorded_S)
     rows_RS = values_RS[:, np.isin(recorded_S, shared_S)]
     # The width is that of the whole recipe: the steps of a run that has just begun are too few to tell it from.

@@ -27,16 +27,13 @@ from slimrl.monitor.plots import (
     INK,
     ORANGE,
     Panel,
-    Series,
     choose_panels,
-    common_steps,
     draw_points,
     draw_training,
-    load_series,
-    smooth,
     style_axes,
 )
 from slimrl.monitor.run_settings import NO_RECIPE, flat_settings, read_run_config
+from slimrl.monitor.series import Series, common_steps, load_series, smooth
 
 COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vP*"

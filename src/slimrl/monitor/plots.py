@@ -6,7 +6,6 @@ and Ito (2008), distinguishable for colour-blind readers.
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +16,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.monitor.sinks import read_metrics
+from slimrl.monitor.series import Series, common_steps, load_series, smooth
 
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
 FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
 OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
 FEW = 12  # series with fewer points get a marker at each
-Series = tuple[np.ndarray, np.ndarray]  # steps, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +51,6 @@ PANELS = (
 
 
 MAX_OWN = 6  # panels for metrics of the environment, of those that change
-
-
-def load_series(run_dir: Path) -> dict[str, Series]:
-    """The metrics of a run by name, each as (steps, values) in order of step. Raises UserError if there are none."""
-    points: dict[str, dict[int, float]] = defaultdict(dict)
-    for step, metrics in read_metrics(run_dir / "metrics.jsonl"):
-        for name, value in metrics.items():
-            points[name][step] = value  # a step may have several lines; the last value counts
-    if not points:
-        raise UserError(f"{run_dir / 'metrics.jsonl'} has no metrics yet: there is nothing to draw.")
-    return {name: (np.array(list(by)), np.array(list(by.values()), dtype=float)) for name, by in points.items()}
 
 
 def plot_run(run_dir: Path) -> list[Path]:
@@ -156,24 +142,6 @@ def _draw_seeds(axes: Axes, runs: Sequence[Mapping[str, Series]], name: str, lab
         axes.plot(steps, row, color=BLUE, linewidth=0.8, alpha=0.45)
     axes.plot(steps, values_RS.mean(axis=0), color=BLUE, linewidth=2.0, label=label)
     axes.fill_between(steps, values_RS.min(axis=0), values_RS.max(axis=0), color=BLUE, alpha=0.15, linewidth=0)
-
-
-def smooth(values: np.ndarray, reach: int = -1) -> np.ndarray:
-    """The moving average of values, over `reach` of them on each side; -1 is one fortieth of the run, at least one.
-
-    It is centred, so that the curve does not lag behind its points. Values that are not finite are left out.
-    """
-    reach = max(1, len(values) // 40) if reach < 0 else reach
-    # At the ends the window is cut off, so that the curve has as many points as the series.
-    parts = (values[max(0, middle - reach) : middle + reach + 1] for middle in range(len(values)))
-    return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else math.nan for part in parts])
-
-
-def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
-    """The steps that all runs have, (S,), and the values at them, (R, S) for R runs."""
-    shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in runs)))
-    tables = [dict(zip(steps.tolist(), values.tolist(), strict=True)) for steps, values in runs]
-    return np.array(shared), np.array([[table[step] for step in shared] for table in tables])
 
 
 def has_reward(series: Mapping[str, Series]) -> bool:

@@ -21,8 +21,8 @@ from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 from slimrl.io.files import without_nan
 from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.monitor.plots import Series, common_steps
 from slimrl.monitor.run_settings import NO_RECIPE, flat_settings, read_run_config
+from slimrl.monitor.series import Series, common_steps
 from slimrl.monitor.tolerance import curve_band
 from slimrl.stats import Estimate
 
@@ -58,7 +58,7 @@ class Recipe:
         """The training steps of the recorded seeds."""
         return len(self.curves["reward/mean"][0][0])
 
-    def aligned(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+    def align(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The steps at which all seeds have a metric, and its values, a row for each seed."""
         return common_steps(self.curves[name])
 
@@ -171,7 +171,7 @@ def _reference_curve(recipe: Recipe, name: str) -> dict[str, list[Any]] | None:
     is_held_out = name.startswith("held_out/")
     if is_held_out and not select_held_out_rewards([name]):
         return None
-    steps, values_RS = recipe.aligned(name)
+    steps, values_RS = recipe.align(name)
     if is_held_out:
         rows = (values_RS.min(axis=0), values_RS.mean(axis=0), values_RS.max(axis=0))
     else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from slimrl.monitor.plots import smooth
+from slimrl.monitor.series import smooth
 from slimrl.stats import Z_95, Estimate
 
 CHANCE = 0.005  # that a run like the recorded ones leaves a band, for the curve and for the evaluations each
@@ -26,7 +26,7 @@ MIN_HALF = 0.02  # of a range of 1: less is of no interest
 @dataclass(frozen=True, slots=True)
 class Band:
     """The middle of the seeds at each step, and how far a run's smoothed curve may be from it. `reach` is how far both
-    are smoothed (`plots.smooth`)."""
+    are smoothed (`series.smooth`)."""
 
     mid_S: np.ndarray
     half: float

@@ -38,7 +38,7 @@ class TrackedRun:
     first_step: int
     resume: bool
 
-    def remembered(self, file_name: str, new: str) -> str:
+    def keep_name(self, file_name: str, new: str) -> str:
         """The name of the tracker's run: the one that a resumed run keeps in a file of its directory, or `new`, which
         is then kept there."""
         file = self.output_dir / file_name
@@ -91,7 +91,7 @@ def wandb_sink(run: TrackedRun, init: Mapping[str, str], say: Callable[[str], No
     try:
         import wandb  # an extra, and slow to import: only here
     except ImportError as error:
-        raise _missing("wandb", "Weights & Biases", error, "WANDB_MODE=disabled or --no-wandb.enabled") from error
+        raise _import_error("wandb", "Weights & Biases", error, "WANDB_MODE=disabled or --no-wandb.enabled") from error
     return TrackerSink("W&B", lambda: _Wandb(wandb, run, init), say)
 
 
@@ -99,7 +99,7 @@ class _Wandb:
     """The x axis is the metric `step`: W&B's own step counter would refuse steps that a resumed run repeats."""
 
     def __init__(self, wandb: Any, run: TrackedRun, init: Mapping[str, str]) -> None:
-        run_id = run.remembered("wandb_run_id", uuid.uuid4().hex[:8])
+        run_id = run.keep_name("wandb_run_id", uuid.uuid4().hex[:8])
         # W&B would otherwise capture the output and print between the progress bars.
         settings = wandb.Settings(console="off", silent=True)
         options = {name: value for name, value in init.items() if value != ""}
@@ -122,7 +122,7 @@ def trackio_sink(run: TrackedRun, project: str, name: str, say: Callable[[str], 
     try:
         import trackio  # an extra, and slow to import: only here
     except ImportError as error:
-        raise _missing("trackio", "Trackio", error, "--no-trackio.enabled") from error
+        raise _import_error("trackio", "Trackio", error, "--no-trackio.enabled") from error
     sink = TrackerSink("Trackio", lambda: _Trackio(trackio, run, project, name), say)
     say(f"Trackio: `trackio show --project {project}` shows this run")
     return sink
@@ -133,7 +133,7 @@ class _Trackio:
         # The name is how Trackio finds a run again, so it must be the only one of the project.
         new = f"{name or run.output_dir.resolve().name}-{uuid.uuid4().hex[:6]}"
         self._trackio = trackio
-        kept = run.remembered("trackio_run_name", new)
+        kept = run.keep_name("trackio_run_name", new)
         # It prints how to look at a project, over the progress bars; and it would watch GPU and CPU beside slimrl.
         with contextlib.redirect_stdout(io.StringIO()):
             self._run = trackio.init(
@@ -155,7 +155,7 @@ def tensorboard_sink(run: TrackedRun, settings: str, say: Callable[[str], None])
     try:
         from torch.utils.tensorboard.writer import SummaryWriter  # needs an extra, and is slow to import: only here
     except ImportError as error:
-        raise _missing("tensorboard", "TensorBoard", error, "--no-tensorboard.enabled") from error
+        raise _import_error("tensorboard", "TensorBoard", error, "--no-tensorboard.enabled") from error
     sink = TrackerSink("TensorBoard", lambda: _TensorBoard(SummaryWriter, run, settings), say)
     say(f"TensorBoard: `tensorboard --logdir {run.output_dir / TENSORBOARD_DIRECTORY}` shows this run")
     return sink
@@ -177,7 +177,7 @@ class _TensorBoard:
         self._writer.close()
 
 
-def _missing(extra: str, program: str, error: ImportError, off: str) -> UserError:
+def _import_error(extra: str, program: str, error: ImportError, off: str) -> UserError:
     return UserError(
         f"[{extra}] asks for {program}, which cannot be imported ({error}). Install the extra, {install_hint(extra)}, "
         f"or turn it off with {off}: metrics.jsonl is written either way."
