@@ -33,6 +33,7 @@ FLOORS = {
     "slimrl.services": 4,
     "slimrl.tools": 4,
     "slimrl.judges": 4,
+    "slimrl.sharing": 4,
     "slimrl.environments": 5,
     "slimrl.rollout": 6,
     "slimrl.trainer.rl": 7,

@@ -5,6 +5,7 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
 from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.cards import note_card
 from slimrl.launch.demonstrations import load_demonstrations
 from slimrl.launch.parts import open_policy, open_sinks
 from slimrl.launch.run_dir import with_pinned_model
@@ -38,5 +39,6 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
             train_sft(state, config, conversations, monitor)
         if ranks.leads:
             console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
+            note_card(output_dir, config.max_steps, console)
         console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
     return 0
