@@ -32,6 +32,9 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl probe      find out what distillation from a teacher could gain
   slimrl compare    compare two such measurements, task by task
   slimrl view       see runs in the browser, live: curves, groups, rollouts, tokens
+  slimrl plot       draw the metrics of runs, several over one another
+  slimrl check-curve  say whether a run behaves like the recorded ones of its recipe
+  slimrl push       upload weights with their model card, or a run, to the Hugging Face Hub
   slimrl play       play an environment yourself, in the terminal
   slimrl trainer    run the trainer alone: on made-up samples, or as a part of an `rl` run
   slimrl inference  serve a model over HTTP, in OpenAI's protocol, or as a part of an `rl` run
@@ -97,7 +100,8 @@ The settings are those of `rl`.
 AGAIN = {
     "inference": "serve again",
     "play": "play again",
-    **dict.fromkeys(("probe", "compare", "view", "judge", "init", "translate"), "start over"),
+    "push": "go on, without what is there already",
+    **dict.fromkeys(("probe", "compare", "view", "judge", "init", "translate", "plot", "check-curve"), "start over"),
 }
 
 
@@ -160,6 +164,9 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
         **{command: partial(_run_with_config, command) for command in (*RUNS, *PARTS)},
         "compare": _compare,
         "view": _view,
+        "plot": _plot,
+        "check-curve": _check_curve,
+        "push": _push,
         "play": _play,
         "judge": _judge,
         "init": _init,
@@ -243,6 +250,24 @@ def _judge(argv: Sequence[str]) -> int:
     from slimrl.commands.judge import run_judge
 
     return run_judge(argv)
+
+
+def _plot(argv: Sequence[str]) -> int:
+    from slimrl.commands.plot import run_plot
+
+    return run_plot(argv)
+
+
+def _check_curve(argv: Sequence[str]) -> int:
+    from slimrl.commands.check_curve import run_check_curve
+
+    return run_check_curve(argv)
+
+
+def _push(argv: Sequence[str]) -> int:
+    from slimrl.commands.push import run_push
+
+    return run_push(argv)
 
 
 def _init(argv: Sequence[str]) -> int:

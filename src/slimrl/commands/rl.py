@@ -41,7 +41,7 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         return supervise(config, resolved.argv, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         past = read_progress(output_dir) if config.resume else None
-        with Monitor(open_sinks(resolved, output_dir, config.wandb, console, past.step if past else 0)) as monitor:
+        with Monitor(open_sinks(resolved, output_dir, console, past.step if past else 0)) as monitor:
             # Make and check everything, which loads the model, too.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence

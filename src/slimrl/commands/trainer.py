@@ -52,7 +52,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             )
         past = read_progress(output_dir) if config.resume else None
         entry = held.enter_context(roster.reserve("trainer")) if ranks.leads else None
-        sinks = open_sinks(resolved, output_dir, config.wandb, console, past.step if past else 0) if ranks.leads else []
+        sinks = open_sinks(resolved, output_dir, console, past.step if past else 0) if ranks.leads else []
         with Monitor(sinks) as monitor:
             policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
@@ -89,7 +89,7 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
         save_missing_weights(state, output_dir)
         first = state.progress.step
         batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
-        sinks = open_sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
+        sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
             train(state, config, batches.receive, lambda version: None, monitor)
         console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
