@@ -32,6 +32,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl probe      find out what distillation from a teacher could gain
   slimrl compare    compare two such measurements, task by task
   slimrl play       play an environment yourself, in the terminal
+  slimrl check      try an environment of yours: what it rewards, what breaks it
   slimrl trainer    run the trainer alone: on made-up samples, or as a part of an `rl` run
   slimrl inference  serve a model over HTTP, in OpenAI's protocol, or as a part of an `rl` run
   slimrl orchestrator  collect the batches of an `rl` run whose parts are processes of their own
@@ -96,7 +97,7 @@ The settings are those of `rl`.
 AGAIN = {
     "inference": "serve again",
     "play": "play again",
-    **dict.fromkeys(("probe", "compare", "judge", "init", "translate"), "start over"),
+    **dict.fromkeys(("probe", "check", "compare", "judge", "init", "translate"), "start over"),
 }
 
 
@@ -159,6 +160,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
         **{command: partial(_run_with_config, command) for command in (*RUNS, *PARTS)},
         "compare": _compare,
         "play": _play,
+        "check": _check,
         "judge": _judge,
         "init": _init,
         "translate": _translate,
@@ -225,6 +227,27 @@ def _play(argv: Sequence[str]) -> int:
         raise UserError(f"play needs an environment, as in `slimrl play {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}.")
     named = not argv[0].startswith(("-", "@"))
     return run_command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
+
+
+def _check(argv: Sequence[str]) -> int:
+    from slimrl.config.check import CheckConfig
+
+    as_json = "--json" in argv
+    words = [word for word in argv if word != "--json"]
+
+    def start(resolved: "Resolved[CheckConfig]") -> int:
+        from slimrl.commands.check import run_check
+
+        return run_check(resolved, as_json)
+
+    if not words:
+        from slimrl.environments.find import BUILTIN
+
+        raise UserError(
+            f"check needs an environment, as in `slimrl check {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}."
+        )
+    named = not words[0].startswith(("-", "@"))
+    return run_command(CheckConfig, ["--env.0.id", *words] if named else words, start)
 
 
 def _judge(argv: Sequence[str]) -> int:
