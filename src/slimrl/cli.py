@@ -238,7 +238,14 @@ def _check(argv: Sequence[str]) -> int:
     def start(resolved: "Resolved[CheckConfig]") -> int:
         from slimrl.commands.check import run_check
 
-        return run_check(resolved, as_json)
+        if resolved.config.model.name:
+            from slimrl.config.model import ModelConfig
+            from slimrl.models.load import load_chat
+
+            return run_check(resolved, load_chat(ModelConfig(name=resolved.config.model.name)), as_json)
+        from slimrl.models.chat.stand_in import stand_in_chat  # which needs no PyTorch
+
+        return run_check(resolved, stand_in_chat(), as_json)
 
     if not words:
         from slimrl.environments.find import BUILTIN

@@ -1,4 +1,6 @@
-"""The `check` command: it tries environments, and says what is wrong with them (`eval/check/`). Nothing is trained."""
+"""The `check` command: it tries environments, and says what is wrong with them (`eval/check/`). Nothing is trained, and
+no model is loaded: the caller passes the chat format.
+"""
 
 import json
 import sys
@@ -8,29 +10,25 @@ from functools import partial
 from typing import Any
 
 from slimrl.config.check import CheckConfig
-from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
 from slimrl.config.rollout import EnvConfig
 from slimrl.environments.base import Taskset
 from slimrl.environments.find import load_taskset, prepare_taskset
 from slimrl.eval.check.run import NUM_STAGES, Check, Places, Plan
 from slimrl.launch.tasksets import has_worker, load_tasksets
-from slimrl.models.chat.stand_in import stand_in_chat
 from slimrl.models.chat.template import ChatFormat
-from slimrl.models.load import load_chat
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.findings import Finding, findings_json, findings_table, has_problem, summary
+from slimrl.monitor.findings import Finding, findings_json, findings_table, has_problem, print_json, summary
 from slimrl.rollout.episode import EpisodeLimits
 from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker
 
 SEQ_LEN = 1 << 23  # tokens, which are bytes without a model: no limit is to be met by what is tried
 
 
-def run_check(resolved: Resolved[CheckConfig], as_json: bool) -> int:
+def run_check(resolved: Resolved[CheckConfig], chat: ChatFormat, as_json: bool) -> int:
     """Run the `check` command. Returns 1 if a problem was found, and 0 otherwise."""
     config = resolved.config
     console = RunConsole(sys.stderr if as_json else None)
-    chat = _chat(config)
     reports = []
     for env in config.env:
         began = time.monotonic()
@@ -43,7 +41,7 @@ def run_check(resolved: Resolved[CheckConfig], as_json: bool) -> int:
             console.note(f"{summary(findings)}; {seconds:.1f} s")
     if as_json:
         plain: list[dict[str, Any]] = [{**one, "findings": findings_json(_of(one))} for one in reports]
-        print(json.dumps(plain, indent=1, ensure_ascii=False))
+        print_json(plain)
     return int(any(has_problem(_of(one)) for one in reports))
 
 
@@ -58,10 +56,6 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
     places = Places(taskset, here, partial(_worker, env, timeout_s), partial(_elsewhere, env, timeout_s))
     limits = EpisodeLimits(config.max_turns, SEQ_LEN, timeout_s)
     return Check(places, Plan(config.split, config.num_examples, chat, limits, config.seed), advance).run()
-
-
-def _chat(config: CheckConfig) -> ChatFormat:
-    return load_chat(ModelConfig(name=config.model.name)) if config.model.name else stand_in_chat()
 
 
 def _worker(env: EnvConfig, timeout_s: float) -> Taskset:

@@ -6,6 +6,9 @@ Two of them, as `findings_json` gives them:
     {"subject": "compiler", "level": "note", "found": "there is none", "remedy": "apt install g++"}
 """
 
+import json
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -69,6 +72,14 @@ def summary(findings: Sequence[Finding]) -> str:
     notes = f"{num[Level.NOTE]} note{'' if num[Level.NOTE] == 1 else 's'}"
     problems = {0: "no problem", 1: "1 problem"}.get(num[Level.PROBLEM], f"{num[Level.PROBLEM]} problems")
     return f"{num[Level.OK]} ok, {notes}, {problems}"
+
+
+def print_json(value: Any) -> None:
+    """Prints JSON on standard output, whose reader may close it early, as `head` does."""
+    try:
+        print(json.dumps(value, indent=1, ensure_ascii=False), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from slimrl.eval.check.timing import Call, fastest
-from slimrl.eval.check.trial import Played
+from slimrl.eval.check.trial import SCRIPT_ERROR, Played
 from slimrl.monitor.findings import Finding, Level
 from slimrl.types import StopReason
 
@@ -54,7 +54,7 @@ def subject_of(failed: Played) -> str:
     """The subject of a failed episode."""
     if (subject := SUBJECTS.get(failed.rollout.failure)) is not None:
         return subject
-    if failed.rollout.failure not in ("environment_error", "script_error"):
+    if failed.rollout.failure not in ("environment_error", SCRIPT_ERROR):
         return failed.rollout.failure.replace("_", " ")  # such as a judge that does not answer
     if not failed.rollout.turns and failed.rollout.failure == "environment_error":
         return "opening"
@@ -104,13 +104,13 @@ def repeat_finding(plays: Sequence[Sequence[Played]]) -> Finding:
 
 
 def isolation_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding:
-    """Whether an episode goes its way beside another one of the same task; each pair is alone, and beside another."""
+    """Whether an episode goes its way beside another one; each pair is alone, and beside another."""
     for alone, beside in pairs:
         if alone.course != beside.course:
-            text = f"beside another episode of its task, {_describe(alone)} gave {difference(alone, beside)}"
+            text = f"beside another episode, {_describe(alone)} gave {difference(alone, beside)}"
             remedy = "Make a new episode in each `environment(task)`, and keep what belongs to it in that object alone."
             return Finding("isolated", Level.PROBLEM, text, remedy)
-    return Finding("isolated", Level.OK, "two episodes of one task at a time do not disturb each other")
+    return Finding("isolated", Level.OK, "two episodes at a time do not disturb each other")
 
 
 def worker_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding:

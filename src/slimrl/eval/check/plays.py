@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import TypeVar
 
 from slimrl.environments.base import Taskset
@@ -16,7 +17,7 @@ from slimrl.types import Message, Task
 T = TypeVar("T")
 FEW = 2  # tasks for what is tried in many ways
 REPEATS = 3  # times that an episode is played again
-HOSTILE_TURNS = 12  # the same useless reply again and again tells no more after these
+HOSTILE_TURNS = 4  # the same useless reply again and again tells no more after these
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ async def play_hostile(trial: Trial, tasks: Sequence[Task]) -> Hostile:
     short = replace(trial, limits=replace(trial.limits, max_turns=min(HOSTILE_TURNS, trial.limits.max_turns)))
     found = Hostile()
     for task in spread(tasks, FEW):
-        found.nothing += [await short.play_constant(what, task, text) for what, text in NOTHING.items()]
+        found.nothing += [await trial.play_constant(what, task, text) for what, text in NOTHING.items()]
         if not (opening := found.nothing[-1].opening):
             continue
         found.openings.append(opening)
@@ -92,12 +93,12 @@ async def play_again(trial: Trial, samples: Sequence[Sample]) -> list[list[Playe
     return [[await trial.replay(one.played, one.task) for _ in range(REPEATS)] for one in samples]
 
 
-async def play_beside(trial: Trial, samples: Sequence[Sample]) -> list[Played]:
-    """Each sample played beside another one of its task, if there is another."""
+async def play_beside(trial: Trial, samples: Sequence[Sample], alone: Sequence[Played]) -> list[tuple[Played, Played]]:
+    """Each pair of samples played at the same time, as pairs: each of both as it went alone, and beside the other."""
     found = []
-    for one in samples:
-        others = [other for other in samples if other.task is one.task and other is not one]
-        found.append(await trial.play_beside(one.played, (others or [one])[0].played, one.task))
+    for one, other in combinations(zip(samples, alone, strict=True), 2):
+        both = await trial.play_together(*((sample.task, sample.played) for sample, _ in (one, other)))
+        found += [(one[1], both[0]), (other[1], both[1])]
     return found
 
 

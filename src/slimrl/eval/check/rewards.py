@@ -48,7 +48,8 @@ def earned_by_scripts(played: Sequence[Played]) -> Earned:
 
 
 def expert_finding(earned: Earned) -> Finding:
-    """Whether the expert earns something, and no other script more."""
+    """Whether the expert earns something. That another script earns more is worth a note: it may know more than the
+    policy, or the expert may err on purpose, to show what to do then."""
     mean = fmean(earned.expert.values())
     low, high = min(earned.expert.values()), max(earned.expert.values())
     text = f"earns {mean:.3g} on average of {len(earned.expert)} tasks ({low:.3g} to {high:.3g})"
@@ -56,11 +57,15 @@ def expert_finding(earned: Earned) -> Finding:
         return Finding(
             "expert", Level.PROBLEM, f"{text}: nothing", "Whoever does all right must be rewarded: mend either of them."
         )
-    for name, rewards in earned.scripts.items():
-        ahead = _difference(rewards, earned.expert)
-        if name != EXPERT and ahead and ahead.mean > NOISE and (math.isnan(ahead.low) or ahead.low > 0):
-            found = f"{text}, and the script `{name}` {ahead.mean:.3g} more"
-            return Finding("expert", Level.PROBLEM, found, "The expert must earn the most: mend it, or the reward.")
+    better = {
+        name: ahead.mean
+        for name, rewards in earned.scripts.items()
+        if name != EXPERT and (ahead := _difference(rewards, earned.expert)) and _is_above_zero(ahead)
+    }
+    if better:
+        name = max(better, key=lambda one: better[one])
+        remedy = "A warm-up learns from the expert: let it play as well as it can, unless it is to show mistakes too."
+        return Finding("expert", Level.NOTE, f"{text}, and the script `{name}` {better[name]:.3g} more", remedy)
     return Finding("expert", Level.OK, text)
 
 
@@ -69,12 +74,14 @@ def random_finding(earned: Earned) -> Finding:
     if RANDOM not in earned.scripts:
         remedy = 'Add a script "random", which knows the form and nothing else: what is learnt begins above it.'
         return Finding("random play", Level.NOTE, "there is no script `random` to compare with", remedy)
-    gain = _difference(earned.expert, earned.scripts[RANDOM])
-    mean = fmean(earned.scripts[RANDOM].values())
-    if gain is None or gain.mean <= NOISE:
-        found = f"earns {mean:.3g} on average, no less than the expert"
-        return Finding("random play", Level.PROBLEM, found, "The reward does not tell right from wrong: mend it.")
-    return Finding("random play", Level.OK, f"earns {mean:.3g} on average, {gain.mean:.3g} less than the expert")
+    gain, text = _difference(earned.expert, earned.scripts[RANDOM]), f"earns {_mean(earned.scripts[RANDOM]):.3g}"
+    if gain and _is_above_zero(gain):
+        return Finding("random play", Level.OK, f"{text} on average, {gain.mean:.3g} less than the expert")
+    if gain and gain.high > NOISE:
+        found = f"{text}, the expert {gain.mean:+.3g} ({gain.interval}) on {gain.num} tasks, which may be chance"
+        return Finding("random play", Level.NOTE, found, "Raise --num_examples to see whether the expert is better.")
+    found = f"{text} on average, no less than the expert"
+    return Finding("random play", Level.PROBLEM, found, "The reward does not tell right from wrong: mend it.")
 
 
 def nothing_finding(played: Sequence[Played]) -> Finding:
@@ -116,6 +123,15 @@ def copy_finding(played: Sequence[Played], earned: Earned) -> Finding:
         remedy = "Take the answer out of the prompt, and compare whole answers rather than look for one in the reply."
         return Finding("copying", Level.PROBLEM, text, remedy)
     return Finding("copying", Level.OK, text)
+
+
+def _is_above_zero(difference: Estimate) -> bool:
+    """Whether a mean difference is above 0, and not by chance; where all are equal there is no interval."""
+    return difference.mean > NOISE if math.isnan(difference.low) else difference.low > NOISE
+
+
+def _mean(rewards: ByTask) -> float:
+    return fmean(rewards.values())
 
 
 def _means(played: Sequence[Played]) -> dict[str, tuple[float, list[str]]]:

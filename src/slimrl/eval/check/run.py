@@ -5,6 +5,7 @@ nothing of its reward.
 """
 
 import json
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -93,11 +94,15 @@ class Check:
         if crash := _crash_of_tasks(self.places.taskset):
             self._add(crash)
             return ()
+        began = time.perf_counter()
         given, found = tasks.read_tasks(self.places.here)
-        self._add(*found)
+        first_s = time.perf_counter() - began
+        self._add(found)
         if self._is_broken("tasks"):
             return ()
+        began = time.perf_counter()
         again = {split: list(self.places.here.tasks(split)) for split in tasks.SPLITS}
+        self._add(tasks.time_finding(first_s, time.perf_counter() - began))
         self._add(tasks.ids_finding(given), tasks.json_finding(given), tasks.splits_finding(given))
         self._add(tasks.repeat_finding(given, again))
         # Another process sends its tasks as JSON, and refuses ids that are used twice.
@@ -118,7 +123,9 @@ class Check:
             self._add(messages.opening_finding(hostile.openings))
         self._add(*hostile.tools)
         if earned.expert:
-            self._add(rewards.expert_finding(earned), rewards.random_finding(earned))
+            self._add(expert := rewards.expert_finding(earned))
+            if expert.level is not Level.PROBLEM:  # else there is nothing to compare with
+                self._add(rewards.random_finding(earned))
         elif EXPERT not in find_scripts(self.places.taskset):
             self._add(rewards.NO_EXPERT)
         if silent := _whole(hostile.nothing):
@@ -137,9 +144,8 @@ class Check:
         self._add(repeats := course.repeat_finding(again))
         self.advance()
         if repeats.level is Level.OK:  # else nothing can be compared
-            alone = [first for first, *_ in again]
-            beside = self._wait(play_beside(trial, samples))
-            self._add(course.isolation_finding(list(zip(alone, beside, strict=True))))
+            pairs = self._wait(play_beside(trial, samples, [first for first, *_ in again]))
+            self._add(course.isolation_finding(pairs))
             if not self._is_broken("ids", "json", "crash"):
                 self._check_places(trial, samples)
         self._add(course.holding_finding(again), course.time_finding(again))

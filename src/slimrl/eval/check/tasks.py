@@ -1,9 +1,9 @@
 """Looks at an environment's tasks: their ids, what they hold, and whether they are always and everywhere the same."""
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, get_args
 
@@ -14,34 +14,29 @@ from slimrl.monitor.findings import Finding, Level
 from slimrl.types import Split, Task, Taskset
 
 SPLITS: tuple[Split, ...] = get_args(Split)
-NOTE_S, PROBLEM_S = 2.0, 20.0  # `tasks` is called several times before a run begins
+LONG_S = 5.0  # `tasks` is called several times before a run begins
 Tasks = Mapping[Split, Sequence[Task]]
 
 
-def read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], list[Finding]]:
-    """Whatever `tasks` gives for each split, and what is wrong with that: an error, no tasks at all, or no `Task`s."""
+def read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
+    """Whatever `tasks` gives for each split, and whether that are tasks: else the finding is a problem."""
     found: dict[Split, list[Any]] = {}
-    problems = []
-    began = time.perf_counter()
     for split in SPLITS:
         call = f"tasks({split!r})"
         try:
             found[split] = call_user_code(f"{call} failed", partial(_list, taskset, split))
         except UserError as error:
-            problems.append(_tasks_problem(str(error), split))
-            continue
+            return found, _tasks_problem(str(error), split)
         odd = [task for task in found[split] if not isinstance(task, Task) or not isinstance(task.id, str)]
         if odd:
-            problems.append(_tasks_problem(f"{call} gives what is no `Task` with a text as id: {odd[0]!r:.80}", split))
-    if problems:
-        return found, problems
+            return found, _tasks_problem(f"{call} gives what is no `Task` with a text as id: {odd[0]!r:.80}", split)
     if not found["train"]:
-        return found, [_tasks_problem("tasks('train') gives none", "train")]
+        return found, _tasks_problem("tasks('train') gives none", "train")
     counts = ", ".join(f"{len(tasks)} in {split}" for split, tasks in found.items())
     if not found["test"]:
-        note = Finding("tasks", Level.NOTE, f"{counts}: none to evaluate on", "Hold some tasks out, as the split test.")
-        return found, [note, time_finding(time.perf_counter() - began)]
-    return found, [Finding("tasks", Level.OK, counts), time_finding(time.perf_counter() - began)]
+        remedy = "Hold some tasks out, as the split test."
+        return found, Finding("tasks", Level.NOTE, f"{counts}: none to evaluate on", remedy)
+    return found, Finding("tasks", Level.OK, counts)
 
 
 def _list(taskset: Taskset, split: Split) -> list[Any]:
@@ -49,17 +44,21 @@ def _list(taskset: Taskset, split: Split) -> list[Any]:
 
 
 def _tasks_problem(found: str, split: Split) -> Finding:
-    remedy = "Give a list of `slimrl.Task`s."
+    remedy = "Give a list of `slimrl.Task`s, or take other arguments (`--args`)."
     if split == "validation":
         remedy = "Give an empty list for a split that there is none of."
     return Finding("tasks", Level.PROBLEM, found, remedy)
 
 
-def time_finding(seconds: float) -> Finding:
-    """How long it takes to make the tasks of all splits."""
-    level = Level.OK if seconds < NOTE_S else Level.NOTE if seconds < PROBLEM_S else Level.PROBLEM
-    remedy = "Make them once and keep them; what takes long belongs into `prepare()`." if level is not Level.OK else ""
-    return Finding("time of tasks", level, f"{seconds:.2f} s for all splits", remedy)
+def time_finding(first_s: float, again_s: float) -> Finding:
+    """How long it takes to make the tasks of all splits, for the first time and again."""
+    text = f"{first_s:.2f} s for all splits, {again_s:.2f} s at the next call"
+    if again_s >= LONG_S:
+        remedy = "Make them once and keep them: they are asked for several times."
+        return Finding("time of tasks", Level.PROBLEM, text, remedy)
+    if first_s >= LONG_S:
+        return Finding("time of tasks", Level.NOTE, text, "What takes long belongs into `prepare()`, or into a file.")
+    return Finding("time of tasks", Level.OK, text)
 
 
 def ids_finding(tasks: Tasks) -> Finding:
@@ -127,8 +126,10 @@ def repeat_finding(tasks: Tasks, again: Tasks) -> Finding:
 
 def processes_finding(tasks: Tasks, read_elsewhere: Sequence[Callable[[], Tasks]]) -> Finding:
     """Whether other processes, in which Python hashes texts in another way, have the same tasks."""
-    for read in read_elsewhere:
-        if fault := difference(tasks, read()):
+    with ThreadPoolExecutor() as pool:
+        others = list(pool.map(lambda read: read(), read_elsewhere))
+    for other in others:
+        if fault := difference(tasks, other):
             remedy = "Never use `hash()` of a text or the order of a set: take `hashlib`, and `sorted(...)`."
             found = f"another process has other tasks: {fault}"
             return Finding("other process", Level.PROBLEM, found, remedy)

@@ -1,11 +1,13 @@
 """Plays episodes of the environment that is tried, with replies that are given: by the agent loop of training."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slimrl.environments.base import Taskset
 from slimrl.environments.scripts import play_script
+from slimrl.errors import UserError
 from slimrl.eval.baselines import ReplayClient, make_script_policy, turns_of
 from slimrl.eval.check.timing import Call, TimedTaskset
 from slimrl.inference.client import Client, Completion, FinishReason
@@ -13,9 +15,10 @@ from slimrl.models.chat.template import QUESTION, ChatFormat
 from slimrl.rollout.episode import EpisodeLimits, EpisodeSpec, RolloutContext, read_opening, run_episode
 from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_roles, self_play_specs
-from slimrl.types import Message, Rollout, SamplingParams, Task
+from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task
 
 Replies = list[list[int]]  # token ids, each reply with its end
+SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,13 @@ class Trial:
             lambda _timed, asked, seed: play_script(self.taskset, name, asked, seed),
             self._context(ReplayClient([], self.chat.end_of_turn)),
         )
-        rollout = await policy.play(self._spec(timed, task))
+        try:
+            rollout = await policy.play(self._spec(timed, task))
+        except UserError as error:
+            failed, detail = StopReason.FAILED, str(error)
+            rollout = Rollout(
+                task.id, (), (), (), (), math.nan, failure=SCRIPT_ERROR, failure_detail=detail, stop_reason=failed
+            )
         return Played(name, True, rollout, tuple(timed.calls))
 
     async def replay(self, first: Played, task: Task, taskset: Taskset | None = None) -> Played:
@@ -85,14 +94,17 @@ class Trial:
             rollout = await run_episode(self._spec(timed, task), context)
         return Played(what, False, rollout, tuple(timed.calls))
 
-    async def play_beside(self, first: Played, other: Played, task: Task) -> Played:
-        """An episode with the same replies as `first`, while another episode of the task takes turns with it."""
-        contexts = [
-            self._context(_PoliteClient(ReplayClient(one.replies, self.chat.end_of_turn))) for one in (first, other)
+    async def play_together(self, *episodes: tuple[Task, Played]) -> list[Played]:
+        """Episodes that take turns, with the same replies as others."""
+        playing = [
+            run_episode(
+                self._spec(self.taskset, task),
+                self._context(_PoliteClient(ReplayClient(one.replies, self.chat.end_of_turn))),
+            )
+            for task, one in episodes
         ]
-        spec = self._spec(self.taskset, task)
-        rollout, _ = await asyncio.gather(*(run_episode(spec, context) for context in contexts))
-        return Played(first.what, first.is_script, rollout)
+        rollouts = await asyncio.gather(*playing)
+        return [Played(one.what, one.is_script, rollout) for (_, one), rollout in zip(episodes, rollouts, strict=True)]
 
     async def read(self, task: Task) -> str:
         """The text that the policy reads first, without control tokens. Raises RolloutError if the episode cannot
