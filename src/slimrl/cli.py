@@ -30,6 +30,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl sft        train on given conversations (supervised fine-tuning)
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
   slimrl probe      find out what distillation from a teacher could gain
+  slimrl doctor     look at this machine: what will be used, why, and what mends it
   slimrl compare    compare two such measurements, task by task
   slimrl play       play an environment yourself, in the terminal
   slimrl check      try an environment of yours: what it rewards, what breaks it
@@ -97,7 +98,7 @@ The settings are those of `rl`.
 AGAIN = {
     "inference": "serve again",
     "play": "play again",
-    **dict.fromkeys(("probe", "check", "compare", "judge", "init", "translate"), "start over"),
+    **dict.fromkeys(("probe", "check", "compare", "doctor", "judge", "init", "translate"), "start over"),
 }
 
 
@@ -161,6 +162,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
         "compare": _compare,
         "play": _play,
         "check": _check,
+        "doctor": _doctor,
         "judge": _judge,
         "init": _init,
         "translate": _translate,
@@ -261,6 +263,12 @@ def _judge(argv: Sequence[str]) -> int:
     from slimrl.commands.judge import run_judge
 
     return run_judge(argv)
+
+
+def _doctor(argv: Sequence[str]) -> int:
+    from slimrl.commands.doctor import run_doctor
+
+    return run_doctor(argv)
 
 
 def _init(argv: Sequence[str]) -> int:
