@@ -15,7 +15,7 @@ from slimrl.monitor.metrics import select_held_out_rewards
 
 DEPENDENCE, SHARED, RIGHT = "monitor/task_dependence", "monitor/shared_across_tasks", "monitor/right"
 LEAST_DEPENDENCE = 0.05  # of the first steps, below which nothing can be lost
-MOST_SHARED = 0.1  # how much the share of what all tasks have in common must have risen
+MORE_SHARED, MUCH_MORE_SHARED = 0.1, 0.5  # rises of the share of what all tasks have in common
 LEAST_RIGHT = 0.1  # share of right answers of which half may be lost
 HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
 
@@ -38,12 +38,13 @@ def _uniform(history: History, bounds: MonitorsConfig) -> Finding | None:
     value, first = history.now(DEPENDENCE), history.first(DEPENDENCE)
     shared, shared_first = history.now(SHARED), history.first(SHARED)
     is_lost = first >= LEAST_DEPENDENCE and value <= bounds.min_dependence_share * first
-    is_uniform = shared - shared_first >= MOST_SHARED
+    never_was = max(first, value) < LEAST_DEPENDENCE  # as with a policy that began with noise
+    is_uniform = shared - shared_first >= (MUCH_MORE_SHARED if never_was else MORE_SHARED)
     return Finding(
         DEPENDENCE,
         value,
-        is_lost and is_uniform and history.has_risen(since_start=True),
-        f"the reward rises while replies depend less on the task ({first:.2f} to {value:.2f}) and have more in common "
+        (is_lost or never_was) and is_uniform and history.has_risen(since_start=True),
+        f"the reward rises while replies depend little on the task ({first:.2f} to {value:.2f}) and have more in common "
         f"across tasks ({shared_first:.0%} to {shared:.0%})",
     )
 

@@ -10,6 +10,7 @@ from slimrl.monitor.metrics import select_held_out_rewards
 
 ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"
 YES, DISAGREES = "env/judge_yes", "env/judge_disagrees"
+EQUAL = 1e-9  # a standard deviation of equal rewards, which rounding may leave
 ALWAYS = 0.95  # the share of one verdict of a judge that always gives it
 
 
@@ -22,7 +23,7 @@ def reward_spread(history: History, bounds: MonitorsConfig) -> Finding | None:
     name = SPREAD if SPREAD in history.row else STD
     if STD not in history.row or history.num(name) < NUM:
         return None
-    value, is_constant = history.now(name), history.now(STD) == 0.0
+    value, is_constant = history.now(name), history.now(STD) <= EQUAL
     is_bad = (is_constant or (name == SPREAD and value < bounds.min_spread_within)) and not history.is_solved
     message = (
         f"all rewards are {history.row.get('reward/mean', 0.0):.3g}"
