@@ -23,15 +23,15 @@ HELD_OUT = re.compile(r"held_out/(?:exact|correct|won|solved|optimum)_(.+)")
 def reward_hacking(history: History, bounds: MonitorsConfig) -> Finding | None:
     """Whether the reward rises while the answers become worse (Skalski et al. 2022, 2209.13085)."""
     found = [
-        _uniform(history, bounds),
-        _paid_for_wrong(history, bounds),
-        _fewer_right(history),
-        _fewer_right_held_out(history),
+        _uniformity(history, bounds),
+        _pay_for_wrong(history, bounds),
+        _loss_of_right(history),
+        _held_out_loss(history),
     ]
     return worst(found)
 
 
-def _uniform(history: History, bounds: MonitorsConfig) -> Finding | None:
+def _uniformity(history: History, bounds: MonitorsConfig) -> Finding | None:
     """Replies to all tasks become the same text, and the reward rises."""
     if DEPENDENCE not in history.row or history.num(DEPENDENCE) < NUM + 2:
         return None
@@ -44,12 +44,12 @@ def _uniform(history: History, bounds: MonitorsConfig) -> Finding | None:
         DEPENDENCE,
         value,
         (is_lost or never_was) and is_uniform and history.has_risen(since_start=True),
-        f"the reward rises while replies depend little on the task ({first:.2f} to {value:.2f}) and have more in common "
-        f"across tasks ({shared_first:.0%} to {shared:.0%})",
+        f"the reward rises while replies depend little on the task ({first:.2f} to {value:.2f}) and have more in "
+        f"common across tasks ({shared_first:.0%} to {shared:.0%})",
     )
 
 
-def _paid_for_wrong(history: History, bounds: MonitorsConfig) -> Finding | None:
+def _pay_for_wrong(history: History, bounds: MonitorsConfig) -> Finding | None:
     """Most answers are wrong, and earn what right ones do."""
     if "monitor/wrong_reward" not in history.row or history.num("monitor/wrong_reward") < NUM + 2:
         return None
@@ -66,7 +66,7 @@ def _paid_for_wrong(history: History, bounds: MonitorsConfig) -> Finding | None:
     )
 
 
-def _fewer_right(history: History) -> Finding | None:
+def _loss_of_right(history: History) -> Finding | None:
     """Right answers are lost while the reward rises."""
     if RIGHT not in history.row or history.num(RIGHT) < NUM + 5:
         return None
@@ -79,7 +79,7 @@ def _fewer_right(history: History) -> Finding | None:
     )
 
 
-def _fewer_right_held_out(history: History) -> Finding | None:
+def _held_out_loss(history: History) -> Finding | None:
     """The same on held-out tasks, from the first evaluation to the latest, each beyond its noise."""
     for name in select_held_out_rewards(history.row):
         exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")

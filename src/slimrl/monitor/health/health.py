@@ -18,7 +18,7 @@ from slimrl.monitor.health.history import History
 from slimrl.types import Metrics
 
 FILE = "monitors.jsonl"
-CLEAR = 5  # looks in a row without a fault, after which an alarm may be raised again
+CLEAR = 8  # looks in a row without a fault, after which an alarm may be raised again; more than a mean has steps
 
 
 class HealthStopError(UserError):

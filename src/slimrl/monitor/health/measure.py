@@ -32,7 +32,7 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
     groups = [group for group in groups if group]
     if not groups:
         return {}
-    read = _thinned(groups)
+    read = _thin(groups)
     replies = [[_replies(rollout) for rollout in group] for group in read]
     return {
         "monitor/surprise": _surprise(groups),
@@ -45,7 +45,7 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
     }
 
 
-def _thinned(groups: Sequence[Group]) -> list[Group]:
+def _thin(groups: Sequence[Group]) -> list[Group]:
     """At most `MAX_ROLLOUTS` rollouts, as whole groups at even distances."""
     num = sum(map(len, groups))
     stride = math.ceil(num / MAX_ROLLOUTS)

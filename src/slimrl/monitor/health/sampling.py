@@ -20,7 +20,7 @@ def mismatch(history: History, bounds: MonitorsConfig) -> Finding | None:
     The divergence of a sampler with the same weights is that of rounding, which the first step shows. With old
     weights it grows with the distance of the two, step by step, long before the guard's bound.
     """
-    return worst([_drift(history, bounds), _wasted(history)])
+    return worst([_drift(history, bounds), _waste(history)])
 
 
 def _drift(history: History, bounds: MonitorsConfig) -> Finding | None:
@@ -40,7 +40,7 @@ def _drift(history: History, bounds: MonitorsConfig) -> Finding | None:
     )
 
 
-def _wasted(history: History) -> Finding | None:
+def _waste(history: History) -> Finding | None:
     if not history.row.get("rollout/started") or history.num("drop/stale") < NUM or "drop/stale" not in history.row:
         return None
     value = history.now("drop/stale") / history.now("rollout/started")

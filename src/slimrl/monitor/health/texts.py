@@ -72,10 +72,10 @@ def invalid_calls(history: History, bounds: MonitorsConfig) -> Finding | None:
 
     A policy that is still learning the form is let alone while the share falls.
     """
-    return worst([_unreadable(history, bounds, name, is_good) for name, is_good in INVALID.items()])
+    return worst([_unreadable_share(history, bounds, name, is_good) for name, is_good in INVALID.items()])
 
 
-def _unreadable(history: History, bounds: MonitorsConfig, name: str, is_good: bool) -> Finding | None:
+def _unreadable_share(history: History, bounds: MonitorsConfig, name: str, is_good: bool) -> Finding | None:
     if name not in history.row or history.num(name) < NUM + 2:
         return None
     value, before = history.now(name), history.before(name)
