@@ -11,6 +11,7 @@ from slimrl.config.base import CommandConfig, Config
 from slimrl.config.data import ExpertDataConfig, FakeDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.model import ModelConfig
+from slimrl.config.monitors import MonitorsConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import EnvConfig, EpisodesConfig, EvalSamplingConfig, InferenceConfig, OrchestratorConfig
 from slimrl.config.serve import ServeConfig
@@ -143,6 +144,7 @@ class RLConfig(TrainingRunConfig):
     teacher: AnyTeacherConfig = Field(default=NoTeacherConfig(), discriminator="type")
     warmup: WarmupConfig = WarmupConfig()
     eval: EvalConfig = EvalConfig()
+    monitors: MonitorsConfig = MonitorsConfig()
 
     @property
     def async_level(self) -> int:

@@ -19,7 +19,7 @@ PACKAGE = "slimrl.doctor"
 class Probe:
     """A look at one subject: the module of this package that has its `probe`, and the limit of its time.
 
-    A problem of one that `is_core` is one of slimrl's core. One that is `alone` measures, and has the machine to itself.
+    A problem of one that `is_core` is one of slimrl's core. One that is `alone` measures, with the machine to itself.
     """
 
     subject: str

@@ -16,6 +16,7 @@ from slimrl.environments.find import call_user_code
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.launch.advice import nothing_earned
+from slimrl.launch.health import check_right_metric
 from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
 from slimrl.launch.parts import Parts, SamplingParts, TrainerParts
 from slimrl.launch.weights import PublishedWeights
@@ -208,11 +209,21 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
     config = parts.config
     loss = config.trainer.loss.resolve(config.has_teacher)
     return Orchestrator(
-        parts.tasksets, parts.context, config.orchestrator, loss, config.seed, record, distillation, config.async_level
+        parts.tasksets,
+        parts.context,
+        config.orchestrator,
+        loss,
+        config.seed,
+        record,
+        distillation,
+        config.async_level,
+        config.monitors,
     )
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Print a note about a first step in which nothing was earned; `metrics` are its own and the held-out ones."""
+    """Print a note about a first step in which nothing was earned; `metrics` are its own and the held-out ones. Raises
+    UserError for a setting that cannot act, as the step shows."""
+    check_right_metric(config, metrics)
     if advice := nothing_earned(config, tasksets, metrics):
         console.note(f"step 0: {advice}", "yellow")
