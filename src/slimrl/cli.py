@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slimrl.errors import UserError, nearest, visible
 from slimrl.io.invocation import command_prefix
@@ -30,6 +30,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl sft        train on given conversations (supervised fine-tuning)
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
   slimrl probe      find out what distillation from a teacher could gain
+  slimrl plan       say beforehand what a run takes, in memory, on disk and in time
   slimrl compare    compare two such measurements, task by task
   slimrl play       play an environment yourself, in the terminal
   slimrl trainer    run the trainer alone: on made-up samples, or as a part of an `rl` run
@@ -96,7 +97,7 @@ The settings are those of `rl`.
 AGAIN = {
     "inference": "serve again",
     "play": "play again",
-    **dict.fromkeys(("probe", "compare", "judge", "init", "translate"), "start over"),
+    **dict.fromkeys(("probe", "plan", "compare", "judge", "init", "translate"), "start over"),
 }
 
 
@@ -157,6 +158,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
     """The function of a command, from its arguments to an exit status. Raises UserError with the nearest name."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         **{command: partial(_run_with_config, command) for command in (*RUNS, *PARTS)},
+        "plan": _plan,
         "compare": _compare,
         "play": _play,
         "judge": _judge,
@@ -225,6 +227,27 @@ def _play(argv: Sequence[str]) -> int:
         raise UserError(f"play needs an environment, as in `slimrl play {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}.")
     named = not argv[0].startswith(("-", "@"))
     return run_command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
+
+
+def _plan(argv: Sequence[str]) -> int:
+    from slimrl.config.plan import HELP, read_options
+
+    if {"-h", "--help"} & set(argv):
+        return _show(HELP)
+    from slimrl.config.reading.flags import names_section
+    from slimrl.config.run import RLConfig, SFTConfig
+
+    words, options = read_options(argv)
+
+    def start(resolved: "Resolved[Any]") -> int:
+        from slimrl.commands.plan import run_plan
+
+        return run_plan(resolved, options)
+
+    # A file of `sft` says where its data come from, one of `rl` what is played.
+    is_sft = names_section(words, "data") and not names_section(words, "orchestrator")
+    config_class: type[Any] = SFTConfig if is_sft else RLConfig
+    return run_command(config_class, words, start, name="plan")
 
 
 def _judge(argv: Sequence[str]) -> int:

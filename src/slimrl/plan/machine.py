@@ -30,7 +30,7 @@ def this_machine(output_dir: Path, root: Path = ROOT) -> Machine:
     if num := torch.cuda.device_count():
         found = torch.cuda.get_device_properties(0)
         native = torch.cuda.is_bf16_supported(including_emulation=False)
-        # PyTorch tells neither bandwidth nor operations: those of the table's nearest, only for times without measuring.
+        # PyTorch tells neither bandwidth nor operations; these stand in where times are not measured.
         device = Device(found.name, "cuda", found.total_memory, 5e11, 5e13 if native else 1e13, 1e13)
         return Machine(f"this machine, {num} x {found.name}", device, num, memory, disk, limit)
     speeds = choose_dtype(torch.device("cpu")).gflops

@@ -1,7 +1,6 @@
 """What decides how much memory and time a model takes: its numbers of weights and its widths, without weights."""
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ from slimrl.models.forward.attention import LayerInputs
 from slimrl.models.forward.fused import FUSED, LINEARS
 from slimrl.models.lora import target_names
 from slimrl.models.skeleton import read_model_config, skeleton
-from slimrl.types import Metrics
 
 Matrix = tuple[str, int, int]  # the name of a linear layer in the module, its inputs and its outputs
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
@@ -113,7 +111,7 @@ def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
     )
 
 
-def _idle(module: nn.Module, settings: Metrics) -> int:
+def _idle(module: nn.Module, settings: Mapping[str, Any]) -> int:
     """The weights of experts that a token does not meet: those of n experts of which it meets k, times 1 - k / n."""
     num = next((int(settings[key]) for key in EXPERTS if settings.get(key)), 0)
     met = int(settings.get("num_experts_per_tok") or num)
@@ -140,7 +138,7 @@ class _Kept(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        query, key, value, *_ = ctx.saved_tensors
+        _, key, value, *_ = ctx.saved_tensors
         return grad, torch.empty_like(key), torch.empty_like(value)
 
 
@@ -175,6 +173,3 @@ def _kept_of_row(module: nn.Module, length: int) -> int:
 
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
-
-
-read_shape_once = functools.cache(read_shape)
