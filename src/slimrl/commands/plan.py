@@ -1,9 +1,10 @@
 """The command `plan`: what a run takes in memory, on disk and in time, before anything is loaded."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from slimrl.config.model import ModelConfig
 from slimrl.config.plan import PlanOptions
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
@@ -11,6 +12,7 @@ from slimrl.launch.planning import Planner, make_planner
 from slimrl.models.device import set_threads
 from slimrl.plan.devices import find_machines
 from slimrl.plan.machine import own_memory, this_machine
+from slimrl.plan.plan import Plan
 from slimrl.plan.report import full_report
 
 
@@ -29,11 +31,11 @@ def run_plan(
     return _show(elsewhere, [elsewhere.on(machine) for machine in machines], show)
 
 
-def _unplaced(config: RLConfig | SFTConfig):  # type: ignore[no-untyped-def]
+def _unplaced(config: RLConfig | SFTConfig) -> ModelConfig:
     return config.model.model_copy(update={"device": "auto"})
 
 
-def _show(planner: Planner, plans: list, show: Callable[[str], None]) -> int:  # type: ignore[type-arg]
+def _show(planner: Planner, plans: Sequence[Plan], show: Callable[[str], None]) -> int:
     for number, plan in enumerate(plans):
         if number:
             show("")

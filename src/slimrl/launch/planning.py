@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from slimrl.config.data import ExpertDataConfig
 from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.config.data import ExpertDataConfig
 from slimrl.environments.base import Preparing, Taskset
 from slimrl.environments.find import is_builtin, load_taskset
 from slimrl.errors import UserError
@@ -39,8 +39,7 @@ class Planner:
     base: float
 
     def on(self, machine: Machine, measures: bool = False) -> Plan:
-        """The plan on a machine. `measures` is whether times are measured, which only this machine allows; without, what
-        was measured here before is used."""
+        """The plan on a machine. `measures` is whether times are measured, which only this machine allows."""
         config = placed(self.config, machine)
         rough = plan_on(config, self.shape, machine, self.workload, self.base)
         speeds: Speeds | None = None

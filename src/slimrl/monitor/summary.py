@@ -38,8 +38,8 @@ class Prediction:
 class RunSummary:
     """The summary of a run. `stages` are in order of time: base model, after a warm-up if there was one, after RL.
 
-    `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again. `predicted`
-    is what was foretold, and `measured` what it came to; both are None for a run of which nothing was foretold.
+    `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again.
+    `predicted` is what was foretold, None if nothing was, and `measured` what it came to.
     """
 
     measure: str

@@ -12,8 +12,8 @@ A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: its text, ids, log
 
 
 def disk_parts(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Sequence[Part]:
-    """What lies on disk at most: `ckpt.keep` checkpoints of 12 bytes a trained weight and as many copies of the weights,
-    one more of each while it is written, the weights named `best`, and every rollout. A warm-up keeps its own."""
+    """What lies on disk at most: `ckpt.keep` checkpoints of 12 bytes a trained weight, as many copies of the weights,
+    of each one more while it is written, the weights named `best`, and every rollout. A warm-up keeps its own."""
     checkpoint = 12 * demand.trained
     adapter = sizes.FLOAT * demand.trained if demand.is_adapter else 0  # beside the weights that it is merged into
     weights = sizes.weights(demand.shape, demand.compute) + TOKENIZER + adapter

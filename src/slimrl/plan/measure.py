@@ -1,8 +1,8 @@
 """Times a decoding step, a prefill and a training pack with random weights of the real shape, in a few seconds.
 
-The code is that of a run: the engine, the training step, the optimizer. A model that is too large to be held for this is
-measured with two smaller numbers of layers, and the times go on in a straight line. Results are kept in the cache, so
-that `rl` can foretell times without measuring again.
+The code is that of a run: the engine, the training step, the optimizer. A model that is too large to be held for this
+is measured with two smaller numbers of layers, and the times go on in a straight line. Results are kept in the cache,
+so that `rl` can foretell times without measuring again.
 """
 
 import hashlib

@@ -79,9 +79,9 @@ class ProcessMemory:
 class Demand:
     """What a run asks for. `rows` are the packs of a training step; `prefilled` bounds the tokens of one prefill.
 
-    `num_slots` and `seq_len` are the engine's, 0 slots for a run that samples nothing; `quantized` is whether it samples
-    with bytes. `references` are other models beside the policy, by name; `scored` are the tokens that a teacher
-    reads at once, 0 without one. `keeps_cache` is whether rollouts go on while the trainer trains.
+    `num_slots` and `seq_len` are the engine's, 0 slots for a run that samples nothing; `quantized` says that it samples
+    with bytes. `references` are other models beside the policy, by name; `scored` are the tokens that a teacher reads
+    at once, 0 without one. `keeps_cache` is whether rollouts go on while the trainer trains.
     """
 
     shape: Shape
@@ -125,9 +125,10 @@ def training_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
     low, moments = sizes.optimizer(shape, compute, trained, demand.is_adapter)
     num_packs = max(2 if num_ranks > 1 else 1, rows.num)  # ranks add gradients up in float32
     gradients = sizes.gradients(shape, compute, trained, demand.is_adapter, num_packs) / num_ranks
-    kept = sizes.activations(shape, compute, rows.largest, demand.recompute)
-    logits = sizes.logits(shape, compute, rows.largest_trained, demand.is_adapter)
-    work = sizes.backward_work(shape, compute, rows.largest)
+    largest = min(rows.largest, -(-rows.tokens // num_ranks))  # fewer packs than ranks are made smaller
+    kept = sizes.activations(shape, compute, largest, demand.recompute)
+    logits = sizes.logits(shape, compute, min(rows.largest_trained, largest), demand.is_adapter)
+    work = sizes.backward_work(shape, compute, largest)
     # In the backward pass of one pack activations go as gradients come; a second pack finds the gradients there.
     at_start, at_end = kept + logits, 0.1 * kept + work
     first = (0.0, gradients) if rows.num == 1 and num_ranks == 1 else (gradients, gradients)

@@ -3,7 +3,7 @@
 import torch
 
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.config.teacher import ModelTeacherConfig, NoTeacherConfig, ServerTeacherConfig
+from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
 from slimrl.models.native import ops
 from slimrl.plan.devices import Machine
 from slimrl.plan.memory import (
@@ -45,13 +45,16 @@ def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows) -> De
             shape, compute, config.model.lora, rows, config.seq_len, recompute=config.activation_checkpointing
         )
     teacher = config.teacher
-    has_model = isinstance(teacher, ModelTeacherConfig)
     references: dict[str, Shape] = {}
-    if config.trainer.loss.resolve(config.has_teacher).kl_beta or (has_model and not teacher.name):
+    named = teacher.name if isinstance(teacher, ModelTeacherConfig) else ""
+    is_reference = isinstance(teacher, ModelTeacherConfig) and not named
+    if config.trainer.loss.resolve(config.has_teacher).kl_beta or is_reference:
         references["reference: the weights that RL begins with"] = shape
-    if has_model and teacher.name:
-        references[f"teacher {teacher.name}"] = read_shape(teacher.name)
-    scores_here = not isinstance(teacher, NoTeacherConfig | ServerTeacherConfig)
+    if named:
+        references[f"teacher {named}"] = read_shape(named)
+    scored = 0
+    if isinstance(teacher, PolicyTeacherConfig | ModelTeacherConfig):
+        scored = max(config.trainer.micro_batch_tokens, teacher.seq_len)
     return Demand(
         shape,
         compute,
@@ -64,7 +67,7 @@ def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows) -> De
         recompute=config.trainer.activation_checkpointing,
         keeps_cache=config.async_level > 0,
         references=references,
-        scored=max(config.trainer.micro_batch_tokens, teacher.seq_len) if scores_here else 0,
+        scored=scored,
     )
 
 

@@ -11,7 +11,7 @@ NAMES = {"always": "always", "sampling": "while sampling", "training": "while tr
          "scoring": "while the teacher scores"}  # fmt: skip
 SHOWN = 5  # proposals
 LEAST_SHOWN = 5e6  # bytes of a part
-WIDTH = 46
+WIDTH = 62
 
 
 def two_lines(plan: Plan) -> list[str]:
@@ -24,11 +24,8 @@ def two_lines(plan: Plan) -> list[str]:
         f"{_phase_text(plan.trainer)}); disk {_gb(plan.disk_bytes)}"
     )
     times = plan.times
-    return [
-        memory,
-        f"plan: about {_duration(times.step_s)} a step, {_duration(times.run_s)} to the end ({plan.speeds.source}; most "
-        f"goes to {times.bottleneck})",
-    ]
+    long = f"plan: about {_duration(times.step_s)} a step, {_duration(times.run_s)} to the end"
+    return [memory, f"{long} ({plan.speeds.source}; most goes to {times.bottleneck})"]
 
 
 def explain_refusal(plan: Plan, found: Sequence[Proposal], setting: str) -> str:
@@ -53,8 +50,8 @@ def full_report(plan: Plan, found: Sequence[Proposal]) -> list[str]:
         f"on {plan.machine.name}; {_deployment(plan)}",
         "",
     ]
-    for place in plan.places:
-        lines += _place_lines(plan, place)
+    for equal in _equal_places(plan.places):
+        lines += _place_lines(plan, equal)
     lines += ["disk", *_rows((part.name, _gb(part.bytes)) for part in plan.disk), *_disk_line(plan), ""]
     lines += _time_lines(plan)
     if found:
@@ -77,8 +74,20 @@ def verdict(plan: Plan) -> str:
     return "It fits."
 
 
-def _place_lines(plan: Plan, place: Place) -> Iterator[str]:
-    yield f"memory of {_device(place, plan)}"
+def _equal_places(places: Sequence[Place]) -> list[list[Place]]:
+    """The devices in groups that hold the same, as the ranks of a trainer do."""
+    found: list[list[Place]] = []
+    for place in places:
+        if found and place.expected == found[-1][0].expected and len(place.processes) == len(found[-1][0].processes):
+            found[-1].append(place)
+        else:
+            found.append([place])
+    return found
+
+
+def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
+    place = places[0]
+    yield f"memory of {_device(place, plan)}" + "".join(f" and of {one.device}" for one in places[1:])
     for one in place.processes:
         yield f"  {one.name}"
         base = "CUDA context and kernels" if one.device != "cpu" else "Python, PyTorch, transformers"

@@ -149,7 +149,7 @@ def _saved_bytes(module: nn.Module) -> int:
         return 0
     try:
         short, long = (_kept_of_row(module, length) for length in (64, 128))
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError, TypeError, AttributeError):
         return 0
     return (long - short) // 64
 
@@ -172,4 +172,4 @@ def _kept_of_row(module: nn.Module, length: int) -> int:
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)

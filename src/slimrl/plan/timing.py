@@ -12,18 +12,19 @@ from slimrl.plan.devices import Device
 from slimrl.plan.memory import Demand
 from slimrl.plan.workload import Workload
 
-# The shares of a device's bandwidth and operations that are reached. Those of a CPU are of slimrl's kernels, from a
-# reverse_text step on two cores (docs/plan.md); those of a GPU are usual for transformers' layers, and were not measured.
+# The shares of a device's bandwidth and operations that are reached. Those of a CPU are of slimrl's kernels, from steps
+# of reverse_text on two cores; those of a GPU are usual for transformers' layers, and were not measured.
 REACHED = {"cpu": (0.9, 0.75), "cuda": (0.6, 0.35)}
 DECODE_OVERHEAD_S = {"cpu": 1e-3, "cuda": 2.5e-3}  # of one engine step: Python, and on a GPU launches and a wait
+LAUNCHES_S = {"cpu": 0.0, "cuda": 2.5e-3}  # of a layer's operations, forward and backward, however few the tokens
 LOAD_S = 8.0  # Python's imports and the weights
 DISK = 3e8  # bytes a second, synced
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """Seconds: of a decoding step and of each sequence in it, of a prefilled token, of a token of a training row, and of
-    an update of the weights. `source` is how they are known."""
+    """Seconds: of a decoding step and of each sequence in it, of a prefilled token, of a token of a training row, of an
+    update of the weights, and of a pack beside its tokens. `source` is how they are known."""
 
     decode_step: float
     decode_row: float
@@ -31,6 +32,7 @@ class Speeds:
     train: float
     update: float
     source: str
+    pack: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +85,22 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
         train=(passes * shape.active + again + attention) / flops,
         update=2 * 14 * demand.trained / bandwidth,
         source="estimated from bandwidth and operations",
+        pack=LAUNCHES_S[compute.kind] * shape.layers,
     )
 
 
 def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, speeds: Speeds) -> Times:
     """The times of a step and of a run."""
-    tokens = workload.tokens
-    ranks = _ranks(config)
+    tokens, ranks = workload.tokens, _ranks(config)
+    passes_s = (tokens * speeds.train + demand.rows.num * speeds.pack) / ranks
     if isinstance(config, SFTConfig):
-        step = {"forward and backward": tokens * speeds.train / ranks, "update": speeds.update / ranks}
+        step = {"forward and backward": passes_s, "update": speeds.update / ranks}
         run = {"loading": LOAD_S, f"{config.max_steps} steps": config.max_steps * sum(step.values())}
         return Times(step, run | _saving(config, demand))
     step = _rollout_times(config, workload, speeds)
     rollout_s = sum(step.values())
     extra = 1 + (1 / 3 if config.trainer.loss.resolve(config.has_teacher).kl_beta else 0)
-    step |= {"forward and backward": tokens * speeds.train * extra / ranks, "update": speeds.update / ranks}
+    step |= {"forward and backward": passes_s * extra, "update": speeds.update / ranks}
     if demand.scored:
         scorer = next(iter((demand.references or {}).values()), demand.shape)
         step["the teacher's scores"] = tokens * speeds.train / 3 * scorer.active / demand.shape.active
@@ -108,7 +111,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
         _num_evaluations(config) * rollout_s * episodes / workload.num
     )}  # fmt: skip
     if config.warmup.max_steps:
-        each = workload.distinct_tokens(config.warmup.batch_size) * speeds.train + speeds.update
+        each = workload.distinct_tokens(config.warmup.batch_size) * speeds.train + speeds.update + speeds.pack
         run[f"{config.warmup.max_steps} steps of warm-up"] = config.warmup.max_steps * each / ranks
     run[f"{config.max_steps} steps"] = config.max_steps * times.step_s
     return Times(step, run | _saving(config, demand), times.overlaps)
