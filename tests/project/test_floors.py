@@ -37,6 +37,7 @@ FLOORS = {
     "slimrl.sharing": 4,
     "slimrl.environments": 5,
     "slimrl.rollout": 6,
+    "slimrl.plan": 6,
     "slimrl.trainer.rl": 7,
     "slimrl.trainer.sft": 7,
     "slimrl.orchestrator": 7,
