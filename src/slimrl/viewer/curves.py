@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from array import array
 from pathlib import Path
 from threading import Lock
@@ -17,8 +16,6 @@ Json = dict[str, Any]
 MARK_BYTES = 64
 WARM_UP = "sft/"  # the metrics of a warm-up that are no other's
 REWARD = Panel("reward", ("reward/mean", "held_out/reward_greedy", "held_out/reward_sampled"))
-# A healthy range that begins with a bound, such as "below 0.2" or "above 0; at 0 there is no signal".
-BOUND = re.compile(r"(below|at most|above|at least) ([0-9.]+(?:e-?[0-9]+)?)(?=$|[;,] )(?!, (?:below|above))")
 
 
 class Lines:
@@ -152,23 +149,8 @@ def registry() -> Json:
     }
 
 
-def healthy_range(healthy: str) -> tuple[float | None, float | None]:
-    """The bounds that the words of a healthy range begin with; None for one that they do not name.
-
-    >>> healthy_range("below 0.2"), healthy_range("above 0; at 0 there is no signal"), healthy_range("rises")
-    ((None, 0.2), (0.0, None), (None, None))
-    """
-    found = BOUND.match(healthy)
-    if not found:
-        return None, None
-    bound = float(found[2])
-    return (None, bound) if found[1] in ("below", "at most") else (bound, None)
-
-
 def _describe(metric: Metric) -> Json:
-    low, high = healthy_range(metric.healthy)
-    texts = {name: str(getattr(metric, name)) for name in ("name", "meaning", "unit", "better", "healthy")}
-    return {**texts, "low": low, "high": high}
+    return {name: getattr(metric, name) for name in ("name", "meaning", "unit", "better", "healthy", "low", "high")}
 
 
 def _object(line: bytes) -> Json | None:
