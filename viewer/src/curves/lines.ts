@@ -1,6 +1,6 @@
 /** Which lines a chart of a metric has: runs, or the mean and band of the seeds of an experiment. */
 import type { Num, Points, Reference, Run } from "../data/types.ts";
-import { align, band, positive, smooth } from "./smooth.ts";
+import { align, band, isSparse, positive, smooth } from "./smooth.ts";
 
 export interface RunSeries {
   run: Run;
@@ -48,9 +48,15 @@ export function experiments(runs: RunSeries[], together: boolean): Experiment[] 
   }
   return [...found.values()].map((members) => {
     const first = members[0] as RunSeries;
-    const label = members.length > 1 ? `mean of ${members.length} seeds of ${first.run.name}` : first.run.name;
+    const label = members.length > 1 ? `${experimentName(first.run)}, mean of ${members.length} seeds` : first.run.name;
     return { label, colour: first.colour, members };
   });
+}
+
+/** Runs that are named by their seed alone are known by the directory around them. */
+function experimentName({ name, path }: Run): string {
+  const around = path.split("/").at(-2);
+  return /^seed[_-]?\d+$/.test(name) && around ? around : name;
 }
 
 export function chartLines(name: string, runs: RunSeries[], settings: Settings): ChartLines {
@@ -89,12 +95,12 @@ function addExperiment(chart: ChartLines, { label, colour, members }: Experiment
   const line = (name: string, look: Look, values: Num[]): number => add(chart, { label: name, colour, look, values }, log);
   if (members.length === 1) {
     const raw = columns[0] ?? [];
-    if (smoothing > 0) line(label, "raw", raw);
+    if (smoothing > 0 && !isSparse(raw)) line(label, "raw", raw);
     line(label, "line", smooth(raw, smoothing));
     return;
   }
   const { low, mean, high } = band(columns);
-  if (smoothing > 0) line(label, "raw", mean);
+  if (smoothing > 0 && !isSparse(mean)) line(label, "raw", mean);
   const top = line("highest seed", "edge", smooth(high, smoothing));
   const bottom = line("lowest seed", "edge", smooth(low, smoothing));
   chart.fills.push([top, bottom]);
