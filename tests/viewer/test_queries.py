@@ -138,6 +138,7 @@ def test_facets_count_what_matches(run):
         ({"field": "reward", "op": "LIKE", "value": 1}, "no operator `LIKE`"),
         ({"field": "reward", "op": ">", "value": "1"}, "compared with a number"),
         ({"field": "reward", "op": ">", "value": True}, "compared with a number"),
+        ({"field": "reward", "op": ">", "value": 10**400}, "compared with a number"),
         ({"field": "reward", "op": "has", "value": "1"}, "is a number"),
         ({"field": "task", "op": "<", "value": "a"}, "is a text"),
         ({"field": "task", "op": "=", "value": 1}, "compared with a text"),
@@ -153,7 +154,7 @@ def test_a_condition_that_is_none_is_refused_with_what_is_known(run, condition, 
         run.index.rollouts(Selection(json.dumps([condition])))
 
 
-@pytest.mark.parametrize("where", ["{", "5", "[" * 100_000, json.dumps([{}] * 65)])
+@pytest.mark.parametrize("where", ["{", "5", "[" * 100_000, "[" * 500 + "]" * 500, json.dumps([{}] * 65)])
 def test_a_where_that_is_no_list_of_conditions_is_refused(run, where):
     with pytest.raises(UserError, match="`where`"):
         run.index.rollouts(Selection(where))
@@ -166,7 +167,7 @@ def test_an_unknown_order_is_refused(run, ask):
 
 
 def test_half_a_surrogate_pair_finds_nothing(run):
-    where = '[{"field": "text", "op": "has", "value": "\\ud800"}]'
+    where = '[{"field": "text", "op": "has", "value": "\\ud800"}, {"field": "metric.\\ud800", "op": ">", "value": 0}]'
     assert run.index.rollouts(Selection(where))["matched"] == 0
 
 

@@ -1,6 +1,7 @@
 import os
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -157,12 +158,8 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path):
 
 def test_viewers_that_start_at_once_make_one_index(tmp_path):
     make_run(tmp_path / "run")
-    runs = [opened(tmp_path / "run") for _ in range(4)]
-    threads = [threading.Thread(target=refresh, args=(run,)) for run in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        runs = [*pool.map(indexed, [tmp_path / "run"] * 8)]
     assert {run.index.counts()["rollouts"] for run in runs} == {8}
 
 
@@ -202,7 +199,10 @@ def test_an_index_that_is_damaged_while_it_is_open_is_built_anew(tmp_path):
 def test_a_deleted_index_is_built_anew(tmp_path):
     make_run(tmp_path / "run")
     run = indexed(tmp_path / "run")
-    run.index.path.unlink()
+    for path in run.index.path.parent.iterdir():
+        path.unlink()
+    with pytest.raises(sqlite3.OperationalError):
+        run.index.counts()  # which leaves an empty file behind
     refresh(run)
     assert run.index.counts()["rollouts"] == 8
 

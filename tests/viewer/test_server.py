@@ -1,5 +1,6 @@
 import http.client
 import json
+import random
 import socket
 import string
 import threading
@@ -157,6 +158,23 @@ def test_a_wrong_question_is_answered_by_a_sentence(port, target, status):
     assert headers["Content-Type"] == "application/json"
     error = json.loads(body)["error"]
     assert error[0] in string.ascii_uppercase + "`" and error.endswith(".")
+
+
+def test_no_query_gets_another_answer_than_data_or_a_sentence(port):
+    rng = random.Random(5)
+    routes = ["metrics", "files", "rollouts", "groups", "group", "rollout", "task"]
+    names = ["where", "sort", "offset", "limit", "file", "key", "group", "task", "since", "facets"]
+    odd = [
+        *("", "-", "0", "-1", "1e9", "[]", "[1]", "{}", "null", "train:0:0", "held_out/", "metric.", "-metric.x"),
+        *("\0", "é\ud800", '[{"field":"text","op":"has","value":""}]', '[{"field":"step","op":"<","value":1e999}]'),
+        '[{"field":"metric.exact","op":">","value":NaN}]',
+    ]
+    for _ in range(400):
+        query = {name: rng.choice(odd) for name in rng.sample(names, 3)}
+        encoded = "&".join(f"{name}={quote_any(value)}" for name, value in query.items())
+        status, _, body = ask(port, f"/api/runs/run/{rng.choice(routes)}?{encoded}")
+        assert status in (200, 400, 404), (query, body)
+        assert "error" in json.loads(body) or status == 200
 
 
 @pytest.mark.parametrize(

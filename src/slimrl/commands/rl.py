@@ -12,6 +12,7 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
+from slimrl.launch.health import open_watches
 from slimrl.launch.parts import make_rl_parts, open_sinks
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import open_training_dir, with_pinned_model
@@ -41,7 +42,9 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
         return supervise(config, resolved.argv, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         past = read_progress(output_dir) if config.resume else None
-        with Monitor(open_sinks(resolved, output_dir, config.wandb, console, past.step if past else 0)) as monitor:
+        first = past.step if past else 0
+        sinks = open_sinks(resolved, output_dir, console, first)
+        with Monitor(sinks, open_watches(config, output_dir, console, first)) as monitor:
             # Make and check everything, which loads the model, too.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence

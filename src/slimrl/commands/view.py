@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +30,7 @@ A directory of runs stands for all of them. Without a RUN, those below outputs/ 
 
   slimrl view outputs/reverse_text                 curves, rollouts and tokens of one run, live
   slimrl view outputs/before outputs/after         two runs, or several seeds, beside each other
+  slimrl view outputs/reverse_text --terminal      without a browser (`pip install 'slimrl[terminal]'`)
   slimrl view outputs/reverse_text --export page   the same as files: open page/index.html, or send the directory
 
 The page answers this machine alone. From another one, forward the port: `ssh -L 7717:127.0.0.1:7717 HOST`.
@@ -37,14 +38,19 @@ What it needs to find rollouts it keeps in RUN/.view/, which can be deleted at a
 """
 
 
-def run_view(argv: Sequence[str]) -> int:
-    """Runs `slimrl view RUN ...`: serves the page until a signal, or writes it to a directory with `--export`."""
+def run_view(argv: Sequence[str], show: Callable[[Sequence[Run]], None] | None = None) -> int:
+    """Runs `slimrl view RUN ...`: serves the page until a signal, or writes it to a directory with `--export`. With
+    `--terminal`, `show` shows the runs instead."""
     args = _parser().parse_args(argv)
     if not args.runs:
         return _list_runs()
     runs = [open_run(directory) for directory in open_runs(args.runs)]
     if args.export:
         return _export(runs, Path(args.export), args.max_rollouts)
+    if show:
+        with Indexer(runs):
+            show(runs)
+        return 0
     key = os.environ.get(KEY, "")
     if not is_loopback(args.host) and not key:
         raise UserError(
@@ -73,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         "--host", default="127.0.0.1", help=f"address to listen on; another than this machine's needs {KEY}"
     )
     parser.add_argument("--no-open", "--no_open", action="store_true", help="do not open the page in a browser")
+    parser.add_argument("--terminal", action="store_true", help="show the runs in this terminal, as over ssh")
     parser.add_argument("--export", metavar="DIR", help="write the page with its data to a directory, and end")
     parser.add_argument(
         "--max_rollouts",

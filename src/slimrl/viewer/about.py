@@ -9,17 +9,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from slimrl.config.reading.write import FILE_NAME, OF_ONE_START, toml_literal
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 from slimrl.io.secrets import HIDDEN, has_secret, names_secret
 from slimrl.viewer.curves import Curves
-from slimrl.viewer.runs import HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDir
+from slimrl.viewer.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDir
 
 MAX_BYTES = 2**22
 COMMAND = re.compile(r"# slimrl ([a-z]+) @ ")
 # What may differ between the seeds of one experiment.
-OF_A_SEED = ("seed", "output_dir", OF_ONE_START)
+OF_A_SEED = ("seed", "output_dir")
 SILENT_S = 120.0  # after which a run is not taken to be going on
 SILENT_STEPS = 5.0  # ... or after as long as so many steps took
 Json = dict[str, Any]
@@ -30,7 +29,7 @@ class Settings:
 
     def __init__(self, run: Path) -> None:
         try:
-            text = read_regular(run / FILE_NAME, MAX_BYTES).decode()
+            text = read_regular(run / CONFIG, MAX_BYTES).decode()
             self.tree: Mapping[str, Any] = tomllib.loads(text)
         except (UserError, ValueError, RecursionError):
             text, self.tree = "", {}
@@ -132,5 +131,5 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _show(path: str, value: Any) -> str:
-    text = value if isinstance(value, str) else toml_literal(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return HIDDEN if names_secret(path.rpartition(".")[2]) or has_secret(text) else text

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slimrl.errors import UserError, nearest
+from slimrl.io.text import is_too_deep
+from slimrl.viewer.lines import encodable
 
 NUMBERS = ("step", "reward", "advantage", "turns", "tokens", "tool_calls", "zero_signal", "version")
 TEXTS = ("task", "environment", "role", "drop", "stop")
@@ -15,6 +17,7 @@ OPERATORS = ("=", "!=", "<", "<=", ">", ">=")
 HAS = "has"
 GROUP_ORDERS = ("step", "mean", "std", "task", "num", "min", "max", "dropped", "zero_signal")
 MAX_CONDITIONS = 64
+LARGEST = 1e300  # whole numbers in JSON may have more digits than a float can hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ def where_clause(text: str) -> Clause:
         conditions = json.loads(text or "[]")
     except (ValueError, RecursionError):
         raise UserError("`where` is no JSON. It is a list such as " + _EXAMPLE) from None
-    if not isinstance(conditions, list) or len(conditions) > MAX_CONDITIONS:
+    if not isinstance(conditions, list) or len(conditions) > MAX_CONDITIONS or is_too_deep(conditions):
         raise UserError(f"`where` must be a list of at most {MAX_CONDITIONS} conditions, such as {_EXAMPLE}")
     # A search in the texts takes longest, so it comes last, for what the others have left.
     clauses = sorted(map(_condition, conditions), key=lambda clause: "texts" in clause.sql)
@@ -68,7 +71,7 @@ def _order(sort: str, column: Callable[[str], Clause], ties: str) -> Clause:
 def _column(name: str) -> Clause:
     """The SQL of a field that can be sorted by. Raises UserError if there is none."""
     if name.startswith(METRIC):
-        metric = name.removeprefix(METRIC)
+        metric = encodable(name.removeprefix(METRIC))
         if '"' in metric or "\\" in metric:
             raise UserError(f"the metric {metric!r} cannot be asked for: its name has a quote or a backslash in it.")
         return Clause("json_extract(metrics, ?)", (f'$."{metric}"',))
@@ -101,7 +104,7 @@ def _condition(condition: Any) -> Clause:
         return Clause(f"{column.sql} {operator} ?", (wanted,))
     if operator == HAS:
         raise UserError(f"`{field}` is a number: it can be compared by {', '.join(OPERATORS)}.")
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > LARGEST:
         raise UserError(f"`{field}` is compared with a number, and not with {value!r:.80}.")
     return Clause(f"{column.sql} {operator} ?", (*column.values, float(value)))
 
@@ -109,4 +112,4 @@ def _condition(condition: Any) -> Clause:
 def _text(field: str, value: Any) -> str:
     if not isinstance(value, str):
         raise UserError(f"`{field}` is compared with a text, and not with {value!r:.80}.")
-    return value.encode("utf-8", "replace").decode()  # JSON can spell half a surrogate, which SQLite cannot take
+    return encodable(value)

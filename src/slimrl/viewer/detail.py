@@ -19,6 +19,7 @@ NO_TOKENIZER = (
     "This run has saved no tokenizer (tokenizer/tokenizer.json, or one beside its weights), so its text cannot be "
     "divided into tokens."
 )
+NO_TOKENS = "The tokens of this rollout are not as a run writes them, and cannot be shown."
 OTHER_TEXT = (
     "The tokenizer that the run has saved spells these tokens otherwise than the run did when it wrote them: colours "
     "may stand beside the wrong words."
@@ -33,7 +34,10 @@ def read_rollout(run: Path, place: Place) -> Json:
     """Everything that is known of a rollout. Raises Changed if its line is no longer where the index has it."""
     record = _record(run / place.path, place)
     mask = [int(bool(value)) for value in record["loss_mask"]]
-    tokens, segments, note, text = _tokens(run, place, record, mask)
+    try:
+        tokens, segments, note, text = _tokens(run, place, record, mask)
+    except (LookupError, TypeError, ValueError, OverflowError):
+        tokens, segments, note, text = None, [], NO_TOKENS, str(record.get("text", ""))
     return place.row | {
         "metrics": record.get("metrics", {}),
         "failure_detail": record.get("failure_detail", ""),
@@ -69,6 +73,8 @@ def _tokens(run: Path, place: Place, record: Json, mask: list[int]) -> tuple[Jso
     if tokenizer is None:
         return None, [], NO_TOKENIZER, text
     ids = record["token_ids"]
+    if not len(ids) == len(mask) == len(record["logprobs"]) == len(record["versions"]):
+        raise ValueError("the lists of a rollout's tokens differ in length")
     pieces = tokenizer.split(ids)
     turns = _turns(mask)
     values = token_values(run / place.path, place.row["line"], mask)

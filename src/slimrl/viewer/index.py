@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock
+
 from slimrl.errors import UserError
 from slimrl.io.cache import cache_root
 
@@ -62,23 +64,32 @@ def index_path(run: Path) -> Path:
 
 
 def prepare(path: Path) -> None:
-    """Make sure that a whole index of this version is there; an empty one replaces anything else."""
-    try:
-        with connect(path) as connection:
-            (application,), (version,) = (
-                connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-            )
-            if (application, version) == (APPLICATION, VERSION):
-                connection.execute("SELECT changes FROM state").fetchone()
-                connection.execute("SELECT max(id) FROM rollouts").fetchone()
-                return
-    except sqlite3.DatabaseError:
-        pass
-    clear(path)
+    """Make sure that a whole index of this version is there; an empty one replaces anything else. Raises
+    sqlite3.OperationalError where nothing can be written, or another process writes for long."""
+    with FileLock(path.with_suffix(".new.lock")):  # another viewer may start at the same moment
+        if not _is_ours(path):
+            _replace(path)
 
 
 def clear(path: Path) -> None:
     """Put an empty index in the place of whatever is there."""
+    with FileLock(path.with_suffix(".new.lock")):
+        _replace(path)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the file is an index of this version, as far as its first pages tell."""
+    try:
+        with connect(path) as connection:
+            facts = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+            return facts == [APPLICATION, VERSION]
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _replace(path: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     with connect(path) as connection:

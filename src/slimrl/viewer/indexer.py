@@ -36,7 +36,10 @@ class Run:
 def open_run(directory: RunDir) -> Run:
     """A run with its index, which may still be empty. Raises UserError if there is no place for the index."""
     path = index_path(directory.path)
-    prepare(path)
+    try:
+        prepare(path)
+    except sqlite3.OperationalError as error:
+        raise UserError(f"{path} cannot be written: {error}. Free some space there, or delete the file.") from None
     return Run(directory, Index(path), Curves(directory.path), Alarms(directory.path / ALARMS))
 
 
@@ -89,9 +92,10 @@ def bring_up_to_date(run: Run, stopped: threading.Event) -> bool:
 
     known = what_is_known(run.directory.path)
     try:
-        if run.damaged_index.is_set() or not run.index.path.exists():
+        if run.damaged_index.is_set():
             clear(run.index.path)
             run.damaged_index.clear()
+        prepare(run.index.path)  # it may have been deleted
         is_done = update(run.directory.path, run.index.path, known, report, stopped.is_set)
         run.progress = None if is_done else progress_of_another(run.directory.path, run.index.path)
         run.problem = ""

@@ -3,8 +3,8 @@
 import json
 import sqlite3
 from array import array
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -16,6 +16,7 @@ from slimrl.viewer.index import connect
 from slimrl.viewer.runs import HELD_OUT, TRAIN, stage_of
 
 MAX_LIMIT = 5000
+BATCH = 500  # values of one question; old versions of SQLite take a thousand at most
 KEPT_RESULTS = 8  # of searches, so that turning a page searches nothing
 MAX_TASK_ROWS = 2000
 MAX_GROUP_ROWS = 5000
@@ -212,8 +213,7 @@ def _of_rollouts(scope: Clause) -> str:
 
 def _rows(connection: sqlite3.Connection, ids: Sequence[int]) -> list[Json]:
     found: dict[int, Json] = {}
-    for begin in range(0, len(ids), 500):  # SQLite takes a thousand values at most, in old versions
-        some = ids[begin : begin + 500]
+    for some in _batches(ids):
         marks = ", ".join("?" * len(some))
         found |= {
             row["id"]: _row(row) for row in connection.execute(f"{_SELECT} WHERE rollouts.id IN ({marks})", [*some])
@@ -253,20 +253,26 @@ def _group(row: sqlite3.Row) -> Json:
     return {"group": row["grp"], **{name: row[name] for name in names}, "rewards": json.loads(row["rewards"])}
 
 
-def _facets(connection: sqlite3.Connection, ids: Iterable[int], total: int, scope: Clause) -> Json:
+def _facets(connection: sqlite3.Connection, ids: Sequence[int], total: int, scope: Clause) -> Json:
     """How many of the rollouts have each value of the fields that have few."""
-    facets: dict[str, dict[str, int]] = {}
-    wanted = {*ids}
-    rows = connection.execute(
-        f"SELECT id, {', '.join(map(_quote, FACETS))} FROM rollouts WHERE {scope.sql}", scope.values
-    )
-    for field in FACETS:
-        facets[field] = {}
-    for one, *values in rows:
-        if len(wanted) == total or one in wanted:
-            for field, value in zip(FACETS, values, strict=True):
-                facets[field][value] = facets[field].get(value, 0) + 1
-    return facets
+    counts = {field: Counter[str]() for field in FACETS}
+    fields = ", ".join(map(_quote, FACETS))
+    if len(ids) == total:
+        counted = [(scope.sql, scope.values)]
+    else:
+        counted = [(f"id IN ({', '.join('?' * len(some))})", tuple(some)) for some in _batches(ids)]
+    for condition, values in counted:
+        for *found, num in connection.execute(
+            f"SELECT {fields}, count(*) FROM rollouts WHERE {condition} GROUP BY {fields}", values
+        ):
+            for field, value in zip(FACETS, found, strict=True):
+                counts[field][value] += num
+    return {field: dict(counted) for field, counted in counts.items()}
+
+
+def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """The ids in parts that SQLite takes as values of one question."""
+    return (ids[begin : begin + BATCH] for begin in range(0, len(ids), BATCH))
 
 
 def _quote(name: str) -> str:

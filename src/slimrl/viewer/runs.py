@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slimrl.errors import UserError
 
-METRICS, ALARMS, SUMMARY = "metrics.jsonl", "monitors.jsonl", "summary.json"
+CONFIG, METRICS, ALARMS, SUMMARY = "config.toml", "metrics.jsonl", "monitors.jsonl", "summary.json"
 ROLLOUTS, HELD_OUT = "rollouts", "held_out"
 TRAIN = "train"  # the name of all rollout files of the training together
 STEP_FILE = re.compile(r"step_(\d{1,12})\.jsonl", re.ASCII)
