@@ -103,7 +103,7 @@ def test_the_reference_of_the_recipe_stands_behind_the_run(tab: Tab, exported: P
     try:
         page = tab.open("#/curves?runs=a&m=reward/mean")
         page.wait_for_selector(".dash.reference")
-        assert tab.texts(".values dt") == ["step", "reference", "a"]
+        assert tab.texts(".values dt") == ["step", "recipe wiki_search", "a"]
     finally:
         own.write_text(before)
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from slimrl.errors import UserError, nearest
+from slimrl.monitor.reference import reference_curves
 from slimrl.viewer.about import describe, label_of
 from slimrl.viewer.curves import registry
 from slimrl.viewer.detail import Changed, read_rollout
@@ -41,7 +42,7 @@ class Api:
         self._of_run: dict[str, Callable[[Run, Query], Any]] = {
             "metrics": lambda run, query: run.curves.since(_number(query, "since")),
             "monitors": lambda run, query: {"alarms": run.alarms.all()},
-            "reference": lambda run, query: None,
+            "reference": lambda run, query: reference_curves(run.directory.path),
             "files": lambda run, query: _files(run),
             "rollouts": lambda run, query: run.index.rollouts(_selection(query), query.get("facets") == "1"),
             "groups": lambda run, query: run.index.groups(_selection(query)),
