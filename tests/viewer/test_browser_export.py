@@ -1,5 +1,6 @@
 """The exported page opens from the disk, without a server, and shows the same."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def test_an_export_shows_curves_with_bands_and_alarms(tab: Tab) -> None:
     page = tab.open("#/curves?m=reward/mean,loss/entropy")
     page.wait_for_selector(".chart canvas")
     page.wait_for_selector(".mark")
-    assert tab.texts(".values dt")[1] == "mean of 2 seeds of a"
+    assert tab.texts(".values dt")[1] == "a, mean of 2 seeds"
     assert tab.texts(".pulse") == ["exported"]
 
 
@@ -91,6 +92,20 @@ def test_an_export_has_groups_tokens_and_comparisons(tab: Tab) -> None:
     page = tab.open("#/compare?a=a/start_greedy&b=a/final_greedy")
     page.wait_for_selector(".diff ins")
     assert tab.texts(".pairs [role=radio]") == ["all 4", "better 3", "worse 0", "same 1"]
+
+
+def test_the_reference_of_the_recipe_stands_behind_the_run(tab: Tab, exported: Path) -> None:
+    own = exported / "data" / "runs_a_reference.js"
+    before = own.read_text()
+    curve = {"steps": [0, 4], "low": [0.2, 0.5], "mid": [0.3, 0.6], "high": [0.4, 0.7]}
+    reference = {"recipe": "wiki_search", "source": "recorded", "curves": {"reward/mean": curve}}
+    own.write_text(f"window.slimrlData('runs_a_reference.js', {json.dumps(reference)});")
+    try:
+        page = tab.open("#/curves?runs=a&m=reward/mean")
+        page.wait_for_selector(".dash.reference")
+        assert tab.texts(".values dt") == ["step", "recipe wiki_search", "a"]
+    finally:
+        own.write_text(before)
 
 
 def test_a_file_that_is_missing_is_named(tab: Tab, exported: Path) -> None:

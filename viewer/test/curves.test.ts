@@ -6,7 +6,7 @@ import { align, band, smooth } from "../src/curves/smooth.ts";
 import type { Run } from "../src/data/types.ts";
 
 const run = (id: string, key: string, points: [number, number][], reference: RunSeries["reference"] = null): RunSeries => ({
-  run: { id, name: id, config_key: key } as Run,
+  run: { id, name: id, path: `runs/${id}`, config_key: key } as Run,
   colour: 0,
   series: { "reward/mean": points },
   reference,
@@ -17,10 +17,19 @@ test("series are put on the union of their steps", () => {
   assert.deepEqual(align([[[0, 1], [2, 3]], [[1, 5], [2, null]]]), { steps: [0, 1, 2], columns: [[1, null, 3], [null, 5, null]] });
 });
 
+const many = [1, 3, ...Array.from({ length: 20 }, () => 3)];
+
 test("the smoothed line starts at the first value and keeps gaps", () => {
-  assert.deepEqual(smooth([4, null, 4], 0.9).map((value) => value && Math.round(value * 1e9) / 1e9), [4, null, 4]);
-  assert.deepEqual(smooth([1, 3], 0.5), [1, 7 / 3]); // (0.25 * 1 + 0.5 * 3) / 0.75
-  assert.deepEqual(smooth([1, 3], 0), [1, 3]);
+  const flat = Array.from({ length: 20 }, (_, i) => (i === 3 ? null : 4));
+  assert.deepEqual(smooth(flat, 0.9).map((value) => value && Math.round(value * 1e9) / 1e9), flat);
+  assert.deepEqual(smooth(many, 0.5).slice(0, 2), [1, 7 / 3]); // (0.25 * 1 + 0.5 * 3) / 0.75
+  assert.deepEqual(smooth(many, 0), many);
+});
+
+test("a few points are results, and are not smoothed", () => {
+  assert.deepEqual(smooth([1, 3], 0.5), [1, 3]);
+  const chart = chartLines("reward/mean", [run("a", "k", [[0, 1], [1, 3]])], { ...plain, smoothing: 0.5 });
+  assert.deepEqual(chart.lines.map(({ look }) => look), ["line"]);
 });
 
 test("the band is over the seeds that have a value", () => {
@@ -36,7 +45,7 @@ test("seeds of one experiment become a mean with a band", () => {
 });
 
 test("smoothing leaves the raw line visible", () => {
-  const chart = chartLines("reward/mean", [run("a", "k", [[0, 1], [1, 3]])], { ...plain, smoothing: 0.5 });
+  const chart = chartLines("reward/mean", [run("a", "k", many.map((value, step) => [step, value]))], { ...plain, smoothing: 0.5 });
   assert.deepEqual(chart.lines.map(({ look, values }) => [look, values[1]]), [["raw", 3], ["line", 7 / 3]]);
 });
 

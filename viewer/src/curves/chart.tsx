@@ -138,11 +138,18 @@ function spoken(name: string, chart: ChartLines): string {
 
 const lastOf = (line: Line) => line.values.filter((value) => value !== null).at(-1) ?? null;
 
+/** The last step of the runs; a recipe's curve may go further. */
+function lastStep(chart: ChartLines): number | undefined {
+  const own = chart.lines.filter((line) => line.look === "line");
+  return chart.steps.filter((_, i) => own.some((line) => line.values[i] !== null)).at(-1);
+}
+
 /** The last values, or those at the cursor. */
 function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
   const dark = isDark();
   const shown = chart.lines.map((line, i) => ({ line, i })).filter(({ line }) => line.look === "line" || line.look === "reference");
-  const step = index === null ? chart.steps.at(-1) : chart.steps[index];
+  const step = index === null ? lastStep(chart) : chart.steps[index];
+  const fills = chart.fills.map(([, bottom]) => chart.lines[bottom]?.look);
   if (step === undefined) return null;
   return (
     <dl class="values">
@@ -152,7 +159,7 @@ function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
         const before = chart.lines[i - 1];
         const raw = index !== null && before?.look === "raw" ? (before.values[index] ?? null) : null;
         return (
-          <div key={i}>
+          <div key={i} title={line.about}>
             <dt>
               <i class={`dash ${line.look}`} style={line.colour < 0 ? {} : { background: runColour(line.colour, dark) }} />
               {line.label}
@@ -161,7 +168,8 @@ function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
           </div>
         );
       })}
-      {shown.some(({ i }) => chart.fills.some(([, bottom]) => bottom === i - 1)) && <div class="muted">band: lowest to highest seed</div>}
+      {fills.includes("edge") && <div class="muted">band: lowest to highest seed</div>}
+      {fills.includes("reference-edge") && <div class="muted">grey: where runs of the recipe stay</div>}
     </dl>
   );
 }

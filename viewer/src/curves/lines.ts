@@ -1,6 +1,7 @@
 /** Which lines a chart of a metric has: runs, or the mean and band of the seeds of an experiment. */
+import { plural } from "../format.ts";
 import type { Num, Points, Reference, Run } from "../data/types.ts";
-import { align, band, positive, smooth } from "./smooth.ts";
+import { align, band, isSparse, positive, smooth } from "./smooth.ts";
 
 export interface RunSeries {
   run: Run;
@@ -16,6 +17,8 @@ export interface Line {
   colour: number;
   look: Look;
   values: Num[];
+  /** What is to be known about it, on hover. */
+  about?: string;
 }
 
 export interface ChartLines {
@@ -48,22 +51,29 @@ export function experiments(runs: RunSeries[], together: boolean): Experiment[] 
   }
   return [...found.values()].map((members) => {
     const first = members[0] as RunSeries;
-    const label = members.length > 1 ? `mean of ${members.length} seeds of ${first.run.name}` : first.run.name;
+    const label = members.length > 1 ? `${experimentName(first.run)}, mean of ${members.length} seeds` : first.run.name;
     return { label, colour: first.colour, members };
   });
+}
+
+/** Runs that are named by their seed alone are known by the directory around them. */
+function experimentName({ name, path }: Run): string {
+  const around = path.split("/").at(-2);
+  return /^seed[_-]?\d+$/.test(name) && around ? around : name;
 }
 
 export function chartLines(name: string, runs: RunSeries[], settings: Settings): ChartLines {
   const holding = runs.filter((run) => run.series[name]?.length);
   const groups = experiments(holding, settings.seeds);
-  const reference = holding.map((run) => run.reference?.curves[name]).find(Boolean);
+  const recipe = holding.map((run) => run.reference).find((each) => each?.curves[name]);
+  const reference = recipe?.curves[name];
   const referencePoints = reference
     ? [reference.low, reference.mid, reference.high].map((values) => values.map((v, i): [number, Num] => [reference.steps[i] ?? i, v]))
     : [];
   const all = [...groups.flatMap(({ members }) => members.map((run) => run.series[name] as Points)), ...referencePoints];
   const { steps, columns } = align(all);
   const chart: ChartLines = { steps, lines: [], fills: [], leftOut: 0 };
-  if (reference) addReference(chart, columns.splice(-3), settings);
+  if (recipe && reference) addReference(chart, columns.splice(-3), settings, recipe);
   for (const group of groups) addExperiment(chart, group, columns.splice(0, group.members.length), settings);
   return chart;
 }
@@ -75,13 +85,15 @@ function add(chart: ChartLines, line: Line, log: boolean): number {
   return chart.lines.push({ ...line, values }) - 1;
 }
 
-function addReference(chart: ChartLines, columns: Num[][], { log }: Settings): void {
+function addReference(chart: ChartLines, columns: Num[][], { log }: Settings, { recipe, source, differs = [] }: Reference): void {
+  const label = differs.length ? `recipe ${recipe}, ${plural(differs.length, "setting")} otherwise` : `recipe ${recipe}`;
+  const about = [`recorded: ${source}`, ...differs].join("\n");
   const [low = [], mid = [], high = []] = columns;
-  const line = (label: string, look: Look, values: Num[]): number => add(chart, { label, colour: -1, look, values }, log);
+  const line = (name: string, look: Look, values: Num[]): number => add(chart, { label: name, colour: -1, look, values, about }, log);
   const top = line("reference, highest", "reference-edge", high);
   const bottom = line("reference, lowest", "reference-edge", low);
   chart.fills.push([top, bottom]);
-  line("reference", "reference", mid);
+  line(label, "reference", mid);
 }
 
 function addExperiment(chart: ChartLines, { label, colour, members }: Experiment, columns: Num[][], settings: Settings): void {
@@ -89,12 +101,12 @@ function addExperiment(chart: ChartLines, { label, colour, members }: Experiment
   const line = (name: string, look: Look, values: Num[]): number => add(chart, { label: name, colour, look, values }, log);
   if (members.length === 1) {
     const raw = columns[0] ?? [];
-    if (smoothing > 0) line(label, "raw", raw);
+    if (smoothing > 0 && !isSparse(raw)) line(label, "raw", raw);
     line(label, "line", smooth(raw, smoothing));
     return;
   }
   const { low, mean, high } = band(columns);
-  if (smoothing > 0) line(label, "raw", mean);
+  if (smoothing > 0 && !isSparse(mean)) line(label, "raw", mean);
   const top = line("highest seed", "edge", smooth(high, smoothing));
   const bottom = line("lowest seed", "edge", smooth(low, smoothing));
   chart.fills.push([top, bottom]);

@@ -1,6 +1,8 @@
 /** Curves as they are drawn: smoothed, averaged over seeds, put on common steps. */
 import type { Num, Points } from "../data/types.ts";
 
+const FEW = 12;
+
 export interface Aligned {
   steps: number[];
   columns: Num[][];
@@ -21,7 +23,7 @@ export function align(series: Points[]): Aligned {
  * s_t = w s_{t-1} + (1 - w) x_t, and s_t / (1 - w^t) is shown. Gaps stay gaps.
  */
 export function smooth(values: Num[], weight: number): Num[] {
-  if (weight <= 0) return values;
+  if (weight <= 0 || isSparse(values)) return values;
   let [sum, seen] = [0, 0];
   return values.map((value) => {
     if (value === null) return null;
@@ -30,6 +32,9 @@ export function smooth(values: Num[], weight: number): Num[] {
     return sum / (1 - weight ** seen);
   });
 }
+
+/** A few points, as those of evaluations, are a result each: an average over them would hide where the run stands. */
+export const isSparse = (values: Num[]): boolean => values.filter((value) => value !== null).length < FEW;
 
 export interface Band {
   low: Num[];
