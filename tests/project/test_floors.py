@@ -34,6 +34,7 @@ FLOORS = {
     "slimrl.tools": 4,
     "slimrl.judges": 4,
     "slimrl.environments": 5,
+    "slimrl.doctor": 5,
     "slimrl.rollout": 6,
     "slimrl.trainer.rl": 7,
     "slimrl.trainer.sft": 7,
