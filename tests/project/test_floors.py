@@ -36,6 +36,7 @@ FLOORS = {
     "slimrl.viewer": 4,
     "slimrl.sharing": 4,
     "slimrl.environments": 5,
+    "slimrl.doctor": 5,
     "slimrl.rollout": 6,
     "slimrl.plan": 6,
     "slimrl.trainer.rl": 7,
