@@ -115,6 +115,11 @@ def test_rollouts_started_are_trained_or_dropped(case):
             assert any(any(sample.advantages_T) for sample in group)
         records = table.records[step]
         assert batch.metrics.get("drop/environment_error", 0.0) == sum(bool(r.rollout.failure) for r in records)
+        for sample in batch.samples:  # each knows its line in the file
+            record = records[sample.row]
+            assert record.rollout.token_ids_T == sample.token_ids_T
+            assert record.rollout.logprobs_T == sample.logprobs_T
+            assert record.advantages[-1] == sample.advantages_T[-1]
 
 
 def test_groups_without_a_signal_are_replaced_while_there_are_others():

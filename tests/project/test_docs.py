@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from slimrl.config.check import CheckConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.prime_rl.rl_keys import RL_KEYS
 from slimrl.config.prime_rl.rules import is_listed
@@ -74,7 +75,7 @@ def test_every_link_leads_to_a_file(document: Path) -> None:
 
 # What was measured is told with the names of its day; `args` are an environment's own.
 PRESENT = [path for path in PAGES if not {"log", "benchmarks"} & set(path.parts[len(ROOT.parts) :])]
-COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, ServeConfig)
+COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, CheckConfig, ServeConfig)
 SETTINGS = {
     spell(path[:depth]) for c in COMMANDS for path, _ in leaves(spec_of(c)) for depth in range(1, len(path) + 1)
 }

@@ -11,6 +11,7 @@ from slimrl.config.base import CommandConfig, Config
 from slimrl.config.data import ExpertDataConfig, FakeDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.model import ModelConfig
+from slimrl.config.monitors import MonitorsConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import EnvConfig, EpisodesConfig, EvalSamplingConfig, InferenceConfig, OrchestratorConfig
 from slimrl.config.serve import ServeConfig
@@ -136,6 +137,10 @@ class RLConfig(TrainingRunConfig):
     """GPUs that a teacher of type `model` has to itself, of which this version uses the first; `1` is the same as
     `teacher.device = "cuda:1"`."""
 
+    plan: Literal["refuse", "warn", "off"] = "refuse"
+    """What is done at the start with the memory that the run needs (docs/plan.md): `refuse` ends a run that cannot fit
+    before anything is loaded, `warn` lets it try, and `off` computes nothing."""
+
     deployment: DeploymentConfig = DeploymentConfig()
     orchestrator: OrchestratorConfig
     inference: InferenceConfig = InferenceConfig()
@@ -143,6 +148,7 @@ class RLConfig(TrainingRunConfig):
     teacher: AnyTeacherConfig = Field(default=NoTeacherConfig(), discriminator="type")
     warmup: WarmupConfig = WarmupConfig()
     eval: EvalConfig = EvalConfig()
+    monitors: MonitorsConfig = MonitorsConfig()
 
     @property
     def async_level(self) -> int:

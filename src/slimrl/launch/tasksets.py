@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 
 from slimrl.config.base import CommandConfig
+from slimrl.config.check import CheckConfig
 from slimrl.config.data import ExpertDataConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import EnvConfig
@@ -81,6 +82,8 @@ def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:
             return [env], TIMEOUT_S
         case PlayConfig():
             return [environment_to_play(config)], config.episode_timeout_s
+        case CheckConfig():
+            return config.env, config.episode_timeout_s
         case _:
             return [], TIMEOUT_S
 

@@ -20,13 +20,13 @@ from slimrl.config.reading.write import FILE_NAME
 from slimrl.errors import UserError, nearest
 from slimrl.io.files import replace_file
 from slimrl.monitor.metrics import select_held_out_rewards
+from slimrl.monitor.panels import Panel
 from slimrl.monitor.plots import (
     BLUE,
     FEW,
     GREEN,
     INK,
     ORANGE,
-    Panel,
     choose_panels,
     draw_points,
     draw_training,

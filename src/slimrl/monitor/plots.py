@@ -7,7 +7,6 @@ and Ito (2008), distinguishable for colour-blind readers.
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,36 +17,13 @@ from matplotlib.ticker import MaxNLocator
 
 from slimrl.io.files import explain_write_errors
 from slimrl.monitor.metrics import select_held_out_rewards
+from slimrl.monitor.panels import PANELS, Panel
 from slimrl.monitor.series import Series, common_steps, load_series, smooth
 
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
 FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
 OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
 FEW = 12  # series with fewer points get a marker at each
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One panel of training.png: its title, metrics and axis. Series of an `exact` panel are not smoothed."""
-
-    title: str
-    names: tuple[str, ...]
-    log: bool = False
-    exact: bool = False
-
-
-PANELS = (
-    Panel("policy entropy (nats)", ("loss/entropy",)),
-    Panel("gradient norm", ("optim/grad_norm",)),
-    Panel("mismatch KL, sampler to trainer (nats)", ("guard/mismatch_kl",), log=True),
-    Panel("tokens sampled per second", ("perf/tokens_sampled_per_s",)),
-    Panel("tokens sampled per rollout", ("rollout/tokens_sampled_mean",)),
-    Panel("zero-signal groups (share)", ("reward/zero_signal_groups",)),
-    Panel("rollouts started and trained on", ("rollout/num", "rollout/num_trained")),
-    Panel("rollouts cut off (share)", ("rollout/truncated",)),
-    Panel("learning rate", ("optim/lr",), exact=True),
-    Panel("supervised loss (nats/token)", ("sft/loss", "sft/val_loss")),
-)
 
 
 MAX_OWN = 6  # panels for metrics of the environment, of those that change

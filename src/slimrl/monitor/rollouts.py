@@ -28,6 +28,11 @@ def rollout_file(output_dir: Path, step: int) -> Path:
     return output_dir / "rollouts" / f"step_{step:06d}.jsonl"
 
 
+def token_file(output_dir: Path, step: int) -> Path:
+    """The path of what the trainer found for each token of a step's rollouts (`trainer/token_log.py`)."""
+    return output_dir / "rollouts" / f"step_{step:06d}.tokens.npz"
+
+
 def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
     """Write the rollouts to a new file, line by line. Raises UserError if the disk is full."""
     file = LineFile(path, digests=True)

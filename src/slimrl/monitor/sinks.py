@@ -26,6 +26,19 @@ class Sink(Protocol):
         """End the sink; `failed` says that the run ended by an exception."""
 
 
+class Watch(Protocol):
+    """A look at all metrics before any sink has them, such as `monitor/health`."""
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
+        """Take the metrics of a step. Returns metrics to write with them."""
+
+    def report(self) -> None:
+        """Say what was observed, once the sinks have it. May raise UserError to end the run."""
+
+    def close(self) -> None:
+        """End the watch."""
+
+
 class Monitor:
     """The monitor to which the loops log. It is a context manager: leaving it closes all sinks.
 
@@ -33,8 +46,9 @@ class Monitor:
     ...     monitor.log(0, {"reward/mean": 0.25, "env/num_words": 3.0})
     """
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
+    def __init__(self, sinks: Sequence[Sink], watches: Sequence[Watch] = ()) -> None:
         self.open_sinks = list(sinks)
+        self._watches = watches
 
     def add(self, sink: Sink) -> None:
         """Add a sink for all metrics from now on."""
@@ -46,8 +60,12 @@ class Monitor:
             lookup(name)
         # Plain numbers: JSON cannot hold those of numpy or PyTorch.
         values = {name: float(value) for name, value in metrics.items()}
+        for watch in self._watches:
+            values |= watch.observe(step, values)
         for sink in self.open_sinks:
             sink.write(step, values)
+        for watch in self._watches:
+            watch.report()
 
     def close(self, failed: bool = False) -> None:
         """Close all sinks, even if closing one of them fails."""
@@ -55,6 +73,8 @@ class Monitor:
         with ExitStack() as stack:
             for sink in self.open_sinks:
                 stack.callback(sink.close, failed)
+            for watch in self._watches:
+                stack.callback(watch.close)
 
     def __enter__(self) -> Self:
         return self

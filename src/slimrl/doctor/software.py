@@ -1,0 +1,89 @@
+"""Python, slimrl and the packages that it needs, in the versions that it wants; and its extras."""
+
+import platform
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from slimrl.errors import install_hint
+from slimrl.monitor.findings import Finding, Level
+
+CORE = ""  # the name of what is no extra
+SHOWN = ("torch", "transformers")
+Installed = Callable[[str], str]
+
+
+def probe() -> list[Finding]:
+    """Findings on Python, the packages, and each kind of extra."""
+    asked = by_extra(requires("slimrl") or ())
+    here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.prefix}"
+    return [
+        Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(__file__).parents[1]}"),
+        Finding("Python", Level.OK, here),
+        core_finding(asked.get(CORE, []), version_of),
+        extras_finding({extra: asked[extra] for extra in sorted(asked) if extra != CORE}, version_of),
+    ]
+
+
+def version_of(name: str) -> str:
+    """The version of an installed package; empty if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def by_extra(texts: Iterable[str]) -> dict[str, list[Requirement]]:
+    """Requirements by the extra that they belong to; those that this platform does not have are left out."""
+    found: dict[str, list[Requirement]] = {}
+    for one in map(Requirement, texts):
+        extra = str(one.marker).partition("extra ==")[2].strip().strip("\"'") if one.marker else CORE
+        if one.marker is None or one.marker.evaluate({"extra": extra}):
+            found.setdefault(extra, []).append(one)
+    return found
+
+
+def faults_of(asked: Iterable[Requirement], installed: Installed) -> list[str]:
+    """The requirements that are not met, in words.
+
+    >>> faults_of([Requirement("torch>=2.13"), Requirement("rich")], lambda name: {"torch": "2.9"}.get(name, ""))
+    ['torch is 2.9, and >=2.13 is wanted', 'rich is missing']
+    """
+    faults = []
+    for one in asked:
+        found = installed(one.name)
+        if not found:
+            faults.append(f"{one.name} is missing")
+        elif not one.specifier.contains(found, prereleases=True):
+            faults.append(f"{one.name} is {found}, and {one.specifier} is wanted")
+    return faults
+
+
+def core_finding(asked: list[Requirement], installed: Installed) -> Finding:
+    """Whether the packages of the core are here in the versions that are wanted."""
+    if faults := faults_of(asked, installed):
+        remedy = "`pip install --upgrade slimrl`, or in a checkout `uv sync --inexact`"
+        return Finding("packages", Level.PROBLEM, "; ".join(faults), remedy)
+    shown = ", ".join(f"{name} {installed(name)}" for name in SHOWN if installed(name))
+    return Finding("packages", Level.OK, f"{shown} and {len(asked) - len(SHOWN)} others, as slimrl wants them")
+
+
+def extras_finding(extras: Mapping[str, list[Requirement]], installed: Installed) -> Finding:
+    """Which extras are installed, and which are so in part or in other versions."""
+    whole, broken, missing = [], [], []
+    for extra, asked in extras.items():
+        faults = faults_of(asked, installed)
+        if not faults:
+            whole.append(extra)
+        elif all(fault.endswith("is missing") for fault in faults):
+            missing.append(extra)
+        else:
+            broken.append(f"{extra} ({'; '.join(faults)})")
+    words = (("installed", whole), ("not installed", missing), ("in other versions", broken))
+    text = "; ".join(f"{word}: {', '.join(names)}" for word, names in words if names)
+    lacking = [name.partition(" ")[0] for name in (*broken, *missing)]
+    remedy = f"What you need of them: {install_hint(lacking[0])}" if lacking else ""
+    return Finding("extras", Level.NOTE if broken else Level.OK, text, remedy)

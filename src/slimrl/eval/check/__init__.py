@@ -1,0 +1,1 @@
+"""Tries an environment, and says what is wrong with it: `slimrl check`."""

@@ -1,0 +1,150 @@
+"""Looks at an environment's tasks: their ids, what they hold, and whether they are always and everywhere the same."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, get_args
+
+from slimrl.environments.find import call_user_code
+from slimrl.environments.splits import shared_tasks
+from slimrl.errors import UserError
+from slimrl.monitor.findings import Finding, Level
+from slimrl.types import Split, Task, Taskset
+
+SPLITS: tuple[Split, ...] = get_args(Split)
+LONG_S = 5.0  # `tasks` is called several times before a run begins
+Tasks = Mapping[Split, Sequence[Task]]
+
+
+def read_tasks(taskset: Taskset) -> tuple[dict[Split, list[Any]], Finding]:
+    """Whatever `tasks` gives for each split, and whether that are tasks: else the finding is a problem."""
+    found: dict[Split, list[Any]] = {}
+    for split in SPLITS:
+        call = f"tasks({split!r})"
+        try:
+            found[split] = call_user_code(f"{call} failed", partial(_list, taskset, split))
+        except UserError as error:
+            return found, _tasks_problem(str(error), split)
+        odd = [task for task in found[split] if not isinstance(task, Task) or not isinstance(task.id, str)]
+        if odd:
+            return found, _tasks_problem(f"{call} gives what is no `Task` with a text as id: {odd[0]!r:.80}", split)
+    if not found["train"]:
+        return found, _tasks_problem("tasks('train') gives none", "train")
+    counts = ", ".join(f"{len(tasks)} in {split}" for split, tasks in found.items())
+    if not found["test"]:
+        remedy = "Hold some tasks out, as the split test."
+        return found, Finding("tasks", Level.NOTE, f"{counts}: none to evaluate on", remedy)
+    return found, Finding("tasks", Level.OK, counts)
+
+
+def _list(taskset: Taskset, split: Split) -> list[Any]:
+    return list(taskset.tasks(split))
+
+
+def _tasks_problem(found: str, split: Split) -> Finding:
+    remedy = "Give a list of `slimrl.Task`s, or take other arguments (`--args`)."
+    if split == "validation":
+        remedy = "Give an empty list for a split that there is none of."
+    return Finding("tasks", Level.PROBLEM, found, remedy)
+
+
+def time_finding(first_s: float, again_s: float) -> Finding:
+    """How long it takes to make the tasks of all splits, for the first time and again."""
+    text = f"{first_s:.2f} s for all splits, {again_s:.2f} s at the next call"
+    if again_s >= LONG_S:
+        remedy = "Make them once and keep them: they are asked for several times."
+        return Finding("time of tasks", Level.PROBLEM, text, remedy)
+    if first_s >= LONG_S:
+        return Finding("time of tasks", Level.NOTE, text, "What takes long belongs into `prepare()`, or into a file.")
+    return Finding("time of tasks", Level.OK, text)
+
+
+def ids_finding(tasks: Tasks) -> Finding:
+    """Whether ids are unique within a split."""
+    for split, found in tasks.items():
+        twice = [name for name, num in Counter(task.id for task in found).items() if num > 1]
+        if twice:
+            text = f"{len(twice)} ids are used more than once in {split}, such as `{twice[0]:.80}`"
+            return Finding("ids", Level.PROBLEM, text, "Number the tasks, or name each after what it holds.")
+    return Finding("ids", Level.OK, "unique within each split")
+
+
+def json_finding(tasks: Tasks) -> Finding:
+    """Whether what tasks hold is JSON, and comes back from it as it was, but for tuples, which become lists."""
+    for found in tasks.values():
+        for task in found:
+            if fault := json_fault(task.data):
+                remedy = "Hold texts, numbers, lists and dictionaries with texts as keys, and nothing else."
+                return Finding("json", Level.PROBLEM, f"the data of task `{task.id:.80}` {fault}", remedy)
+    return Finding("json", Level.OK, "what tasks hold survives JSON")
+
+
+def json_fault(data: object) -> str:
+    """What JSON does to the data of a task, in words; empty if nothing.
+
+    >>> json_fault({"a": (1, 2.5, None)}), json_fault({"a": {1: "one"}})
+    ('', 'has keys that are no texts, and JSON makes them some')
+    """
+    if not isinstance(data, Mapping):
+        return f"is a {type(data).__name__}, and no dictionary"
+    try:
+        again = json.loads(json.dumps(data, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        return f"is no JSON: {error}"
+    return "" if again == with_lists(data) else "has keys that are no texts, and JSON makes them some"
+
+
+def with_lists(value: Any) -> Any:
+    """A copy of nested data with lists in place of tuples."""
+    if isinstance(value, Mapping):
+        return {key: with_lists(item) for key, item in value.items()}
+    return [with_lists(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def splits_finding(tasks: Tasks) -> Finding:
+    """Whether a task is in two splits."""
+    held_out: tuple[Split, ...] = ("test", "validation")
+    for split in held_out:
+        if shared := shared_tasks(tasks["train"], tasks[split]):
+            here, there = shared[0]
+            num = f"{len(shared)} of {len(tasks[split])} tasks of {split}"
+            text = f"{num} are training tasks too: {here.id:.60} is {there.id:.60}"
+            remedy = "Let a hash of the task decide its split, or keep the seeds of a generator far apart."
+            return Finding("splits", Level.PROBLEM, text, remedy)
+    return Finding("splits", Level.OK, "no task is in two of them")
+
+
+def repeat_finding(tasks: Tasks, again: Tasks) -> Finding:
+    """Whether a second call gives the same tasks."""
+    if fault := difference(tasks, again):
+        remedy = 'Draw from a generator of your own with a fixed seed, made anew in each call: `random.Random("name")`.'
+        return Finding("same tasks", Level.PROBLEM, f"a second call of tasks() gives others: {fault}", remedy)
+    return Finding("same tasks", Level.OK, "the same at a second call")
+
+
+def processes_finding(tasks: Tasks, read_elsewhere: Sequence[Callable[[], Tasks]]) -> Finding:
+    """Whether other processes, in which Python hashes texts in another way, have the same tasks."""
+    with ThreadPoolExecutor() as pool:
+        others = list(pool.map(lambda read: read(), read_elsewhere))
+    for other in others:
+        if fault := difference(tasks, other):
+            remedy = "Never use `hash()` of a text or the order of a set: take `hashlib`, and `sorted(...)`."
+            found = f"another process has other tasks: {fault}"
+            return Finding("other process", Level.PROBLEM, found, remedy)
+    return Finding("other process", Level.OK, "the same in processes with other hash seeds")
+
+
+def difference(tasks: Tasks, others: Tasks) -> str:
+    """The first difference between tasks and those that should be the same, in words; empty if there is none."""
+    for split in SPLITS:
+        mine, theirs = tasks[split], others[split]
+        if len(mine) != len(theirs):
+            return f"{len(mine)} and {len(theirs)} in {split}"
+        for place, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+            if one.id != other.id:
+                return f"task {place} of {split} is `{one.id:.60}` and `{other.id:.60}`"
+            if with_lists(one.data) != with_lists(other.data):
+                return f"task `{one.id:.60}` of {split} holds something else"
+    return ""
