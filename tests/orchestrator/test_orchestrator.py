@@ -208,15 +208,17 @@ def test_several_environments_have_a_mean_reward_each():
         resample_factor=1,
         sampling=SamplingConfig(max_tokens=8),
     )
+    kept = []
     orchestrator = Orchestrator(
         tasksets(True, False),
         make_context(DigitClient()),
         config,
         LossConfig().resolve(),
         0,
-        lambda step, records: None,
+        lambda step, records: kept.extend(records),
     )
     metrics = orchestrator.collect(0).metrics
+    assert [(record.environment, record.draw) for record in kept] == [("dull", 0)] * 4 + [("digits", 1)] * 4
     assert metrics["reward/mean/dull"] == pytest.approx(0.3)
     assert metrics["reward/mean"] == pytest.approx((metrics["reward/mean/dull"] + metrics["reward/mean/digits"]) / 2)
     assert lookup("reward/mean/digits").better == "higher"

@@ -129,7 +129,7 @@ class Orchestrator:
             played += read
             groups += self._grade(read, openings)
         rollouts = [rollout for group in played for rollout in group.rollouts]
-        self.record(step, self._records(groups, rollouts))  # before an error, so that the failures can be looked at
+        self.record(step, self._records(groups, played))  # before an error, so that the failures can be looked at
         if not groups:
             raise UserError(_all_failed(rollouts))
         G, with_signal = self.config.rollouts_per_example, [group for group in groups if group.has_signal]
@@ -259,20 +259,30 @@ class Orchestrator:
 
     def _reward_by_environment(self, groups: Sequence[Group]) -> Metrics:
         """With several environments, the mean reward of each of those that have rollouts in this step."""
-        labels = self.config.labels
-        if len(labels) == 1:
+        if len(self.tasksets) == 1:
             return {}
         rewards: dict[str, list[float]] = {}
         for group in groups:
-            label = labels[group.position % len(labels)]  # the curriculum goes round the environments
-            rewards.setdefault(label, []).extend(rollout.reward for rollout in group.rollouts)
+            rewards.setdefault(self._label(group.position), []).extend(rollout.reward for rollout in group.rollouts)
         return {f"reward/mean/{label}": sum(values) / len(values) for label, values in sorted(rewards.items())}
 
-    def _records(self, groups: Sequence[Group], played: Sequence[Rollout]) -> list[RolloutRecord]:
-        graded = [pair for group in groups for pair in zip(group.rollouts, group.advantages_GK, strict=True)]
-        failed = [(rollout, ()) for rollout in played if rollout.failure]
+    def _records(self, groups: Sequence[Group], played: Sequence[PlayedGroup]) -> list[RolloutRecord]:
+        graded = [
+            (group.position, *pair)
+            for group in groups
+            for pair in zip(group.rollouts, group.advantages_GK, strict=True)
+        ]
+        failed = [(group.position, rollout, ()) for group in played for rollout in group.rollouts if rollout.failure]
         text = self.context.chat.full_text
-        return [RolloutRecord(rollout, values, text(list(rollout.token_ids_T))) for rollout, values in graded + failed]
+        return [
+            RolloutRecord(rollout, values, text(list(rollout.token_ids_T)), self._label(position), position)
+            for position, rollout, values in graded + failed
+        ]
+
+    def _label(self, position: int) -> str:
+        """What the environment of a task is called."""
+        labels = self.config.labels
+        return labels[position % len(labels)]  # the curriculum goes round the environments
 
 
 def every_rollout_has_signal(loss: ResolvedLoss) -> bool:

@@ -28,6 +28,8 @@ class Line:
     `text` is in lower case, for the search."""
 
     task: str
+    environment: str
+    draw: int
     role: str
     reward: float | None
     advantage: float | None
@@ -75,6 +77,8 @@ def _line_of(record: Mapping[str, Any], counts: _Counts) -> Line:
     drop = encodable(str(record.get("failure", "")))
     return Line(
         task=encodable(str(record["task_id"])),
+        environment=encodable(str(record.get("environment", ""))),
+        draw=int(record.get("draw", -1)),
         role=encodable(str(record.get("role", ""))),
         reward=float(record["reward"]) if _is_number(record["reward"]) else None,
         advantage=sum(advantages) / len(advantages) if advantages else None,

@@ -190,8 +190,11 @@ class _Update:
         """The columns of a rollout from `step` on."""
         self._names |= json.loads(line.metrics).keys()
         # The tasks of an evaluation have their environment's name in front.
-        environment = self._environment if file.name == TRAIN else line.task.partition("/")[0]
-        group = f"{file.step}/{line.task}" + (f" ({line.role})" if line.role else "")
+        of_file = self._environment if file.name == TRAIN else line.task.partition("/")[0]
+        environment = line.environment or of_file
+        # A step may draw a task more than once.
+        draw = f"@{line.draw}" if line.draw >= 0 else ""
+        group = f"{file.step}/{line.task}{draw}" + (f" ({line.role})" if line.role else "")
         return (
             *(file.step, line.task, environment, line.role, group, line.reward, line.advantage, line.drop, line.stop),
             *(
