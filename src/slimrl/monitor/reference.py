@@ -28,7 +28,7 @@ from slimrl.stats import Estimate
 
 # Settings that a run may have otherwise and still be compared, with a word that the comparison is loose.
 LOOSE = re.compile(
-    r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.(quantization|lookup_tokens)"
+    r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.(backend|quantization|lookup_tokens)"
     r"|model\.(dtype|date)"
 )
 # Settings under which the numbers are the same but for rounding.
