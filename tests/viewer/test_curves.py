@@ -54,6 +54,7 @@ def test_the_warm_up_adds_its_supervised_metrics_alone(tmp_path):
     (tmp_path / "warmup").mkdir()
     append(tmp_path / "warmup" / "metrics.jsonl", {"step": 0, "sft/loss": 2.0, "optim/lr": 1.0})
     append(tmp_path / "metrics.jsonl", {"step": 0, "optim/lr": 0.5})
+    assert Curves(tmp_path).num_lines() == 2
     assert Curves(tmp_path).since(None) == {"series": {"sft/loss": [[0, 2.0]], "optim/lr": [[0, 0.5]]}, "last_step": 0}
 
 

@@ -126,8 +126,10 @@ def _environments(config: Configs) -> Sequence[EnvConfig]:
 
 
 def _tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
-    """The tasksets, if all come with slimrl and need no preparation: others may download or build something."""
-    if not all(is_builtin(env.id) for env in envs):
+    """The tasksets, if all come with slimrl, need no preparation and ask no server: others may download or build
+    something, or cost money."""
+    # An argument that is a table names a server: a judge's or a partner's.
+    if not all(is_builtin(env.id) and not any(isinstance(one, dict) for one in env.args.values()) for env in envs):
         return []
     tasksets = [load_taskset(env.id, env.args) for env in envs]
     return [] if any(isinstance(taskset, Preparing) for taskset in tasksets) else tasksets

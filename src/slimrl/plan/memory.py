@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slimrl.config.model import LoraConfig
+from slimrl.models.allocator import LARGE
 from slimrl.plan import sizes
 from slimrl.plan.devices import RESERVED
 from slimrl.plan.shape import Shape
@@ -19,10 +20,10 @@ from slimrl.plan.workload import Rows
 Phase = Literal["always", "sampling", "training", "saving", "scoring"]
 PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
 
-# Freed memory that malloc keeps on a CPU, as a share of what is in use. It grows from step to step, for no step's
-# tensors fit the holes of the last one's, until the heap is trimmed, when the process has grown by a fifth
-# (`allocator.HeapTrimmer`). Measured: docs/plan.md.
-SLACK, SLACK_A_STEP, MOST_SLACK = 0.05, 0.03, 0.32
+# Freed memory that malloc keeps on a CPU (`models/allocator.py`). What sampling has freed lies in pieces that do not
+# all fit what training needs, and the other way round: so much of the smaller of the two is taken anew. Each step leaves
+# further holes, until the heap is trimmed, when the process has grown by a fifth. Measured: docs/plan.md.
+NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.34
 GPU_GAPS = 0.08  # what PyTorch's allocator on a GPU keeps in blocks that are not quite filled
 LOADING = 60_000_000  # tokenizer, chat template and what reading the weights leaves behind
 
@@ -40,15 +41,20 @@ class Part:
 class ProcessMemory:
     """The parts of the memory that a process has on one device, such as `cpu` or `cuda:0`.
 
-    `slack` is the share that its allocator keeps beyond them; `base` are the bytes of Python and the libraries, or of
-    the CUDA context, to which no slack is added.
+    `base` are the bytes of Python and the libraries, or of the CUDA context. `num_steps` are those after which it ends,
+    each of which leaves `hole` bytes that no later one fits.
     """
 
     name: str
     device: str
     base: float
     parts: tuple[Part, ...]
-    slack: float
+    num_steps: int = 0
+    hole: float = 0.0
+
+    def inside(self, phase: Phase) -> float:
+        """The bytes held in a phase and not always."""
+        return sum(part.bytes for part in self.parts if part.phase == phase)
 
     def held(self, phase: Phase) -> float:
         """The bytes held in a phase."""
@@ -70,9 +76,18 @@ class ProcessMemory:
         return self.base + self.tensors
 
     @property
+    def slack(self) -> float:
+        """The bytes that its allocator keeps beside those in use."""
+        if self.device != "cpu":
+            return GPU_GAPS * self.tensors
+        smaller = min(self.inside("sampling"), max(self.inside("training"), self.inside("saving")))
+        holes = self.num_steps * max(self.hole, HOLES * self.inside("training"))
+        return min(MOST_KEPT * self.least, NOT_REUSED * smaller + holes)
+
+    @property
     def peak(self) -> float:
         """The bytes that it will take, with what its allocator keeps."""
-        return self.least + self.slack * (self.tensors + (self.base if self.device == "cpu" else 0.0))
+        return self.least + self.slack
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +192,20 @@ def reference_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
     return parts
 
 
-def slack_of(kind: str, num_steps: int) -> float:
-    """The share of memory that an allocator keeps after so many steps."""
-    return GPU_GAPS if kind == "cuda" else min(MOST_SLACK, SLACK + SLACK_A_STEP * num_steps)
+def process(
+    name: str, device: str, parts: Iterable[Part], base: float, steps: tuple[int, float] = (0, 0.0)
+) -> ProcessMemory:
+    """A process on a device, with `base` bytes of Python and its libraries; `steps` are the number of its training
+    steps and the bytes of the hole that each leaves."""
+    own = RESERVED if device.startswith("cuda") else base + LOADING
+    return ProcessMemory(name, device, own, tuple(parts), *steps)
 
 
-def process(name: str, device: str, parts: Iterable[Part], base: float, num_steps: int) -> ProcessMemory:
-    """A process on a device, with `base` bytes of Python and its libraries."""
-    is_gpu = device.startswith("cuda")
-    own = RESERVED if is_gpu else base + LOADING
-    return ProcessMemory(name, device, own, tuple(parts), slack_of("cuda" if is_gpu else "cpu", num_steps))
+def hole_of(demand: Demand) -> float:
+    """The bytes of the hole in malloc's heap that a training step leaves: two gradients of the head, of its chunks and of
+    embeddings that are tied to it, where these are not large enough to be mapped on their own."""
+    gradient = 0 if demand.is_adapter else demand.compute.bytes * demand.shape.head
+    return 2.0 * gradient if gradient < LARGE else 0.0
 
 
 def by_device(processes: Sequence[ProcessMemory]) -> dict[str, list[ProcessMemory]]:

@@ -10,6 +10,7 @@ from slimrl.plan.memory import (
     Demand,
     Part,
     ProcessMemory,
+    hole_of,
     process,
     reference_parts,
     sampling_parts,
@@ -21,6 +22,8 @@ from slimrl.plan.sizes import FLOAT, HALF, Compute
 from slimrl.plan.workload import Rows
 
 VLLM_BASE = 1_500_000_000  # of vLLM's own process beside weights and cache: its context, graphs and workspaces
+# Environments that hold more than a few megabytes in the process that plays them: Chroma, and an embedding model.
+ENVIRONMENTS = {"wiki-search": 300_000_000}
 Configs = RLConfig | SFTConfig
 
 
@@ -76,11 +79,17 @@ def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMe
     device = "cpu" if demand.compute.kind == "cpu" else "cuda:0"
     if isinstance(config, SFTConfig):
         parts = [*weight_parts(demand), *training_parts(demand)]
-        return [process("sft", device, parts, base, config.max_steps)]
+        return [process("sft", device, parts, base, (config.max_steps, hole_of(demand)))]
     if config.deployment.type != "processes":
         own = config.model.device if config.model.device.startswith("cuda:") else device
         return _in_one(config, demand, own, base)
     return [*_trainers(config, demand, base), *_sampler(config, demand, base), *_orchestrator(config, demand, base)]
+
+
+def environment_parts(config: RLConfig) -> list[Part]:
+    """What the environments that come with slimrl hold."""
+    known = {env.id.replace("_", "-") for env in config.orchestrator.env} & ENVIRONMENTS.keys()
+    return [Part(f"environment {name}", ENVIRONMENTS[name]) for name in sorted(known)]
 
 
 def _in_one(config: RLConfig, demand: Demand, device: str, base: float) -> list[ProcessMemory]:
@@ -88,11 +97,12 @@ def _in_one(config: RLConfig, demand: Demand, device: str, base: float) -> list[
     apart = teacher_device != device
     parts = [*weight_parts(demand), *training_parts(demand), *sampling_parts(demand)]
     others = reference_parts(demand)
-    steps = config.max_steps
+    parts += environment_parts(config)
+    steps = config.max_steps, hole_of(demand)
     found = [process("one process", device, parts if apart else [*parts, *others], base, steps)]
     if apart and others:
-        found.append(process("teacher", teacher_device, others, 0.0, 0))
-    return found if device == "cpu" or teacher_device == "cpu" else [*found, process("host", "cpu", (), base, 0)]
+        found.append(process("teacher", teacher_device, others, 0.0))
+    return found if device == "cpu" or teacher_device == "cpu" else [*found, process("host", "cpu", (), base)]
 
 
 def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
@@ -103,8 +113,9 @@ def _trainers(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemo
     parts = [*weight_parts(demand, num), *training_parts(demand, num), *others]
     devices = [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * num
     names = ["trainer"] if num == 1 else [f"trainer, rank {rank}" for rank in range(num)]
-    ranks = [process(*pair, parts, base, config.max_steps) for pair in zip(names, devices, strict=True)]
-    return ranks if not ids else [*ranks, process("trainer, host", "cpu", (), num * base, 0)]
+    steps = config.max_steps, hole_of(demand) / num
+    ranks = [process(*pair, parts, base, steps) for pair in zip(names, devices, strict=True)]
+    return ranks if not ids else [*ranks, process("trainer, host", "cpu", (), num * base)]
 
 
 def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
@@ -118,19 +129,19 @@ def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemor
     parts = [Part(part.name, part.bytes / num, part.phase) for part in shared]
     parts += [Part("vLLM's own", VLLM_BASE)] if is_vllm else []
     devices = [f"cuda:{gpu}" for gpu in ids[:num]] or ["cpu"]
-    found = [process("vLLM" if is_vllm else "sampler", device, parts, base, 0) for device in devices]
-    return found if not ids else [*found, process("sampler, host", "cpu", (), base, 0)]
+    found = [process("vLLM" if is_vllm else "sampler", device, parts, base) for device in devices]
+    return found if not ids else [*found, process("sampler, host", "cpu", (), base)]
 
 
 def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:
     """The process that plays episodes, with a frozen teacher if there is one."""
-    host = process("orchestrator", "cpu", (), base, 0)
+    host = process("orchestrator", "cpu", environment_parts(config), base)
     if not isinstance(config.teacher, ModelTeacherConfig):
         return [host]
     device = _teacher_device(config, "cpu" if demand.compute.kind == "cpu" else "cuda:0")
     if device == "cpu":
-        return [process("orchestrator with the teacher", "cpu", reference_parts(demand), base, 0)]
-    return [host, process("teacher", device, reference_parts(demand), base, 0)]
+        return [process("orchestrator with the teacher", "cpu", reference_parts(demand), base)]
+    return [host, process("teacher", device, reference_parts(demand), base)]
 
 
 def _teacher_device(config: RLConfig, default: str) -> str:

@@ -148,7 +148,7 @@ def _ranks(config: RLConfig | SFTConfig) -> int:
 
 
 def _num_evaluations(config: RLConfig) -> int:
-    """Those before the warm-up, before RL, in between and at the end."""
+    """The number of held-out evaluations: before the warm-up, before RL, in between and at the end."""
     return 2 + bool(config.warmup.max_steps) + sum(config.eval.is_due(step) for step in range(config.max_steps))
 
 

@@ -62,15 +62,15 @@ class Curves:
     def __init__(self, run: Path) -> None:
         self._files = [(Lines(run / "metrics.jsonl"), ""), (Lines(run / "warmup" / "metrics.jsonl"), WARM_UP)]
         self._series: list[dict[str, tuple[array[int], array[float]]]] = [{}, {}]
-        self._num = 0
+        self._nums = [0, 0]
         self._last_step: int | None = None
         self._lock = Lock()
 
     def num_lines(self) -> int:
-        """How many lines of metrics there are by now."""
+        """How many lines of metrics there are by now, those of the warm-up too."""
         with self._lock:
             self._read()
-            return self._num
+            return sum(self._nums)
 
     def last_step(self) -> int | None:
         """The last step of which there are metrics; None if there are none."""
@@ -102,9 +102,9 @@ class Curves:
         for number, (lines, prefix) in enumerate(self._files):
             records, void = lines.new()
             if void:
-                self._series[number] = {}
-                self._num = 0 if not prefix else self._num
+                self._series[number], self._nums[number] = {}, 0
                 self._last_step = None if not prefix else self._last_step
+            self._nums[number] += len(records)
             for record in records:
                 self._add(self._series[number], record, prefix)
 
@@ -112,7 +112,6 @@ class Curves:
         step = record.get("step")
         if not isinstance(step, int) or not -(2**62) < step < 2**62:
             return
-        self._num += not prefix
         if not prefix:
             self._last_step = step if self._last_step is None else max(step, self._last_step)
         for name, value in record.items():
