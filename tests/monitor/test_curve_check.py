@@ -14,11 +14,11 @@ from slimrl.config.reading.write import write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.curve_check import REWARD, check_curve, compare
-from slimrl.monitor.reference import recorded_recipes, reference_curves
+from slimrl.monitor.reference import all_recipes, reference_curves
 from slimrl.monitor.sinks import JsonlSink, Monitor
 
 ROOT = Path(__file__).parents[2]
-RECIPES = {recipe.name: recipe for recipe in recorded_recipes()}
+RECIPES = {recipe.name: recipe for recipe in all_recipes()}
 SEEDS = [(name, seed) for name, recipe in RECIPES.items() for seed in range(recipe.num_seeds)]
 
 
