@@ -14,11 +14,11 @@ from slimrl.config.reading.write import write_config
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.curve_check import REWARD, check_curve, compare
-from slimrl.monitor.reference import recorded_recipes, reference_curves
+from slimrl.monitor.reference import all_recipes, reference_curves
 from slimrl.monitor.sinks import JsonlSink, Monitor
 
 ROOT = Path(__file__).parents[2]
-RECIPES = {recipe.name: recipe for recipe in recorded_recipes()}
+RECIPES = {recipe.name: recipe for recipe in all_recipes()}
 SEEDS = [(name, seed) for name, recipe in RECIPES.items() for seed in range(recipe.num_seeds)]
 
 
@@ -102,6 +102,7 @@ def test_a_run_that_is_going_on_is_compared_as_far_as_it_is(tmp_path, capsys):
 
 def test_other_settings_make_the_comparison_void_and_are_named(tmp_path, capsys):
     changes = ["--trainer.optim.lr", "1e-3", "--eval.num_examples", "8", "--seed", "9", "--model.num_threads", "1"]
+    changes += ["--monitors.enabled", "false", "--inference.port", "8011", "--trainer.guard.max_logprob_gap", "9"]
     directory = write_run(tmp_path, RECIPES["reverse_text"], changes)
     assert run(["check-curve", str(directory), "--json"]) == 2
     found = json.loads(capsys.readouterr().out)

@@ -17,7 +17,7 @@ import numpy as np
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.monitor.reference import Difference, Recipe, evaluations_of, recognise, recorded_recipes
+from slimrl.monitor.reference import Difference, Recipe, all_recipes, evaluations_of, recognise
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series, smooth
 from slimrl.monitor.tolerance import Band, Level, curve_band, level_halves, standard_error
@@ -131,7 +131,7 @@ def _recipe_of(run_dir: Path) -> tuple[Recipe, list[Difference]]:
     config = read_run_config(run_dir)
     if found := recognise(config):
         return found
-    known = ", ".join(f"`slimrl rl @ {recipe.config_file}`" for recipe in recorded_recipes())
+    known = ", ".join(f"`slimrl rl @ {recipe.config_file}`" for recipe in all_recipes())
     ids = sorted({env.id for env in config.orchestrator.env}) if isinstance(config, RLConfig) else []
     what = f"trains on {', '.join(ids)}" if ids else f"is a run of `slimrl {config.command}`"
     raise UserError(f"{run_dir} {what}, and nothing is recorded of that. Recorded are {known}.")

@@ -28,7 +28,7 @@ from slimrl.stats import Estimate
 
 # Settings that a run may have otherwise and still be compared, with a word that the comparison is loose.
 LOOSE = re.compile(
-    r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.(quantization|lookup_tokens)"
+    r"max_steps|max_async_level|eval\..*|orchestrator\.episode_timeout_s|inference\.(backend|quantization|lookup_tokens)"
     r"|model\.(dtype|date)"
 )
 # Settings under which the numbers are the same but for rounding.
@@ -82,7 +82,7 @@ class Difference:
 
 
 @cache
-def recorded_recipes() -> tuple[Recipe, ...]:
+def all_recipes() -> tuple[Recipe, ...]:
     """All recipes of which seeds are recorded, by name."""
     found = [one for one in (files("slimrl.monitor") / "bands").iterdir() if one.name.endswith(".json")]
     return tuple(parse_recipe(one.read_text(encoding="utf-8")) for one in sorted(found, key=lambda one: one.name))
@@ -107,7 +107,7 @@ def parse_recipe(text: str) -> Recipe:
 def recognise(config: CommandConfig) -> tuple[Recipe, list[Difference]] | None:
     """The recorded recipe that a run's settings are nearest to, and what they have otherwise; None if none has the same
     environments."""
-    of_same_tasks = [recipe for recipe in recorded_recipes() if _environments(recipe.settings) == _environments(config)]
+    of_same_tasks = [recipe for recipe in all_recipes() if _environments(recipe.settings) == _environments(config)]
     compared = [(recipe, differences(recipe, config)) for recipe in of_same_tasks]
     return min(compared, key=lambda one: (sum(not found.loose for found in one[1]), len(one[1])), default=None)
 

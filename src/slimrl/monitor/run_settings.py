@@ -14,10 +14,11 @@ from slimrl.io.regular_file import read_regular
 
 MAX_BYTES = 2**20
 HEADER = re.compile(r"# slimrl (\w+) @")
-# Settings that are no part of a recipe: they name places, programs or machines, or tell one run of it from another.
+# Settings that are no part of a recipe: they name places, programs or machines, watch a run, or tell one from another.
 NO_RECIPE = re.compile(
-    r"(seed|output_dir|resume|command|(wandb|trackio|tensorboard|ckpt|deployment)\..*|.*_gpu_ids"
-    r"|model\.(device|num_threads)|inference\.(base_url|api_key_variable|timeout_s|backend|max_slots))"
+    r"(seed|output_dir|resume|command|plan|(wandb|trackio|tensorboard|ckpt|deployment|monitors|trainer\.guard)\..*"
+    r"|.*_gpu_ids|model\.(device|num_threads)|orchestrator\.(max_rollouts_gb|env\.\d+\.name)"
+    r"|inference\.(base_url|api_key_variable|vllm_program|port|timeout_s|max_slots))"
 )
 
 

@@ -156,14 +156,14 @@ def _run_files(source: Source, with_rollouts: bool, remarks: list[str]) -> dict[
     if not (run_dir := source.run_dir):
         raise UserError(f"{source.weights} lies in no run's directory. `--what weights` uploads the weights alone.")
     found: dict[str, Content] = {}
-    for path in _matching(run_dir, RUN_FILES):
+    for path in _find(run_dir, RUN_FILES):
         content: Content = path
         if path.suffix in (".toml", ".json"):
             text = read_regular(path, MAX_TEXT_BYTES).decode("utf-8")
             clean = shareable(text)
             content = path if clean == text else clean.encode()
         found[f"run/{path.relative_to(run_dir).as_posix()}"] = content
-    rollouts = _matching(run_dir, ROLLOUTS)
+    rollouts = _find(run_dir, ROLLOUTS)
     if not with_rollouts and rollouts:
         remarks.append(f"{len(rollouts)} files of rollouts stay here; --rollouts uploads them too: read some first")
     for path in rollouts if with_rollouts else ():
@@ -172,7 +172,7 @@ def _run_files(source: Source, with_rollouts: bool, remarks: list[str]) -> dict[
     return found
 
 
-def _matching(run_dir: Path, patterns: tuple[str, ...]) -> list[Path]:
+def _find(run_dir: Path, patterns: tuple[str, ...]) -> list[Path]:
     return [path for pattern in patterns for path in sorted(run_dir.glob(pattern)) if path.is_file()]
 
 
