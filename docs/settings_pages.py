@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from slimrl.config.base import OTHER_VARIABLES, CommandConfig, Config
+from slimrl.config.check import CheckConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.reading.schema import Spec, below, describe, keys_below, spec_of, spec_of_field
 from slimrl.config.run import EvalRunConfig, ProbeConfig, RLConfig, SFTConfig, TrainerOnlyConfig
 from slimrl.config.serve import ServeConfig
 
-COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, ServeConfig)
+COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, CheckConfig, ServeConfig)
 INDEX = """\
 # Settings
 

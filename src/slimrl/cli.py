@@ -30,6 +30,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl sft        train on given conversations (supervised fine-tuning)
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
   slimrl probe      find out what distillation from a teacher could gain
+  slimrl plan       say beforehand what a run takes, in memory, on disk and in time
   slimrl doctor     look at this machine: what will be used, why, and what mends it
   slimrl compare    compare two such measurements, task by task
   slimrl view       see runs in the browser, live: curves, groups, rollouts, tokens
@@ -115,7 +116,7 @@ AGAIN = {
     "play": "play again",
     "push": "go on, without what is there already",
     **dict.fromkeys(
-        ("probe", "check", "compare", "view", *(name for name in OWN_ARGUMENTS if name != "push")), "start over"
+        ("probe", "plan", "check", "compare", "view", *(name for name in OWN_ARGUMENTS if name != "push")), "start over"
     ),
 }
 
@@ -178,6 +179,7 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         **{command: partial(_run_with_config, command) for command in (*RUNS, *PARTS)},
         **{command: partial(_call, function) for command, function in OWN_ARGUMENTS.items()},
+        "plan": _plan,
         "compare": _compare,
         "view": _view,
         "play": _play,
@@ -260,6 +262,27 @@ def _play(argv: Sequence[str]) -> int:
         raise UserError(f"play needs an environment, as in `slimrl play {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}.")
     named = not argv[0].startswith(("-", "@"))
     return run_command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
+
+
+def _plan(argv: Sequence[str]) -> int:
+    from slimrl.config.plan import HELP, read_options
+
+    if {"-h", "--help"} & set(argv):
+        return _show(HELP)
+    from slimrl.config.reading.flags import names_section
+    from slimrl.config.run import RLConfig, SFTConfig
+
+    words, options = read_options(argv)
+
+    def start(resolved: "Resolved[Any]") -> int:
+        from slimrl.commands.plan import run_plan
+
+        return run_plan(resolved, options)
+
+    # A file of `sft` says where its data come from, one of `rl` what is played.
+    is_sft = names_section(words, "data") and not names_section(words, "orchestrator")
+    config_class: type[Any] = SFTConfig if is_sft else RLConfig
+    return run_command(config_class, words, start, name="plan")
 
 
 def _check(argv: Sequence[str]) -> int:

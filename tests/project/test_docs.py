@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from slimrl.config.check import CheckConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.prime_rl.rl_keys import RL_KEYS
 from slimrl.config.prime_rl.rules import is_listed
@@ -74,7 +75,7 @@ def test_every_link_leads_to_a_file(document: Path) -> None:
 
 # What was measured is told with the names of its day; `args` are an environment's own.
 PRESENT = [path for path in PAGES if not {"log", "benchmarks"} & set(path.parts[len(ROOT.parts) :])]
-COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, ServeConfig)
+COMMANDS = (RLConfig, SFTConfig, EvalRunConfig, TrainerOnlyConfig, ProbeConfig, PlayConfig, CheckConfig, ServeConfig)
 SETTINGS = {
     spell(path[:depth]) for c in COMMANDS for path, _ in leaves(spec_of(c)) for depth in range(1, len(path) + 1)
 }
@@ -85,7 +86,7 @@ SECTIONS = {name.partition(".")[0] for name in SETTINGS} - {"args"}
 def test_every_setting_that_is_named_exists(document: Path) -> None:
     named = set(re.findall(r"(?:--|`)([a-z_]+(?:\.[a-z_0-9]+)+)", document.read_text(encoding="utf-8")))
     settings = [
-        name for name in named if name.partition(".")[0] in SECTIONS and not re.search(r"\.(py|toml|md)$", name)
+        name for name in named if name.partition(".")[0] in SECTIONS and not re.search(r"\.(py|toml|md|jsonl)$", name)
     ]
     unknown = [name for name in settings if name not in SETTINGS and ".args" not in name]
     # A page may name what is read from another trainer's files.

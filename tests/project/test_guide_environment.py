@@ -200,3 +200,18 @@ def test_the_recipe_trains(market: Path, tiny_dir: Path, monkeypatch: pytest.Mon
     assert all(metrics["optim/grad_norm"] > 0 for metrics in steps)
     (first, *_) = read_rollouts(output / "rollouts" / "step_000000.jsonl")
     assert first.rollout.messages[0]["content"].startswith("Find out which is cheapest.")
+
+
+def test_the_environment_is_tried(market: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(market)
+    (command,) = commands("slimrl", "check")
+    assert run([*command[1:], "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert {one["level"] for one in report["findings"]} == {"ok"}
+
+
+def test_the_page_lists_every_subject_that_is_looked_at() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (PACKAGE / "eval/check").glob("*.py")]
+    subjects = {name for text in sources for name in re.findall(r'Finding\(\s*"([a-z ]+)"', text)}
+    assert len(subjects) > 15
+    assert [name for name in subjects if f"`{name}`" not in PAGE] == []

@@ -1,10 +1,8 @@
 import json
 
-import pytest
-
 from slimrl.monitor.metrics import METRICS
 from slimrl.monitor.sinks import JsonlSink
-from slimrl.viewer.curves import Alarms, Curves, Lines, healthy_range, registry
+from slimrl.viewer.curves import Alarms, Curves, Lines, registry
 
 
 def append(path, *lines):
@@ -56,6 +54,7 @@ def test_the_warm_up_adds_its_supervised_metrics_alone(tmp_path):
     (tmp_path / "warmup").mkdir()
     append(tmp_path / "warmup" / "metrics.jsonl", {"step": 0, "sft/loss": 2.0, "optim/lr": 1.0})
     append(tmp_path / "metrics.jsonl", {"step": 0, "optim/lr": 0.5})
+    assert Curves(tmp_path).num_lines() == 2
     assert Curves(tmp_path).since(None) == {"series": {"sft/loss": [[0, 2.0]], "optim/lr": [[0, 0.5]]}, "last_step": 0}
 
 
@@ -79,24 +78,10 @@ def test_alarms_are_listed(tmp_path):
     assert alarms.all() == alarms.all() == [{"step": 7, "monitor": "entropy_collapse"}]
 
 
-@pytest.mark.parametrize(
-    ("words", "bounds"),
-    [
-        ("below 0.1", (None, 0.1)),
-        ("below 0.5; near 1 the tasks are too easy or too hard", (None, 0.5)),
-        ("above 0; at 0 there is no learning signal", (0.0, None)),
-        ("at least 200 for a conclusion", (None, None)),
-        ("below 1e-6 in float32, below 0.01 in bfloat16", (None, None)),
-        ("below max_turns", (None, None)),
-        ("rises", (None, None)),
-    ],
-)
-def test_a_healthy_range_is_read_from_its_words(words, bounds):
-    assert healthy_range(words) == bounds
-
-
 def test_the_registry_is_whole():
     found = registry()
     assert [metric["name"] for metric in found["metrics"]] == [metric.name for metric in METRICS]
     assert found["panels"][0]["names"][0] == "reward/mean"
+    ranges = {metric["name"]: (metric["low"], metric["high"]) for metric in found["metrics"]}
+    assert ranges["reward/zero_signal_groups"] == (None, 0.5) and ranges["reward/mean"] == (None, None)
     assert json.dumps(found, allow_nan=False)

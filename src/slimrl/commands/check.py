@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import partial
 from typing import Any
 
@@ -32,7 +33,8 @@ def run_check(resolved: Resolved[CheckConfig], chat: ChatFormat, as_json: bool) 
     reports = []
     for env in config.env:
         began = time.monotonic()
-        with console.progress(f"trying {env.id}", NUM_STAGES) as bar:
+        # What an environment prints in this process must not get between the findings.
+        with console.progress(f"trying {env.id}", NUM_STAGES) as bar, redirect_stdout(sys.stderr):
             findings = check_env(env, config, chat, bar.advance)
         seconds = time.monotonic() - began
         reports.append({"environment": env.id, "args": env.args, "seconds": seconds, "findings": findings})
@@ -49,11 +51,13 @@ def check_env(env: EnvConfig, config: CheckConfig, chat: ChatFormat, advance: Ca
     """All that was found of one environment. Raises UserError if it cannot be made."""
     timeout_s = config.episode_timeout_s
     (taskset,) = load_tasksets([env], timeout_s)
-    here = taskset
+    elsewhere = partial(_elsewhere, env, timeout_s)
     if has_worker(env):
         here = load_taskset(env.id, env.args)
         prepare_taskset(here)
-    places = Places(taskset, here, partial(_worker, env, timeout_s), partial(_elsewhere, env, timeout_s))
+        places = Places(taskset, here, lambda: taskset, elsewhere)
+    else:
+        places = Places(taskset, taskset, partial(_worker, env, timeout_s), elsewhere)
     limits = EpisodeLimits(config.max_turns, SEQ_LEN, timeout_s)
     return Check(places, Plan(config.split, config.num_examples, chat, limits, config.seed), advance).run()
 

@@ -137,6 +137,10 @@ class RLConfig(TrainingRunConfig):
     """GPUs that a teacher of type `model` has to itself, of which this version uses the first; `1` is the same as
     `teacher.device = "cuda:1"`."""
 
+    plan: Literal["refuse", "warn", "off"] = "refuse"
+    """What is done at the start with the memory that the run needs (docs/plan.md): `refuse` ends a run that cannot fit
+    before anything is loaded, `warn` lets it try, and `off` computes nothing."""
+
     deployment: DeploymentConfig = DeploymentConfig()
     orchestrator: OrchestratorConfig
     inference: InferenceConfig = InferenceConfig()

@@ -47,7 +47,7 @@ def dtype_finding(dtype: str, gflops: Mapping[str, float]) -> Finding:
 
 
 def threads_finding(num_threads: int, num_cores: int, limit: float) -> Finding:
-    """The number of threads beside the cores, and beside the share of them that a container may use (0: no limit)."""
+    """The number of threads against the cores, and against those that a container may use; a `limit` of 0 is none."""
     if 0 < limit < num_threads:
         text = f"{num_threads} threads, and this container may use {limit:g} cores: they wait for each other"
         return Finding("threads", Level.NOTE, text, f"--model.num_threads {max(1, int(limit))}")

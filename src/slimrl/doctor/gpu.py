@@ -32,7 +32,7 @@ def probe() -> list[Finding]:
     """Findings on GPUs and what goes with them."""
     shown = read_smi()
     if not torch.cuda.is_available():
-        return [missing_finding(shown, torch.version.cuda or "")]
+        return [no_gpu_finding(shown, torch.version.cuda or "")]
     cards = [_card(number) for number in range(torch.cuda.device_count())]
     driver = shown[0].split(", ")[1] if shown else "unknown"
     found = [card_finding(number, card, driver) for number, card in enumerate(cards)]
@@ -51,7 +51,7 @@ def read_smi() -> list[str]:
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
 
 
-def missing_finding(shown: Sequence[str], built_for: str) -> Finding:
+def no_gpu_finding(shown: Sequence[str], built_for: str) -> Finding:
     """Why PyTorch uses no GPU, where the driver may show some; `built_for` is PyTorch's version of CUDA."""
     if not shown:
         return Finding("GPU", Level.OK, "none: everything is computed on the CPU")

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,16 +25,11 @@ def probe() -> list[Finding]:
     """A finding on the judge. Raises UserError for an address with a key in it."""
     variables = {**read_env_file(Path(".env")), **os.environ}
     model, url = (variables.get(f"JUDGE_{name}", "").strip() for name in ("MODEL", "BASE_URL"))
-    if not model:
-        text = "none is named, so answers in free text are compared by their words"
-        return [
-            Finding("judge", Level.OK, text, "Name a model in JUDGE_MODEL and its server in JUDGE_BASE_URL (.env).")
-        ]
     settings = JudgeSettings(model, url or DEFAULT_URL)
     check_address(settings.base_url, "JUDGE_BASE_URL")
     try:
         models, trouble = ask(settings.base_url, read_api_key(KEY)), ""
-    except (urllib.error.URLError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         models, trouble = [], str(error)
     return [judge_finding(settings, models, trouble)]
 
@@ -63,7 +57,13 @@ def ask(base_url: str, key: str) -> list[str]:
 
 
 def judge_finding(settings: JudgeSettings, models: list[str], trouble: str) -> Finding:
-    """Whether the judge answers, and has its model."""
+    """Whether the judge answers, and has its model; where no model is named, which ones there are."""
+    if not settings.model:
+        text = "none is named, so answers in free text are compared by their words"
+        if models:
+            text += f"; {settings.base_url} has {', '.join(models)}"
+        remedy = "For a judge, name a model in JUDGE_MODEL and its server in JUDGE_BASE_URL (.env)."
+        return Finding("judge", Level.OK, text, remedy)
     who = f"{settings.model} at {settings.base_url}"
     if trouble:
         return Finding("judge", Level.PROBLEM, f"{who} does not answer: {trouble}", START)

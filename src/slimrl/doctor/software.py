@@ -21,14 +21,14 @@ def probe() -> list[Finding]:
     asked = by_extra(requires("slimrl") or ())
     here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {sys.prefix}"
     return [
-        Finding("slimrl", Level.OK, f"{installed_version('slimrl')} in {Path(__file__).parents[1]}"),
+        Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(__file__).parents[1]}"),
         Finding("Python", Level.OK, here),
-        core_finding(asked.get(CORE, []), installed_version),
-        extras_finding({extra: asked[extra] for extra in sorted(asked) if extra != CORE}, installed_version),
+        core_finding(asked.get(CORE, []), version_of),
+        extras_finding({extra: asked[extra] for extra in sorted(asked) if extra != CORE}, version_of),
     ]
 
 
-def installed_version(name: str) -> str:
+def version_of(name: str) -> str:
     """The version of an installed package; empty if it is not installed."""
     try:
         return version(name)

@@ -17,7 +17,7 @@ def probe() -> list[Finding]:
     cache = cache_root()
     found = [_look("disk", Path.cwd(), "--output_dir"), _look("cache", cache, "the variable SLIMRL_CACHE")]
     if SHARED.is_dir():
-        found.append(shared_finding(shutil.disk_usage(SHARED).free))
+        found.append(shm_finding(shutil.disk_usage(SHARED).free))
     return found
 
 
@@ -40,7 +40,7 @@ def disk_finding(subject: str, directory: Path, free: float, is_writable: bool, 
     return Finding(subject, Level.OK, text)
 
 
-def shared_finding(free: float) -> Finding:
+def shm_finding(free: float) -> Finding:
     """Whether there is shared memory, over which GPUs of one machine and vLLM's processes talk."""
     text = f"{free / GB:.2f} GB free in {SHARED}"
     if free < LOW_SHARED:

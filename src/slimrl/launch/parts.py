@@ -163,7 +163,7 @@ def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, fir
     the settings ask for. Raises UserError if an extra is missing."""
     config = resolved.config
     sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first), *best_weights(config, output_dir)]
-    settings = Resolved[TrainingRunConfig](config, resolved.provenance)
+    settings: Resolved[TrainingRunConfig] = Resolved(config, resolved.provenance)
     run = TrackedRun(output_dir, config.model_dump(), first, resume=first > 0)
     if config.wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
         console.note("WANDB_MODE=disabled: Weights & Biases is off")

@@ -97,7 +97,7 @@ def _about(facts: RunFacts, is_adapter: bool) -> str:
         how = f"{config.warmup.max_steps} supervised steps and {how}" if config.warmup.max_steps else how
     tasks = ", ".join(map(_code, environments_of(facts)))
     note = f" ({base.note})" if base.note else ""
-    return f"{what} {link}{note} after {how} on {tasks}, by slimrl {facts.versions['slimrl']}."
+    return f"{what} {link}{note} after {how} on {tasks}, by slimrl {facts.versions.get('slimrl', 'from its sources')}."
 
 
 def _results(facts: RunFacts) -> Iterator[str]:

@@ -34,7 +34,7 @@ HUB_NAMES = {
     "smollm2-135m": ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0", "as its 4-bit GGUF file (Q4_1) has it"),
 }
 # The last part of an absolute path says what something is; the rest is this machine's own.
-PLACE = re.compile(r"""(?<=["'\s=])(?:~|/|[A-Za-z]:\\)[^"'\n,\]]*[/\\]([^"'/\\\n,\]]+)""")
+PLACE = re.compile(r"""(?<=["'`\s=])(?:~|/|[A-Za-z]:\\)[^"'`\n,\]]*[/\\]([^"'`/\\\n,\]]+)""")
 
 
 @dataclass(frozen=True, slots=True)

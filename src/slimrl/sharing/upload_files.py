@@ -23,7 +23,7 @@ from slimrl.sharing.facts import STEP, RunFacts, read_facts, shareable
 What = Literal["weights", "adapter", "run"]
 Content = Path | bytes
 ADAPTER, ADAPTER_CONFIG = "adapter", "adapter_config.json"
-CONFIGS = ("config.json", ADAPTER_CONFIG)
+CONFIGS = ("config.json", ADAPTER_CONFIG, f"{ADAPTER}/{ADAPTER_CONFIG}", f"{ADAPTER}/{README}")
 MAX_TEXT_BYTES = 2**26
 # Of a run, besides its weights: what describes it. Checkpoints are for going on here, and are never uploaded.
 RUN_FILES = ("*.toml", "metrics.jsonl", "summary.json", "held_out/*.json", "*.png", "warmup/metrics.jsonl")
@@ -104,15 +104,14 @@ def _is_shared(path: Path, root: Path) -> bool:
 
 
 def _clean_configs(files: Mapping[str, Content], facts: RunFacts) -> dict[str, Content]:
-    """The configurations in which transformers and PEFT write where something came from, where that is here."""
+    """The files in which it is written where something came from, where that is a place of this machine."""
     found: dict[str, Content] = {}
     for path, content in files.items():
-        name = path.rpartition("/")[2]
-        if name not in CONFIGS or isinstance(content, bytes):
+        if path not in CONFIGS or isinstance(content, bytes):
             continue
         text = read_regular(content, MAX_TEXT_BYTES).decode("utf-8")
         clean = shareable(text)
-        if name == ADAPTER_CONFIG:
+        if path.endswith(ADAPTER_CONFIG):
             settings = json.loads(clean)
             settings["base_model_name_or_path"] = facts.base.hub_name or facts.base.name
             clean = json.dumps(settings, indent=2)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 from array import array
 from pathlib import Path
 from threading import Lock
@@ -17,8 +16,6 @@ Json = dict[str, Any]
 MARK_BYTES = 64
 WARM_UP = "sft/"  # the metrics of a warm-up that are no other's
 REWARD = Panel("reward", ("reward/mean", "held_out/reward_greedy", "held_out/reward_sampled"))
-# A healthy range that begins with a bound, such as "below 0.2" or "above 0; at 0 there is no signal".
-BOUND = re.compile(r"(below|at most|above|at least) ([0-9.]+(?:e-?[0-9]+)?)(?=$|[;,] )(?!, (?:below|above))")
 
 
 class Lines:
@@ -65,15 +62,15 @@ class Curves:
     def __init__(self, run: Path) -> None:
         self._files = [(Lines(run / "metrics.jsonl"), ""), (Lines(run / "warmup" / "metrics.jsonl"), WARM_UP)]
         self._series: list[dict[str, tuple[array[int], array[float]]]] = [{}, {}]
-        self._num = 0
+        self._nums = [0, 0]
         self._last_step: int | None = None
         self._lock = Lock()
 
     def num_lines(self) -> int:
-        """How many lines of metrics there are by now."""
+        """How many lines of metrics there are by now, those of the warm-up too."""
         with self._lock:
             self._read()
-            return self._num
+            return sum(self._nums)
 
     def last_step(self) -> int | None:
         """The last step of which there are metrics; None if there are none."""
@@ -105,9 +102,9 @@ class Curves:
         for number, (lines, prefix) in enumerate(self._files):
             records, void = lines.new()
             if void:
-                self._series[number] = {}
-                self._num = 0 if not prefix else self._num
+                self._series[number], self._nums[number] = {}, 0
                 self._last_step = None if not prefix else self._last_step
+            self._nums[number] += len(records)
             for record in records:
                 self._add(self._series[number], record, prefix)
 
@@ -115,7 +112,6 @@ class Curves:
         step = record.get("step")
         if not isinstance(step, int) or not -(2**62) < step < 2**62:
             return
-        self._num += not prefix
         if not prefix:
             self._last_step = step if self._last_step is None else max(step, self._last_step)
         for name, value in record.items():
@@ -152,23 +148,8 @@ def registry() -> Json:
     }
 
 
-def healthy_range(healthy: str) -> tuple[float | None, float | None]:
-    """The bounds that the words of a healthy range begin with; None for one that they do not name.
-
-    >>> healthy_range("below 0.2"), healthy_range("above 0; at 0 there is no signal"), healthy_range("rises")
-    ((None, 0.2), (0.0, None), (None, None))
-    """
-    found = BOUND.match(healthy)
-    if not found:
-        return None, None
-    bound = float(found[2])
-    return (None, bound) if found[1] in ("below", "at most") else (bound, None)
-
-
 def _describe(metric: Metric) -> Json:
-    low, high = healthy_range(metric.healthy)
-    texts = {name: str(getattr(metric, name)) for name in ("name", "meaning", "unit", "better", "healthy")}
-    return {**texts, "low": low, "high": high}
+    return {name: getattr(metric, name) for name in ("name", "meaning", "unit", "better", "healthy", "low", "high")}
 
 
 def _object(line: bytes) -> Json | None:

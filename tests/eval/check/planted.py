@@ -203,8 +203,37 @@ class _Hinting(Double):
         return [rules, {**question, "content": f"{question['content']} {self.hint}"}]
 
 
-class SharedState(Double):
-    """The taskset is its own episode: one at a time goes well. It wants the number first, and then the double."""
+class TwoTurns(Double):
+    """Wants any word first, and then the double."""
+
+    def environment(self, task: Task) -> Any:
+        return _TwoTurns(self, task)
+
+    def conversation(self, task: Task, answer: str) -> list[Message]:
+        first: list[Message] = [{"role": "assistant", "content": "well"}, {"role": "user", "content": "Go on."}]
+        *opening, last = super().conversation(task, answer)
+        return [*opening, *first, last]
+
+
+class _TwoTurns(Episode):
+    num_turns = 0
+
+    async def step(self, reply: str) -> Turn:
+        self.num_turns += 1
+        if self.num_turns == 1:
+            return Turn(not reply.strip(), [{"role": "user", "content": "Go on."}])
+        return await super().step(reply)
+
+
+class ReadsNumbersLater(TwoTurns):
+    def turn(self, task: Task, reply: str) -> Turn:
+        found = ANSWER.search(reply)
+        numbers = [int(text) for text in re.findall(r"^\d+$", found[1])] if found else [0]
+        return Turn(True, reward=float(numbers[0] == 2 * task.data["number"]))  # IndexError without a number
+
+
+class SharedState(TwoTurns):
+    """The taskset is its own episode: one at a time goes well."""
 
     def environment(self, task: Task) -> Any:
         self.task = task
@@ -219,11 +248,6 @@ class SharedState(Double):
         if self.num_turns == 1:
             return Turn(False, [{"role": "user", "content": "Go on."}])
         return self.turn(self.task, reply)
-
-    def conversation(self, task: Task, answer: str) -> list[Message]:
-        first: list[Message] = [{"role": "assistant", "content": "well"}, {"role": "user", "content": "Go on."}]
-        *opening, last = super().conversation(task, answer)
-        return [*opening, *first, last]
 
 
 class OfItsProcess(Double):
@@ -322,6 +346,7 @@ FAULTS: dict[type, str] = {
     PaysForTags: "pay of garbage",
     TellsTheAnswer: "copying",
     ReadsNumbers: "garbage",
+    ReadsNumbersLater: "garbage",
     EchoesJson: "garbage",
     MeanOfNothing: "reward",
     OddMetric: "metrics",

@@ -42,7 +42,7 @@ def test_a_planted_fault_is_found_and_no_other(fault: type, subject: str) -> Non
     assert all(one.remedy for one in findings if one.level is Level.PROBLEM)
 
 
-@pytest.mark.parametrize("good", [planted.Double, planted.WithTool])
+@pytest.mark.parametrize("good", [planted.Double, planted.TwoTurns, planted.WithTool])
 def test_the_environment_in_which_faults_are_planted_has_none(good: type) -> None:
     findings = checked(good())
     assert {one.level for one in findings} == {Level.OK}

@@ -1,5 +1,7 @@
 import asyncio
 import math
+import subprocess
+import sys
 
 import pytest
 from textual.widgets import DataTable, Label, Sparkline, Static
@@ -156,3 +158,12 @@ def test_each_token_has_the_colour_of_its_value():
     colours = {text.plain[span.start : span.end]: span.style.bgcolor for span in text.spans}
     assert colours["q"] is None
     assert colours["good"] == style_of(1.0, 1.0, True).bgcolor != colours["bad"]
+
+
+def test_without_the_extra_the_command_names_it(tmp_path):
+    make_run(tmp_path / "run")
+    program = "import sys; sys.modules['textual'] = None; from slimrl.cli import run; sys.exit(run(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "view", str(tmp_path / "run"), "--terminal"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "needs the package textual" in result.stderr and "slimrl[terminal]" in result.stderr

@@ -133,7 +133,7 @@ def json_play_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding | None:
     return None
 
 
-def holding_finding(plays: Sequence[Sequence[Played]]) -> Finding:
+def hold_finding(plays: Sequence[Sequence[Played]]) -> Finding:
     """Whether a call holds the event loop for long; each element has the plays of one episode."""
     calls = [(plays_of_one[0], call) for plays_of_one in plays for call in _fastest(plays_of_one)]
     one, worst = max(calls, key=lambda pair: pair[1].held_s)

@@ -1,6 +1,7 @@
 """The episodes that a check plays: those of scripts, of useless replies, and some of both again in other ways."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TypeVar
@@ -10,13 +11,14 @@ from slimrl.environments.scripts import EXPERT, find_scripts
 from slimrl.errors import RolloutError
 from slimrl.eval.check import messages
 from slimrl.eval.check.hostile import GENERAL, NOTHING, replies_in_tags, tags_of
-from slimrl.eval.check.trial import Played, Trial
+from slimrl.eval.check.trial import Played, Replies, Trial
 from slimrl.monitor.findings import Finding
 from slimrl.types import Message, Task
 
 T = TypeVar("T")
 FEW = 2  # tasks for what is tried in many ways
 REPEATS = 3  # times that an episode is played again
+MAX_BREAKDOWNS = 3  # after so many no more are tried
 HOSTILE_TURNS = 4  # the same useless reply again and again tells no more after these
 
 
@@ -41,30 +43,51 @@ class Sample:
 
 
 async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
-    """The episodes of all scripts on all tasks."""
-    return [await trial.play_script(name, task) for name in find_scripts(trial.taskset) for task in tasks]
+    """The episodes of all scripts on all tasks, or fewer if several break down."""
+    found: list[Played] = []
+    for name in find_scripts(trial.taskset):
+        for task in tasks:
+            if num_breakdowns(found) < MAX_BREAKDOWNS:
+                found.append(await trial.play_script(name, task))
+    return found
 
 
-async def play_hostile(trial: Trial, tasks: Sequence[Task]) -> Hostile:
-    """The episodes of useless replies on a few tasks. A task whose episode does not begin has no more than one."""
+async def play_hostile(trial: Trial, tasks: Sequence[Task], scripts: Sequence[Played]) -> Hostile:
+    """The episodes of useless replies on a few tasks, from the beginning and after a script's first reply. A task whose
+    episode does not begin has those of no words alone."""
     short = replace(trial, limits=replace(trial.limits, max_turns=min(HOSTILE_TURNS, trial.limits.max_turns)))
     found = Hostile()
     for task in spread(tasks, FEW):
-        found.nothing += [await trial.play_constant(what, task, text) for what, text in NOTHING.items()]
+        await _play_each(trial, task, NOTHING, found.nothing)
         if not (opening := found.nothing[-1].opening):
             continue
         found.openings.append(opening)
-        garbage = {**GENERAL, **replies_in_tags(opening)}
-        found.garbage += [await short.play_constant(what, task, text) for what, text in garbage.items()]
+        in_tags = replies_in_tags(opening)
+        await _play_each(short, task, {**GENERAL, **in_tags}, found.garbage)
+        if first := _first_reply(scripts, task):
+            later = {f"{what} after a good reply": text for what, text in in_tags.items()}
+            await _play_each(short, task, later, found.garbage, first)
         copies = {"a copy of the last message": opening[-1]["content"]}
-        try:
+        with suppress(RolloutError):  # whose reason the episodes above have
             copies["a copy of the prompt"] = await short.read(task)
-        except RolloutError:  # whose reason the episodes above have
-            continue
-        found.copies += [await short.play_constant(what, task, text) for what, text in copies.items()]
+        await _play_each(short, task, copies, found.copies)
     if found.openings and (tools := messages.tools_of(found.openings[0])):
         found.tools.append(await _try_tools(short, tasks[0], tools))
     return found
+
+
+async def _play_each(
+    trial: Trial, task: Task, texts: Mapping[str, str], found: list[Played], first: Replies = ()
+) -> None:
+    """Adds an episode for each of the texts as a reply, until several have broken down."""
+    for what, text in texts.items():
+        if num_breakdowns(found) < MAX_BREAKDOWNS:
+            found.append(await trial.play_constant(what, task, text, first))
+
+
+def num_breakdowns(played: Sequence[Played]) -> int:
+    """The number of episodes that hung or ended their process, of which each takes long."""
+    return sum(one.rollout.failure in ("timeout", "environment_died") for one in played)
 
 
 async def _try_tools(trial: Trial, task: Task, tools: Sequence[object]) -> Finding:
@@ -114,6 +137,14 @@ def spread(items: Sequence[T], num: int) -> list[T]:
     [0, 3, 6]
     """
     return list(items) if len(items) <= num else [items[place * len(items) // num] for place in range(num)]
+
+
+def _first_reply(scripts: Sequence[Played], task: Task) -> Replies:
+    """The first reply of a script's episode on the task, if possible the expert's, that goes on after it; none where
+    there is no such episode."""
+    longer = [one for one in scripts if _is_whole(one, task) and len(one.rollout.turns) > 1]
+    best = sorted(longer, key=lambda one: one.what != EXPERT)[:1]
+    return best[0].replies[:1] if best else ()
 
 
 def _is_whole(one: Played, task: Task) -> bool:

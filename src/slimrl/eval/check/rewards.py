@@ -38,7 +38,7 @@ class Earned:
         return fmean([self.expert[task] for task in tasks if task in self.expert] or self.expert.values())
 
 
-def earned_by_scripts(played: Sequence[Played]) -> Earned:
+def earnings_of(played: Sequence[Played]) -> Earned:
     """The rewards of the scripts' episodes that ended by themselves."""
     rewards: dict[str, dict[str, float]] = {}
     for one in played:
@@ -84,7 +84,7 @@ def random_finding(earned: Earned) -> Finding:
     return Finding("random play", Level.PROBLEM, found, "The reward does not tell right from wrong: mend it.")
 
 
-def nothing_finding(played: Sequence[Played]) -> Finding:
+def silence_finding(played: Sequence[Played]) -> Finding:
     """Whether replies without a word earn nothing."""
     best = max(played, key=lambda one: one.rollout.reward)
     reward = best.rollout.reward

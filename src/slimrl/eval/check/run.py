@@ -42,8 +42,9 @@ HASH_SEEDS = ("1", "2")
 class Places:
     """One environment in several places: where training plays it, in this process, and in others.
 
-    `here` may be the same object as `taskset`. `worker` makes the taskset in a worker process, and `elsewhere` in one
-    in which Python hashes texts by the given seed. They raise UserError if they cannot.
+    `here` may be the same object as `taskset`. `worker` gives the taskset in a worker process, which `taskset` may be,
+    and `elsewhere` one in a process in which Python hashes texts by the given seed. They raise UserError if they
+    cannot.
     """
 
     taskset: Taskset
@@ -82,7 +83,7 @@ class Check:
         trial = Trial(self.places.taskset, self.plan.chat, self.plan.limits, self.plan.seed)
         scripts = self._wait(play_scripts(trial, chosen))
         self.advance()
-        hostile = self._wait(play_hostile(trial, chosen))
+        hostile = self._wait(play_hostile(trial, chosen, scripts))
         self._report(scripts, hostile)
         self.advance()
         if samples := choose_samples(scripts, hostile, chosen):
@@ -118,7 +119,7 @@ class Check:
     def _report(self, scripts: Sequence[Played], hostile: Hostile) -> None:
         """Adds what is told by what was read and earned, and by what failed."""
         played = [*scripts, *hostile.nothing, *hostile.garbage, *hostile.copies]
-        earned = rewards.earned_by_scripts(scripts)
+        earned = rewards.earnings_of(scripts)
         if hostile.openings:
             self._add(messages.opening_finding(hostile.openings))
         self._add(*hostile.tools)
@@ -129,7 +130,7 @@ class Check:
         elif EXPERT not in find_scripts(self.places.taskset):
             self._add(rewards.NO_EXPERT)
         if silent := _whole(hostile.nothing):
-            self._add(rewards.nothing_finding(silent))
+            self._add(rewards.silence_finding(silent))
         if useless := _whole(hostile.garbage):
             self._add(rewards.garbage_finding(useless, earned))
         if copied := _whole(hostile.copies):
@@ -148,7 +149,7 @@ class Check:
             self._add(course.isolation_finding(pairs))
             if not self._is_broken("ids", "json", "crash"):
                 self._check_places(trial, samples)
-        self._add(course.holding_finding(again), course.time_finding(again))
+        self._add(course.hold_finding(again), course.time_finding(again))
         self.advance()
 
     def _check_places(self, trial: Trial, samples: Sequence[Sample]) -> None:

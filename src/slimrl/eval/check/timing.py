@@ -48,16 +48,16 @@ class _TimedEpisode:
         self._episode, self._note, self._num_steps = episode, note, 0
 
     def start(self) -> Coroutine[Any, Any, list[Message]]:
-        return self._timed("start", self._episode.start())
+        return self._with_timer("start", self._episode.start())
 
     def step(self, reply: str) -> Coroutine[Any, Any, Turn]:
         self._num_steps += 1
-        return self._timed(f"step {self._num_steps}", self._episode.step(reply))
+        return self._with_timer(f"step {self._num_steps}", self._episode.step(reply))
 
     async def close(self) -> None:
         await close_episode(self._episode)
 
-    def _timed(self, name: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    def _with_timer(self, name: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         # Other people's code: what is no coroutine is refused where it would be awaited.
         return self._await(name, work) if inspect.iscoroutine(work) else work
 

@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from slimrl.environments.base import Taskset
 from slimrl.environments.scripts import play_script
@@ -17,7 +18,7 @@ from slimrl.rollout.places import run_groups
 from slimrl.rollout.self_play import self_play_roles, self_play_specs
 from slimrl.types import Message, Rollout, SamplingParams, StopReason, Task
 
-Replies = list[list[int]]  # token ids, each reply with its end
+Replies = Sequence[list[int]]  # token ids, each reply with its end
 SCRIPT_ERROR = "script_error"  # the failure of an episode whose script failed
 
 
@@ -83,11 +84,11 @@ class Trial:
         rollout = await run_episode(self._spec(timed, task), self._context(client))
         return Played(first.what, first.is_script, rollout, tuple(timed.calls))
 
-    async def play_constant(self, what: str, task: Task, reply: str) -> Played:
-        """The episode of a policy that always replies the same. Where the policy plays against itself, it does so in
-        all roles, and the first one's rollout counts."""
+    async def play_constant(self, what: str, task: Task, reply: str, first: Replies = ()) -> Played:
+        """The episode of a policy that always replies the same, after the `first` replies. Where the policy plays
+        against itself, it does so in all roles, and the first one's rollout counts."""
         timed = TimedTaskset(self.taskset)
-        context = self._context(_ConstantClient(self._encode(reply)))
+        context = self._context(_ListClient(chain(first, repeat(self._encode(reply)))))
         if self_play_roles(self.taskset):
             ((rollout, *_),) = await run_groups([self_play_specs(self._spec(self.taskset, task))], context)
         else:
@@ -125,15 +126,16 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class _ConstantClient:
-    """A client that always says the same."""
+class _ListClient:
+    """A client that gives one reply after the other, which must not run out."""
 
-    reply: Sequence[int]
+    replies: Iterator[Sequence[int]]
     version: int = 0
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
-        said = tuple(self.reply[: params.max_tokens])
-        finish: FinishReason = "stop" if len(said) == len(self.reply) else "length"
+        reply = next(self.replies)
+        said = tuple(reply[: params.max_tokens])
+        finish: FinishReason = "stop" if len(said) == len(reply) else "length"
         return Completion(said, (0.0,) * len(said), (0,) * len(said), finish)
 
 

@@ -37,7 +37,6 @@ def train(
         began = time.perf_counter()
         batch = receive(step)
         received = time.perf_counter()
-
         lr_factor = schedule_factor(step, config.max_steps, config.trainer.schedule)
         try:
             metrics = train_step(batch, lr_factor, step, token_log)
