@@ -63,6 +63,24 @@ def test_messages_and_replies_are_parted():
     ]
 
 
+def test_solved_examples_in_a_prompt_are_no_replies():
+    example = ["1+1", "</im>", "\n", "<im>", "assistant\n", "two", "</im>", "\n", "<im>", "user\n"]
+    pieces = ["<im>", "user\n", *example, "2+2", "</im>", "\n", "<im>", "assistant\n", "four"]
+    messages = [
+        {"role": "user", "content": "1+1"},
+        {"role": "assistant", "content": "two"},
+        {"role": "user", "content": "2+2"},
+        {"role": "assistant", "content": "four"},
+    ]
+    assert spans(segments(pieces, [0] * 17 + [1], messages)) == [
+        ("prompt", "user", 0, 4),
+        ("prompt", "assistant", 4, 9),
+        ("prompt", "user", 9, 14),
+        ("prompt", "assistant", 14, 17),
+        ("reply", "assistant", 17, 18),
+    ]
+
+
 def test_segments_cover_all_tokens_whatever_the_template_did():
     pieces = ["something", " else", "<eot>", "yes"]
     found = segments(

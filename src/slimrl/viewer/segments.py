@@ -29,10 +29,14 @@ def segments_of(
     """
     starts = [0, *accumulate(map(len, pieces))]
     text = "".join(pieces)
+    runs = list(_runs(mask))
+    # A prompt may have solved examples in it: only the last of the assistant's messages were sampled.
+    num_sampled = sum(sampled for sampled, _, _ in runs)
     replies = [number for number, message in enumerate(messages) if message.get("role") == "assistant"]
+    replies = replies[max(0, len(replies) - num_sampled) :]
     segments: list[Json] = []
     next_message = 0
-    for sampled, begin, end in _runs(mask):
+    for sampled, begin, end in runs:
         if sampled:
             parts = _parts(text[starts[begin] : starts[end]], starts[begin], starts[begin:end], begin)
             segments.append({"begin": begin, "end": end, "kind": "reply", "role": "assistant", "parts": parts})

@@ -168,8 +168,11 @@ function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
           </div>
         );
       })}
-      {fills.includes("edge") && <div class="muted">band: lowest to highest seed</div>}
-      {fills.includes("reference-edge") && <div class="muted">grey: where runs of the recipe stay</div>}
+      {fills.length > 0 && (
+        <div class="muted">
+          {[fills.includes("edge") && "band: all seeds", fills.includes("reference-edge") && "grey: the recipe’s range"].filter(Boolean).join("; ")}
+        </div>
+      )}
     </dl>
   );
 }

@@ -77,7 +77,7 @@ function GroupView({ run, name, file }: { run: Run; name: string; file: string }
       {answer.loading && !rows.length && <Loading what="the group" />}
       <div class="colour-line">
         <ColourPicker mode={mode} choose={(next) => setParams({ color: next })} />
-        <Legend scale={scale} />
+        {complete && rows.length > 0 ? <Legend scale={scale} /> : <span class="legend" />}
         <OrderPicker />
       </div>
       {known[0]?.tokens_note && <p class="note">{known[0].tokens_note}</p>}

@@ -25,7 +25,7 @@ const PART_LABEL: Record<PartKind, string> = { text: "", thought: "thought", too
 export function Conversation(props: Props) {
   const { rollout, from = 0, to = Infinity } = props;
   if (!rollout.tokens?.text || !rollout.segments) return <PlainMessages rollout={rollout} all={from === 0} />;
-  const shown = rollout.segments.filter((segment) => !isOpening(segment) && segment.end > from && segment.begin < to);
+  const shown = rollout.segments.filter((segment) => !isOpening(rollout, segment) && segment.end > from && segment.begin < to);
   return (
     <div class="conversation raw" {...tokenHandlers(rollout, props.choose)}>
       {shown.map((segment) => (
@@ -62,11 +62,13 @@ function SegmentView({ segment, ...props }: Props & { segment: Segment }) {
 type Stretch = [begin: number, end: number];
 
 /** What the chat template writes before a reply: it stands beside the role, and not as a message of its own. */
-const isOpening = (segment: Segment): boolean => segment.kind !== "reply" && segment.role === "assistant";
+function isOpening(rollout: Rollout, { kind, role, end }: Segment): boolean {
+  return kind !== "reply" && role === "assistant" && Boolean(rollout.segments?.some((next) => next.kind === "reply" && next.begin === end));
+}
 
 function openingOf(rollout: Rollout, segment: Segment): Stretch {
   const before = rollout.segments?.find(({ end }) => end === segment.begin);
-  return before && isOpening(before) ? [before.begin, before.end] : [segment.begin, segment.begin];
+  return before && isOpening(rollout, before) ? [before.begin, before.end] : [segment.begin, segment.begin];
 }
 
 /** The template's tokens at the beginning of a message that was read, and where its content begins. */

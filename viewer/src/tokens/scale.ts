@@ -17,9 +17,9 @@ export const LABEL: Record<Mode, string> = {
 
 export const MEANING: Record<Mode, string> = {
   advantage: "How much the token is pushed up or down by this step.",
-  logprob: "Log-probability when it was sampled: the darker, the less expected.",
+  logprob: "Log-probability when it was sampled: the stronger, the less expected.",
   ratio: "Probability under the trained weights over that under the sampler's: 1 where both agree.",
-  entropy: "Entropy of the distribution that it was drawn from, in nats: the darker, the less sure.",
+  entropy: "Entropy of the distribution that it was drawn from, in nats: the stronger, the less sure.",
   version: "Version of the weights that it was sampled from.",
   mask: "Tokens that are trained on. The others were read, not written.",
   none: "No colour.",
