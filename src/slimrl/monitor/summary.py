@@ -94,7 +94,7 @@ def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
         return []
     memory, step = (predicted.peak_gb, measured.peak_gb), (predicted.step_s, measured.step_s)
     return [
-        ("memory", f"{memory[0]:.2f} GB predicted at most, {memory[1]:.2f} GB measured{_off(*memory)}"),
+        ("memory", f"{memory[0]:.2f} GB predicted, {memory[1]:.2f} GB measured{_off(*memory)}"),
         ("step", f"{step[0]:.1f} s predicted, {step[1]:.1f} s measured{_off(*step)}"),
     ]
 

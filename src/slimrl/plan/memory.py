@@ -21,8 +21,8 @@ Phase = Literal["always", "sampling", "training", "saving", "scoring"]
 PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
 
 # Freed memory that malloc keeps on a CPU (`models/allocator.py`). What sampling has freed lies in pieces that do not
-# all fit what training needs, and the other way round: so much of the smaller of the two is taken anew. Each step leaves
-# further holes, until the heap is trimmed, when the process has grown by a fifth. Measured: docs/plan.md.
+# all fit what training needs, and the other way round: so much of the smaller of the two is taken anew. Each step
+# leaves further holes, until the heap is trimmed, when the process has grown by a fifth. Measured: docs/plan.md.
 NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.34
 GPU_GAPS = 0.08  # what PyTorch's allocator on a GPU keeps in blocks that are not quite filled
 LOADING = 60_000_000  # tokenizer, chat template and what reading the weights leaves behind
@@ -202,8 +202,8 @@ def process(
 
 
 def hole_of(demand: Demand) -> float:
-    """The bytes of the hole in malloc's heap that a training step leaves: two gradients of the head, of its chunks and of
-    embeddings that are tied to it, where these are not large enough to be mapped on their own."""
+    """The bytes of the hole in malloc's heap that a training step leaves: two gradients of the head, of its chunks and
+    of embeddings that are tied to it, where these are not large enough to be mapped on their own."""
     gradient = 0 if demand.is_adapter else demand.compute.bytes * demand.shape.head
     return 2.0 * gradient if gradient < LARGE else 0.0
 
