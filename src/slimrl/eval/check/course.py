@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from slimrl.eval.check.timing import Call, fastest
+from slimrl.eval.check.timing import MADE, START, Call, fastest
 from slimrl.eval.check.trial import SCRIPT_ERROR, Played
 from slimrl.monitor.findings import Finding, Level
 from slimrl.types import StopReason
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
 STEP_NOTE_S = 1.0
+WORKER_REMEDY = "Use no `hash()` of texts, process ids or addresses, and nothing that only one process has."
 # The subject of a failure by its reason, where the reason alone tells it.
 SUBJECTS = {
     "environment_died": "crash",
@@ -103,6 +104,12 @@ def repeat_finding(plays: Sequence[Sequence[Played]]) -> Finding:
     return Finding("repeatable", Level.OK, f"{len(plays)} episodes went the same way again")
 
 
+def change_finding(task_id: str) -> Finding:
+    """The problem of an episode that has changed the data of its task."""
+    text = f"an episode changed the data of its task `{task_id:.60}`, so that the next one has another"
+    return Finding("repeatable", Level.PROBLEM, text, "Copy what an episode changes: `copy.deepcopy(task.data)`.")
+
+
 def isolation_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding:
     """Whether an episode goes its way beside another one; each pair is alone, and beside another."""
     for alone, beside in pairs:
@@ -118,8 +125,7 @@ def worker_finding(pairs: Sequence[tuple[Played, Played]]) -> Finding:
     for there, here in pairs:
         if there.course != here.course:
             text = f"in another process, {_describe(here)} gave {difference(here, there)}"
-            remedy = "Use no `hash()` of texts, process ids or addresses, and nothing that only one process has."
-            return Finding("worker", Level.PROBLEM, text, remedy)
+            return Finding("worker", Level.PROBLEM, text, WORKER_REMEDY)
     return Finding("worker", Level.OK, "episodes go the same way in a worker process and outside of one")
 
 
@@ -147,7 +153,9 @@ def hold_finding(plays: Sequence[Sequence[Played]]) -> Finding:
 
 def time_finding(plays: Sequence[Sequence[Played]]) -> Finding:
     """How long a step takes."""
-    steps = [call.seconds for plays_of_one in plays for call in _fastest(plays_of_one) if call.name != "start"]
+    steps = [
+        call.seconds for plays_of_one in plays for call in _fastest(plays_of_one) if call.name not in (MADE, START)
+    ]
     if not steps:
         return Finding("time of a step", Level.NOTE, "no step was made")
     text = f"{median(steps) * 1000:.2f} ms as a rule, {max(steps) * 1000:.1f} ms at most, of {len(steps)} steps"

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import TypeVar
 
 from slimrl.environments.base import Taskset
+from slimrl.environments.find import call_user_code
 from slimrl.environments.scripts import EXPERT, find_scripts
 from slimrl.errors import RolloutError
 from slimrl.eval.check import messages
@@ -45,7 +46,7 @@ class Sample:
 async def play_scripts(trial: Trial, tasks: Sequence[Task]) -> list[Played]:
     """The episodes of all scripts on all tasks, or fewer if several break down."""
     found: list[Played] = []
-    for name in find_scripts(trial.taskset):
+    for name in call_user_code("its `scripts` failed", lambda: list(find_scripts(trial.taskset))):
         for task in tasks:
             if num_breakdowns(found) < MAX_BREAKDOWNS:
                 found.append(await trial.play_script(name, task))

@@ -4,6 +4,7 @@ What depends on something broken is left out: without tasks there are no episode
 nothing of its reward.
 """
 
+import copy
 import json
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -12,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from slimrl.environments.base import Taskset
+from slimrl.environments.find import call_user_code
 from slimrl.environments.scripts import EXPERT, find_scripts
 from slimrl.errors import RolloutError, UserError
 from slimrl.eval.check import course, messages, rewards, tasks
@@ -102,10 +104,10 @@ class Check:
         if self._is_broken("tasks"):
             return ()
         began = time.perf_counter()
-        again = {split: list(self.places.here.tasks(split)) for split in tasks.SPLITS}
+        again, found_again = tasks.read_tasks(self.places.here)
         self._add(tasks.time_finding(first_s, time.perf_counter() - began))
         self._add(tasks.ids_finding(given), tasks.json_finding(given), tasks.splits_finding(given))
-        self._add(tasks.repeat_finding(given, again))
+        self._add(tasks.repeat_finding(given, again, found_again))
         # Another process sends its tasks as JSON, and refuses ids that are used twice.
         if self._is_broken("ids", "json"):
             self.places = replace(self.places, taskset=self.places.here)
@@ -154,9 +156,16 @@ class Check:
 
     def _check_places(self, trial: Trial, samples: Sequence[Sample]) -> None:
         """Compares the episodes here with those in a worker process, and with those on tasks that were JSON."""
+        before = [copy.deepcopy(one.task.data) for one in samples]
         here = self._wait(play_in(trial, samples, self.places.here))
-        there = self._wait(play_in(trial, samples, self.places.worker()))
-        self._add(course.worker_finding(list(zip(here, there, strict=True))))
+        if changed := [one.task.id for one, data in zip(samples, before, strict=True) if one.task.data != data]:
+            self._add(course.change_finding(changed[0]))
+            return
+        try:
+            there = self._wait(play_in(trial, samples, self.places.worker()))
+            self._add(course.worker_finding(list(zip(here, there, strict=True))))
+        except UserError as error:
+            self._add(Finding("worker", Level.PROBLEM, str(error), course.WORKER_REMEDY))
         read = [replace(one, task=_from_json(one.task)) for one in samples]
         played = self._wait(play_in(trial, read, self.places.here))
         if problem := course.json_play_finding(list(zip(here, played, strict=True))):
@@ -166,7 +175,10 @@ class Check:
         return any(one.subject in subjects and one.level is Level.PROBLEM for one in self.findings)
 
     def _add(self, *findings: Finding) -> None:
-        self.findings += findings
+        """Adds findings. A problem takes the place of what was well of its subject before."""
+        broken = {one.subject for one in findings if one.level is Level.PROBLEM}
+        kept = [one for one in self.findings if one.subject not in broken or one.level is not Level.OK]
+        self.findings = [*kept, *findings]
 
     @staticmethod
     def _wait(work: Coroutine[Any, Any, T]) -> T:
@@ -176,12 +188,10 @@ class Check:
 def _crash_of_tasks(taskset: Taskset) -> Finding | None:
     """A problem where the process of a taskset ends while it makes its tasks."""
     try:
-        taskset.tasks("train")
-    except UserError as error:
+        call_user_code("tasks('train') failed", lambda: taskset.tasks("train"))
+    except UserError as error:  # any other one is told where the tasks are read for good
         if isinstance(error.__cause__, RolloutError):
             return Finding("crash", Level.PROBLEM, str(error), course.REMEDIES["crash"])
-    except Exception:  # told where the tasks are read for good
-        return None
     return None
 
 

@@ -116,8 +116,10 @@ def splits_finding(tasks: Tasks) -> Finding:
     return Finding("splits", Level.OK, "no task is in two of them")
 
 
-def repeat_finding(tasks: Tasks, again: Tasks) -> Finding:
-    """Whether a second call gives the same tasks."""
+def repeat_finding(tasks: Tasks, again: Tasks, found_again: Finding) -> Finding:
+    """Whether a second call gives the same tasks; `found_again` tells whether it gave tasks at all."""
+    if found_again.level is Level.PROBLEM:
+        return Finding("same tasks", Level.PROBLEM, f"a second call failed: {found_again.found}", found_again.remedy)
     if fault := difference(tasks, again):
         remedy = 'Draw from a generator of your own with a fixed seed, made anew in each call: `random.Random("name")`.'
         return Finding("same tasks", Level.PROBLEM, f"a second call of tasks() gives others: {fault}", remedy)
@@ -126,8 +128,11 @@ def repeat_finding(tasks: Tasks, again: Tasks) -> Finding:
 
 def processes_finding(tasks: Tasks, read_elsewhere: Sequence[Callable[[], Tasks]]) -> Finding:
     """Whether other processes, in which Python hashes texts in another way, have the same tasks."""
-    with ThreadPoolExecutor() as pool:
-        others = list(pool.map(lambda read: read(), read_elsewhere))
+    try:
+        with ThreadPoolExecutor() as pool:
+            others = list(pool.map(lambda read: read(), read_elsewhere))
+    except UserError as error:
+        return Finding("other process", Level.PROBLEM, str(error), "Make the tasks in every process in the same way.")
     for other in others:
         if fault := difference(tasks, other):
             remedy = "Never use `hash()` of a text or the order of a set: take `hashlib`, and `sorted(...)`."

@@ -16,11 +16,13 @@ from slimrl.rollout.answers import close_episode
 from slimrl.types import Message, Split, Task, Taskset, Turn
 
 T = TypeVar("T")
+MADE, START = "environment", "start"  # names of calls that are no steps
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call into an episode, such as `step 2`: how long it took, and the longest time that it held the loop."""
+    """One call into an episode, such as `step 2`, or the making of it: how long it took, and the longest time that it
+    held the loop."""
 
     name: str
     seconds: float
@@ -38,7 +40,11 @@ class TimedTaskset:
         return self.taskset.tasks(split)
 
     def environment(self, task: Task) -> Environment:
-        return _TimedEpisode(self.taskset.environment(task), self.calls.append)
+        began = time.perf_counter()
+        episode = self.taskset.environment(task)
+        seconds = time.perf_counter() - began
+        self.calls.append(Call(MADE, seconds, seconds))
+        return _TimedEpisode(episode, self.calls.append)
 
 
 class _TimedEpisode:
@@ -48,7 +54,7 @@ class _TimedEpisode:
         self._episode, self._note, self._num_steps = episode, note, 0
 
     def start(self) -> Coroutine[Any, Any, list[Message]]:
-        return self._with_timer("start", self._episode.start())
+        return self._with_timer(START, self._episode.start())
 
     def step(self, reply: str) -> Coroutine[Any, Any, Turn]:
         self._num_steps += 1
