@@ -61,9 +61,10 @@ function SegmentView({ segment, ...props }: Props & { segment: Segment }) {
 
 type Stretch = [begin: number, end: number];
 
-/** What the chat template writes before a reply: it stands beside the role, and not as a message of its own. */
+/** What the chat template writes before a reply, and after the last: it is no message of its own. */
 function isOpening(rollout: Rollout, { kind, role, end }: Segment): boolean {
-  return kind !== "reply" && role === "assistant" && Boolean(rollout.segments?.some((next) => next.kind === "reply" && next.begin === end));
+  if (kind === "reply" || role !== "assistant") return false;
+  return end === rollout.tokens?.ids.length || Boolean(rollout.segments?.some((next) => next.kind === "reply" && next.begin === end));
 }
 
 function openingOf(rollout: Rollout, segment: Segment): Stretch {
