@@ -75,7 +75,7 @@ def test_a_resumed_run_writes_what_an_uninterrupted_one_does(tmp_path):
 
 def test_a_run_ends_where_it_is_asked_to_after_all_is_written(tmp_path):
     config = MonitorsConfig(stop=["zero_signal"])
-    with pytest.raises(HealthStopError, match="ends the run at step .*more `orchestrator.rollouts_per_example`"):
+    with pytest.raises(HealthStopError, match=r"ends the run at step .*more `orchestrator.rollouts_per_example`"):
         run(tmp_path, [1.0] * 20, config)
     (line,) = map(json.loads, (tmp_path / "monitors.jsonl").read_text().splitlines())
     assert read_metrics(tmp_path / "metrics.jsonl")[-1][0] == line["step"]
