@@ -4,8 +4,8 @@
     python -m benchmarks.checks.monitors --parts recorded    one; the others in the result file stay
 
 `planted` trains with six faults, on SmolLM2-135M or with `--tiny` on a random model of two layers. `recorded` shows the
-monitors the metrics of every run under `benchmarks/results/`, and of `--more` directories of runs, whose rollouts are
-measured where the run did not do so itself. `healthy` trains ten short runs of the examples and measures what the
+monitors the metrics of every run under `benchmarks/results/`, and of `--more` directories of runs with rollouts, which
+are measured where the run did not do so itself. `healthy` trains ten short runs of the examples and measures what the
 monitors cost. Writes `benchmarks/results/monitors.json`; exits with 1 if a fault was missed or an alarm was false.
 """
 
@@ -134,7 +134,7 @@ def outcome(fault: Pathology, run: Path) -> dict[str, Any]:
 def recorded(more: Sequence[Path]) -> dict[str, Any]:
     """The alarms of runs that are known to be healthy, by run: an empty list for each if all is well."""
     found = {str(path.parent.relative_to(RESULTS)): replay(path.parent) for path in sorted(RESULTS.rglob(METRICS))}
-    return found | {f"another run, {path.name}": replay(path) for path in more}
+    return found | {f"another run, {path.name}": {**replay(path), **cost(path)} for path in more}
 
 
 def replay(run: Path) -> dict[str, Any]:
@@ -218,8 +218,8 @@ def table(content: Mapping[str, Any]) -> str:
         if runs:
             steps, alarms = sum(one["steps"] for one in runs.values()), sum(len(one["alarms"]) for one in runs.values())
             parts.append(f"{key}: {len(runs)} runs of {steps} steps, {alarms} alarms")
-    shares = [one["share"] for one in content.get("healthy", {}).values()]
-    if shares:
+    runs = [one for key in ("recorded", "healthy") for one in content.get(key, {}).values()]
+    if shares := [one["share"] for one in runs if "share" in one]:
         parts.append(f"the monitors' share of a step: {max(shares):.2%} at most")
     return "\n\n".join(parts)
 

@@ -78,19 +78,27 @@ def test_a_verdict_is_yes_or_no_and_nothing_else(reply: str, verdict: bool | Non
 
 def test_a_verdict_is_asked_for_once_and_says_that_it_was_found(tmp_path):
     cache = tmp_path / "cache.sqlite"
+    found = {"judge_cached": 1.0, "judge_yes": 1.0, "judge_disagrees": 0.0}
     with server(lambda asked: completion("Yes.")) as (url, asked):
         with opened(url, cache) as judge:
             first, second = ask(judge), ask(judge)
-            assert ask(judge, "<think>1873</think> 1874 ").metrics == {"judge_cached": 1.0}  # the same response
+            assert ask(judge, "<think>1873</think> 1874 ").metrics == found  # the same response
         assert ask_once(url, cache) is True
         assert first.correct and first.metrics["judge_cached"] == 0.0 and first.metrics["judge_s"] > 0.0
-        assert second.correct and second.metrics == {"judge_cached": 1.0}
+        assert second.correct and second.metrics == found
         assert len(asked) == 1 and asked[0].body["temperature"] == 0.0 and asked[0].path == "/v1/chat/completions"
         prompt = asked[0].body["messages"][0]["content"]
         assert all(text in prompt for text in ("When?", "1874\nin 1874", "yes or no"))
         ask_once(url, cache, "1873")
         ask_once(url, cache, max_tokens=5)  # asked otherwise
         assert len(asked) == 3 and len(VerdictCache(cache)) == 3
+
+
+def test_a_verdict_says_whether_the_comparison_of_words_says_otherwise(tmp_path):
+    with server(lambda asked: completion("yes")) as (url, _), opened(url, tmp_path / "cache.sqlite") as judge:
+        right, wrong = ask(judge), ask(judge, "about 1990")
+        assert right.metrics["judge_disagrees"] == 0.0 and wrong.metrics["judge_disagrees"] == 1.0
+        assert wrong.metrics["judge_yes"] == 1.0 and not ask(judge, " ").metrics
 
 
 def test_another_server_or_prompt_is_asked_whatever_the_first_said(tmp_path, monkeypatch):

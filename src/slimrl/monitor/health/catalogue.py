@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from slimrl.config.monitors import MONITOR_NAMES, MonitorName
 from slimrl.monitor.health.finding import Detector
 from slimrl.monitor.health.hacking import reward_hacking
-from slimrl.monitor.health.rewards import held_out_gap, judge, reward_spread, zero_signal
+from slimrl.monitor.health.rewards import gap_to_held_out, judge, reward_spread, zero_signal
 from slimrl.monitor.health.sampling import duplicates, entropy_collapse, mismatch
 from slimrl.monitor.health.texts import invalid_calls, length, repetition
 
@@ -110,7 +110,7 @@ MONITORS = (
         "at least half of the training reward's rise on held-out tasks",
         "tasks learned by heart, or too few of them",
         "more tasks; see that the splits share none; `eval.interval_steps` to see it sooner",
-        held_out_gap,
+        gap_to_held_out,
         patience=1,  # evaluations are rare
     ),
     HealthMonitor(

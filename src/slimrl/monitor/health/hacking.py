@@ -26,7 +26,7 @@ def reward_hacking(history: History, bounds: MonitorsConfig) -> Finding | None:
         _uniformity(history, bounds),
         _pay_for_wrong(history, bounds),
         _loss_of_right(history),
-        _held_out_loss(history),
+        _loss_on_held_out(history),
     ]
     return worst(found)
 
@@ -79,7 +79,7 @@ def _loss_of_right(history: History) -> Finding | None:
     )
 
 
-def _held_out_loss(history: History) -> Finding | None:
+def _loss_on_held_out(history: History) -> Finding | None:
     """The same on held-out tasks, from the first evaluation to the latest, each beyond its noise."""
     for name in select_held_out_rewards(history.row):
         exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")

@@ -65,7 +65,7 @@ def judge(history: History, bounds: MonitorsConfig) -> Finding | None:
     )
 
 
-def held_out_gap(history: History, bounds: MonitorsConfig) -> Finding | None:
+def gap_to_held_out(history: History, bounds: MonitorsConfig) -> Finding | None:
     """Whether the training reward rises and that of held-out tasks does not follow: tasks learned by heart, or a
     training reward that something else raises. Both held-out intervals must lie below what is asked."""
     names = [name for name in select_held_out_rewards(history.row) if history.num(name) > 1]
