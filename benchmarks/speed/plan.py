@@ -1,7 +1,7 @@
 """Are plans right? Predicted and measured peak memory and step time of the five examples, and of four variations.
 
-Each case is planned by `slimrl plan`, which times this machine, and then run by `slimrl rl` for a few steps with the same
-words; the run's own summary has what was predicted and what was measured. Runs are thrown away. A case that others
+Each case is planned by `slimrl plan`, which times this machine, and then run by `slimrl rl` for a few steps with the
+same words; the run's own summary has what was predicted and what was measured. Runs are thrown away. A case that others
 disturbed, by the load average, is marked: its memory counts, its time does not.
 
     python -m benchmarks.speed.plan
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--output", type=Path, default=RESULTS / "plan.json")
     arguments = parser.parse_args()
-    facts, results = machine_facts(), kept_results(arguments.output, arguments.cases)
+    facts, results = machine_facts(), earlier_results(arguments.output, arguments.cases)
     for name in arguments.cases:
         results[name] = result_of(CASES[name], arguments.steps)
         # After each case: an interrupted benchmark keeps what it has.
@@ -51,7 +51,7 @@ def main() -> None:
     print(f"\n{table(results)}")
 
 
-def kept_results(path: Path, cases: Sequence[str]) -> dict[str, Any]:
+def earlier_results(path: Path, cases: Sequence[str]) -> dict[str, Any]:
     """The results of other cases that a file has already."""
     if not path.exists() or len(cases) == len(CASES):
         return {}
@@ -64,7 +64,7 @@ def result_of(words: Sequence[str], steps: int) -> dict[str, Any]:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as directory:
         output_dir = Path(directory) / "run"
-        changes = {"max_steps": steps, "eval.num_examples": EXAMPLES, "ckpt.interval_steps": 0}
+        changes: dict[str, object] = {"max_steps": steps, "eval.num_examples": EXAMPLES, "ckpt.interval_steps": 0}
         changes |= {} if "alphabet" in words[0] else {"warmup.max_steps": WARMUP_STEPS}
         changes |= {"output_dir": output_dir}
         flags = [text for key, value in changes.items() for text in (f"--{key}", str(value))]

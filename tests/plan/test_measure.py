@@ -9,7 +9,7 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.launch.planning import make_planner
 from slimrl.plan.devices import Device, Machine
-from slimrl.plan.measure import cached_speeds, measure
+from slimrl.plan.measure import measure, recall_speeds
 from slimrl.plan.timing import rough_speeds
 
 MACHINE = Machine("a CPU", Device("CPU", "cpu", 24e9, 2e10, 1e12, 2e11), 0, 24e9, 1e12)
@@ -38,11 +38,11 @@ def test_speeds_are_measured_once_and_then_known(model: Path, lora: str) -> None
     config = load(RLConfig, [*words, "--model.lora.rank", lora, "--orchestrator.batch_size", "16"], {}).config
     planner = make_planner(config, 0.8e9)
     demand = planner.on(MACHINE).demand
-    assert cached_speeds(config, demand, planner.workload) is None
+    assert recall_speeds(config, demand, planner.workload) is None
     speeds = measure(config, demand, planner.workload, 24e9)
     assert speeds.decode_step + speeds.decode_row > 0
     assert speeds.train > 0
-    assert cached_speeds(config, demand, planner.workload) == speeds
+    assert recall_speeds(config, demand, planner.workload) == speeds
     assert planner.on(MACHINE, measures=True).speeds == speeds
 
 

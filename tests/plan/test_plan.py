@@ -7,7 +7,7 @@ import pytest
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.launch.planning import Planner, expected_workload, make_planner
+from slimrl.launch.planning import Planner, expect_workload, make_planner
 from slimrl.plan.devices import Device, Machine, find_machines
 from slimrl.plan.plan import Plan
 from slimrl.plan.report import full_report, two_lines, verdict
@@ -145,7 +145,7 @@ def test_sft_has_no_engine(large: Path) -> None:
 
 def test_lengths_come_from_the_expert_and_then_from_the_rollouts_of_an_earlier_run(tmp_path: Path) -> None:
     config = settings("smollm2-135m", "--output_dir", str(tmp_path))
-    workload = expected_workload(config)
+    workload = expect_workload(config)
     assert "expert" in workload.source
     assert workload.num == config.orchestrator.batch_size
     assert max(map(sum, workload.replies)) >= config.orchestrator.sampling.max_tokens
@@ -159,7 +159,7 @@ def test_lengths_of_an_environment_of_ones_own_are_assumed() -> None:
     words = ["--orchestrator.env.0.id", "mine.py:Mine", "--orchestrator.max_turns", "3", "--seq_len", "512"]
     config = settings("smollm2-135m").model_copy()
     changed = load(RLConfig, [*words, "--model.name", "smollm2-135m"], {}).config
-    workload = expected_workload(changed)
+    workload = expect_workload(changed)
     assert workload.source.startswith("assumed: a prompt of 128 tokens, 3 replies of 32")
     assert {len(lengths) for lengths in workload.replies} == {3}
     assert config.orchestrator.batch_size == workload.num

@@ -77,9 +77,9 @@ def test_sizes_are_those_worked_out_by_hand() -> None:
 def test_an_adapter_trains_r_times_inputs_and_outputs() -> None:
     shape = by_hand()
     lora = LoraConfig(rank=2, targets=["q_proj", "down_proj"])
-    assert shape.trained(lora) == 2 * 2 * ((8 + 8) + (16 + 8))
-    assert shape.trained(LoraConfig(rank=1)) == 2 * (16 + 12 + 12 + 16 + 24 + 24 + 24)
-    assert shape.trained(LoraConfig()) == shape.weights
+    assert shape.num_trained(lora) == 2 * 2 * ((8 + 8) + (16 + 8))
+    assert shape.num_trained(LoraConfig(rank=1)) == 2 * (16 + 12 + 12 + 16 + 24 + 24 + 24)
+    assert shape.num_trained(LoraConfig()) == shape.weights
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
@@ -111,7 +111,7 @@ def test_an_adapter_holds_what_is_foretold() -> None:
     adapt(module, lora, "")
     if can_fuse(module):
         keep_merged(module)
-    foretold = sizes.adapter(shape, Compute(2, "cpu", can_fuse(module)), shape.trained(lora), shape.linear)
+    foretold = sizes.adapter(shape, Compute(2, "cpu", can_fuse(module)), shape.num_trained(lora), shape.linear)
     assert nbytes(module) - before == foretold
 
 

@@ -27,11 +27,11 @@ def run_plan(
     if not machines:
         return _show(planner, [planner.on(this_machine(Path(config.output_dir)), options.measures)], show)
     # Another machine decides device and dtype anew, as `auto` does.
-    elsewhere = replace(planner, config=config.model_copy(update={"model": _unplaced(config)}))
+    elsewhere = replace(planner, config=config.model_copy(update={"model": _model_anywhere(config)}))
     return _show(elsewhere, [elsewhere.on(machine) for machine in machines], show)
 
 
-def _unplaced(config: RLConfig | SFTConfig) -> ModelConfig:
+def _model_anywhere(config: RLConfig | SFTConfig) -> ModelConfig:
     return config.model.model_copy(update={"device": "auto"})
 
 

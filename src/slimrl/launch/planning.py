@@ -18,7 +18,7 @@ from slimrl.plan.advice import Proposal, proposals
 from slimrl.plan.devices import Machine
 from slimrl.plan.local_chat import local_chat
 from slimrl.plan.machine import own_memory, this_machine
-from slimrl.plan.measure import cached_speeds, measure
+from slimrl.plan.measure import measure, recall_speeds
 from slimrl.plan.plan import Configs, Plan, plan_on
 from slimrl.plan.report import explain_refusal, two_lines
 from slimrl.plan.shape import Shape, read_shape
@@ -40,7 +40,7 @@ class Planner:
 
     def on(self, machine: Machine, measures: bool = False) -> Plan:
         """The plan on a machine. `measures` is whether times are measured, which only this machine allows."""
-        config = placed(self.config, machine)
+        config = place_for(self.config, machine)
         rough = plan_on(config, self.shape, machine, self.workload, self.base)
         speeds: Speeds | None = None
         if measures and not rough.cannot_fit:
@@ -58,17 +58,17 @@ class Planner:
 
 def make_planner(config: Configs, base: float) -> Planner:
     """The planner of a run. Raises UserError for a model whose config cannot be had."""
-    return Planner(config, read_shape(config.model.name, config.model.lora), expected_workload(config), base)
+    return Planner(config, read_shape(config.model.name, config.model.lora), expect_workload(config), base)
 
 
-def placed(config: Configs, machine: Machine) -> Configs:
+def place_for(config: Configs, machine: Machine) -> Configs:
     """The settings with what `auto` comes to on a machine."""
     if isinstance(config, SFTConfig):
         return config
     return place_on(config, machine.num_gpus, lambda text: None)
 
 
-def expected_workload(config: Configs) -> Workload:
+def expect_workload(config: Configs) -> Workload:
     """The rollouts that a step is expected to have. Nothing is downloaded for it, and nothing built."""
     if isinstance(config, RLConfig):
         earlier = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size)
@@ -89,7 +89,7 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     planner = make_planner(config, own_memory())
     machine = this_machine(Path(config.output_dir))
     rough = planner.on(machine)
-    speeds = cached_speeds(config, rough.demand, planner.workload)
+    speeds = recall_speeds(config, rough.demand, planner.workload)
     plan = plan_on(config, planner.shape, machine, planner.workload, planner.base, speeds) if speeds else rough
     for line in two_lines(plan):
         note(line, "")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slimrl.config.run import RLConfig
-from slimrl.plan.plan import Configs, Plan, saved_by, with_settings
+from slimrl.plan.plan import Configs, Plan, saving_of, with_settings
 from slimrl.plan.sizes import HALF
 from slimrl.plan.workload import Workload
 
@@ -26,7 +26,7 @@ class Proposal:
     @property
     def text(self) -> str:
         """The proposal as a sentence."""
-        words = " ".join(f"--{key} {_shown(value)}" for key, value in self.settings.items())
+        words = " ".join(f"--{key} {_flag_value(value)}" for key, value in self.settings.items())
         return f"{words} saves {self.saves / 1e9:.1f} GB{', and then it fits' if self.fits else ''} ({self.price})"
 
 
@@ -36,7 +36,7 @@ def proposals(plan: Plan, replan: Replan) -> list[Proposal]:
     found = list[Proposal]()
     for settings, price in _changes(plan):
         changed = replan(with_settings(plan.config, settings), plan.workload)
-        if (saves := saved_by(plan, changed)) >= LEAST_SAVED:
+        if (saves := saving_of(plan, changed)) >= LEAST_SAVED:
             found.append(Proposal(settings, saves, changed.fits, price))
     found.sort(key=lambda one: -one.saves)
     if not plan.fits and found and not any(one.fits for one in found):
@@ -51,7 +51,7 @@ def _together(plan: Plan, found: list[Proposal], replan: Replan) -> Iterator[Pro
         settings |= one.settings
         changed = replan(with_settings(plan.config, settings), plan.workload)
         if changed.fits:
-            yield Proposal(dict(settings), saved_by(plan, changed), True, "all together")
+            yield Proposal(dict(settings), saving_of(plan, changed), True, "all together")
             return
 
 
@@ -84,5 +84,5 @@ def _changes(plan: Plan) -> Iterator[tuple[dict[str, object], str]]:
         yield {"max_async_level": 0}, "sampling and training in turn"
 
 
-def _shown(value: object) -> str:
+def _flag_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -14,8 +14,8 @@ A_TOKEN, A_ROLLOUT = 30, 1500  # bytes of a recorded rollout: its text, ids, log
 def disk_parts(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Sequence[Part]:
     """What lies on disk at most: `ckpt.keep` checkpoints of 12 bytes a trained weight, as many copies of the weights,
     of each one more while it is written, the weights named `best`, and every rollout. A warm-up keeps its own."""
-    checkpoint = 12 * demand.trained
-    adapter = sizes.FLOAT * demand.trained if demand.is_adapter else 0  # beside the weights that it is merged into
+    checkpoint = 12 * demand.num_trained
+    adapter = sizes.FLOAT * demand.num_trained if demand.is_adapter else 0  # beside the weights that it is merged into
     weights = sizes.weights(demand.shape, demand.compute) + TOKENIZER + adapter
     num = _num_kept(config.ckpt.keep, config.ckpt.interval_steps, config.max_steps)
     parts = [Part(f"{num} checkpoints", num * checkpoint), Part(f"{num + 1} x weights", (num + 1) * weights)]

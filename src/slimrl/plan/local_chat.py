@@ -28,16 +28,16 @@ def local_chat(name: str) -> ChatFormat | None:
 def _directory(name: str) -> Path | None:
     match kind_of(name):
         case ModelKind.PACKAGED:
-            return _converted(Path(PACKAGED[name].member).stem)
+            return _find_converted(Path(PACKAGED[name].member).stem)
         case ModelKind.GGUF:
-            return _converted(Path(name).stem)
+            return _find_converted(Path(name).stem)
         case ModelKind.DIRECTORY:
             return Path(os.path.expanduser(name))
     found = try_to_load_from_cache(name, TOKENIZER)
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _converted(stem: str) -> Path | None:
+def _find_converted(stem: str) -> Path | None:
     """The newest directory that a file of this name was converted to (`models/gguf.py`)."""
     found = sorted((cache_root() / "models").glob(f"{stem}-*"), key=lambda path: path.stat().st_mtime)
     return found[-1] if found else None

@@ -44,20 +44,20 @@ LAYERS = (2, 4)
 
 def measure(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, memory: float) -> Speeds:
     """The speeds of this machine for a run, of which `memory` bytes may be used to measure."""
-    if (kept := cached_speeds(config, demand, workload)) is not None:
+    if (kept := recall_speeds(config, demand, workload)) is not None:
         return kept
     keep_freed_memory()
     model, layers = read_model_config(config.model.name), demand.shape.layers
-    if _needed(demand) <= SHARE * memory or layers <= LAYERS[1]:
+    if _bytes_to_measure(demand) <= SHARE * memory or layers <= LAYERS[1]:
         found = _speeds(config, model, demand, workload)
     else:
         few, more = (_speeds(config, with_layers(model, num), demand, workload) for num in LAYERS)
-        found = _extended(few, more, layers)
+        found = _extrapolate(few, more, layers)
     _keep(_key(config, demand, workload), found)
     return found
 
 
-def cached_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Speeds | None:
+def recall_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Speeds | None:
     """What was measured before for the same model and settings, on this machine; None if nothing was."""
     path = _path(_key(config, demand, workload))
     try:
@@ -131,7 +131,7 @@ def _training_speeds(
 ) -> dict[str, float]:
     """Seconds of a token of a training row and of an update: a step on some samples, and one on a few tokens."""
     step = TrainStep(module, MasterAdamW(module, optim), config, seq_len)
-    short = beginning(samples[0])
+    short = short_sample(samples[0])
 
     def run(batch: Sequence[Sample]) -> float:
         began = time.perf_counter()
@@ -149,8 +149,8 @@ def _training_speeds(
     return {"train": each, "update": max(0.0, little - few * each)}
 
 
-def beginning(sample: Sample) -> Sample:
-    """The beginning of a sample, up to its first trained tokens."""
+def short_sample(sample: Sample) -> Sample:
+    """The short_sample of a sample, up to its first trained tokens."""
     end = min(len(sample.token_ids_T), sample.loss_mask_T.index(True) + 2, 16)
     token_ids, mask = sample.token_ids_T[:end], (*(False,) * (end - 1), True)
     return Sample(token_ids, mask, (-10.0,) * end, (1.0,) * end, version=sample.version)
@@ -176,12 +176,12 @@ def _median_s(work: Callable[[], object]) -> float:
     return statistics.median(found)
 
 
-def _needed(demand: Demand) -> float:
-    low, moments = sizes.optimizer(demand.shape, demand.compute, demand.trained, demand.is_adapter)
-    return 3 * sizes.weights(demand.shape, demand.compute) + low + moments + sizes.FLOAT * demand.trained
+def _bytes_to_measure(demand: Demand) -> float:
+    low, moments = sizes.optimizer(demand.shape, demand.compute, demand.num_trained, demand.is_adapter)
+    return 3 * sizes.weights(demand.shape, demand.compute) + low + moments + sizes.FLOAT * demand.num_trained
 
 
-def _extended(few: Speeds, more: Speeds, layers: int) -> Speeds:
+def _extrapolate(few: Speeds, more: Speeds, layers: int) -> Speeds:
     """The speeds with so many layers, where each takes a straight line through those of 2 and of 4."""
     one, two = asdict(few), asdict(more)
     steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])

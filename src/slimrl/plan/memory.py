@@ -56,19 +56,19 @@ class ProcessMemory:
         """The bytes held in a phase and not always."""
         return sum(part.bytes for part in self.parts if part.phase == phase)
 
-    def held(self, phase: Phase) -> float:
+    def bytes_in(self, phase: Phase) -> float:
         """The bytes held in a phase."""
         return sum(part.bytes for part in self.parts if part.phase in ("always", phase))
 
     @property
     def widest(self) -> Phase:
         """The phase in which it holds the most."""
-        return max(PHASES, key=self.held)
+        return max(PHASES, key=self.bytes_in)
 
     @property
     def tensors(self) -> float:
         """The most bytes that its tensors take at once, which is what `memory/peak_gb` counts on a GPU."""
-        return self.held(self.widest)
+        return self.bytes_in(self.widest)
 
     @property
     def least(self) -> float:
@@ -119,9 +119,9 @@ class Demand:
         return self.lora.rank > 0
 
     @property
-    def trained(self) -> int:
+    def num_trained(self) -> int:
         """The trained weights."""
-        return self.shape.trained(self.lora)
+        return self.shape.num_trained(self.lora)
 
 
 def weight_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
@@ -129,14 +129,14 @@ def weight_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
     shape, compute = demand.shape, demand.compute
     parts = [Part("weights", sizes.weights(shape, compute) / num_ranks)]
     if demand.is_adapter:
-        adapted = sum(inputs * outputs for _, inputs, outputs in shape.adapted(demand.lora))
-        parts.append(Part("adapter", sizes.adapter(shape, compute, demand.trained, adapted) / num_ranks))
+        adapted = sum(inputs * outputs for _, inputs, outputs in shape.adapter_matrices(demand.lora))
+        parts.append(Part("adapter", sizes.adapter(shape, compute, demand.num_trained, adapted) / num_ranks))
     return parts
 
 
 def training_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
     """What the trainer has beside the weights, of which each of several ranks has its share."""
-    shape, compute, trained, rows = demand.shape, demand.compute, demand.trained, demand.rows
+    shape, compute, trained, rows = demand.shape, demand.compute, demand.num_trained, demand.rows
     low, moments = sizes.optimizer(shape, compute, trained, demand.is_adapter)
     num_packs = max(2 if num_ranks > 1 else 1, rows.num)  # ranks add gradients up in float32
     gradients = sizes.gradients(shape, compute, trained, demand.is_adapter, num_packs) / num_ranks
@@ -160,7 +160,7 @@ def training_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
              shown, "training"),
     ]  # fmt: skip
     if num_ranks > 1:
-        parts.append(Part("layers gathered from other ranks", sizes.gathered(shape, compute), "training"))
+        parts.append(Part("layers gathered from other ranks", sizes.gather_work(shape, compute), "training"))
     if demand.saves:
         parts.append(Part("whole masters for a checkpoint", sizes.checkpoint_work(trained) / num_ranks, "saving"))
     return [part for part in parts if part.bytes]

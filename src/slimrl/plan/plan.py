@@ -116,7 +116,7 @@ def _place(device: str, processes: Sequence[ProcessMemory], worst: Sequence[Proc
     return Place(device, tuple(processes), least, expected, most, capacity)
 
 
-def saved_by(plan: Plan, changed: Plan) -> float:
+def saving_of(plan: Plan, changed: Plan) -> float:
     """The bytes that a change saves where it is tightest."""
     before, after = plan.tightest, {place.device: place for place in changed.places}
     return before.expected - after[before.device].expected if before.device in after else 0.0

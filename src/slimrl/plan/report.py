@@ -115,7 +115,7 @@ def _disk_line(plan: Plan) -> list[str]:
 def _time_lines(plan: Plan) -> Iterator[str]:
     times, workload = plan.times, plan.workload
     yield f"time ({plan.speeds.source}; {workload.source})"
-    sampled = f", {workload.sampled:,.0f} of them sampled" if isinstance(plan.config, RLConfig) else ""
+    sampled = f", {workload.num_sampled:,.0f} of them sampled" if isinstance(plan.config, RLConfig) else ""
     yield f"  a step has {workload.num:,.0f} conversations of {workload.mean_length:,.0f} tokens{sampled}"
     yield from _rows((name, _duration(seconds)) for name, seconds in times.step.items() if seconds)
     overlaps = ", as both halves go on at once" if times.overlaps else ""

@@ -52,7 +52,7 @@ class Shape:
         """The weights of all linear layers but the head."""
         return sum(inputs * outputs for _, inputs, outputs in self.matrices)
 
-    def adapted(self, lora: LoraConfig) -> Sequence[Matrix]:
+    def adapter_matrices(self, lora: LoraConfig) -> Sequence[Matrix]:
         """The matrices that an adapter stands beside."""
         if lora.rank == 0:
             return ()
@@ -60,11 +60,11 @@ class Shape:
             return self.matrices
         return [m for m in self.matrices if any(m[0] == t or m[0].endswith(f".{t}") for t in lora.targets)]
 
-    def trained(self, lora: LoraConfig) -> int:
+    def num_trained(self, lora: LoraConfig) -> int:
         """The trained weights: all, or r (inputs + outputs) of each adapted matrix."""
         if lora.rank == 0:
             return self.weights
-        return sum(lora.rank * (inputs + outputs) for _, inputs, outputs in self.adapted(lora))
+        return sum(lora.rank * (inputs + outputs) for _, inputs, outputs in self.adapter_matrices(lora))
 
 
 def read_shape(name: str, lora: LoraConfig | None = None) -> Shape:
@@ -107,7 +107,7 @@ def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
         tied=tied,
         is_fused=config.model_type in FUSED and settings.get("hidden_act") == "silu" and set(LINEARS) <= names,
         matrices=matrices,
-        saved=_saved_bytes(module),
+        saved=_bytes_for_backward(module),
     )
 
 
@@ -142,19 +142,19 @@ class _Kept(torch.autograd.Function):
         return grad, torch.empty_like(key), torch.empty_like(value)
 
 
-def _saved_bytes(module: nn.Module) -> int:
+def _bytes_for_backward(module: nn.Module) -> int:
     """The bytes of a token that the module's own forward keeps for the backward pass: the difference of a row of 128
     tokens and one of 64, by 64. 0 for a module whose forward needs numbers, such as one that chooses experts."""
     if next(module.parameters()).device.type != "meta":
         return 0
     try:
-        short, long = (_kept_of_row(module, length) for length in (64, 128))
+        short, long = (_bytes_of_row(module, length) for length in (64, 128))
     except (NotImplementedError, RuntimeError, TypeError, AttributeError):
         return 0
     return (long - short) // 64
 
 
-def _kept_of_row(module: nn.Module, length: int) -> int:
+def _bytes_of_row(module: nn.Module, length: int) -> int:
     weights = {_storage(parameter) for parameter in module.parameters()}
     kept: dict[int, Tensor] = {}
 

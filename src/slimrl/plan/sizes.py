@@ -130,7 +130,7 @@ def checkpoint_work(num_trained: int) -> int:
     return FLOAT * num_trained
 
 
-def gathered(shape: Shape, compute: Compute) -> int:
+def gather_work(shape: Shape, compute: Compute) -> int:
     """What a rank holds of other ranks' weights at once: what lies outside of the layers, and two layers
     (`trainer/fsdp.py`)."""
     outside = shape.weights - shape.linear

@@ -83,7 +83,7 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
         decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
         prefill=2 * shape.active / flops,
         train=(passes * shape.active + again + attention) / flops,
-        update=2 * 14 * demand.trained / bandwidth,
+        update=2 * 14 * demand.num_trained / bandwidth,
         source="estimated from bandwidth and operations",
         pack=LAUNCHES_S[compute.kind] * shape.layers,
     )
@@ -96,7 +96,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
     if isinstance(config, SFTConfig):
         step = {"forward and backward": passes_s, "update": speeds.update / ranks}
         run = {"loading": LOAD_S, f"{config.max_steps} steps": config.max_steps * sum(step.values())}
-        return Times(step, run | _saving(config, demand))
+        return Times(step, run | _checkpoint_times(config, demand))
     step = _rollout_times(config, workload, speeds)
     rollout_s = sum(step.values())
     extra = 1 + (1 / 3 if config.trainer.loss.resolve(config.has_teacher).kl_beta else 0)
@@ -114,7 +114,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
         each = workload.distinct_tokens(config.warmup.batch_size) * speeds.train + speeds.update + speeds.pack
         run[f"{config.warmup.max_steps} steps of warm-up"] = config.warmup.max_steps * each / ranks
     run[f"{config.max_steps} steps"] = config.max_steps * times.step_s
-    return Times(step, run | _saving(config, demand), times.overlaps)
+    return Times(step, run | _checkpoint_times(config, demand), times.overlaps)
 
 
 def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict[str, float]:
@@ -126,7 +126,7 @@ def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict
     decoding = sum(speeds.decode_step + speeds.decode_row * at_once * rows for rows in _rows_left(lengths))
     return {
         "decoding": decoding * waves,
-        "prefill": workload.prefilled * speeds.prefill,
+        "prefill": workload.num_prefilled * speeds.prefill,
         "environments": workload.env_s * workload.num,
     }
 
@@ -148,12 +148,12 @@ def _ranks(config: RLConfig | SFTConfig) -> int:
 
 
 def _num_evaluations(config: RLConfig) -> int:
-    """The number of held-out evaluations: before the warm-up, before RL, in between and at the end."""
+    """The evaluations before the warm-up, before RL, in between and at the end."""
     return 2 + bool(config.warmup.max_steps) + sum(config.eval.is_due(step) for step in range(config.max_steps))
 
 
-def _saving(config: RLConfig | SFTConfig, demand: Demand) -> dict[str, float]:
+def _checkpoint_times(config: RLConfig | SFTConfig, demand: Demand) -> dict[str, float]:
     interval = config.ckpt.interval_steps
     num = 1 + (config.max_steps - 1) // interval if interval else 1
-    written = 12 * demand.trained + demand.compute.bytes * demand.shape.weights
+    written = 12 * demand.num_trained + demand.compute.bytes * demand.shape.weights
     return {f"{num} checkpoints": num * written / DISK}

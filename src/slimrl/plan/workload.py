@@ -79,7 +79,7 @@ class Workload:
         return [reply_lengths(sample) for sample in self.samples]
 
     @property
-    def sampled(self) -> float:
+    def num_sampled(self) -> float:
         """The tokens that a step samples."""
         return self.multiple * sum(map(sum, self.replies))
 
@@ -90,10 +90,10 @@ class Workload:
         return self.multiple * len(row.token_ids_T)
 
     @property
-    def prefilled(self) -> float:
+    def num_prefilled(self) -> float:
         """The tokens of prompts and observations that the engine computes in a step: of what rollouts begin with in
         common, each once."""
-        return max(0.0, self.tokens - self.sampled)
+        return max(0.0, self.tokens - self.num_sampled)
 
     def distinct_tokens(self, num: int) -> float:
         """The tokens of a row of so many rollouts of different tasks."""
