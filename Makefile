@@ -1,11 +1,11 @@
 # `make check` is what continuous integration runs (.ci/run), less the installation of uv.
-.PHONY: check format lint types floors tests site fix
+.PHONY: check format lint types floors tests browser site viewer fix
 
 # The group has the tools and what the tests need; `uv run rl` installs neither.
 RUN = uv run --group dev
 KERNELS = $(wildcard src/slimrl/models/native/*.cpp src/slimrl/models/native/*.h src/slimrl/models/native/*.inc)
 
-check: format lint types floors tests site
+check: format lint types floors tests browser site
 
 format:
 	$(RUN) ruff format --check .
@@ -24,6 +24,14 @@ floors:
 tests:
 	$(RUN) pytest
 	$(RUN) pytest -m slow
+
+# The viewer's page in the system's Chromium.
+browser:
+	uv run --group browser pytest -n0 tests/viewer/test_browser.py tests/viewer/test_browser_texts.py tests/viewer/test_browser_export.py
+
+# Builds the viewer's page from viewer/ into the package. Needs Node 20 or later; who only uses slimrl does not.
+viewer:
+	cd viewer && npm install && npm run build
 
 # The documentation, strictly, and that no page asks another host for anything.
 site:

@@ -18,7 +18,18 @@ from benchmarks.checks import deals, losses_vs_trl, wordle_solver
 from benchmarks.harness import comparison
 from benchmarks.harness.measure import RESULTS, ROOT
 from benchmarks.learning import lora, staleness
-from benchmarks.speed import decode, multi_turn, prefill, retrieval, rl_step, sandbox, scaling, server, train_step
+from benchmarks.speed import (
+    decode,
+    multi_turn,
+    prefill,
+    retrieval,
+    rl_step,
+    sandbox,
+    scaling,
+    server,
+    train_step,
+    viewer,
+)
 
 TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "decode.json": decode.table,
@@ -27,12 +38,14 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "rl_step.json": rl_step.table,
     "rl_step_float32_weights.json": rl_step.table,
     "rl_step_avx512_bf16.json": rl_step.table,
+    "rl_step_gpu.json": rl_step.table,
     "train_step.json": lambda content: f"{train_step.table(content)}\n\n{train_step.gradient_table(content)}",
     "multi_turn.json": multi_turn.table,
     "retrieval.json": retrieval.table,
     "scaling.json": lambda content: f"{scaling.table(content)}\n\n![Cost of a step](results/scaling.png)",
     "server.json": server.table,
     "sandbox.json": sandbox.table,
+    "viewer.json": viewer.table,
     "losses_vs_trl.json": losses_vs_trl.table,
     "algorithms.json": comparison.table,
     "credit.json": comparison.table,
@@ -70,7 +83,7 @@ def _facts(content: Mapping[str, Any], name: str) -> str:
         text += (
             f"; measured limits: float32 {limits['float32_gflops']:,.0f} GFLOP/s, bfloat16 "
             f"{limits['bfloat16_gflops']:,.0f} GFLOP/s, memory {limits['memory_gb_per_s']:.0f} GB/s "
-            f"({limits['threads']} threads)"
+            f"({limits.get('gpu', str(limits['threads']) + ' threads')})"
         )
     return f"{text} (`benchmarks/results/{name}`):"
 

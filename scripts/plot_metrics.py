@@ -1,4 +1,4 @@
-"""Draws the metrics of a run, of `train.py` or of any other command of slimrl.
+"""Draws the metrics of a run, of `train.py` or of any other command of slimrl, and shows them: `slimrl plot RUN`.
 
 uv run python scripts/plot_metrics.py runs/train_20260101_120000
 uv run python scripts/plot_metrics.py runs/train_20260101_120000 --output picture.png --no-show
@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from slimrl.errors import UserError
-from slimrl.monitor.live import draw_live, open_window
+from slimrl.monitor.live import open_window
+from slimrl.monitor.overlay import PICTURE, PlotRequest, plot_request
 
 
 def main() -> int:
@@ -20,9 +21,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="the picture's file; by default RUN/metrics.png")
     parser.add_argument("--no-show", action="store_true", help="write the file and open no window")
     arguments = parser.parse_args()
-    picture = arguments.output or arguments.run / "metrics.png"
+    picture = arguments.output or arguments.run / PICTURE
     try:
-        draw_live(arguments.run, picture)
+        plot_request(PlotRequest([arguments.run]), picture)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -118,7 +118,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["rll"], "slimrl: there is no command `rll`. Did you mean `rl`? Known: "),
+        (["rll"], "slimrl: there is no command `rll`. Did you mean `rl`? Known: check, check-curve, compare, "),
         (["@", "f.toml"], "slimrl: @: the command comes first"),
         (["--seed", "3"], "slimrl: --seed: the command comes first"),
         (["rl", "--sed", "3"], "slimrl: --sed: there is no such setting. Did you mean `seed`?"),

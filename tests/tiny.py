@@ -58,8 +58,13 @@ def tiny_tokenizer(vocab_size: int = 300, chat_template: str | None = CHATML) ->
     return wrapped
 
 
-def tiny_module(family: str, vocab_size: int = 300, seed: int = 0, layers: int = 2) -> PreTrainedModel:
-    """A random causal LM of the family: hidden 32, 2 `layers`, 4 heads of 8 on 2 key-value heads, 512 positions."""
+def tiny_module(
+    family: str, vocab_size: int = 300, seed: int = 0, layers: int = 2, head_dim: int = 8
+) -> PreTrainedModel:
+    """A random causal LM of the family: hidden 32, 2 `layers`, 4 heads of 8 on 2 key-value heads, 512 positions.
+
+    The kernels of a GPU need a `head_dim` of at least 16.
+    """
     shape = {
         "vocab_size": vocab_size,
         "hidden_size": 32,
@@ -67,7 +72,7 @@ def tiny_module(family: str, vocab_size: int = 300, seed: int = 0, layers: int =
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
-        "head_dim": 8,
+        "head_dim": head_dim,
         "max_position_embeddings": 512,
         "tie_word_embeddings": family != "llama",
         "bos_token_id": 0,
@@ -101,9 +106,11 @@ def _initialised(family: str, shape: dict[str, Any]) -> PreTrainedModel:
     raise ValueError(f"unknown family {family}; known: {', '.join(FAMILIES)}")
 
 
-def tiny_model_dir(parent: Path, family: str = "llama", vocab_size: int = 300, seed: int = 0) -> Path:
+def tiny_model_dir(
+    parent: Path, family: str = "llama", vocab_size: int = 300, seed: int = 0, head_dim: int = 8
+) -> Path:
     """Save a tiny random model with its tokenizer as `parent/tiny-<family>` and return that directory."""
     directory = parent / f"tiny-{family}"
-    tiny_module(family, vocab_size, seed).save_pretrained(directory)
+    tiny_module(family, vocab_size, seed, head_dim=head_dim).save_pretrained(directory)
     tiny_tokenizer(vocab_size).save_pretrained(directory)
     return directory

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.generate_work import Case, case_of
-from benchmarks.harness.measure import Report, Runs, Side, cores, median, roofline, side_command
+from benchmarks.harness.measure import Report, Runs, Side, add_device, cores, median, roofline, side_command
 from benchmarks.harness.roofline import ModelShape, Work, decode_work, model_shape, prefill_work
 from benchmarks.harness.wide_gguf import source_gguf, write_wide
 from slimrl.models.resolve import resolve
@@ -20,7 +20,8 @@ Needed = Callable[[ModelShape, Case, int], Work]  # what one case's tokens need,
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of both benchmarks."""
+    """The options of both benchmarks. llama.cpp and vLLM are measured on a CPU only."""
+    add_device(parser)
     parser.add_argument(
         "--transformers-python",
         default=sys.executable,
@@ -67,6 +68,8 @@ def sides(arguments: argparse.Namespace, cases: Sequence[Case], directory: Path)
             commands["vLLM"] = side_command(arguments.vllm_python, "vllm_generate")
         if arguments.transformers_python:
             commands["transformers"] = side_command(arguments.transformers_python, "transformers_generate")
+        if arguments.device == "cuda":
+            options += ["--device", "cuda"]
         for name, command in commands.items():
             found.append(Side(name, dtype, [*command, *options], of_vllm if name == "vLLM" else {}))
     return found

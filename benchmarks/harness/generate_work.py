@@ -98,7 +98,8 @@ class GenerateReport:
             self.cases.append(report)
 
     def write(self, path: Path, who: int = resource.RUSAGE_SELF) -> None:
-        self.peak_memory_gb = resource.getrusage(who).ru_maxrss * 1024 / 1e9
+        """Write the report. On a GPU the peak memory was filled in before."""
+        self.peak_memory_gb = self.peak_memory_gb or resource.getrusage(who).ru_maxrss * 1024 / 1e9
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
 
 
@@ -113,6 +114,7 @@ def side_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="One side of decode.py or prefill.py; start one of those instead.")
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], required=True)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--cases", type=case_of, nargs="+", required=True)
     parser.add_argument("--passes", type=int, required=True)

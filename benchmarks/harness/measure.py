@@ -51,20 +51,27 @@ def common_arguments(description: str, result: str, repetitions: int) -> argpars
     return parser
 
 
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """The option of a benchmark whose sides can run on a GPU; its result file should then be another one."""
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where all sides compute")
+
+
 def cores() -> list[int]:
     """The cores that this process may use."""
     return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else list(range(os.cpu_count() or 1))
 
 
-def alternate(sides: Sequence[Side], repetitions: int, threads: int) -> Runs:
-    """Run the sides in turn, `repetitions` times over. Each report gets the machine's speed just before, `machine`."""
+def alternate(sides: Sequence[Side], repetitions: int, threads: int, device: str = "cpu") -> Runs:
+    """Run the sides in turn, `repetitions` times over. Each report gets the speed of the `device` just before,
+    `machine`."""
     if (load := os.getloadavg()[0]) > BUSY:
         print(f"Load average is {load:.1f}: others are computing, the times will mislead.", flush=True)
     runs: Runs = {}
     for repetition in range(repetitions):
         for side in sides:
             # By the side's own interpreter: builds of PyTorch may differ in what they make of the same processor.
-            machine = run_side(Side("machine", "", [side.command[0], "-m", "benchmarks.harness.roofline"]), threads)
+            probe = [side.command[0], "-m", "benchmarks.harness.roofline", "--device", device]
+            machine = run_side(Side("machine", "", probe), threads)
             report = run_side(side, threads) | {"machine": machine}
             runs.setdefault(side.dtype, {}).setdefault(side.name, []).append(report)
             speed = f"{machine[f'{side.dtype}_gflops']:.0f} GFLOP/s, {machine['memory_gb_per_s']:.0f} GB/s before it"
@@ -99,7 +106,7 @@ def run_side(side: Side, threads: int) -> Report:
     return report
 
 
-def roofline(runs: Runs) -> dict[str, float]:
+def roofline(runs: Runs) -> dict[str, Any]:
     """The machine's speed: the best that was measured in the run, by whichever side's PyTorch."""
     machines = [report["machine"] for sides in runs.values() for reports in sides.values() for report in reports]
     return {name: max(machine[name] for machine in machines) for name in machines[0]}

@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from slimrl.monitor.plots import smooth
+from slimrl.monitor.series import smooth
 
 COLORS = ("#0072B2", "#E69F00", "#D55E00", "#CC79A7")  # Okabe and Ito's, which the colour-blind can tell apart
 FAINT = "#BBBBBB"

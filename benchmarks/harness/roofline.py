@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 
-SIZE = 2048  # of the matrices, in rows and columns
+SIZES = {"cpu": 2048, "cuda": 8192}  # of the matrices, in rows and columns
 READ = 16384  # of the matrix that is read, in rows and columns of float32: 1.07 GB
 NUM_TIMED = 10
 
@@ -101,30 +102,39 @@ def train_work(shape: ModelShape, tokens: int, trained: int, pairs: int, width: 
     return Work(3 * forward / 1e9, (3 * width + 4 * 2 * 4) * shape.params / 1e9)
 
 
-def measure() -> dict[str, float]:
-    """The best of several tries, on as many threads as PyTorch uses in this process."""
+def measure(device: str = "cpu") -> dict[str, Any]:
+    """The best of several tries, on as many threads as PyTorch uses in this process, or on a GPU."""
     formats = (("float32", torch.float32), ("bfloat16", torch.bfloat16))
-    speeds = {f"{name}_gflops": round(_gflops(dtype)) for name, dtype in formats}
-    return {**speeds, "memory_gb_per_s": round(_gb_per_s(), 1), "threads": torch.get_num_threads()}
+    speeds = {f"{name}_gflops": round(_gflops(dtype, device)) for name, dtype in formats}
+    found = {**speeds, "memory_gb_per_s": round(_gb_per_s(device), 1), "threads": torch.get_num_threads()}
+    return found if device == "cpu" else {**found, "gpu": torch.cuda.get_device_name()}
 
 
-def _gflops(dtype: torch.dtype) -> float:
-    matrix = torch.ones(SIZE, SIZE, dtype=dtype)
-    return 2e-9 * SIZE**3 / _least_s(lambda: torch.mm(matrix, matrix))
+def _gflops(dtype: torch.dtype, device: str) -> float:
+    # Random numbers: a GPU multiplies ones faster, as they cost it less power.
+    size = SIZES[device]
+    matrix = torch.randn(size, size, dtype=dtype, device=device)
+    return 2e-9 * size**3 / _least_s(lambda: torch.mm(matrix, matrix))
 
 
-def _gb_per_s() -> float:
-    matrix, vector = torch.ones(READ, READ), torch.ones(READ)
+def _gb_per_s(device: str) -> float:
+    matrix, vector = torch.ones(READ, READ, device=device), torch.ones(READ, device=device)
     return 4e-9 * READ**2 / _least_s(lambda: torch.mv(matrix, vector))
 
 
 def _least_s(call: Callable[[], torch.Tensor]) -> float:
     """The shortest time: other processes can only make it longer."""
-    call()
+
+    def finish() -> None:
+        call()
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+
+    finish()
     seconds = []
     for _ in range(NUM_TIMED):
         began = time.perf_counter()
-        call()
+        finish()
         seconds.append(time.perf_counter() - began)
     return min(seconds)
 
@@ -132,8 +142,9 @@ def _least_s(call: Callable[[], torch.Tensor]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, help="file to write; without it the figures are printed")
+    parser.add_argument("--device", choices=SIZES, default="cpu")
     arguments = parser.parse_args()
-    text = json.dumps(measure(), indent=1)
+    text = json.dumps(measure(arguments.device), indent=1)
     if arguments.output:
         arguments.output.write_text(text, encoding="utf-8")
     else:

@@ -52,7 +52,8 @@ class SideReport:
             self.train_s.append(ended - sampled)
 
     def write(self, path: Path) -> None:
-        self.peak_memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+        if not self.peak_memory_gb:  # on a GPU its own was filled in
+            self.peak_memory_gb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
 
 
@@ -61,6 +62,7 @@ def side_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="One side of rl_step.py; start that instead.")
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], required=True)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--output", type=Path, required=True)
     return parser

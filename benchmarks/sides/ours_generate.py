@@ -47,7 +47,9 @@ def main() -> None:
     parser = side_arguments()
     parser.add_argument("--quantization", choices=get_args(Quantization), default="none")
     arguments = parser.parse_args()
-    config = ModelConfig(name=str(arguments.model), device="cpu", dtype=arguments.dtype, num_threads=arguments.threads)
+    config = ModelConfig(
+        name=str(arguments.model), device=arguments.device, dtype=arguments.dtype, num_threads=arguments.threads
+    )
     report = GenerateReport(
         side="slimrl",
         versions={name: version(name) for name in ("slimrl", "torch", "transformers")},
@@ -55,6 +57,8 @@ def main() -> None:
         num_threads=arguments.threads,
     )
     report.measure(arguments.cases, arguments.passes, Generator(load_policy(config), arguments.quantization))
+    if arguments.device == "cuda":
+        report.peak_memory_gb = torch.cuda.max_memory_allocated() / 1e9
     assert torch.get_num_threads() == arguments.threads
     report.write(arguments.output)
 

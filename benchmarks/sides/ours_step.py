@@ -61,7 +61,7 @@ def main() -> None:
     parser = side_arguments()
     parser.add_argument("--micro-batch-tokens", type=int, required=True)
     arguments = parser.parse_args()
-    policy = load_policy(ModelConfig(name=str(arguments.model), device="cpu", dtype=arguments.dtype))
+    policy = load_policy(ModelConfig(name=str(arguments.model), device=arguments.device, dtype=arguments.dtype))
     trainer = TrainerConfig(
         optim=OptimConfig(lr=LEARNING_RATE, max_grad_norm=MAX_GRAD_NORM),
         loss=LossConfig(type="grpo"),
@@ -97,9 +97,13 @@ def main() -> None:
         sampled = time.perf_counter()
         metrics = train_step(batch, lr_factor=1.0, version=step)
         engine.publish(step + 1)
+        if arguments.device == "cuda":
+            torch.cuda.synchronize()
         report.add_step(step, began, sampled, time.perf_counter())
         assert len(batch.samples) == NUM_ROLLOUTS, "a rollout was dropped"
         assert metrics["loss/tokens"] == NUM_ROLLOUTS * NEW_TOKENS, "a completion ended early"
+    if arguments.device == "cuda":
+        report.peak_memory_gb = torch.cuda.max_memory_allocated() / 1e9
     report.write(arguments.output)
 
 

@@ -24,7 +24,7 @@ class Generator:
         self._module.generation_config = GenerationConfig(
             do_sample=True, temperature=1.0, top_k=0, use_cache=True, pad_token_id=0, max_new_tokens=case.new + 1
         )
-        input_ids = torch.tensor(random_prompts(case, self._module.config.vocab_size, seed))
+        input_ids = torch.tensor(random_prompts(case, self._module.config.vocab_size, seed), device=self._module.device)
         self._stamps = []
         began = time.perf_counter()
         output = self._module.generate(
@@ -35,14 +35,18 @@ class Generator:
         return Timing(first - began, last - first, case.batch * case.new)
 
     def _stamp(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        if input_ids.is_cuda:
+            torch.cuda.synchronize()
         self._stamps.append(time.perf_counter())
-        return torch.zeros(len(input_ids), dtype=torch.bool)
+        return torch.zeros(len(input_ids), dtype=torch.bool, device=input_ids.device)
 
 
 def main() -> None:
     arguments = side_arguments().parse_args()
     torch.set_num_threads(arguments.threads)
-    module = AutoModelForCausalLM.from_pretrained(arguments.model, dtype=DTYPES[arguments.dtype]).eval()
+    module = (
+        AutoModelForCausalLM.from_pretrained(arguments.model, dtype=DTYPES[arguments.dtype]).eval().to(arguments.device)
+    )
     report = GenerateReport(
         side="transformers",
         versions={name: version(name) for name in ("torch", "transformers")},
@@ -50,6 +54,8 @@ def main() -> None:
         num_threads=arguments.threads,
     )
     report.measure(arguments.cases, arguments.passes, Generator(module))
+    if arguments.device == "cuda":
+        report.peak_memory_gb = torch.cuda.max_memory_allocated() / 1e9
     report.write(arguments.output)
 
 

@@ -40,6 +40,8 @@ class Clock(TrainerCallback):
         return [reward(completion[0]["content"]) for completion in completions]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
         self._report.add_step(state.global_step - 1, self._began, self._sampled, time.perf_counter())
 
 
@@ -75,7 +77,7 @@ def main() -> None:
             bf16=arguments.dtype == "bfloat16",
             model_init_kwargs={"dtype": arguments.weights},
             gradient_checkpointing=False,
-            use_cpu=True,
+            use_cpu=arguments.device == "cpu",
             use_vllm=False,
             dataloader_pin_memory=False,
             save_strategy="no",
@@ -95,6 +97,8 @@ def main() -> None:
             ids = template([message], tokenize=True, add_generation_prompt=True, return_dict=False)
             report.prompt_tokens.append(len(ids))
         trainer.train()
+    if arguments.device == "cuda":
+        report.peak_memory_gb = torch.cuda.max_memory_allocated() / 1e9
     report.write(arguments.output)
 
 

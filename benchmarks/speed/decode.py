@@ -45,7 +45,9 @@ def main() -> None:
     cases = [Case(batch, arguments.prompt_tokens, arguments.new_tokens) for batch in arguments.batch]
     facts = machine_facts()
     with tempfile.TemporaryDirectory() as directory:
-        runs = alternate(sides(arguments, cases, Path(directory)), arguments.repetitions, arguments.threads)
+        runs = alternate(
+            sides(arguments, cases, Path(directory)), arguments.repetitions, arguments.threads, arguments.device
+        )
     content = {
         "roofline": roofline(runs),
         "summary": {

@@ -9,10 +9,13 @@ The batch is one row of T tokens: a prompt of a quarter of them, and eight rollo
 PyTorch's formula has every query meet every key, the share of blocks counts that are computed.
 
     python -m benchmarks.speed.gpu_memory
+    python -m benchmarks.speed.gpu_memory --run --shapes 0.5B     # and runs the same steps, on this machine's GPU
 """
 
 import argparse
+import gc
 import sys
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -108,6 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--tokens", nargs="+", type=int, default=[8192, 32768])
+    parser.add_argument("--run", action="store_true", help="run the steps on a GPU too, and set its peak beside")
     parser.add_argument("--output", type=Path, default=RESULTS / "gpu_memory.json")
     arguments = parser.parse_args()
     facts = machine_facts()
@@ -115,6 +119,8 @@ def main() -> None:
     for shape in arguments.shapes:
         for num_tokens in arguments.tokens:
             results.append(result_of(shape, num_tokens))
+            if arguments.run:
+                results[-1] |= run_on_gpu(shape, num_tokens)
             print(f"{shape}, {num_tokens} tokens: done", flush=True)
     print(f"\n{table(results)}")
     content = {"torch": torch.__version__, "rollouts": ROLLOUTS, "computed_by": "fake tensors", "results": results}
@@ -178,6 +184,30 @@ def cost_of(shape: str, samples: Sequence[Sample], num_tokens: int, chunk: int =
             return Cost(state, counter.peak, counts)
     finally:
         logprobs.CHUNK = default
+
+
+def run_on_gpu(shape: str, num_tokens: int) -> dict[str, Any]:
+    """What this machine's GPU allocates at most in the same step, and how long it takes: the median of three."""
+    gc.collect()  # hooks and parameters hold one another, so what an earlier step left ends here
+    torch.cuda.empty_cache()
+    module = module_of(shape)
+    optimizer = MasterAdamW(module, OptimConfig())
+    state = torch.cuda.memory_allocated()
+    step = TrainStep(module, optimizer, TrainerConfig(micro_batch_tokens=2 * num_tokens), num_tokens)
+    seconds = []
+    for number in range(4):  # the first compiles
+        torch.cuda.reset_peak_memory_stats()
+        began = time.perf_counter()
+        step(Batch(group_of(num_tokens), 1.0), lr_factor=0.0, version=0)
+        torch.cuda.synchronize()
+        seconds += [time.perf_counter() - began] if number else []
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "measured_state_bytes": state,
+        "measured_peak_bytes": torch.cuda.max_memory_allocated(),
+        "measured_reserved_bytes": torch.cuda.max_memory_reserved(),
+        "step_s": sorted(seconds)[1],
+    }
 
 
 def module_of(shape: str) -> nn.Module:

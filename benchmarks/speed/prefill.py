@@ -42,7 +42,9 @@ def main() -> None:
     cases = [Case(batch, prompt, 0) for prompt in arguments.prompt_tokens for batch in arguments.batch]
     facts = machine_facts()
     with tempfile.TemporaryDirectory() as directory:
-        runs = alternate(sides(arguments, cases, Path(directory)), arguments.repetitions, arguments.threads)
+        runs = alternate(
+            sides(arguments, cases, Path(directory)), arguments.repetitions, arguments.threads, arguments.device
+        )
     content = {
         "roofline": roofline(runs),
         "summary": summary(runs, cases, arguments.model, prefill_speed, prefill_needed),

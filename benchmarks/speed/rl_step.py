@@ -1,10 +1,11 @@
-"""One RL step at equal work: slimrl against TRL's `GRPOTrainer`, on the CPU, in one run on one machine.
+"""One RL step at equal work: slimrl against TRL's `GRPOTrainer`, on a CPU or a GPU, in one run on one machine.
 
 A step: 32 rollouts (4 prompts of about 45 tokens x 8) of exactly 64 new tokens, rewards that differ in every group, the
 GRPO loss without a reference model, clipping at 1.0, one AdamW step. Each side runs in a process of its own, the two in
 turn, each with one warm-up step first; what is reported is the median over all timed steps.
 
     python -m benchmarks.speed.rl_step --trl-python TRL_ENVIRONMENT/bin/python
+    python -m benchmarks.speed.rl_step --device cuda --output benchmarks/results/rl_step_gpu.json --trl-python ...
 
 benchmarks/README.md says how to make that environment. Without it only our side is measured.
 """
@@ -17,6 +18,7 @@ from typing import Any
 from benchmarks.harness.measure import (
     Report,
     Side,
+    add_device,
     all_timings,
     alternate,
     common_arguments,
@@ -37,12 +39,13 @@ def main() -> None:
     arguments = parse_arguments()
     facts = machine_facts()
     common = ["--model", str(resolve(arguments.model)), "--steps", str(arguments.steps)]
+    common += ["--device", arguments.device]
     sides = [
         Side(name, dtype, [*command, *common, "--dtype", dtype])
         for dtype in arguments.dtype
         for name, command in commands(arguments, dtype).items()
     ]
-    runs = alternate(sides, arguments.repetitions, arguments.threads)
+    runs = alternate(sides, arguments.repetitions, arguments.threads, arguments.device)
     result = {dtype: summary(runs[dtype]) for dtype in runs}
     content = {"roofline": roofline(runs), "summary": result, "runs": runs}
     print(f"\n{table(content)}")
@@ -51,6 +54,7 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = common_arguments(__doc__ or "", "rl_step.json", repetitions=3)
+    add_device(parser)
     parser.add_argument("--trl-python", default="", help="interpreter of an environment that has TRL")
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each process")
     parser.add_argument(

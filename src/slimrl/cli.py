@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slimrl.errors import UserError, nearest, visible
 from slimrl.io.invocation import command_prefix
@@ -30,8 +30,13 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl sft        train on given conversations (supervised fine-tuning)
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
   slimrl probe      find out what distillation from a teacher could gain
+  slimrl plan       say beforehand what a run takes, in memory, on disk and in time
   slimrl doctor     look at this machine: what will be used, why, and what mends it
   slimrl compare    compare two such measurements, task by task
+  slimrl view       see runs in the browser, live: curves, groups, rollouts, tokens
+  slimrl plot       draw the metrics of runs, several over one another
+  slimrl check-curve  say whether a run behaves like the recorded ones of its recipe
+  slimrl push       upload weights with their model card, or a run, to the Hugging Face Hub
   slimrl play       play an environment yourself, in the terminal
   slimrl check      try an environment of yours: what it rewards, what breaks it
   slimrl trainer    run the trainer alone: on made-up samples, or as a part of an `rl` run
@@ -94,11 +99,25 @@ The settings are those of `rl`.
 
 """
 
+# Commands that read their arguments themselves.
+OWN_ARGUMENTS = {
+    "plot": "slimrl.commands.plot:run_plot",
+    "check-curve": "slimrl.commands.check_curve:run_check_curve",
+    "push": "slimrl.commands.push:run_push",
+    "doctor": "slimrl.commands.doctor:run_doctor",
+    "judge": "slimrl.commands.judge:run_judge",
+    "init": "slimrl.commands.init:run_init",
+    "translate": "slimrl.commands.translate:run_translate",
+}
+
 # How to go on after Ctrl-C, where nothing is left to resume.
 AGAIN = {
     "inference": "serve again",
     "play": "play again",
-    **dict.fromkeys(("probe", "check", "compare", "doctor", "judge", "init", "translate"), "start over"),
+    "push": "go on, without what is there already",
+    **dict.fromkeys(
+        ("probe", "plan", "check", "compare", "view", *(name for name in OWN_ARGUMENTS if name != "push")), "start over"
+    ),
 }
 
 
@@ -159,19 +178,25 @@ def _find(name: str) -> Callable[[Sequence[str]], int]:
     """The function of a command, from its arguments to an exit status. Raises UserError with the nearest name."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         **{command: partial(_run_with_config, command) for command in (*RUNS, *PARTS)},
+        **{command: partial(_call, function) for command, function in OWN_ARGUMENTS.items()},
+        "plan": _plan,
         "compare": _compare,
+        "view": _view,
         "play": _play,
         "check": _check,
-        "doctor": _doctor,
-        "judge": _judge,
-        "init": _init,
-        "translate": _translate,
     }
     if name.startswith(("@", "-")):
         raise UserError(f"{name}: the command comes first, as in `slimrl rl {name} ...`. Known: {', '.join(commands)}.")
     if name not in commands:
         raise UserError(f"there is no command `{name}`.{nearest(name, commands)}")
     return commands[name]
+
+
+def _call(function: str, argument: Any) -> int:
+    """The exit status of a function given as `module:function`, whose module is imported now."""
+    module, _, name = function.partition(":")
+    status: int = getattr(import_module(module), name)(argument)
+    return status
 
 
 def _run_with_config(name: str, argv: Sequence[str]) -> int:
@@ -183,9 +208,7 @@ def _run_with_config(name: str, argv: Sequence[str]) -> int:
     def start(resolved: "Resolved[CommandConfig]") -> int:
         config = resolved.config
         supervises = name == "rl" and isinstance(config, RLConfig) and config.deployment.type == "processes"
-        module, function = (SUPERVISOR if supervises else PARTS[name] if is_part else RUNS[name]).split(":")
-        status: int = getattr(import_module(module), function)(resolved)
-        return status
+        return _call(SUPERVISOR if supervises else PARTS[name] if is_part else RUNS[name], resolved)
 
     if name not in RUNS and {"-h", "--help"} & set(argv):
         _show(PART_HELP.format(name=name))
@@ -211,6 +234,16 @@ def _compare(argv: Sequence[str]) -> int:
     return run_compare(Path(argv[0]), Path(argv[1]))
 
 
+def _view(argv: Sequence[str]) -> int:
+    from slimrl.commands.view import run_view
+
+    if "--terminal" not in argv:
+        return run_view(argv)
+    from slimrl.viewer.terminal.app import show  # loads Textual, which is an extra
+
+    return run_view(argv, show)
+
+
 def _play(argv: Sequence[str]) -> int:
     from slimrl.config.play import PlayConfig
 
@@ -229,6 +262,27 @@ def _play(argv: Sequence[str]) -> int:
         raise UserError(f"play needs an environment, as in `slimrl play {min(BUILTIN)}`. Known: {', '.join(BUILTIN)}.")
     named = not argv[0].startswith(("-", "@"))
     return run_command(PlayConfig, [f"--{PlayConfig.operand}", *argv] if named else argv, start)
+
+
+def _plan(argv: Sequence[str]) -> int:
+    from slimrl.config.plan import HELP, read_options
+
+    if {"-h", "--help"} & set(argv):
+        return _show(HELP)
+    from slimrl.config.reading.flags import names_section
+    from slimrl.config.run import RLConfig, SFTConfig
+
+    words, options = read_options(argv)
+
+    def start(resolved: "Resolved[Any]") -> int:
+        from slimrl.commands.plan import run_plan
+
+        return run_plan(resolved, options)
+
+    # A file of `sft` says where its data come from, one of `rl` what is played.
+    is_sft = names_section(words, "data") and not names_section(words, "orchestrator")
+    config_class: type[Any] = SFTConfig if is_sft else RLConfig
+    return run_command(config_class, words, start, name="plan")
 
 
 def _check(argv: Sequence[str]) -> int:
@@ -257,30 +311,6 @@ def _check(argv: Sequence[str]) -> int:
         )
     named = not words[0].startswith(("-", "@"))
     return run_command(CheckConfig, ["--env.0.id", *words] if named else words, start)
-
-
-def _judge(argv: Sequence[str]) -> int:
-    from slimrl.commands.judge import run_judge
-
-    return run_judge(argv)
-
-
-def _doctor(argv: Sequence[str]) -> int:
-    from slimrl.commands.doctor import run_doctor
-
-    return run_doctor(argv)
-
-
-def _init(argv: Sequence[str]) -> int:
-    from slimrl.commands.init import run_init
-
-    return run_init(argv)
-
-
-def _translate(argv: Sequence[str]) -> int:
-    from slimrl.commands.translate import run_translate
-
-    return run_translate(argv)
 
 
 def run_command(

@@ -205,7 +205,7 @@ class Sample:
 
     `advantages_T` is read only where the mask is true. A trainer with a value head computes the advantages itself from
     `rewards_T`, what each token earned, and then `advantages_T` is all 0. `version` is the oldest weight version that
-    any of the tokens was sampled from.
+    any of the tokens was sampled from, and `row` the rollout's line in the step's file, from 0, or -1 if none has it.
     """
 
     token_ids_T: tuple[int, ...]
@@ -214,6 +214,7 @@ class Sample:
     advantages_T: tuple[float, ...]
     version: int
     rewards_T: tuple[float, ...] = ()
+    row: int = -1
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.advantages_T)}

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from slimrl.io import http_connection, http_guard
+from slimrl.io.http_access import Access, Refusal
 from slimrl.io.http_connection import MAX_HEAD_BYTES, Connections
-from slimrl.io.http_guard import Access, Guard, Refusal
+from slimrl.io.http_guard import Guard
 from slimrl.io.http_server import HttpServer, Listener, listen
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -28,7 +28,7 @@ class Repeated:
     """A recorder that keeps the function, and counts recordings and replays."""
 
     def __init__(self) -> None:
-        self.recorded = self.replayed = 0
+        self.recorded = self.replayed = self.cleared = 0
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
         self.recorded += 1
@@ -39,6 +39,9 @@ class Repeated:
             result.copy_(work())
 
         return result, replay
+
+    def clear(self) -> None:
+        self.cleared += 1
 
 
 @pytest.fixture
@@ -128,6 +131,7 @@ def test_an_engine_that_rested_records_anew(recorder: Repeated):
     engine.reserve()
     recorded = recorder.recorded
     engine.offload()
+    assert recorder.cleared == 1  # a pool of memory lives no longer than its graphs
     engine.reserve()
     assert recorder.recorded == recorded + 1
 
@@ -148,3 +152,11 @@ def test_real_graphs_change_no_token(family: str, monkeypatch: pytest.MonkeyPatc
     for ours, plain in zip(by_graphs, on_gpu(), strict=True):
         assert ours.completion_ids == plain.completion_ids
         assert ours.logprobs == pytest.approx(plain.logprobs, abs=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_real_graphs_are_recorded_anew_after_a_rest():
+    engine = Engine(module_of("llama").to("cuda"), frozenset([2]), 5, 320)
+    first = [request.completion_ids for request in sampled(engine, seed=5)]
+    engine.offload()
+    assert [request.completion_ids for request in sampled(engine, seed=5)] == first

@@ -5,15 +5,8 @@ import pytest
 from matplotlib.image import imread
 
 from slimrl.errors import UserError
-from slimrl.monitor.plots import (
-    common_steps,
-    draw_reward,
-    draw_training,
-    load_series,
-    plot_run,
-    plot_runs,
-    smooth,
-)
+from slimrl.monitor.plots import draw_reward, draw_training, plot_run, plot_runs
+from slimrl.monitor.series import common_steps, load_series, smooth
 from slimrl.monitor.sinks import JsonlSink, Monitor
 
 

@@ -1,12 +1,10 @@
 import json
 import math
-import sys
-from types import SimpleNamespace
 
 import pytest
 
 from slimrl.errors import UserError
-from slimrl.monitor.sinks import JsonlSink, Monitor, WandbSink, read_metrics
+from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
 
 
 class ListSink:
@@ -82,71 +80,3 @@ def test_nonfinite_numbers_are_valid_json_and_come_back(tmp_path):
     [(step, metrics)] = read_metrics(path)
     assert (step, metrics["reward/mean"], metrics["loss/ratio_max"]) == (0, 0.1, math.inf)
     assert math.isnan(metrics["loss/policy"])
-
-
-class FakeWandb:
-    """What WandbSink uses of the wandb module; `break_on` names the call that fails."""
-
-    Settings = SimpleNamespace
-
-    def __init__(self, break_on=""):
-        self.break_on, self.calls = break_on, []
-
-    def _call(self, name, value=None):
-        if name == self.break_on:
-            raise RuntimeError("network is\nunreachable")
-        self.calls.append((name, value))
-
-    def init(self, **options):
-        self._call("init", options)
-        return SimpleNamespace(
-            define_metric=lambda name, step_metric=None: None,
-            log=lambda metrics: self._call("log", metrics),
-            finish=lambda exit_code: self._call("finish", exit_code),
-        )
-
-
-def wandb_sink(monkeypatch, fake, tmp_path, resume=False):
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    notes = []
-    return WandbSink(tmp_path, {"project": "slimrl", "entity": "", "config": {}}, notes.append, resume), notes
-
-
-def test_wandb_gets_the_metrics_with_their_step(monkeypatch, tmp_path):
-    fake = FakeWandb()
-    sink, notes = wandb_sink(monkeypatch, fake, tmp_path)
-    sink.write(4, {"reward/mean": 0.5})
-    sink.close(failed=True)
-    assert fake.calls[0][1].keys() == {
-        "id",
-        "resume",
-        "dir",
-        "settings",
-        "project",
-        "config",
-    }  # an empty entity is left out
-    assert fake.calls[1:] == [("log", {"step": 4, "reward/mean": 0.5}), ("finish", 1)]
-    assert notes == []
-
-
-def test_resumed_run_goes_on_in_the_same_wandb_run(monkeypatch, tmp_path):
-    fakes = FakeWandb(), FakeWandb(), FakeWandb()
-    for fake, resume in zip(fakes, (False, True, False), strict=True):
-        wandb_sink(monkeypatch, fake, tmp_path, resume)
-    ids = [fake.calls[0][1]["id"] for fake in fakes]
-    assert ids[0] == ids[1] != ids[2]
-
-
-@pytest.mark.parametrize("break_on", ["init", "log", "finish"])
-def test_wandb_failure_is_said_once_and_stops_nothing(monkeypatch, tmp_path, break_on):
-    sink, notes = wandb_sink(monkeypatch, FakeWandb(break_on), tmp_path)
-    for step in range(3):
-        sink.write(step, {"reward/mean": 0.5})
-    sink.close()
-    assert len(notes) == 1
-    assert "network is unreachable" in notes[0]
-
-
-def test_missing_wandb_names_the_extra(monkeypatch, tmp_path):
-    with pytest.raises(UserError, match="uv sync --inexact --extra wandb"):
-        wandb_sink(monkeypatch, None, tmp_path)

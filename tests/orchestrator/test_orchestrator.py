@@ -115,6 +115,11 @@ def test_rollouts_started_are_trained_or_dropped(case):
             assert any(any(sample.advantages_T) for sample in group)
         records = table.records[step]
         assert batch.metrics.get("drop/environment_error", 0.0) == sum(bool(r.rollout.failure) for r in records)
+        for sample in batch.samples:  # each knows its line in the file
+            record = records[sample.row]
+            assert record.rollout.token_ids_T == sample.token_ids_T
+            assert record.rollout.logprobs_T == sample.logprobs_T
+            assert record.advantages[-1] == sample.advantages_T[-1]
 
 
 def test_groups_without_a_signal_are_replaced_while_there_are_others():
@@ -203,15 +208,17 @@ def test_several_environments_have_a_mean_reward_each():
         resample_factor=1,
         sampling=SamplingConfig(max_tokens=8),
     )
+    kept = []
     orchestrator = Orchestrator(
         tasksets(True, False),
         make_context(DigitClient()),
         config,
         LossConfig().resolve(),
         0,
-        lambda step, records: None,
+        lambda step, records: kept.extend(records),
     )
     metrics = orchestrator.collect(0).metrics
+    assert [(record.environment, record.draw) for record in kept] == [("dull", 0)] * 4 + [("digits", 1)] * 4
     assert metrics["reward/mean/dull"] == pytest.approx(0.3)
     assert metrics["reward/mean"] == pytest.approx((metrics["reward/mean/dull"] + metrics["reward/mean/digits"]) / 2)
     assert lookup("reward/mean/digits").better == "higher"

@@ -19,6 +19,7 @@ from slimrl.trainer.fsdp import shard
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.parallel import Ranks
 from slimrl.trainer.step import TrainStep
+from slimrl.trainer.token_log import NAMES, TokenLog
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 from tests.trainer.samples import near_policy, policy_module, random_samples, reference_module
@@ -55,7 +56,9 @@ def step(loss: LossConfig, samples: list[Sample], ranks: Ranks) -> tuple[dict[st
     optimizer = MasterAdamW(module, OPTIM, heads, ranks)
     config = TrainerConfig(loss=loss, optim=OPTIM, micro_batch_tokens=MICRO_BATCH_TOKENS)
     old = tuple(replace(sample, version=-1, rewards_T=sample.advantages_T) for sample in samples)
-    metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses, ranks)(Batch(old, 1.0), 1.0, version=0)
+    log = TokenLog(Path("unused"), ranks)  # the samples are of no file, so nothing is written
+    metrics = TrainStep(module, optimizer, config, SEQ_LEN, aux_losses, ranks)(Batch(old, 1.0), 1.0, 0, log)
+    metrics |= {f"token {name}": float(row.float().abs().sum()) for name, row in zip(NAMES, log.table, strict=True)}
     state = optimizer.state_dict()["parameters"]
     return {name: whole(part["mean"]) / (1 - OPTIM.beta1) for name, part in state.items()}, metrics
 

@@ -30,14 +30,14 @@ def unfused(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def pack_of(seed: int, repeats: int = 1) -> Pack:
+def pack_of(seed: int, repeats: int = 1, device: torch.device = CPU) -> Pack:
     """Random samples with shared prefixes; with `repeats`, each token stands there so many times, for long segments."""
     longer = [
         Sample(*(tuple(x for x in field for _ in range(repeats)) for field in fields), version=-1)
         for s in random_samples(seed)
         for fields in [(s.token_ids_T, s.loss_mask_T, s.logprobs_T, s.advantages_T)]
     ]
-    (pack,) = pack_samples(longer, 100_000, CPU)
+    (pack,) = pack_samples(longer, 100_000, device)
     return pack
 
 

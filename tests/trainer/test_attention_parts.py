@@ -24,7 +24,7 @@ def seen_TT(pack: Pack) -> torch.Tensor:
         while parent >= 0:
             seen[own, pack.segments[parent].start : pack.segments[parent].end] = True
             parent = pack.segments[parent].parent
-    return seen
+    return seen.to(pack.positions_T.device)
 
 
 @pytest.mark.parametrize("seed", range(20))

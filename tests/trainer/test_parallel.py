@@ -26,7 +26,11 @@ def test_two_processes_find_the_gradient_and_the_metrics_of_one(loss: str, found
     (gradient, metrics), *shared = (part[loss] for part in found)
     for gradient_of_two, metrics_of_two in shared:
         assert_gradients_equal(gradient_of_two, gradient, rtol=2e-4)
-        assert metrics_of_two == pytest.approx(metrics, rel=1e-4, abs=1e-6)
+        tokens = {name: metrics_of_two.pop(name) for name in metrics if name.startswith("token ")}
+        assert tokens == pytest.approx({name: metrics[name] for name in tokens}, rel=2e-3)  # they are kept in 16 bits
+        assert metrics_of_two == pytest.approx(
+            {n: v for n, v in metrics.items() if n not in tokens}, rel=1e-4, abs=1e-6
+        )
 
 
 @pytest.mark.slow  # starts two processes

@@ -84,7 +84,7 @@ def test_tensors_that_do_not_go_together_are_refused(change, tmp_path: Path):
 @pytest.mark.parametrize(
     ("form", "content"),
     [
-        ("slimrl-batch-2", '{"temperature": 1.0, "metrics": {}, "orchestrator_state": {}}'),
+        ("slimrl-batch-1", '{"temperature": 1.0, "metrics": {}, "orchestrator_state": {}}'),
         (FORMAT, '{"temperature": 0.0, "metrics": {}, "orchestrator_state": {}}'),
         (FORMAT, '{"temperature": 1.0, "metrics": {"x": "much"}, "orchestrator_state": {}}'),
         (FORMAT, '{"temperature": 1.0, "metrics": {}, "orchestrator_state": {}, "more": 1}'),

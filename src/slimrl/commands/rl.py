@@ -12,8 +12,10 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
+from slimrl.launch.health import open_watches
 from slimrl.launch.parts import make_rl_parts, open_sinks
 from slimrl.launch.placement import place
+from slimrl.launch.planning import foretell, keep_plan
 from slimrl.launch.run_dir import open_training_dir, with_pinned_model
 from slimrl.launch.sampling import SamplingHere
 from slimrl.launch.stages import reference_module
@@ -37,11 +39,16 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     can_be_apart = resolved.argv is not None and find_spec("uvicorn") is not None
     config = place(resolved.config, console.note, can_be_apart=can_be_apart)
     config = without_needless_warm_up(config, console.note)
+    plan = foretell(config, console.note)
     if config.deployment.type == "processes":
+        keep_plan(plan, Path(config.output_dir))
         return supervise(config, resolved.argv, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
+        keep_plan(plan, output_dir)
         past = read_progress(output_dir) if config.resume else None
-        with Monitor(open_sinks(resolved, output_dir, config.wandb, console, past.step if past else 0)) as monitor:
+        first = past.step if past else 0
+        sinks = open_sinks(resolved, output_dir, console, first)
+        with Monitor(sinks, open_watches(config, output_dir, console, first)) as monitor:
             # Make and check everything, which loads the model, too.
             parts = make_rl_parts(config, output_dir, console)
             reference = cache(lambda: reference_module(parts))  # loaded once, for a teacher and for a KL divergence

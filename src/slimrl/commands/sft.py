@@ -5,6 +5,7 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import SFTConfig
 from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.cards import note_card
 from slimrl.launch.demonstrations import load_demonstrations
 from slimrl.launch.parts import open_policy, open_sinks
 from slimrl.launch.run_dir import with_pinned_model
@@ -33,10 +34,11 @@ def run_sft(resolved: Resolved[SFTConfig]) -> int:
         state.history = (*read_history(Path(config.model.name)), SUPERVISED)
         save_missing_weights(state, output_dir)
         first = state.progress.step
-        sinks = open_sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
+        sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         with Monitor([*sinks, console.steps(config.max_steps, first, "sft/loss")]) as monitor:
             train_sft(state, config, conversations, monitor)
         if ranks.leads:
             console.note(f"plots: {', '.join(map(str, plot_run(output_dir)))}")
+            note_card(output_dir, config.max_steps, console)
         console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")
     return 0

@@ -11,6 +11,7 @@ from slimrl.config.run import RLConfig, TrainerOnlyConfig
 from slimrl.errors import UserError
 from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.agreement import announcement
+from slimrl.launch.health import open_watches
 from slimrl.launch.parts import TrainerParts, open_policy, open_sinks
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.ranks import run_on_first
@@ -52,12 +53,14 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             )
         past = read_progress(output_dir) if config.resume else None
         entry = held.enter_context(roster.reserve("trainer")) if ranks.leads else None
-        sinks = open_sinks(resolved, output_dir, config.wandb, console, past.step if past else 0) if ranks.leads else []
-        with Monitor(sinks) as monitor:
+        first = past.step if past else 0
+        sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
+        watches = open_watches(config, output_dir, console, first) if ranks.leads else []
+        with Monitor(sinks, watches) as monitor:
             policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
             files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster)
-            sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files), past.step if past else 0)
+            sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files), first)
             warmup = None
             if config.warmup.max_steps and not past:
                 tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
@@ -66,7 +69,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             # The others may begin now: nothing of an earlier process is left that they could take for this one's.
             run_on_first(ranks, sampling.clear)
             if entry:
-                roster.announce(entry, announcement(resolved.config, policy, past.step if past else 0))
+                roster.announce(entry, announcement(resolved.config, policy, first))
             run = Run(parts, sampling, cache(lambda: reference_module(parts)), past, began)
             stages = run.train(warmup, monitor, ())
         if ranks.leads:
@@ -89,7 +92,7 @@ def run_trainer(resolved: Resolved[TrainerOnlyConfig]) -> int:
         save_missing_weights(state, output_dir)
         first = state.progress.step
         batches = FakeBatches(config.data, len(policy.tokenizer), config.seed)
-        sinks = open_sinks(resolved, output_dir, config.wandb, console, first) if ranks.leads else []
+        sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         with Monitor([*sinks, console.steps(config.max_steps, first, "loss/policy")]) as monitor:
             train(state, config, batches.receive, lambda version: None, monitor)
         console.note(f"weights: {weights_directory(output_dir, config.max_steps)}")

@@ -132,6 +132,10 @@ class OrchestratorConfig(EpisodesConfig):
     """A group whose advantages are all 0, as when its rewards are equal, teaches nothing. It is replaced by a new group
     until this many times the batch's groups have been sampled in the step. 1 never replaces one."""
 
+    max_rollouts_gb: float = Field(default=20.0, gt=0)
+    """Most space that the rollouts of all steps may take on the disk, in GB. Beyond it every second of the older steps
+    loses its rollouts, again and again; the metrics of all steps stay."""
+
 
 class InferenceConfig(Config):
     """What samples tokens: the engine of slimrl, or vLLM."""

@@ -11,10 +11,12 @@ from slimrl.config.base import CommandConfig, Config
 from slimrl.config.data import ExpertDataConfig, FakeDataConfig, FileDataConfig, HubDataConfig
 from slimrl.config.deployment import DeploymentConfig
 from slimrl.config.model import ModelConfig
+from slimrl.config.monitors import MonitorsConfig
 from slimrl.config.play import PlayConfig
 from slimrl.config.rollout import EnvConfig, EpisodesConfig, EvalSamplingConfig, InferenceConfig, OrchestratorConfig
 from slimrl.config.serve import ServeConfig
 from slimrl.config.teacher import AnyTeacherConfig, NoTeacherConfig
+from slimrl.config.trackers import TensorboardConfig, TrackioConfig, WandbConfig
 from slimrl.config.train import OptimConfig, ScheduleConfig, TrainerConfig
 
 GpuIds = list[Annotated[int, Field(ge=0)]]
@@ -29,28 +31,6 @@ class CkptConfig(Config):
 
     keep: int = Field(default=2, ge=1)
     """Newest checkpoints to keep, and as many of the newest `weights/step_*`; older ones of both are deleted."""
-
-
-class WandbConfig(Config):
-    """Weights & Biases, beside the local files that are always written. Needs the extra `wandb`."""
-
-    project: str = ""
-    """The project to log to; naming one turns Weights & Biases on. The variable WANDB_MODE is respected: `disabled`
-    turns it off, `offline` keeps everything here."""
-
-    enabled: Literal["auto"] | bool = "auto"
-    """Send metrics to Weights & Biases; `auto` does if a `project` is named."""
-
-    entity: str = ""
-    """Team or user that owns the project; empty is your own default."""
-
-    name: str = ""
-    """Name of the run; empty lets W&B make one up."""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether the settings ask for Weights & Biases."""
-        return bool(self.project) if self.enabled == "auto" else self.enabled
 
 
 class EvalConfig(Config):
@@ -109,7 +89,7 @@ class RunConfig(CommandConfig):
 
 
 class TrainingRunConfig(RunConfig):
-    """A command that trains: it takes steps, keeps checkpoints and may report to Weights & Biases."""
+    """A command that trains: it takes steps, keeps checkpoints and may report to other programs that show runs."""
 
     first: ClassVar[tuple[str, ...]] = ("max_steps", "seq_len", "output_dir", "seed", "resume", "model")
 
@@ -118,6 +98,8 @@ class TrainingRunConfig(RunConfig):
 
     ckpt: CkptConfig = CkptConfig()
     wandb: WandbConfig = WandbConfig()
+    trackio: TrackioConfig = TrackioConfig()
+    tensorboard: TensorboardConfig = TensorboardConfig()
 
 
 class RLConfig(TrainingRunConfig):
@@ -155,6 +137,10 @@ class RLConfig(TrainingRunConfig):
     """GPUs that a teacher of type `model` has to itself, of which this version uses the first; `1` is the same as
     `teacher.device = "cuda:1"`."""
 
+    plan: Literal["refuse", "warn", "off"] = "refuse"
+    """What is done at the start with the memory that the run needs (docs/plan.md): `refuse` ends a run that cannot fit
+    before anything is loaded, `warn` lets it try, and `off` computes nothing."""
+
     deployment: DeploymentConfig = DeploymentConfig()
     orchestrator: OrchestratorConfig
     inference: InferenceConfig = InferenceConfig()
@@ -162,6 +148,7 @@ class RLConfig(TrainingRunConfig):
     teacher: AnyTeacherConfig = Field(default=NoTeacherConfig(), discriminator="type")
     warmup: WarmupConfig = WarmupConfig()
     eval: EvalConfig = EvalConfig()
+    monitors: MonitorsConfig = MonitorsConfig()
 
     @property
     def async_level(self) -> int:

@@ -23,9 +23,14 @@ Fed = tuple[int, int, int]  # slot, token id, position
 
 
 class Recorder(Protocol):
-    """Records work: returns the tensor of its result, and a function that computes it again in place."""
+    """Records work: `record` returns the tensor of its result, and a function that computes it again in place.
+
+    `clear` must be called when no recording is left.
+    """
 
     def record(self, work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]: ...
+
+    def clear(self) -> None: ...
 
 
 class CudaRecorder:
@@ -47,6 +52,10 @@ class CudaRecorder:
         with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._pool):
             result = work()
         return result, graph.replay
+
+    def clear(self) -> None:
+        """Take another memory pool: PyTorch ends the life of a pool with its last graph."""
+        self._pool = torch.cuda.graph_pool_handle()
 
 
 def decode_graphs(forward: object, cache: SlotCache, device: torch.device) -> "DecodeGraphs | None":
@@ -85,6 +94,7 @@ class DecodeGraphs:
     def clear(self) -> None:
         """Drop all graphs, because the memory of the cache is about to be freed."""
         self._graphs.clear()
+        self._recorder.clear()
 
     def refresh(self) -> None:
         """Drop all graphs if the weights have moved: graphs would read memory that no longer belongs to them."""

@@ -1,21 +1,16 @@
-"""Checks every request before a route sees it: who asks, by a key or by the address, and how large it is.
+"""Checks every request before a route sees it: who asks (`http_access.py`), and how large it is.
 
-Without a key a server answers the programs of its own machine and no web page. A browser there reaches the loopback
-address on behalf of any page; such a request has the page's address in `Origin`, or, if the page's own name resolves to
-this machine (DNS rebinding), that name in `Host`. Needs the extra `server`.
+Needs the extra `server`.
 """
 
-import hmac
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
-from urllib.parse import urlsplit
+from collections.abc import Callable
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from slimrl.io.http_access import Access, Refusal
 from slimrl.io.http_connection import MAX_HEAD_BYTES, TEXTS
-from slimrl.io.urls import is_loopback
 
 OPEN_TO_ALL = {"/health"}
 HEADER_BYTES = 32  # that a header costs besides its text, as HTTP/2 counts them
@@ -23,57 +18,6 @@ SMALL_BODY_BYTES = 64 * 2**10
 MAX_BODIES_BYTES = 64 * 2**20  # of all requests under way, beyond which only small bodies are taken
 RETRY_AFTER_S = 1
 CLOSE = {"Connection": "close"}
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a request is not answered, in words and as a code."""
-
-    status: int
-    message: str
-    code: str
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Who is answered: whoever sends the key that `variable` of the environment sets, or without one the programs of
-    this machine, for which the addresses in `forwarders` stand too."""
-
-    key: str
-    variable: str
-    forwarders: Collection[str] = ()
-
-    def refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
-        """Why a request is not answered; None if it is."""
-        if not self.key:
-            return self._page_refusal(scope, headers)
-        # In constant time, so that the time of an answer tells nothing of the key.
-        if hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self.key}".encode()):
-            return None
-        why = (
-            f"The header `Authorization: Bearer KEY` is needed, with the key that {self.variable} sets where the "
-            "server runs; there is none, or a wrong one."
-        )
-        return Refusal(401, why, "invalid_api_key", {"WWW-Authenticate": "Bearer"})
-
-    def _page_refusal(self, scope: Scope, headers: Headers) -> Refusal | None:
-        host, origin = headers.get("host", ""), headers.get("origin")
-        sender = scope["client"][0] if scope["client"] else ""
-        # Only what a browser sends gives a page away: programs send no `Origin`, and the server's address as `Host`.
-        if not is_loopback(_name(host)):
-            found = f"has the header `Host: {host}`, which is not this server's address"
-        elif origin not in (None, f"http://{host}"):
-            found = f"has the header `Origin: {origin}`, which a web page of others sends"
-        elif not is_loopback(sender) and sender not in self.forwarders:
-            found = f"comes from {sender}"
-        else:
-            return None
-        why = (
-            f"The request {found}. Without a key only programs on the server's machine are answered: leave the headers "
-            f"as they are by default, or start the server with the variable {self.variable}."
-        )
-        return Refusal(403, why, "foreign_request")
 
 
 class Guard:
@@ -106,7 +50,8 @@ class Guard:
         size += sum(len(name) + len(value) + HEADER_BYTES for name, value in scope["headers"])
         if size > MAX_HEAD_BYTES:
             return Refusal(431, TEXTS[431], "head_too_large", CLOSE)
-        if scope["path"] not in OPEN_TO_ALL and (refusal := self._access.refusal(scope, headers)):
+        sender = scope["client"][0] if scope["client"] else ""
+        if scope["path"] not in OPEN_TO_ALL and (refusal := self._access.refusal(sender, headers)):
             return refusal
         if "transfer-encoding" in headers:  # pieces of a byte each take seconds to parse
             why = "The request must say how long its body is, by the header `Content-Length`."
@@ -157,11 +102,3 @@ def _receive_after(body: bytes, receive: Receive) -> Receive:
         return first.pop() if first else await receive()
 
     return receive_next
-
-
-def _name(host: str) -> str:
-    """The name in a header `Host`, without the port; empty if it is none."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""

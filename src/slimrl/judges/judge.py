@@ -140,8 +140,8 @@ class LLMJudge:
 
     async def judge(self, question: str, response: str, references: Sequence[str]) -> Verdict:
         """The server's verdict; an empty response is wrong without asking. Its metrics are whether it was in the cache,
-        and if not, the seconds that it took. Raises RolloutError where there is no verdict, UserError after too many of
-        these."""
+        and if not, the seconds that it took; whether it is yes, and whether the comparison of words says otherwise.
+        Raises RolloutError where there is no verdict, UserError after too many of these."""
         response = without_thoughts(response).strip()
         if not response:
             return Verdict(False)
@@ -152,7 +152,11 @@ class LLMJudge:
             references="\n".join(map(without_tags, references)),
             response=without_tags(response),
         )
-        return await self._thread.run(self._judge(self._body(prompt)))
+        verdict = await self._thread.run(self._judge(self._body(prompt)))
+        # The second opinion costs no request, and tells a judge that says yes to all (monitor/health/rewards.py).
+        disagrees = verdict.correct != matches(response, references, question)
+        second = {"judge_yes": float(verdict.correct), "judge_disagrees": float(disagrees)}
+        return Verdict(verdict.correct, {**verdict.metrics, **second})
 
     def check(self) -> None:
         """Raises UserError if the server cannot be asked: it is not there, does not know the model, wants a key."""

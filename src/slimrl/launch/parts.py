@@ -14,8 +14,9 @@ from torch import nn
 
 from slimrl.config.model import ModelConfig
 from slimrl.config.reading.load import Resolved
+from slimrl.config.reading.write import config_toml
 from slimrl.config.rollout import EpisodesConfig, InferenceConfig
-from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, WandbConfig
+from slimrl.config.run import RLConfig, SFTConfig, TrainerOnlyConfig, TrainingRunConfig
 from slimrl.environments.base import Taskset
 from slimrl.eval.evaluate import make_eval_policy
 from slimrl.inference.engine import Engine
@@ -30,10 +31,13 @@ from slimrl.models.chat.template import ChatFormat
 from slimrl.models.device import dtype_name
 from slimrl.models.load import Policy, load_policy
 from slimrl.monitor.console import RunConsole
-from slimrl.monitor.sinks import JsonlSink, Sink, WandbSink
+from slimrl.monitor.sinks import JsonlSink, Sink
+from slimrl.monitor.trackers import TrackedRun, tensorboard_sink, trackio_sink, wandb_sink
 from slimrl.rollout.episode import EpisodeLimits, RolloutContext
 from slimrl.trainer.checkpoint import read_progress
 from slimrl.trainer.parallel import ALONE, Ranks
+
+AnyTraining = Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,21 +158,20 @@ def make_context(
     return engine, RolloutContext(LocalClient(engine, chat.text), chat, limits, config.max_slots)
 
 
-def open_sinks(
-    resolved: Resolved[RLConfig] | Resolved[SFTConfig] | Resolved[TrainerOnlyConfig],
-    output_dir: Path,
-    wandb: WandbConfig,
-    console: RunConsole,
-    first: int,
-) -> list[Sink]:
-    """The sinks of a run's metrics: its file, from step `first` on, the name of its best weights, and Weights & Biases
-    if that is on."""
-    sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first), *best_weights(resolved.config, output_dir)]
-    if wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
+def open_sinks(resolved: AnyTraining, output_dir: Path, console: RunConsole, first: int) -> list[Sink]:
+    """The sinks of a run's metrics: its file, from step `first` on, the name of its best weights, and the trackers that
+    the settings ask for. Raises UserError if an extra is missing."""
+    config = resolved.config
+    sinks: list[Sink] = [JsonlSink(output_dir / METRICS, first), *best_weights(config, output_dir)]
+    settings: Resolved[TrainingRunConfig] = Resolved(config, resolved.provenance)
+    run = TrackedRun(output_dir, config.model_dump(), first, resume=first > 0)
+    if config.wandb.is_on and os.environ.get("WANDB_MODE") == "disabled":
         console.note("WANDB_MODE=disabled: Weights & Biases is off")
-    elif wandb.is_on:
-        init = {"project": wandb.project or "slimrl", "entity": wandb.entity, "name": wandb.name}
-        sinks.append(
-            WandbSink(output_dir, {**init, "config": resolved.config.model_dump()}, console.note, resume=first > 0)
-        )
+    elif config.wandb.is_on:
+        init = {"project": config.wandb.project or "slimrl", "entity": config.wandb.entity, "name": config.wandb.name}
+        sinks.append(wandb_sink(run, init, console.note))
+    if config.trackio.is_on:
+        sinks.append(trackio_sink(run, config.trackio.project or "slimrl", config.trackio.name, console.note))
+    if config.tensorboard.enabled:
+        sinks.append(tensorboard_sink(run, config_toml(settings), console.note))
     return sinks

@@ -28,8 +28,15 @@ def place(config: C, note: Callable[[str], None], part: Part | None = None, can_
     Raises:
         UserError: a GPU does not exist, though this machine has some; or a part cannot be a process of its own.
     """
+    return place_on(config, torch.cuda.device_count(), note, part, can_be_apart)
+
+
+def place_on(
+    config: C, num_gpus: int, note: Callable[[str], None], part: Part | None = None, can_be_apart: bool = True
+) -> C:
+    """What `place` gives on a machine with so many GPUs."""
     is_cpu = config.model.device == "cpu"
-    num = 0 if is_cpu else torch.cuda.device_count()
+    num = 0 if is_cpu else num_gpus
     asked = {key: vars(config)[key] for key in KEYS if vars(config)[key]}
     given = ", ".join(f"{key} = {ids}" for key, ids in asked.items())
     if asked and num == 0:

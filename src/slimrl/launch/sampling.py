@@ -14,7 +14,9 @@ from slimrl.config.run import RLConfig
 from slimrl.environments.base import Offloading, Taskset
 from slimrl.environments.find import call_user_code
 from slimrl.errors import UserError
+from slimrl.io.files import replace_file
 from slimrl.launch.advice import nothing_earned
+from slimrl.launch.health import check_right_metric
 from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
 from slimrl.launch.parts import Parts, SamplingParts, TrainerParts
 from slimrl.launch.weights import PublishedWeights
@@ -22,12 +24,14 @@ from slimrl.models.history import read_history
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.monitor.summary import Stage
+from slimrl.monitor.thinning import thin_rollouts
 from slimrl.orchestrator.distill import Distillation
 from slimrl.orchestrator.orchestrator import Orchestrator
 from slimrl.transport.base import Batch
 from slimrl.transport.run_files import RunFiles
 from slimrl.types import Metrics
 
+TOKENIZER = "tokenizer/tokenizer.json"
 # Stages of the held-out evaluation, by the names of their files.
 BASE, START = "base", "start"
 FINAL = "final", "after RL"
@@ -186,9 +190,17 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
     """The orchestrator of a run, which writes every rollout to `output_dir/rollouts`."""
 
     shown: set[str] = set()
+    # By it a viewer splits texts into tokens, without the model.
+    if tokenizer := parts.context.chat.tokenizer_json():
+        replace_file(parts.output_dir / TOKENIZER, [tokenizer.encode()])
 
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
         write_rollouts(rollout_file(parts.output_dir, step), records)
+        if num := thin_rollouts(parts.output_dir, 1e9 * parts.config.orchestrator.max_rollouts_gb):
+            parts.console.note(
+                f"the rollouts of {num} steps are deleted, to keep to {parts.config.orchestrator.max_rollouts_gb:g} GB "
+                "(orchestrator.max_rollouts_gb)"
+            )
         for rollout in (one.rollout for one in records if one.rollout.failure):
             if rollout.failure not in shown:  # the first of its kind; all of them are in the file
                 shown.add(rollout.failure)
@@ -197,11 +209,21 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
     config = parts.config
     loss = config.trainer.loss.resolve(config.has_teacher)
     return Orchestrator(
-        parts.tasksets, parts.context, config.orchestrator, loss, config.seed, record, distillation, config.async_level
+        parts.tasksets,
+        parts.context,
+        config.orchestrator,
+        loss,
+        config.seed,
+        record,
+        distillation,
+        config.async_level,
+        config.monitors,
     )
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Print a note about a first step in which nothing was earned; `metrics` are its own and the held-out ones."""
+    """Print a note about a first step in which nothing was earned; `metrics` are its own and the held-out ones. Raises
+    UserError for a setting that cannot act, as the step shows."""
+    check_right_metric(config, metrics)
     if advice := nothing_earned(config, tasksets, metrics):
         console.note(f"step 0: {advice}", "yellow")

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from torch import nn
 
@@ -16,15 +17,16 @@ from slimrl.environments.find import NOTEBOOK
 from slimrl.io.files import replace_file
 from slimrl.io.invocation import command_prefix
 from slimrl.launch.parts import TrainerParts
+from slimrl.launch.planning import recall_plan
 from slimrl.launch.run_dir import METRICS, initial_weights
 from slimrl.launch.sampling import Sampling, stage_after
 from slimrl.models.device import dtype_name
 from slimrl.models.load import load_policy
 from slimrl.monitor.sinks import Monitor, read_metrics
-from slimrl.monitor.summary import RunSummary, Stage, show_summary, write_summary
+from slimrl.monitor.summary import Prediction, RunSummary, Stage, show_summary, write_summary
 from slimrl.trainer.fsdp import shard
 from slimrl.trainer.rl.train import train
-from slimrl.trainer.state import TrainState
+from slimrl.trainer.state import TrainState, peak_memory_gb
 from slimrl.trainer.weights import weights_directory
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics
@@ -71,6 +73,8 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
     """Show the closing table, write it to summary.json, and write the config that evaluates the weights again."""
     lines = [metrics for _, metrics in read_metrics(parts.output_dir / METRICS)]
     weights = weights_directory(parts.output_dir, parts.config.max_steps)
+    seconds = [line["time/step_s"] for line in lines if "time/step_s" in line]
+    measured = Prediction(peak_memory_gb(parts.policy.device), median(seconds) if seconds else 0.0)
     summary = RunSummary(
         measure="held-out reward",
         stages=tuple(stages),
@@ -79,6 +83,8 @@ def report(parts: TrainerParts, stages: Sequence[Stage], duration_s: float) -> N
         tokens_trained=int(sum(line.get("loss/tokens", 0.0) for line in lines)),
         weights=weights,
         command=_evaluate_command(_write_eval_file(parts, weights), parts.config),
+        predicted=recall_plan(parts.output_dir),
+        measured=measured,
     )
     write_summary(parts.output_dir / "summary.json", summary)
     show_summary(parts.console, summary)

@@ -12,6 +12,7 @@ from torch import nn
 
 from slimrl.errors import UserError
 from slimrl.launch.advice import note_config_warnings
+from slimrl.launch.cards import note_card
 from slimrl.launch.held_out import stage_path
 from slimrl.launch.parts import TrainerParts
 from slimrl.launch.run_dir import initial_weights
@@ -70,6 +71,7 @@ class Run:
         earlier_s = self.past.seconds if self.past else 0.0
         report(self.parts, stages, time.monotonic() - self.began + earlier_s)
         self.parts.console.note(f"plots: {', '.join(map(str, plot_run(self.parts.output_dir)))}")
+        note_card(self.parts.output_dir, self.parts.config.max_steps, self.parts.console)
 
     def _stages_before_rl(self, warmup: WarmUp | None) -> tuple[list[Stage], Metrics]:
         """Evaluate the base model, do the warm-up, and evaluate its result. A resumed run reads from disk what an

@@ -109,14 +109,7 @@ def _module(path: Path) -> Any:
     compute in bfloat16 and in float32. Files with matrices that are not quantized become float32, to lose nothing.
     """
     header = GgufHeader.from_file(str(path))
-    metadata, _ = read_gguf_metadata(str(path))
-    check_metadata(metadata)
-    check_sizes(metadata, [tensor.shape for tensor in header.tensors])
-    config = complete_config(
-        AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False),
-        metadata,
-        _rope_tensors(path, header),
-    )
+    config, metadata = _config(path, header)
     # On the meta device: no memory is allocated and nothing initialised before the tensors are assigned.
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
@@ -140,6 +133,24 @@ def _module(path: Path) -> Any:
     ids = stop_ids(metadata)
     module.generation_config.eos_token_id = ids[0] if len(ids) == 1 else ids or None
     return module
+
+
+def gguf_config(path: Path) -> Any:
+    """The config of the model in a `.gguf` file, read from its header alone. Raises UserError as `convert` does."""
+    _check_whole(path)
+    try:
+        return _config(path, GgufHeader.from_file(str(path)))[0]
+    except Exception as error:  # of many kinds: whatever transformers stumbles over, the file is at fault
+        raise UserError(f"{path} has a header that transformers cannot use: {_describe(error)}.") from error
+
+
+def _config(path: Path, header: GgufHeader) -> tuple[Any, dict[str, Any]]:
+    """The config that the header gives, and the header's metadata."""
+    metadata, _ = read_gguf_metadata(str(path))
+    check_metadata(metadata)
+    check_sizes(metadata, [tensor.shape for tensor in header.tensors])
+    found = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
+    return complete_config(found, metadata, _rope_tensors(path, header)), metadata
 
 
 def _rope_tensors(path: Path, header: GgufHeader) -> dict[str, list[float]]:

@@ -77,7 +77,7 @@ def adapt(module: nn.Module, config: LoraConfig, base: str) -> None:
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,
-        target_modules=_target_names(module, config.targets),
+        target_modules=target_names(module, config.targets),
         task_type="CAUSAL_LM",
         base_model_name_or_path=base,
     )
@@ -190,7 +190,7 @@ def _import_peft() -> Any:
     return peft
 
 
-def _target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
+def target_names(module: nn.Module, targets: Sequence[str]) -> list[str]:
     """The last parts of layers' names that PEFT is to adapt, without the head, which may be tied to the embeddings."""
     causal: Any = module
     head = causal.get_output_embeddings()

@@ -1,10 +1,28 @@
 """The weights of the models that a published package holds. Loads neither PyTorch nor transformers."""
 
 from pathlib import Path
+from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.io.wheel_file import wheel_file
 from slimrl.models.names import PACKAGED
+
+# The shapes of the packaged models, as their `config.json` has them: known before anything is downloaded.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "smollm2-135m": {
+        "model_type": "llama",
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+        "vocab_size": 49152,
+        "max_position_embeddings": 8192,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
+        "tie_word_embeddings": True,
+    }
+}
 
 
 def find_packaged_file(name: str) -> Path:

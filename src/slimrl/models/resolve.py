@@ -4,12 +4,13 @@ A name is that of the packaged model, a directory, a `.gguf` file, or the id of 
 or converts the model if necessary, and checks that all files are complete before anything slow begins.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -52,6 +53,19 @@ def resolve(name: str) -> Path:
             return convert(Path(os.path.expanduser(name)))
         case ModelKind.HUB:
             return _from_hub(name)
+
+
+def find_config(name: str) -> Path:
+    """The directory with the `config.json` of a model in a directory or on the Hub, of which nothing else is looked at
+    or downloaded. Raises UserError if there is none."""
+    directory = Path(os.path.expanduser(name))
+    if kind_of(name) is ModelKind.HUB:
+        with _explain_hub(name):
+            return Path(hf_hub_download(name, "config.json")).parent
+    if not (directory / "config.json").is_file():
+        raise UserError(f"{directory} is not a model directory: it has no config.json.{_better_names(directory)}")
+    _read_settings(directory / "config.json")
+    return directory
 
 
 def loadable_name(name: str, directory: Path) -> str:
@@ -145,9 +159,16 @@ def _from_hub(name: str) -> Path:
 
 
 def _download(name: str, patterns: Sequence[str]) -> Path:
+    with _explain_hub(name):
+        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+
+
+@contextlib.contextmanager
+def _explain_hub(name: str) -> Iterator[None]:
+    """A context in which a failed download becomes a UserError that says what can be done."""
     packaged = f"The packaged model does without the Hub: --model.name {next(iter(PACKAGED))}."
     try:
-        return Path(snapshot_download(name, allow_patterns=list(patterns)))
+        yield
     except GatedRepoError as error:
         raise UserError(
             f"{name} is gated: accept its terms at https://huggingface.co/{name}, then run `hf auth login` or set "

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from slimrl.io.files import replace_file
-from slimrl.monitor.plots import draw_training, load_series
+from slimrl.monitor.plots import draw_training
+from slimrl.monitor.series import load_series
 
 FILE_NAME = "live.png"
 EVERY_S = 3.0  # drawing takes half a second

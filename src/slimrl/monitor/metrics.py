@@ -17,13 +17,16 @@ Better = Literal["higher", "lower", ""]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric. `better` is empty if neither direction is good in itself."""
+    """A metric. `better` is empty if neither direction is good in itself. `low` and `high` are the ends of what is
+    healthy where `healthy` names a number that holds for every run."""
 
     name: str
     meaning: str
     unit: str
     better: Better
     healthy: str
+    low: float | None = None
+    high: float | None = None
 
     @property
     def group(self) -> str:
@@ -47,6 +50,7 @@ GROUPS = {
     "loss": "The training objective. Means are over the tokens of the loss mask.",
     "distill": "Distillation: log-probabilities that teacher and student give to the tokens the student sampled.",
     "guard": "Agreement of sampler and trainer on the log-probabilities of the sampled tokens.",
+    "monitor": "Numbers of the rollouts that the monitors of a run's health watch (docs/monitors.md).",
     "optim": "The optimizer.",
     "version": "The version of the weights.",
     "held_out": "Evaluation on held-out tasks, which are never trained on.",
@@ -72,16 +76,31 @@ METRICS = (
         "share",
         "lower",
         "below 0.5; near 1 the tasks are too easy or too hard",
+        high=0.5,
     ),
     Metric("rollout/started", "rollouts started", "rollouts", "", "rollout/num at max_async_level 0"),
     Metric("rollout/num", "rollouts trained on or dropped", "rollouts", "", "the batch size plus resampled rollouts"),
     Metric("rollout/num_trained", "rollouts that were trained on", "rollouts", "", "rollout/num minus all drop/"),
     Metric("rollout/tokens_sampled", "tokens sampled by the policy in the step", "tokens", "", ""),
     Metric("rollout/tokens_sampled_mean", "mean number of sampled tokens per rollout", "tokens", "", "no sudden drift"),
-    Metric("rollout/truncated", "share of rollouts cut off by max_tokens or seq_len", "share", "lower", "below 0.1"),
+    Metric(
+        "rollout/truncated",
+        "share of rollouts cut off by max_tokens or seq_len",
+        "share",
+        "lower",
+        "below 0.1",
+        high=0.1,
+    ),
     Metric("rollout/turns_mean", "mean number of policy turns per rollout", "turns", "", "below max_turns"),
     Metric("drop/<reason>", "rollouts dropped for that reason", "rollouts", "lower", "0, but for drop/zero_signal"),
-    Metric("drop/stale", "rollouts of groups older than max_async_level, begun again", "rollouts", "lower", "0"),
+    Metric(
+        "drop/stale",
+        "rollouts of groups older than max_async_level, begun again",
+        "rollouts",
+        "lower",
+        "0",
+        high=0.0,
+    ),
     Metric("async/age_<n>", "share of the trained groups that are that old", "share", "", "none above max_async_level"),
     Metric("async/age_mean", "mean age of the trained groups", "versions", "lower", "0 at max_async_level 0"),
     Metric("async/age_max", "largest age of a trained group", "versions", "lower", "at most max_async_level"),
@@ -96,6 +115,15 @@ METRICS = (
     ),
     Metric("env/judge_cached", "share of an LLM judge's verdicts that came from the cache", "share", "", ""),
     Metric("env/judge_s", "mean time of a verdict not in the cache, with retries", "s", "lower", "below the time-out"),
+    Metric("env/judge_yes", "share of an LLM judge's verdicts that are yes", "share", "", "between 0.05 and 0.95"),
+    Metric(
+        "env/judge_disagrees",
+        "share of answers about which an LLM judge and the comparison of words disagree",
+        "share",
+        "lower",
+        "below 0.4; words err on the side of no",
+        high=0.4,
+    ),
     Metric("env/<name>", "mean of a metric that the environment reports", "its own", "", "see the environment"),
     Metric(
         "loss/kl_reference",
@@ -103,6 +131,7 @@ METRICS = (
         "nats",
         "",
         "rises slowly; above 1 the policy is far from where it started",
+        high=1.0,
     ),
     Metric("loss/value", "value loss: half of the value head's mean squared error", "reward^2", "lower", "falls"),
     Metric("loss/value_mean", "mean prediction of the value head", "reward", "", "near reward/mean"),
@@ -112,13 +141,21 @@ METRICS = (
         "share",
         "higher",
         "rises above 0; below 0 it is worse than a constant",
+        low=0.0,
     ),
     Metric("loss/policy", "policy loss (surrogate objective)", "nats", "", "near 0; only its gradient matters"),
     Metric("loss/entropy", "mean entropy of the policy per token", "nats", "", "falls slowly; 0 is entropy collapse"),
     Metric("loss/ratio_max", "largest importance ratio of a token", "ratio", "lower", "1 on-policy"),
-    Metric("loss/clipped", "share of tokens with a clipped ratio", "share", "lower", "0 on-policy; below 0.2"),
+    Metric(
+        "loss/clipped",
+        "share of tokens with a clipped ratio",
+        "share",
+        "lower",
+        "0 on-policy; below 0.2",
+        high=0.2,
+    ),
     Metric("loss/tokens", "tokens trained on in the step", "tokens", "", ""),
-    Metric("loss/nonfinite_tokens", "tokens with a loss of nan or infinity", "tokens", "lower", "0"),
+    Metric("loss/nonfinite_tokens", "tokens with a loss of nan or infinity", "tokens", "lower", "0", high=0.0),
     Metric("distill/teacher_logprob", "mean log-probability under the teacher", "nats", "higher", "rises"),
     Metric("distill/student_logprob", "mean log-probability under the student", "nats", "", "minus the entropy"),
     Metric(
@@ -134,18 +171,81 @@ METRICS = (
         "nats",
         "lower",
         "rounding only: below 1e-3 in float32, below 2 in bfloat16",
+        high=2.0,
     ),
-    Metric("guard/mean_logprob_gap", "mean of that absolute difference", "nats", "lower", "below 0.05"),
+    Metric("guard/mean_logprob_gap", "mean of that absolute difference", "nats", "lower", "below 0.05", high=0.05),
     Metric(
         "guard/mismatch_kl",
         "KL(sampler || trainer), estimated on the sampled tokens",
         "nats",
         "lower",
         "below 1e-6 in float32, below 0.01 in bfloat16, below 0.02 with 8-bit weights",
+        high=0.02,
     ),
+    Metric("monitor/alarms", "alarms of monitors that stand", "alarms", "lower", "0", high=0.0),
+    Metric(
+        "monitor/surprise",
+        "minus the mean log-probability of the sampled tokens, which estimates the entropy on all rollouts, trained on "
+        "or not",
+        "nats",
+        "",
+        "falls slowly; 0 is entropy collapse",
+        low=0.002,
+    ),
+    Metric(
+        "monitor/repetition",
+        "share of 4-grams of tokens that occur earlier in their reply",
+        "share",
+        "lower",
+        "below 0.4",
+        high=0.4,
+    ),
+    Metric("monitor/duplicates", "share of pairs of rollouts of a task that are equal", "share", "", "near the next"),
+    Metric(
+        "monitor/duplicates_expected",
+        "the share that the policy's probabilities give: the mean probability of a rollout",
+        "share",
+        "",
+        "rises as a policy becomes sure",
+    ),
+    Metric(
+        "monitor/spread_within",
+        "share of the rewards' variance that lies within groups; the rest lies between tasks",
+        "share",
+        "",
+        "above 0.02; near 0 the reward does not depend on the reply",
+        low=0.02,
+    ),
+    Metric(
+        "monitor/length_reward",
+        "correlation of length and reward within groups",
+        "correlation",
+        "",
+        "between -0.4 and 0.4",
+        low=-0.4,
+        high=0.4,
+    ),
+    Metric(
+        "monitor/shared_across_tasks",
+        "how much rollouts have in common across tasks: of a rollout's pairs of adjacent tokens, the mean share of "
+        "other tasks' rollouts that a pair is in",
+        "share",
+        "",
+        "steady; near 1 all replies are one text",
+    ),
+    Metric(
+        "monitor/task_dependence",
+        "how much more a rollout has in common with others of its task than with those of other tasks",
+        "share",
+        "higher",
+        "rises; a fall to 0 means replies that do not depend on the task",
+    ),
+    Metric("monitor/right", "share of right answers, by the environment's own measure", "share", "higher", "rises"),
+    Metric("monitor/right_reward", "mean reward of the right answers", "reward", "higher", "above the next"),
+    Metric("monitor/wrong_reward", "mean reward of the others", "reward", "", "well below the one above"),
     Metric("optim/lr", "learning rate", "1", "", "follows the schedule"),
     Metric("optim/grad_norm", "L2 norm of the gradient before clipping", "1", "", "steady; spikes are clipped"),
-    Metric("optim/skipped", "1 if the update was skipped for a non-finite gradient", "1", "lower", "0"),
+    Metric("optim/skipped", "1 if the update was skipped for a non-finite gradient", "1", "lower", "0", high=0.0),
     Metric("version/policy", "weight version that sampled the rollouts", "version", "", "on-policy, the step"),
     Metric("held_out/reward_greedy", "mean reward with greedy decoding", "reward", "higher", "rises"),
     Metric("held_out/reward_greedy_low", "lower end of its 95% interval", "reward", "higher", ""),
@@ -160,7 +260,14 @@ METRICS = (
         "higher",
         "rises",
     ),
-    Metric("held_out/num", "rollouts per held-out mean, at least", "rollouts", "", "at least 200 for a conclusion"),
+    Metric(
+        "held_out/num",
+        "rollouts per held-out mean, at least",
+        "rollouts",
+        "",
+        "at least 200 for a conclusion",
+        low=200.0,
+    ),
     Metric("held_out/exact_<mode>", "share of exactly right answers, greedy or sampled", "share", "higher", "rises"),
     Metric("held_out/<score>", "mean of another metric of the evaluation", "its own", "", ""),
     Metric("sft/loss", "mean cross-entropy of the assistant's tokens", "nats/token", "lower", "falls"),

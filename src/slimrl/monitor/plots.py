@@ -6,9 +6,7 @@ and Ito (2008), distinguishable for colour-blind readers.
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,61 +15,25 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.monitor.metrics import select_held_out_rewards
-from slimrl.monitor.sinks import read_metrics
+from slimrl.monitor.panels import PANELS, Panel
+from slimrl.monitor.series import Series, common_steps, load_series, smooth
 
 BLUE, ORANGE, GREEN, INK, FAINT = "#0072B2", "#D55E00", "#009E73", "#333333", "#E4E4E4"
 FIRST_LOOKS = {"held_out/reward_greedy": (ORANGE, "o"), "held_out/reward_sampled": (GREEN, "s")}
 OTHER_LOOKS = (("#CC79A7", "^"), ("#E69F00", "D"), ("#56B4E9", "v"), ("#000000", "P"))  # other temperatures, in turn
 FEW = 12  # series with fewer points get a marker at each
-Series = tuple[np.ndarray, np.ndarray]  # steps, values
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One panel of training.png: its title, metrics and axis. Series of an `exact` panel are not smoothed."""
-
-    title: str
-    names: tuple[str, ...]
-    log: bool = False
-    exact: bool = False
-
-
-PANELS = (
-    Panel("policy entropy (nats)", ("loss/entropy",)),
-    Panel("gradient norm", ("optim/grad_norm",)),
-    Panel("mismatch KL, sampler to trainer (nats)", ("guard/mismatch_kl",), log=True),
-    Panel("tokens sampled per second", ("perf/tokens_sampled_per_s",)),
-    Panel("tokens sampled per rollout", ("rollout/tokens_sampled_mean",)),
-    Panel("zero-signal groups (share)", ("reward/zero_signal_groups",)),
-    Panel("rollouts started and trained on", ("rollout/num", "rollout/num_trained")),
-    Panel("rollouts cut off (share)", ("rollout/truncated",)),
-    Panel("learning rate", ("optim/lr",), exact=True),
-    Panel("supervised loss (nats/token)", ("sft/loss", "sft/val_loss")),
-)
 
 
 MAX_OWN = 6  # panels for metrics of the environment, of those that change
-
-
-def load_series(run_dir: Path) -> dict[str, Series]:
-    """The metrics of a run by name, each as (steps, values) in order of step. Raises UserError if there are none."""
-    points: dict[str, dict[int, float]] = defaultdict(dict)
-    for step, metrics in read_metrics(run_dir / "metrics.jsonl"):
-        for name, value in metrics.items():
-            points[name][step] = value  # a step may have several lines; the last value counts
-    if not points:
-        raise UserError(f"{run_dir / 'metrics.jsonl'} has no metrics yet: there is nothing to draw.")
-    return {name: (np.array(list(by)), np.array(list(by.values()), dtype=float)) for name, by in points.items()}
 
 
 def plot_run(run_dir: Path) -> list[Path]:
     """Write RUN_DIR/training.png, and RUN_DIR/reward.png if the run has rewards; return their paths."""
     series = load_series(run_dir)
     written = [save_figure(draw_training(series, run_dir.resolve().name), run_dir / "training.png")]
-    if _has_reward(series):
+    if has_reward(series):
         written.append(save_figure(draw_reward(series, run_dir.resolve().name), run_dir / "reward.png"))
     return written
 
@@ -86,24 +48,30 @@ def draw_reward(series: Mapping[str, Series], title: str) -> Figure:
     return figure
 
 
-def draw_training(series: Mapping[str, Series], title: str) -> Figure:
-    """The figure of small multiples: the reward, then each panel for which the run has metrics."""
-    panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
+def choose_panels(series: Mapping[str, Series]) -> list[Panel]:
+    """The panels for which there are metrics, and those for metrics of the environment that change."""
     own = [name for name in sorted(series) if name.startswith("env/") and len(set(series[name][1].tolist())) > 1]
-    panels += [Panel(name, (name,)) for name in own[:MAX_OWN]]
-    num = len(panels) + _has_reward(series)  # one panel more for the reward
+    panels = [panel for panel in PANELS if any(name in series for name in panel.names)]
+    return panels + [Panel(name, (name,)) for name in own[:MAX_OWN]]
+
+
+def draw_training(series: Mapping[str, Series], title: str, reach: int = -1) -> Figure:
+    """The figure of small multiples: the reward, then each panel for which the run has metrics. `reach` is that of
+    `smooth`."""
+    panels = choose_panels(series)
+    num = len(panels) + has_reward(series)  # one panel more for the reward
     columns = min(3, max(1, num))
     rows = math.ceil(num / columns)
     figure = Figure(figsize=(4.2 * columns, 2.7 * rows + 0.3), layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold", color=INK)
     cells = iter(figure.subplots(rows, columns, squeeze=False).flat)
-    if _has_reward(series):
+    if has_reward(series):
         axes = next(cells)
-        _draw_reward(axes, series)
+        _draw_reward(axes, series, reach)
         axes.set_title("reward", loc="left", fontsize=9.5, color=INK)
         axes.legend(frameon=False, fontsize=6.5, ncols=2, loc="lower right")
     for panel in panels:
-        _draw_panel(next(cells), series, panel)
+        _draw_panel(next(cells), series, panel, reach)
     # The grid is filled row by row; the last row may have empty cells.
     for unused in cells:
         unused.set_axis_off()
@@ -126,7 +94,7 @@ def plot_runs(paths: Sequence[Path], output: Path, title: str, more: Sequence[st
         if all(name in run for run in runs):
             steps, values_RS = common_steps([run[name] for run in runs])
             bounds = (values_RS.min(axis=0), values_RS.max(axis=0))
-            _points(axes, (steps, values_RS.mean(axis=0)), bounds, look)
+            draw_points(axes, (steps, values_RS.mean(axis=0)), bounds, look)
     style_axes(axes)
     axes.set_ylabel("reward", color=INK)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK)
@@ -152,25 +120,8 @@ def _draw_seeds(axes: Axes, runs: Sequence[Mapping[str, Series]], name: str, lab
     axes.fill_between(steps, values_RS.min(axis=0), values_RS.max(axis=0), color=BLUE, alpha=0.15, linewidth=0)
 
 
-def smooth(values: np.ndarray) -> np.ndarray:
-    """The moving average of values, over one fortieth of the run on each side, at least one step.
-
-    It is centred, so that the curve does not lag behind its points. Values that are not finite are left out.
-    """
-    reach = max(1, len(values) // 40)
-    # At the ends the window is cut off, so that the curve has as many points as the series.
-    parts = (values[max(0, middle - reach) : middle + reach + 1] for middle in range(len(values)))
-    return np.array([part[np.isfinite(part)].mean() if np.isfinite(part).any() else math.nan for part in parts])
-
-
-def common_steps(runs: Sequence[Series]) -> tuple[np.ndarray, np.ndarray]:
-    """The steps that all runs have, (S,), and the values at them, (R, S) for R runs."""
-    shared = sorted(set.intersection(*(set(steps.tolist()) for steps, _ in runs)))
-    tables = [dict(zip(steps.tolist(), values.tolist(), strict=True)) for steps, values in runs]
-    return np.array(shared), np.array([[table[step] for step in shared] for table in tables])
-
-
-def _has_reward(series: Mapping[str, Series]) -> bool:
+def has_reward(series: Mapping[str, Series]) -> bool:
+    """Whether a run has rewards, in training or held-out."""
     return "reward/mean" in series or bool(select_held_out_rewards(series))
 
 
@@ -185,13 +136,13 @@ def _style_held_out(series: Mapping[str, Series]) -> dict[str, tuple[str, str, s
     }
 
 
-def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
+def _draw_reward(axes: Axes, series: Mapping[str, Series], reach: int = -1) -> None:
     if "reward/mean" in series:
         steps, mean = series["reward/mean"]
-        middle = smooth(mean)
+        middle = smooth(mean, reach)
         # Where only some steps have a deviation, there is no band: its ends would belong to other steps.
         if "reward/std" in series and len(series["reward/std"][1]) == len(mean):
-            spread = smooth(series["reward/std"][1])
+            spread = smooth(series["reward/std"][1], reach)
             label = "± 1 std of rollouts"
             axes.fill_between(steps, middle - spread, middle + spread, color=BLUE, alpha=0.10, linewidth=0, label=label)
         axes.plot(steps, mean, color=BLUE, linewidth=0.8, alpha=0.4)
@@ -199,12 +150,13 @@ def _draw_reward(axes: Axes, series: Mapping[str, Series]) -> None:
     for name, look in _style_held_out(series).items():
         # Without bounds the bars have no length.
         low, high = (series.get(f"{name}_{end}", series[name])[1] for end in ("low", "high"))
-        _points(axes, series[name], (low, high), look)
+        draw_points(axes, series[name], (low, high), look)
     style_axes(axes)
     axes.set_ylabel("reward", color=INK)
 
 
-def _points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str]) -> None:
+def draw_points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, str]) -> None:
+    """Draw points with bars from the lower to the upper of `bounds`; `look` is label, colour and marker."""
     steps, values = series
     label, colour, marker = look
     # By rounding, a bound may lie on the wrong side of the mean; errorbar refuses negative lengths.
@@ -215,7 +167,7 @@ def _points(axes: Axes, series: Series, bounds: Series, look: tuple[str, str, st
     )  # fmt: skip
 
 
-def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
+def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel, reach: int) -> None:
     for name, colour in zip(panel.names, (BLUE, ORANGE), strict=False):
         if name not in series:
             continue
@@ -234,7 +186,7 @@ def _draw_panel(axes: Axes, series: Mapping[str, Series], panel: Panel) -> None:
             )
         else:
             axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.4)
-            axes.plot(steps, smooth(values), color=colour, linewidth=1.6, label=name)
+            axes.plot(steps, smooth(values, reach), color=colour, linewidth=1.6, label=name)
     if panel.log and any((series[name][1] > 0).any() for name in panel.names if name in series):
         axes.set_yscale("log")
         axes.tick_params(which="minor", labelsize=7, colors="#555555")

@@ -16,16 +16,24 @@ from slimrl.types import Rollout, StopReason
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """A rollout with the advantage of each turn and all of its tokens as text."""
+    """A rollout with the advantage of each turn and all of its tokens as text. `environment` is what its environment is
+    called, and `draw` the number of the task's draw in the run, which the rollouts of a group have in common."""
 
     rollout: Rollout
     advantages: tuple[float, ...]
     text: str
+    environment: str = ""
+    draw: int = -1
 
 
 def rollout_file(output_dir: Path, step: int) -> Path:
     """The path of a step's rollouts."""
     return output_dir / "rollouts" / f"step_{step:06d}.jsonl"
+
+
+def token_file(output_dir: Path, step: int) -> Path:
+    """The path of what the trainer found for each token of a step's rollouts (`trainer/token_log.py`)."""
+    return output_dir / "rollouts" / f"step_{step:06d}.tokens.npz"
 
 
 def write_rollouts(path: Path, records: Iterable[RolloutRecord]) -> None:
@@ -49,6 +57,8 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
     rollout = record.rollout
     return {
         "task_id": rollout.task_id,
+        "environment": record.environment,
+        "draw": record.draw,
         "role": rollout.role,
         "reward": without_nan(rollout.reward),
         "turn_rewards": rollout.turn_rewards,
@@ -83,7 +93,9 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         role=line.get("role", ""),  # files from before there were roles lack it
         stop_reason=_stop_reason(line),
     )
-    return RolloutRecord(rollout, _floats(line["advantages"]), line["text"])
+    # Files from before environment and draw were kept lack them.
+    origin = line.get("environment", ""), line.get("draw", -1)
+    return RolloutRecord(rollout, _floats(line["advantages"]), line["text"], *origin)
 
 
 def _stop_reason(line: dict[str, Any]) -> StopReason:

@@ -1,18 +1,16 @@
 """The module writes metrics: `Monitor.log` checks the names against the registry and passes them to all sinks.
 
-`JsonlSink` is always there; W&B is an extra whose failure does not harm the run. `WANDB_MODE=offline` or `disabled`
-keeps W&B off the network.
+`JsonlSink` is always there. Other programs that show runs have sinks in `monitor/trackers.py`.
 """
 
 import math
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from slimrl.errors import UserError, install_hint
+from slimrl.errors import UserError
 from slimrl.io.files import LineFile, encode_line, read_lines, replace_file, without_nan
 from slimrl.monitor.metrics import lookup
 from slimrl.types import Metrics
@@ -28,6 +26,19 @@ class Sink(Protocol):
         """End the sink; `failed` says that the run ended by an exception."""
 
 
+class Watch(Protocol):
+    """A look at all metrics before any sink has them, such as `monitor/health`."""
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
+        """Take the metrics of a step. Returns metrics to write with them."""
+
+    def report(self) -> None:
+        """Say what was observed, once the sinks have it. May raise UserError to end the run."""
+
+    def close(self) -> None:
+        """End the watch."""
+
+
 class Monitor:
     """The monitor to which the loops log. It is a context manager: leaving it closes all sinks.
 
@@ -35,8 +46,9 @@ class Monitor:
     ...     monitor.log(0, {"reward/mean": 0.25, "env/num_words": 3.0})
     """
 
-    def __init__(self, sinks: Sequence[Sink]) -> None:
+    def __init__(self, sinks: Sequence[Sink], watches: Sequence[Watch] = ()) -> None:
         self.open_sinks = list(sinks)
+        self._watches = watches
 
     def add(self, sink: Sink) -> None:
         """Add a sink for all metrics from now on."""
@@ -48,8 +60,12 @@ class Monitor:
             lookup(name)
         # Plain numbers: JSON cannot hold those of numpy or PyTorch.
         values = {name: float(value) for name, value in metrics.items()}
+        for watch in self._watches:
+            values |= watch.observe(step, values)
         for sink in self.open_sinks:
             sink.write(step, values)
+        for watch in self._watches:
+            watch.report()
 
     def close(self, failed: bool = False) -> None:
         """Close all sinks, even if closing one of them fails."""
@@ -57,6 +73,8 @@ class Monitor:
         with ExitStack() as stack:
             for sink in self.open_sinks:
                 stack.callback(sink.close, failed)
+            for watch in self._watches:
+                stack.callback(watch.close)
 
     def __enter__(self) -> Self:
         return self
@@ -114,59 +132,3 @@ def read_metrics(path: Path) -> list[tuple[int, Metrics]]:
                 f"{path}:{number} is no line of metrics ({type(error).__name__}: {error}). Mend or delete that line."
             ) from None
     return lines
-
-
-class WandbSink:
-    """The sink that logs to Weights & Biases. Its first failure is reported, and the sink is off from then on.
-
-    W&B's environment variables (WANDB_MODE, WANDB_API_KEY ...) have their usual effect. A resumed run continues the
-    same W&B run. The x axis is the metric `step`: W&B's own step counter would refuse steps that a resumed run repeats.
-    """
-
-    def __init__(self, output_dir: Path, init: Mapping[str, Any], say: Callable[[str], None], resume: bool) -> None:
-        """Start or resume the W&B run. `init` has arguments of `wandb.init`. Raises UserError if wandb is missing."""
-        try:
-            import wandb  # an extra, and slow to import: only here
-        except ImportError as error:
-            raise UserError(
-                f"[wandb] asks for Weights & Biases, but wandb cannot be imported ({error}). Install the extra, "
-                f"{install_hint('wandb')}, or turn it off with WANDB_MODE=disabled or --no-wandb.enabled: "
-                "metrics.jsonl is written either way."
-            ) from error
-        self._wandb = wandb
-        self._say = say
-        self._run: Any = None
-        self._call_guarded(lambda: self._start(output_dir, init, resume))
-
-    def _start(self, output_dir: Path, init: Mapping[str, Any], resume: bool) -> None:
-        id_file = output_dir / "wandb_run_id"
-        run_id = id_file.read_text().strip() if resume and id_file.exists() else uuid.uuid4().hex[:8]
-        output_dir.mkdir(parents=True, exist_ok=True)
-        id_file.write_text(run_id + "\n")
-        # W&B would otherwise capture the output and print between the progress bars.
-        settings = self._wandb.Settings(console="off", silent=True)
-        options = {name: value for name, value in init.items() if value != ""}
-        run = self._wandb.init(id=run_id, resume="allow", dir=str(output_dir), settings=settings, **options)
-        run.define_metric("step")
-        run.define_metric("*", step_metric="step")
-        self._run = run
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics to W&B, unless it has failed before."""
-        if self._run is not None:
-            self._call_guarded(lambda: self._run.log({"step": step, **metrics}))
-
-    def close(self, failed: bool = False) -> None:
-        """Finish the W&B run, as crashed if the run failed."""
-        if self._run is not None:
-            self._call_guarded(lambda: self._run.finish(exit_code=int(failed)))
-            self._run = None
-
-    def _call_guarded(self, action: Callable[[], None]) -> None:
-        """Call W&B; any exception turns the sink off. Network, login or helper process must not end a training run."""
-        try:
-            action()
-        except Exception as error:
-            self._run = None
-            reason = " ".join(str(error).split()) or type(error).__name__
-            self._say(f"W&B is off for the rest of this run; metrics.jsonl goes on. It said: {reason}")

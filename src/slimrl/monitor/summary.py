@@ -27,10 +27,19 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class Prediction:
+    """Peak memory in GB and seconds of a step: what was foretold before a run, or what it came to."""
+
+    peak_gb: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """The summary of a run. `stages` are in order of time: base model, after a warm-up if there was one, after RL.
 
     `measure` names the estimated quantity, such as "held-out reward". `command` evaluates the weights again.
+    `predicted` is what was foretold, None if nothing was, and `measured` what it came to.
     """
 
     measure: str
@@ -40,6 +49,8 @@ class RunSummary:
     tokens_trained: int
     weights: Path
     command: str
+    predicted: Prediction | None = None
+    measured: Prediction | None = None
 
 
 def show_summary(console: RunConsole, summary: RunSummary) -> None:
@@ -66,6 +77,7 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
     facts = (
         ("time", f"{summary.duration_s / 60:.1f} min"),
         ("tokens", f"{summary.tokens_sampled:,} sampled, {summary.tokens_trained:,} trained"),
+        *_foretold(summary),
         ("weights", str(summary.weights)),
         ("evaluate", summary.command),
     )
@@ -73,6 +85,22 @@ def render(summary: RunSummary, live: bool) -> RenderableType:
     for line in lines:
         line.overflow, line.no_wrap = "ignore", True  # a path or command that is to be copied must not be wrapped
     return Group(table, *lines) if summary.stages else Group(*lines)
+
+
+def _foretold(summary: RunSummary) -> list[tuple[str, str]]:
+    """What was predicted, beside what was measured."""
+    predicted, measured = summary.predicted, summary.measured
+    if predicted is None or measured is None:
+        return []
+    memory, step = (predicted.peak_gb, measured.peak_gb), (predicted.step_s, measured.step_s)
+    return [
+        ("memory", f"{memory[0]:.2f} GB predicted, {memory[1]:.2f} GB measured{_off(*memory)}"),
+        ("step", f"{step[0]:.1f} s predicted, {step[1]:.1f} s measured{_off(*step)}"),
+    ]
+
+
+def _off(predicted: float, measured: float) -> str:
+    return f" ({predicted / measured - 1:+.0%})" if measured > 0 else ""
 
 
 def write_summary(path: Path, summary: RunSummary) -> None:
@@ -89,5 +117,7 @@ def write_summary(path: Path, summary: RunSummary) -> None:
         "weights": str(summary.weights),
         "command": summary.command,
     }
+    if summary.predicted is not None and summary.measured is not None:
+        content |= {"predicted": asdict(summary.predicted), "measured": asdict(summary.measured)}
     text = json.dumps(without_nan(content), indent=2, ensure_ascii=False, allow_nan=False)
     replace_file(path, [(text + "\n").encode()])

@@ -10,13 +10,16 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any
 
 from slimrl.config.loss import ResolvedLoss
+from slimrl.config.monitors import MonitorsConfig
 from slimrl.config.rollout import OrchestratorConfig
 from slimrl.environments.base import Taskset, allow_restarts, seed_tasksets
 from slimrl.errors import RolloutError, UserError
+from slimrl.monitor.health.measure import measure
 from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
 from slimrl.orchestrator.curriculum import Curriculum
@@ -64,6 +67,7 @@ class Orchestrator:
     record: Record
     distillation: Distillation | None = None
     max_async_level: int = 0
+    monitors: MonitorsConfig = field(default_factory=MonitorsConfig)
 
     def __post_init__(self) -> None:
         for taskset in self.tasksets:
@@ -111,7 +115,7 @@ class Orchestrator:
         began = time.perf_counter()
         wanted = self.config.batch_size // self.config.rollouts_per_example
         bound = wanted * self.config.resample_factor
-        played: list[Rollout] = []
+        played: list[PlayedGroup] = []
         groups: list[Group] = []
         self._seed_tasksets(step)
         num_stale = self._replay(step)
@@ -122,18 +126,19 @@ class Orchestrator:
             taken = self._pool.take(num)
             num_looked += len(taken)
             read, openings = self._read(taken)
-            played += [rollout for group in read for rollout in group.rollouts]
+            played += read
             groups += self._grade(read, openings)
+        rollouts = [rollout for group in played for rollout in group.rollouts]
         self.record(step, self._records(groups, played))  # before an error, so that the failures can be looked at
         if not groups:
-            raise UserError(_all_failed(played))
+            raise UserError(_all_failed(rollouts))
         G, with_signal = self.config.rollouts_per_example, [group for group in groups if group.has_signal]
         usage = Usage(G * num_started, G * num_stale, sum(len(group.rollouts) for group in with_signal))
-        metrics = rollout_metrics(played, usage) | self._speed(played, began)
+        metrics = rollout_metrics(rollouts, usage) | self._speed(rollouts, began) | self._measure(played)
         metrics["reward/zero_signal_groups"] = (len(groups) - len(with_signal)) / num_looked
         metrics |= self._reward_by_environment(groups) | age_metrics([step - group.version for group in with_signal])
         metrics |= self._lengths() | {"async/sampler_idle": self._watched.idle_share()}
-        samples, more = self._samples(with_signal, step)
+        samples, more = self._samples(groups, step)
         return Batch(samples, self.config.sampling.temperature, metrics | more, self.state)
 
     def _seed_tasksets(self, step: int) -> None:
@@ -211,14 +216,17 @@ class Orchestrator:
         return groups
 
     def _samples(self, groups: Sequence[Group], step: int) -> tuple[tuple[Sample, ...], Metrics]:
-        """The samples to train on, and the metrics of distillation if there is a teacher."""
-        samples = [sample for group in groups for sample in _samples(group, self.loss)]
+        """The samples of the groups with a signal, and the metrics of distillation if there is a teacher."""
+        # The groups' rollouts come first in the step's file, in this order.
+        first_rows = accumulate((len(group.rollouts) for group in groups), initial=0)
+        placed = [(group, row) for group, row in zip(groups, first_rows, strict=False) if group.has_signal]
+        samples = [sample for group, row in placed for sample in _samples(group, self.loss, row)]
         oldest = min((sample.version for sample in samples), default=step)
         assert oldest >= step - self.max_async_level, f"a token of version {oldest} would be trained in step {step}"
         if not self.distillation:
             return tuple(without_teacher(sample, self.loss) for sample in samples), {}
         began = time.perf_counter()
-        openings = [group.opening for group in groups for _ in group.rollouts]
+        openings = [group.opening for group, _ in placed for _ in group.rollouts]
         distilled, metrics = self.distillation.apply(samples, openings, self.loss, self.config.sampling.temperature)
         return distilled, metrics | {"time/teacher_s": time.perf_counter() - began}
 
@@ -230,6 +238,17 @@ class Orchestrator:
         self._collected_s = now
         return {"time/rollout_s": now - began, "perf/tokens_sampled_per_s": sampled / (now - since)}
 
+    def _measure(self, played: Sequence[PlayedGroup]) -> Metrics:
+        """What the monitors of the run's health watch."""
+        if not self.monitors.enabled:
+            return {}
+        tasks: dict[tuple[int, str, str], list[Rollout]] = {}
+        for group in played:
+            env = group.position % len(self.tasksets)  # two environments may call a task the same
+            for rollout in (rollout for rollout in group.rollouts if not rollout.failure):
+                tasks.setdefault((env, rollout.task_id, rollout.role), []).append(rollout)
+        return measure(list(tasks.values()), self.monitors.right_metric)
+
     def _lengths(self) -> Metrics:
         """The rollouts that were started and that no batch has used or dropped so far."""
         G = self.config.rollouts_per_example
@@ -240,20 +259,30 @@ class Orchestrator:
 
     def _reward_by_environment(self, groups: Sequence[Group]) -> Metrics:
         """With several environments, the mean reward of each of those that have rollouts in this step."""
-        labels = self.config.labels
-        if len(labels) == 1:
+        if len(self.tasksets) == 1:
             return {}
         rewards: dict[str, list[float]] = {}
         for group in groups:
-            label = labels[group.position % len(labels)]  # the curriculum goes round the environments
-            rewards.setdefault(label, []).extend(rollout.reward for rollout in group.rollouts)
+            rewards.setdefault(self._label(group.position), []).extend(rollout.reward for rollout in group.rollouts)
         return {f"reward/mean/{label}": sum(values) / len(values) for label, values in sorted(rewards.items())}
 
-    def _records(self, groups: Sequence[Group], played: Sequence[Rollout]) -> list[RolloutRecord]:
-        graded = [pair for group in groups for pair in zip(group.rollouts, group.advantages_GK, strict=True)]
-        failed = [(rollout, ()) for rollout in played if rollout.failure]
+    def _records(self, groups: Sequence[Group], played: Sequence[PlayedGroup]) -> list[RolloutRecord]:
+        graded = [
+            (group.position, *pair)
+            for group in groups
+            for pair in zip(group.rollouts, group.advantages_GK, strict=True)
+        ]
+        failed = [(group.position, rollout, ()) for group in played for rollout in group.rollouts if rollout.failure]
         text = self.context.chat.full_text
-        return [RolloutRecord(rollout, values, text(list(rollout.token_ids_T))) for rollout, values in graded + failed]
+        return [
+            RolloutRecord(rollout, values, text(list(rollout.token_ids_T)), self._label(position), position)
+            for position, rollout, values in graded + failed
+        ]
+
+    def _label(self, position: int) -> str:
+        """What the environment of a task is called."""
+        labels = self.config.labels
+        return labels[position % len(labels)]  # the curriculum goes round the environments
 
 
 def every_rollout_has_signal(loss: ResolvedLoss) -> bool:
@@ -270,8 +299,8 @@ def _all_failed(played: Sequence[Rollout]) -> str:
     )
 
 
-def _samples(group: Group, loss: ResolvedLoss) -> list[Sample]:
-    """A group's rollouts as the trainer sees them."""
+def _samples(group: Group, loss: ResolvedLoss, first_row: int) -> list[Sample]:
+    """A group's rollouts as the trainer sees them; `first_row` is the line of the first."""
     return [
         Sample(
             token_ids_T=rollout.token_ids_T,
@@ -280,6 +309,9 @@ def _samples(group: Group, loss: ResolvedLoss) -> list[Sample]:
             advantages_T=token_advantages(rollout, advantages_K),
             rewards_T=token_rewards(rollout) if loss.has_critic else (),
             version=min(v for v, mask in zip(rollout.versions_T, rollout.loss_mask_T, strict=True) if mask),
+            row=row,
         )
-        for rollout, advantages_K in zip(group.rollouts, group.advantages_GK, strict=True)
+        for row, (rollout, advantages_K) in enumerate(
+            zip(group.rollouts, group.advantages_GK, strict=True), start=first_row
+        )
     ]

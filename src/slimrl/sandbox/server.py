@@ -22,7 +22,8 @@ try:
     from pydantic import BaseModel, ConfigDict, Field
     from starlette.exceptions import HTTPException
 
-    from slimrl.io.http_guard import Access, Guard, Refusal
+    from slimrl.io.http_access import Access, Refusal
+    from slimrl.io.http_guard import Guard
     from slimrl.io.http_server import HttpServer, listen
     from slimrl.sandbox.admission import Admission, Refused
 except ModuleNotFoundError as error:

@@ -18,6 +18,8 @@ from slimrl.models.forward.attention import LayerInputs
 from slimrl.trainer.packing import Pack, ends_of_trees
 
 BLOCK = 128  # queries and keys in a block of the map, as FlexAttention's kernels have it
+# Left to itself, PyTorch takes its kernel for decoding for rows of less than a block, which lacks blocks of this size.
+KERNEL = {"BACKEND": "TRITON"}
 
 
 class BlockAttention:
@@ -36,7 +38,8 @@ class BlockAttention:
         if inputs.window not in self._masks:
             self._masks[inputs.window] = self._mask(inputs.window)
         heads = inputs.query, inputs.key, inputs.value
-        out: Any = _flex(*heads, block_mask=self._masks[inputs.window], scale=inputs.scale, enable_gqa=True)
+        options = {"scale": inputs.scale, "enable_gqa": True, "kernel_options": KERNEL}
+        out: Any = _flex(*heads, block_mask=self._masks[inputs.window], **options)
         attended: Tensor = out.transpose(1, 2)
         return attended
 

@@ -22,6 +22,7 @@ from slimrl.trainer.losses import POLICY_LOSSES, TokenBatch, log_ratio, token_we
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.packing import Pack
 from slimrl.trainer.parallel import ALONE, Ranks
+from slimrl.trainer.token_log import TokenLog
 from slimrl.transport.base import Batch
 from slimrl.types import Metrics, Sample
 
@@ -100,8 +101,9 @@ class TrainStep:
 
     @torch.inference_mode(False)  # whatever an environment in this process has switched off
     @torch.enable_grad()
-    def __call__(self, batch: Batch, lr_factor: float, version: int) -> Metrics:
+    def __call__(self, batch: Batch, lr_factor: float, version: int, token_log: TokenLog | None = None) -> Metrics:
         """Update the weights with the batch. Returns the metrics of the step; `version` is that of the weights before.
+        `token_log` is given the numbers of each token.
 
         Raises StepRefusedError, before the update, when the batch's log-probabilities cannot be trusted.
         """
@@ -110,10 +112,14 @@ class TrainStep:
         tensors = self._tensors(batch.samples)
         # The losses of the packs are weighed by the whole batch, so their gradients add up to the batch's gradient.
         packs = self._ranks.packs(batch.samples, self._config.micro_batch_tokens, self._device)
-        found = [self._backward(pack, tensors, batch.temperature) for pack in packs]
+        found = [self._backward(pack, tensors, batch.temperature, token_log) for pack in packs]
+        if token_log:
+            token_log.gather(len(tensors.old), self._device)
         metrics = _metrics(_total(packs, found).over(self._ranks), batch.samples)
         for aux_loss in self._aux_losses:
             metrics |= aux_loss.metrics(self._ranks)
+        if token_log:
+            token_log.write(version, batch.samples)
         try:
             check_finite(metrics)
             # Only tokens from the current weights must agree: stale ones have other log-probabilities by right.
@@ -144,7 +150,9 @@ class TrainStep:
             tensor(old), tensor(advantage), tensor(reward), tensor(weight), tensor(offsets, torch.long)
         )
 
-    def _backward(self, pack: Pack, tensors: _SampleTensors, temperature: float) -> dict[str, Tensor]:
+    def _backward(
+        self, pack: Pack, tensors: _SampleTensors, temperature: float, token_log: TokenLog | None
+    ) -> dict[str, Tensor]:
         """Accumulate the gradient of one pack, and return its totals. A token without a finite log-probability is
         masked and counted."""
         new_N, entropy_N, hidden_ND = target_logprobs(
@@ -173,6 +181,9 @@ class TrainStep:
             gap_N = (tokens.new_N - tokens.old_N).abs()
             # In float64, because near 0 the terms of rho - log rho - 1 cancel.
             log_rho_N = log_ratio(tokens.new_N, tokens.old_N).double()
+            if token_log:
+                found = log_rho_N, entropy_N, tokens.advantage_N
+                token_log.add(index_N, *(torch.where(finite_N, values, torch.nan) for values in found))
             return {
                 "loss": torch.where(finite_N, policy_N * tensors.weight[index_N], 0.0).sum(),
                 "entropy": torch.where(finite_N, entropy_N, 0.0).sum(),

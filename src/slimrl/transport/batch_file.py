@@ -2,6 +2,7 @@
 
     lengths_B       int64       the number of tokens of each sample
     versions_B      int64       the oldest weight version that sampled each
+    rows_B          int64       the line of each in the step's file of rollouts, or -1
     token_ids_T     int64       the tokens of all samples, one after the other
     loss_mask_T     bool        whether a token is trained
     logprobs_T      float64     the sampler's log-probability of each token
@@ -9,7 +10,7 @@
     rewards_T       float64     with a value head; else it has no elements
     content_N       uint8       JSON in UTF-8: the `temperature`, `metrics` and `orchestrator_state` of the batch
 
-The metadata of the file are `format`, which is `slimrl-batch-1`. Numbers keep all their bits, and nothing is code.
+The metadata of the file are `format`, which is `slimrl-batch-2`. Numbers keep all their bits, and nothing is code.
 """
 
 import json
@@ -31,9 +32,9 @@ from slimrl.io.regular_file import read_regular
 from slimrl.transport.base import Batch
 from slimrl.types import Sample
 
-FORMAT = "slimrl-batch-1"
+FORMAT = "slimrl-batch-2"
 MAX_BYTES = 2**32
-OF_SAMPLES = {"lengths_B": torch.int64, "versions_B": torch.int64}
+OF_SAMPLES = {"lengths_B": torch.int64, "versions_B": torch.int64, "rows_B": torch.int64}
 OF_TOKENS = {
     "token_ids_T": torch.int64,
     "loss_mask_T": torch.bool,
@@ -58,6 +59,7 @@ def write_batch(batch: Batch, path: Path) -> None:
     values: dict[str, list[Any]] = {
         "lengths_B": [len(sample.token_ids_T) for sample in batch.samples],
         "versions_B": [sample.version for sample in batch.samples],
+        "rows_B": [sample.row for sample in batch.samples],
         **{name: [one for sample in batch.samples for one in getattr(sample, name)] for name in OF_TOKENS},
     }
     content = {
@@ -114,7 +116,8 @@ def _samples(tensors: dict[str, Tensor]) -> tuple[Sample, ...]:
         wanted["rewards_T"] = 0
     if sizes != wanted or min(lengths, default=1) < 1:
         raise ValueError("its tensors are not as long as its samples")
+    of_samples = zip(lengths, accumulate(lengths), values["versions_B"], values["rows_B"], strict=True)
     return tuple(
-        Sample(version=version, **{name: tuple(values[name][end - length : end]) for name in OF_TOKENS})
-        for length, end, version in zip(lengths, accumulate(lengths), values["versions_B"], strict=True)
+        Sample(version=version, row=row, **{name: tuple(values[name][end - length : end]) for name in OF_TOKENS})
+        for length, end, version, row in of_samples
     )

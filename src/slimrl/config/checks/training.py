@@ -4,6 +4,7 @@ from slimrl.config.checks.deployment import check_deployment
 from slimrl.config.checks.error import ConfigError
 from slimrl.config.checks.inference import check_inference
 from slimrl.config.checks.loss import check_loss, check_rewards_count, check_taus
+from slimrl.config.checks.monitors import check_monitors
 from slimrl.config.checks.sections import (
     check_fits,
     check_groups,
@@ -29,6 +30,7 @@ def check_rl(config: RLConfig) -> None:
     check_schedule(config.warmup.schedule, "warmup.schedule")
     check_fits(config.orchestrator.sampling.max_tokens, config.seq_len, "orchestrator.sampling.max_tokens")
     check_temperatures(config.eval.temperatures, "eval.temperatures")
+    check_monitors(config)
 
 
 def check_trainer(config: TrainerOnlyConfig) -> None:

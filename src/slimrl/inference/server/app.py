@@ -21,7 +21,8 @@ from slimrl.inference.server.service import Service
 from slimrl.inference.server.tokens import detokenize, generate, open_generation, tokenize, tokenizer_info
 from slimrl.inference.server.transfer import WeightTransfer
 from slimrl.inference.server.worker import PauseMode
-from slimrl.io.http_guard import Access, Guard
+from slimrl.io.http_access import Access
+from slimrl.io.http_guard import Guard
 
 Documented = dict[int | str, dict[str, Any]]
 

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 
 from slimrl.inference.server.errors import bad_request, error_body
-from slimrl.io.http_guard import Refusal
+from slimrl.io.http_access import Refusal
 from slimrl.io.text import MAX_DEPTH, is_too_deep, is_writable
 
 MAX_BODY_BYTES = 16 * 2**20

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, cast
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from slimrl.errors import UserError
 from slimrl.models.chat.encode import TextEncoder
@@ -132,6 +132,11 @@ class ChatFormat:
     def full_text(self, token_ids: Sequence[int]) -> str:
         """The text of token ids with special tokens, for people who read rollouts."""
         return cast(str, self._tokenizer.decode(token_ids, clean_up_tokenization_spaces=False))
+
+    def tokenizer_json(self) -> str:
+        """The tokenizer in the format of `tokenizer.json`; empty for one that is written in Python."""
+        tokenizer = self._tokenizer
+        return str(tokenizer.backend_tokenizer.to_str()) if isinstance(tokenizer, PreTrainedTokenizerFast) else ""
 
     def encode_conversation(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """The token ids of a whole conversation and its loss mask: true for the assistant's turns and their end tokens,

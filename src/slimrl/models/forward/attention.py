@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface
 
 from slimrl.errors import UserError
 
@@ -136,9 +136,6 @@ def slimrl_attention(
     return (plan.attend(inputs) if plan is not None else plain_causal(inputs)), None
 
 
-def _no_mask(*_args: Any, **_kwargs: Any) -> None:
-    """Return no mask: plans make their own, so transformers need not build one of (T, T)."""
-
-
+# No function for masks is registered: plans make their own, and transformers then neither builds one of (T, T) nor
+# looks at the positions, for which every forward would wait for the GPU.
 AttentionInterface.register(ATTENTION, slimrl_attention)
-AttentionMaskInterface.register(ATTENTION, _no_mask)

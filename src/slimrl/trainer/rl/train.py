@@ -16,6 +16,7 @@ from slimrl.monitor.sinks import Monitor
 from slimrl.trainer.optim import schedule_factor
 from slimrl.trainer.state import TrainState, peak_memory_gb, save_if_due
 from slimrl.trainer.step import StepRefusedError, TrainStep
+from slimrl.trainer.token_log import TokenLog
 from slimrl.transport.base import Publish, Receive
 
 
@@ -29,16 +30,16 @@ def train(
     train_step = TrainStep(
         state.policy.module, state.optimizer, config.trainer, config.seq_len, state.aux_losses, state.ranks
     )
+    token_log = TokenLog(Path(config.output_dir), state.ranks)
     publish(state.progress.step)
 
     for step in range(state.progress.step, config.max_steps):
         began = time.perf_counter()
         batch = receive(step)
         received = time.perf_counter()
-
         lr_factor = schedule_factor(step, config.max_steps, config.trainer.schedule)
         try:
-            metrics = train_step(batch, lr_factor, version=step)
+            metrics = train_step(batch, lr_factor, step, token_log)
         except StepRefusedError as refusal:
             monitor.log(step, batch.metrics | refusal.metrics)
             raise

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from slimrl.environments.matching_game.analysis.runs import Run, values_of, with_proposal
-from slimrl.monitor.plots import BLUE, FEW, INK, ORANGE, Series, common_steps, smooth, style_axes
+from slimrl.monitor.plots import BLUE, FEW, INK, ORANGE, style_axes
+from slimrl.monitor.series import Series, common_steps, smooth
 from slimrl.stats import Estimate
 
 PANELS = {

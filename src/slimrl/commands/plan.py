@@ -1,0 +1,45 @@
+"""The command `plan`: what a run takes in memory, on disk and in time, before anything is loaded."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from slimrl.config.model import ModelConfig
+from slimrl.config.plan import PlanOptions
+from slimrl.config.reading.load import Resolved
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.launch.planning import Planner, make_planner
+from slimrl.models.device import set_threads
+from slimrl.plan.devices import find_machines
+from slimrl.plan.machine import own_memory, this_machine
+from slimrl.plan.plan import Plan
+from slimrl.plan.report import full_report
+
+
+def run_plan(
+    resolved: Resolved[RLConfig] | Resolved[SFTConfig], options: PlanOptions, show: Callable[[str], None] = print
+) -> int:
+    """Show the plan of a run on this machine or on others. Returns 0 if all of them can hold it, else 1."""
+    config = resolved.config
+    machines = find_machines(options.on) if options.on else []
+    set_threads(config.model.num_threads)
+    planner = make_planner(config, own_memory())
+    if not machines:
+        return _show(planner, [planner.on(this_machine(Path(config.output_dir)), options.measures)], show)
+    # Another machine decides device and dtype anew, as `auto` does.
+    elsewhere = replace(planner, config=config.model_copy(update={"model": _unplaced(config)}))
+    return _show(elsewhere, [elsewhere.on(machine) for machine in machines], show)
+
+
+def _unplaced(config: RLConfig | SFTConfig) -> ModelConfig:
+    return config.model.model_copy(update={"device": "auto"})
+
+
+def _show(planner: Planner, plans: Sequence[Plan], show: Callable[[str], None]) -> int:
+    for number, plan in enumerate(plans):
+        if number:
+            show("")
+        found = planner.advice(plan) if plan.tightest.may_not_fit else []
+        for line in full_report(plan, found):
+            show(line)
+    return int(any(plan.cannot_fit for plan in plans))

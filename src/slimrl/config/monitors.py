@@ -1,0 +1,99 @@
+"""The section `[monitors]`: what raises an alarm while a run goes on, and what of it ends the run."""
+
+from typing import Literal, get_args
+
+from pydantic import Field
+
+from slimrl.config.base import Config
+
+MonitorName = Literal[
+    "mismatch",
+    "entropy_collapse",
+    "length",
+    "repetition",
+    "invalid_calls",
+    "reward_spread",
+    "zero_signal",
+    "duplicates",
+    "judge",
+    "held_out_gap",
+    "reward_hacking",
+]
+MONITOR_NAMES: tuple[MonitorName, ...] = get_args(MonitorName)
+# The monitor that each bound belongs to.
+BOUNDS: dict[str, MonitorName] = {
+    "max_mismatch_factor": "mismatch",
+    "min_entropy_share": "entropy_collapse",
+    "min_entropy": "entropy_collapse",
+    "max_length_factor": "length",
+    "max_repetition": "repetition",
+    "max_invalid_share": "invalid_calls",
+    "min_spread_within": "reward_spread",
+    "max_zero_signal": "zero_signal",
+    "max_excess_duplicates": "duplicates",
+    "max_judge_disagreement": "judge",
+    "min_held_out_share": "held_out_gap",
+    "max_wrong_reward": "reward_hacking",
+    "min_dependence_share": "reward_hacking",
+    "right_metric": "reward_hacking",
+}
+
+
+class MonitorsConfig(Config):
+    """Monitors of a run's health (docs/monitors.md). An alarm is a note on the console, a line of `monitors.jsonl` and
+    counted in `monitor/alarms`. It never ends a run unless `stop` names its monitor."""
+
+    enabled: bool = True
+    """Watch the run. False also leaves out the numbers `monitor/...`."""
+
+    stop: list[MonitorName] = Field(default=[])
+    """Monitors whose alarm ends the run, as in `["entropy_collapse"]`."""
+
+    off: list[MonitorName] = Field(default=[])
+    """Monitors that raise no alarm."""
+
+    max_mismatch_factor: float = Field(default=5.0, gt=1)
+    """`mismatch`: `guard/mismatch_kl` may grow to this multiple of the first step's, and always to 1e-5 in float32,
+    5e-3 in coarser dtypes, and 0.3 where rollouts are older than the weights that they train."""
+
+    min_entropy_share: float = Field(default=0.1, ge=0, lt=1)
+    """`entropy_collapse`: within 20 steps the entropy may fall to this share, while tasks are left to be solved."""
+
+    min_entropy: float = Field(default=0.002, ge=0)
+    """`entropy_collapse`: lowest entropy in nats a token, while tasks are left to be solved."""
+
+    max_length_factor: float = Field(default=2.0, gt=1)
+    """`length`: replies may grow or shrink by this factor within 20 steps; by the root of it where, within groups, the
+    longer replies earn more."""
+
+    max_repetition: float = Field(default=0.4, gt=0, le=1)
+    """`repetition`: largest share of a reply's 4-grams of tokens that occur earlier in it."""
+
+    max_invalid_share: float = Field(default=0.5, gt=0, le=1)
+    """`invalid_calls`: largest share of calls or replies that the environment cannot read, once it does not fall."""
+
+    min_spread_within: float = Field(default=0.02, ge=0, lt=1)
+    """`reward_spread`: smallest share of the rewards' variance that lies within groups."""
+
+    max_zero_signal: float = Field(default=0.95, gt=0, le=1)
+    """`zero_signal`: largest share of groups without a signal, while tasks are left to be solved."""
+
+    max_excess_duplicates: float = Field(default=0.25, gt=0, le=1)
+    """`duplicates`: largest share of equal pairs in a group, less the share that the policy's probabilities give."""
+
+    max_judge_disagreement: float = Field(default=0.4, gt=0, le=1)
+    """`judge`: largest share of answers about which a judge and the comparison of words disagree."""
+
+    min_held_out_share: float = Field(default=0.5, gt=0, le=1)
+    """`held_out_gap`: smallest share of the training reward's rise that the held-out reward must show."""
+
+    max_wrong_reward: float = Field(default=0.95, gt=0, le=1)
+    """`reward_hacking`: most that wrong answers may earn, as a share of what right ones earn."""
+
+    min_dependence_share: float = Field(default=0.25, ge=0, lt=1)
+    """`reward_hacking`: while the reward rises, `monitor/task_dependence` may fall to this share of the first
+    steps'."""
+
+    right_metric: str = Field(default="auto", min_length=1)
+    """`reward_hacking`: the metric of the environment that is 1 for a right answer and lower for any other, without
+    `env/`. `auto` takes the first that it reports of exact, correct, won, solved and optimum."""

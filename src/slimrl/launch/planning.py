@@ -1,0 +1,135 @@
+"""Plans of runs before anything is loaded: for the command `plan`, and for the two lines with which `rl` begins."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slimrl.config.data import ExpertDataConfig
+from slimrl.config.rollout import EnvConfig
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.environments.base import Preparing, Taskset
+from slimrl.environments.find import is_builtin, load_taskset
+from slimrl.errors import UserError
+from slimrl.io.files import replace_file
+from slimrl.launch.placement import place_on
+from slimrl.monitor.summary import Prediction
+from slimrl.plan.advice import Proposal, proposals
+from slimrl.plan.devices import Machine
+from slimrl.plan.local_chat import local_chat
+from slimrl.plan.machine import own_memory, this_machine
+from slimrl.plan.measure import cached_speeds, measure
+from slimrl.plan.plan import Configs, Plan, plan_on
+from slimrl.plan.report import explain_refusal, two_lines
+from slimrl.plan.shape import Shape, read_shape
+from slimrl.plan.timing import Speeds
+from slimrl.plan.workload import Workload, from_assumption, from_earlier_run, from_experts
+
+FILE = "plan.json"
+OVERRIDE = "`--plan warn`"
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Makes the plans of one run: its settings, the shape of its model, and the rollouts that are expected."""
+
+    config: Configs
+    shape: Shape
+    workload: Workload
+    base: float
+
+    def on(self, machine: Machine, measures: bool = False) -> Plan:
+        """The plan on a machine. `measures` is whether times are measured, which only this machine allows."""
+        config = placed(self.config, machine)
+        rough = plan_on(config, self.shape, machine, self.workload, self.base)
+        speeds: Speeds | None = None
+        if measures and not rough.cannot_fit:
+            speeds = measure(config, rough.demand, self.workload, min(place.capacity for place in rough.places))
+        return plan_on(config, self.shape, machine, self.workload, self.base, speeds) if speeds else rough
+
+    def advice(self, plan: Plan) -> list[Proposal]:
+        """What to change so that the plan needs less memory."""
+
+        def replan(config: Configs, workload: Workload) -> Plan:
+            return plan_on(config, self.shape, plan.machine, workload, self.base, plan.speeds)
+
+        return proposals(plan, replan)
+
+
+def make_planner(config: Configs, base: float) -> Planner:
+    """The planner of a run. Raises UserError for a model whose config cannot be had."""
+    return Planner(config, read_shape(config.model.name, config.model.lora), expected_workload(config), base)
+
+
+def placed(config: Configs, machine: Machine) -> Configs:
+    """The settings with what `auto` comes to on a machine."""
+    if isinstance(config, SFTConfig):
+        return config
+    return place_on(config, machine.num_gpus, lambda text: None)
+
+
+def expected_workload(config: Configs) -> Workload:
+    """The rollouts that a step is expected to have. Nothing is downloaded for it, and nothing built."""
+    if isinstance(config, RLConfig):
+        earlier = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size)
+        if earlier is not None:
+            return earlier
+    tasksets = _tasksets(_environments(config))
+    played = from_experts(config, tasksets, local_chat(config.model.name)) if tasksets else None
+    return played or from_assumption(config)
+
+
+def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
+    """Print a plan of a run in two lines, and keep it in the run's directory. None if `plan` is off.
+
+    Raises UserError where the run cannot fit this machine, unless `plan` is `warn`.
+    """
+    if config.plan == "off":
+        return None
+    planner = make_planner(config, own_memory())
+    machine = this_machine(Path(config.output_dir))
+    rough = planner.on(machine)
+    speeds = cached_speeds(config, rough.demand, planner.workload)
+    plan = plan_on(config, planner.shape, machine, planner.workload, planner.base, speeds) if speeds else rough
+    for line in two_lines(plan):
+        note(line, "")
+    if plan.cannot_fit:
+        refusal = explain_refusal(plan, planner.advice(plan), OVERRIDE)
+        if config.plan == "refuse":
+            raise UserError(refusal)
+        note(refusal, "yellow")
+    return plan
+
+
+def keep_plan(plan: Plan | None, output_dir: Path) -> None:
+    """Write what was foretold to a run's directory, where the closing table finds it."""
+    if plan is None:
+        return
+    times = {"step_s": round(plan.times.step_s, 3), "run_s": round(plan.times.run_s), "times": plan.speeds.source}
+    output_dir.mkdir(parents=True, exist_ok=True)
+    replace_file(output_dir / FILE, [json.dumps({"peak_gb": round(plan.peak_gb, 3)} | times, indent=1).encode()])
+
+
+def recall_plan(output_dir: Path) -> Prediction | None:
+    """What was foretold of the run in a directory; None if nothing was, or the file is damaged."""
+    try:
+        content = json.loads((output_dir / FILE).read_text(encoding="utf-8"))
+        return Prediction(float(content["peak_gb"]), float(content["step_s"]))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _environments(config: Configs) -> Sequence[EnvConfig]:
+    if isinstance(config, RLConfig):
+        return config.orchestrator.env
+    return [config.data.env] if isinstance(config.data, ExpertDataConfig) else []
+
+
+def _tasksets(envs: Sequence[EnvConfig]) -> list[Taskset]:
+    """The tasksets, if all come with slimrl, need no preparation and ask no server: others may download or build
+    something, or cost money."""
+    # An argument that is a table names a server: a judge's or a partner's.
+    if not all(is_builtin(env.id) and not any(isinstance(one, dict) for one in env.args.values()) for env in envs):
+        return []
+    tasksets = [load_taskset(env.id, env.args) for env in envs]
+    return [] if any(isinstance(taskset, Preparing) for taskset in tasksets) else tasksets

@@ -1,0 +1,144 @@
+"""The watch over a run: it is shown the metrics of each step, and raises an alarm where a detector finds a fault.
+
+An alarm is raised once, with the step at which the fault began, and again only after it has been away for
+`CLEAR` looks. All of that follows from the metrics, so a resumed run is where it was once it has been shown those of
+the steps before.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slimrl.config.monitors import MonitorsConfig
+from slimrl.errors import UserError
+from slimrl.io.files import LineFile, encode_line, read_lines, replace_file, without_nan
+from slimrl.monitor.health.catalogue import MONITORS, HealthMonitor
+from slimrl.monitor.health.finding import Finding
+from slimrl.monitor.health.history import History
+from slimrl.types import Metrics
+
+FILE = "monitors.jsonl"
+CLEAR = 8  # looks in a row without a fault, after which an alarm may be raised again; more than a mean has steps
+
+
+class HealthStopError(UserError):
+    """The end of a run by an alarm of a monitor that `monitors.stop` names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """An alarm, as a line of `monitors.jsonl` has it. `onset` is the first step of the fault, `step` the one at which
+    it was raised, and `metric` the name of what has the `value`."""
+
+    step: int
+    onset: int
+    monitor: str
+    metric: str
+    value: float
+    healthy: str
+    cause: str
+    knob: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Watched:
+    """How a monitor stands: whether its alarm is raised, and how many looks in a row spoke against that."""
+
+    monitor: HealthMonitor
+    is_raised: bool = False
+    streak: int = 0
+    onset: int = 0
+
+    def look(self, step: int, finding: Finding | None) -> Alarm | None:
+        """Take what the detector found. Returns the alarm that is raised by it."""
+        if finding is None:
+            return None
+        if finding.is_bad == self.is_raised:
+            self.streak = 0
+            return None
+        if self.streak == 0:
+            self.onset = step
+        self.streak += 1
+        needed = CLEAR if self.is_raised else self.monitor.patience
+        if self.streak < needed:
+            return None
+        self.is_raised, self.streak = finding.is_bad, 0
+        return self._alarm(step, finding) if finding.is_bad else None
+
+    def _alarm(self, step: int, finding: Finding) -> Alarm:
+        one = self.monitor
+        return Alarm(
+            step, self.onset, one.name, finding.metric, finding.value, one.healthy, one.cause, one.knob, finding.message
+        )
+
+
+class Health:
+    """The monitors that are not off, and what they have seen."""
+
+    def __init__(self, config: MonitorsConfig) -> None:
+        self._config = config
+        self._history = History()
+        self._watched = [_Watched(monitor) for monitor in MONITORS if monitor.name not in config.off]
+
+    def look(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
+        """Take the metrics of a step. Returns the alarms that they raise."""
+        self._history.add(metrics)
+        looks = [one.look(step, one.monitor.detect(self._history, self._config)) for one in self._watched]
+        return [alarm for alarm in looks if alarm]
+
+    @property
+    def num_raised(self) -> int:
+        """How many alarms stand now."""
+        return sum(one.is_raised for one in self._watched)
+
+
+class HealthWatch:
+    """What a run's log shows its metrics to (`monitor/sinks.py`): it adds the number of alarms to them, writes alarms
+    to `monitors.jsonl`, says them, and ends the run where the settings ask for that."""
+
+    def __init__(
+        self, config: MonitorsConfig, path: Path, past: Iterable[tuple[int, Metrics]], say: Callable[[str], None]
+    ) -> None:
+        """Go on after the `past` lines of metrics, which raise nothing again. Alarms of later steps are removed from
+        the file at `path`, as those come again."""
+        self._health, self._say, self._stop = Health(config), say, config.stop
+        self._new: list[Alarm] = []
+        first = 0
+        for step, metrics in past:
+            self._health.look(step, metrics)
+            first = step + 1
+        if path.exists():
+            kept = [line for line in read_lines(path) if line["step"] < first]
+            replace_file(path, [encode_line(line) for line in kept])
+        self._file = LineFile(path, keep=first > 0)
+
+    def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
+        """Look at the metrics of a step before they are written. Returns what is to be written with them."""
+        self._new = self._health.look(step, metrics)
+        return {"monitor/alarms": float(self._health.num_raised)}
+
+    def report(self) -> None:
+        """Write and say the alarms of the metrics that were observed last. Raises HealthStopError if one of them is to
+        end the run."""
+        alarms, self._new = self._new, []
+        for alarm in alarms:
+            self._file.append(without_nan(asdict(alarm)))
+            self._say(describe(alarm))
+        for alarm in alarms:
+            if alarm.monitor in self._stop:
+                raise HealthStopError(
+                    f'the monitor "{alarm.monitor}" ends the run at step {alarm.step}, as monitors.stop asks: '
+                    f"{alarm.message}. Likely {alarm.cause}. Try: {alarm.knob}. `--resume` continues from the last "
+                    'checkpoint; with `--monitors.stop "[]"` the run goes on whatever is raised.'
+                )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def describe(alarm: Alarm) -> str:
+    """The alarm as a line of the console."""
+    since = f", since step {alarm.onset}" if alarm.onset < alarm.step else ""
+    return f"alarm, step {alarm.step}: {alarm.monitor}: {alarm.message}{since}. Likely {alarm.cause}. Try: {alarm.knob}"

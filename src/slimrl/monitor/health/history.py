@@ -1,0 +1,81 @@
+"""The metrics of a run so far, as the monitors ask for them: means over a few steps, now and before."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from slimrl.types import Metrics
+
+WINDOW = 20  # steps back with which the present is compared
+NUM = 3  # steps of a mean, so that one odd step raises no alarm
+
+
+class History:
+    """The finite values of each metric in the order of steps, and the latest row of metrics.
+
+    >>> history = History()
+    >>> for value in (4.0, 4.0, 4.0, 1.0, 1.0, 1.0):
+    ...     history.add({"loss/entropy": value})
+    >>> history.now("loss/entropy"), history.before("loss/entropy")
+    (1.0, 4.0)
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[float]] = {}
+        self.row: Metrics = {}
+        self.lowest, self.highest = math.inf, -math.inf  # rewards ever seen in training
+
+    def add(self, metrics: Mapping[str, float]) -> None:
+        """Take the metrics of a step."""
+        self.row = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        for name, value in self.row.items():
+            self._values.setdefault(name, []).append(value)
+        self.lowest = min(self.lowest, self.row.get("reward/min", math.inf))
+        self.highest = max(self.highest, self.row.get("reward/max", -math.inf))
+
+    def values(self, name: str) -> Sequence[float]:
+        """All values of a metric."""
+        return self._values.get(name, ())
+
+    def num(self, name: str) -> int:
+        """How many steps have had the metric."""
+        return len(self.values(name))
+
+    def now(self, name: str, num: int = NUM) -> float:
+        """The mean of a metric's last values."""
+        return _mean(self.values(name)[-num:])
+
+    def first(self, name: str, num: int = NUM) -> float:
+        """The mean of a metric's first values."""
+        return _mean(self.values(name)[:num])
+
+    def before(self, name: str, num: int = NUM) -> float:
+        """The mean of `num` values as many as `WINDOW` steps before the present; of the first ones if there are no
+        earlier ones."""
+        values = self.values(name)
+        start = max(0, len(values) - num - WINDOW)
+        return _mean(values[start : start + num])
+
+    @property
+    def reward_range(self) -> float:
+        """The difference of the best and the worst reward ever seen in training."""
+        return max(0.0, self.highest - self.lowest)
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the mean reward is near the best that was ever seen. Then little variety is no harm."""
+        values = self.values("reward/mean")
+        if not values or self.reward_range <= 0.0:
+            return False
+        return self.highest - self.now("reward/mean") <= 0.1 * self.reward_range
+
+    def has_risen(self, since_start: bool = False) -> bool:
+        """Whether the mean reward has risen by a tenth of the range of rewards, within the window or since the
+        start."""
+        if not self.values("reward/mean") or self.reward_range <= 0.0:
+            return False
+        then = self.first("reward/mean") if since_start else self.before("reward/mean")
+        return self.now("reward/mean") - then >= 0.1 * self.reward_range
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

@@ -1,0 +1,188 @@
+"""The numbers of a step's rollouts that the monitors watch: `monitor/...` in the metrics.
+
+They are pure functions of token ids, log-probabilities and rewards, without a tokenizer or a model. What texts have in
+common is counted in pairs of adjacent tokens, which needs one pass over the tokens and no comparison of all pairs of
+rollouts. Of very many rollouts, whole groups at even distances are read.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from slimrl.types import Metrics, Rollout
+
+Group = Sequence[Rollout]
+MAX_ROLLOUTS = 128  # of which texts are read
+MAX_TOKENS = 512  # of each reply
+NGRAM = 4  # tokens
+BEGIN, END = -1, -2  # no token has these ids
+AUTO = "auto"
+RIGHT = ("exact", "correct", "won", "solved", "optimum")  # what environments call a right answer
+_SAMPLED = re.compile(b"\x01+")
+
+
+def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
+    """The numbers of the rollouts of a step that did not fail: each group is those of one task.
+
+    `right_metric` is what the environment calls a right answer. A number that cannot be known, such as what different
+    tasks have in common where there is one, is left out.
+    """
+    groups = [group for group in groups if group]
+    if not groups:
+        return {}
+    read = _thin(groups)
+    replies = [[_replies(rollout) for rollout in group] for group in read]
+    return {
+        "monitor/surprise": _surprise(groups),
+        "monitor/spread_within": spread_within(groups),
+        **_length_reward(groups),
+        **_duplicates(groups),
+        "monitor/repetition": repetition([reply for group in replies for texts in group for reply in texts]),
+        **common_to_tasks(replies),
+        **_right(groups, right_metric),
+    }
+
+
+def _thin(groups: Sequence[Group]) -> list[Group]:
+    """At most `MAX_ROLLOUTS` rollouts, as whole groups at even distances."""
+    num = sum(map(len, groups))
+    stride = math.ceil(num / MAX_ROLLOUTS)
+    return list(groups[::stride])
+
+
+def _replies(rollout: Rollout) -> list[tuple[int, ...]]:
+    """The token ids of each of the policy's turns, as `Rollout.turns` has them."""
+    # A search in bytes instead of that loop over all tokens, because every rollout of every step is read.
+    spans = [found.span() for found in _SAMPLED.finditer(bytes(rollout.loss_mask_T))]
+    return [rollout.token_ids_T[start : min(end, start + MAX_TOKENS)] for start, end in spans]
+
+
+def _surprise(groups: Sequence[Group]) -> float:
+    """Minus the mean log-probability of the sampled tokens: the policy's entropy, estimated on what it sampled."""
+    rollouts = [rollout for group in groups for rollout in group]
+    num = sum(rollout.num_sampled for rollout in rollouts)
+    return -math.fsum(math.fsum(rollout.logprobs_T) for rollout in rollouts) / max(1, num)
+
+
+def spread_within(groups: Sequence[Group]) -> float:
+    """The share of the rewards' variance that lies within the groups; 0 where all rewards are equal.
+
+    The rest lies between the tasks, which no policy can change. Near 0, the reward does not depend on the reply.
+    """
+    rewards = [rollout.reward for group in groups for rollout in group]
+    mean = math.fsum(rewards) / len(rewards)
+    total = math.fsum((reward - mean) ** 2 for reward in rewards)
+    within = 0.0
+    for group in groups:
+        own = math.fsum(rollout.reward for rollout in group) / len(group)
+        within += math.fsum((rollout.reward - own) ** 2 for rollout in group)
+    # Equal rewards may leave a remainder of rounding, of which a share would mean nothing.
+    return within / total if total > 1e-12 * max(1.0, mean * mean) * len(rewards) else 0.0
+
+
+def _length_reward(groups: Sequence[Group]) -> Metrics:
+    """The correlation of length and reward within the groups, where both vary."""
+    found = []
+    for group in groups:
+        lengths = [rollout.num_sampled / max(1, len(rollout.turn_rewards)) for rollout in group]
+        rewards = [rollout.reward for rollout in group]
+        if len(set(lengths)) > 1 and len(set(rewards)) > 1:
+            found.append(_correlation(lengths, rewards))
+    return {"monitor/length_reward": math.fsum(found) / len(found)} if found else {}
+
+
+def _correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Pearson's correlation."""
+    x_mean, y_mean = math.fsum(xs) / len(xs), math.fsum(ys) / len(ys)
+    covariance = math.fsum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys, strict=True))
+    x_square, y_square = math.fsum((x - x_mean) ** 2 for x in xs), math.fsum((y - y_mean) ** 2 for y in ys)
+    scale = math.sqrt(x_square) * math.sqrt(y_square)
+    return max(-1.0, min(1.0, covariance / scale)) if scale > 0 else 0.0
+
+
+def _duplicates(groups: Sequence[Group]) -> Metrics:
+    """The share of pairs of a group that are equal, and how many should be.
+
+    Another attempt equals a rollout with the probability that the policy gave to the rollout: the product over its
+    tokens. The mean of that is what an honest sampler gives, however low the policy's entropy. Where an environment
+    answers equal replies differently, fewer are equal.
+    """
+    equal, expected, num_groups = 0.0, 0.0, 0
+    for group in groups:
+        if len(group) > 1:
+            # The prompt is the same, so whole sequences are compared.
+            counts = Counter(rollout.token_ids_T for rollout in group).values()
+            equal += sum(count * (count - 1) for count in counts) / (len(group) * (len(group) - 1))
+            chances = [math.exp(min(0.0, math.fsum(rollout.logprobs_T))) for rollout in group]
+            expected += math.fsum(chances) / len(group)
+            num_groups += 1
+    if not num_groups:
+        return {}
+    return {"monitor/duplicates": equal / num_groups, "monitor/duplicates_expected": expected / num_groups}
+
+
+def repetition(replies: Sequence[Sequence[int]]) -> float:
+    """The share of n-grams of `NGRAM` tokens that occur earlier in the same reply: 1 - distinct-n (Li et al. 2016,
+    1510.03055), over all replies. It is 0 where no reply has that many tokens.
+
+    >>> repetition([[5, 6, 7, 8, 9], [1, 2, 1, 2, 1, 2, 1, 2]])
+    0.42857142857142855
+    """
+    num = num_distinct = 0
+    for reply in replies:
+        ngrams = list(zip(*(reply[start:] for start in range(NGRAM)), strict=False))
+        num += len(ngrams)
+        num_distinct += len(set(ngrams))
+    return 1.0 - num_distinct / num if num else 0.0
+
+
+def common_to_tasks(replies: Sequence[Sequence[Sequence[Sequence[int]]]]) -> Metrics:
+    """How much of a rollout is in those of other tasks, and how much more in the others of its own task.
+
+    `replies` has the replies of each rollout of each task. Of a rollout's pairs of adjacent tokens, `across` is the
+    mean share of other tasks' rollouts that a pair is in, and `within` of the other rollouts of its task.
+    `task_dependence` is within - across. It is 0 for a policy that writes the same whatever it was asked, as well as
+    for one that writes noise, and rises while a policy learns to answer.
+    """
+    pairs = [[_pairs(rollout) for rollout in group] for group in replies]
+    num = sum(map(len, pairs))
+    everywhere = Counter(pair for group in pairs for own in group for pair in own)
+    within: list[float] = []
+    across: list[float] = []
+    for group in pairs:
+        here = Counter(pair for own in group for pair in own)
+        for own in (own for own in group if own):
+            num_here = sum(here[pair] for pair in own)
+            if len(group) > 1:
+                within.append((num_here - len(own)) / (len(own) * (len(group) - 1)))
+            if num > len(group):
+                elsewhere = sum(everywhere[pair] for pair in own) - num_here
+                across.append(elsewhere / (len(own) * (num - len(group))))
+    if not across:
+        return {}
+    shared = math.fsum(across) / len(across)
+    found = {"monitor/shared_across_tasks": shared}
+    return found | {"monitor/task_dependence": math.fsum(within) / len(within) - shared} if within else found
+
+
+def _pairs(replies: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
+    """The pairs of adjacent tokens of a rollout's replies, with where each begins and ends."""
+    # The ends make pairs of a reply of one token too.
+    return {pair for reply in replies for pair in pairwise((BEGIN, *reply, END))}
+
+
+def _right(groups: Sequence[Group], right_metric: str) -> Metrics:
+    """The share of right answers, by the environment's own measure, and the mean rewards of right and wrong ones."""
+    rollouts = [rollout for group in groups for rollout in group]
+    names = RIGHT if right_metric == AUTO else (right_metric,)
+    name = next((name for name in names if any(name in rollout.metrics for rollout in rollouts)), None)
+    if name is None:
+        return {}
+    known = [rollout for rollout in rollouts if name in rollout.metrics]
+    right = [rollout.reward for rollout in known if rollout.metrics[name] >= 1.0 - 1e-9]
+    wrong = [rollout.reward for rollout in known if rollout.metrics[name] < 1.0 - 1e-9]
+    means = {"right": right, "wrong": wrong}
+    found = {f"monitor/{kind}_reward": math.fsum(values) / len(values) for kind, values in means.items() if values}
+    return {"monitor/right": len(right) / len(known), **found}

@@ -1,0 +1,88 @@
+"""Detectors of rewards that teach nothing: equal ones, groups without a signal, a judge that says yes to all, and tasks
+that are learned by heart."""
+
+import math
+
+from slimrl.config.monitors import MonitorsConfig
+from slimrl.monitor.health.finding import Finding
+from slimrl.monitor.health.history import NUM, History
+from slimrl.monitor.metrics import select_held_out_rewards
+
+ZERO, SPREAD, STD = "reward/zero_signal_groups", "monitor/spread_within", "reward/std"
+YES, DISAGREES = "env/judge_yes", "env/judge_disagrees"
+EQUAL = 1e-9  # a standard deviation of equal rewards, which rounding may leave
+ALWAYS = 0.95  # the share of one verdict of a judge that always gives it
+
+
+def reward_spread(history: History, bounds: MonitorsConfig) -> Finding | None:
+    """Whether the reward is the same whatever the policy replies.
+
+    Either all rewards are equal, or they differ between tasks alone, which no policy can change. Tasks that are
+    solved have equal rewards by right.
+    """
+    name = SPREAD if SPREAD in history.row else STD
+    if STD not in history.row or history.num(name) < NUM:
+        return None
+    value, is_constant = history.now(name), history.now(STD) <= EQUAL
+    is_bad = (is_constant or (name == SPREAD and value < bounds.min_spread_within)) and not history.is_solved
+    message = (
+        f"all rewards are {history.row.get('reward/mean', 0.0):.3g}"
+        if is_constant
+        else f"{value:.1%} of the rewards' variance lies within groups: the reward depends on the task, not the reply"
+    )
+    return Finding(name, value, is_bad, message)
+
+
+def zero_signal(history: History, bounds: MonitorsConfig) -> Finding | None:
+    """Whether nearly no group has a learning signal (DAPO, 2503.14476), though the tasks are not solved."""
+    if ZERO not in history.row or history.num(ZERO) < NUM:
+        return None
+    value = history.now(ZERO, NUM + 2)
+    return Finding(
+        ZERO,
+        value,
+        value >= bounds.max_zero_signal and not history.is_solved,
+        f"{value:.0%} of the groups carry no signal: all attempts at a task earn the same",
+    )
+
+
+def judge(history: History, bounds: MonitorsConfig) -> Finding | None:
+    """Whether a judge gives one verdict whatever it reads, or often another than the comparison of words.
+
+    The comparison of words errs on the side of no. A judge that says yes where it says no is right at times; one that
+    nearly always does so reads nothing, or is talked round by the policy (Zhao et al. 2025, 2507.08794).
+    """
+    if YES not in history.row or DISAGREES not in history.row or history.num(YES) < 2:
+        return None
+    yes, value = history.now(YES), history.now(DISAGREES)
+    verdict = "yes" if yes >= ALWAYS else "no" if yes <= 1.0 - ALWAYS else ""
+    bound = bounds.max_judge_disagreement * (0.75 if verdict else 1.0)
+    says = (
+        f"says {verdict} to {max(yes, 1.0 - yes):.0%} of the answers, and" if verdict else f"says yes to {yes:.0%} and"
+    )
+    return Finding(
+        DISAGREES, value, value >= bound, f"the judge {says} differs from the comparison of words in {value:.0%}"
+    )
+
+
+def held_out_gap(history: History, bounds: MonitorsConfig) -> Finding | None:
+    """Whether the training reward rises and that of held-out tasks does not follow: tasks learned by heart, or a
+    training reward that something else raises. Both held-out intervals must lie below what is asked."""
+    names = [name for name in select_held_out_rewards(history.row) if history.num(name) > 1]
+    # Of the decoding modes the one that training has.
+    name = next((name for name in names if name == "held_out/reward_sampled"), names[0] if names else None)
+    if name is None or history.num("reward/mean") < NUM + 2 or history.reward_range <= 0.0:
+        return None
+    gain = history.now("reward/mean", NUM + 2) - history.first("reward/mean")
+    then, now = history.values(name)[0], history.values(name)[-1]
+    noise = math.hypot(_half(history, name, 0), _half(history, name, -1))
+    is_bad = gain >= 0.1 * history.reward_range and now - then + noise < bounds.min_held_out_share * gain
+    return Finding(
+        name, now, is_bad, f"the training reward rose by {gain:.3f}, that of held-out tasks by {now - then:.3f}"
+    )
+
+
+def _half(history: History, name: str, index: int) -> float:
+    """Half of the width of the interval of a held-out mean."""
+    low, high = history.values(f"{name}_low"), history.values(f"{name}_high")
+    return (high[index] - low[index]) / 2 if low and high else 0.0

@@ -1,0 +1,204 @@
+"""The module plots one or several runs from their files, one over the other; seeds of the same settings are one band.
+
+It is what `slimrl plot` and `scripts/plot_metrics.py` draw. Nothing is written into a run but the picture asked for.
+"""
+
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from slimrl.config.reading.write import FILE_NAME
+from slimrl.errors import UserError, nearest
+from slimrl.io.files import replace_file
+from slimrl.monitor.metrics import select_held_out_rewards
+from slimrl.monitor.panels import Panel
+from slimrl.monitor.plots import (
+    BLUE,
+    FEW,
+    GREEN,
+    INK,
+    ORANGE,
+    choose_panels,
+    draw_points,
+    draw_training,
+    style_axes,
+)
+from slimrl.monitor.run_settings import NO_RECIPE, flat_settings, read_run_config
+from slimrl.monitor.series import Series, common_steps, load_series, smooth
+
+COLOURS = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+MARKERS = "osD^vP*"
+SEED = re.compile(r"[_-]?seed[_-]?\d+$")
+DPI = 160
+PICTURE = "metrics.png"  # of one run, in its directory
+
+
+@dataclass(frozen=True, slots=True)
+class PlotRequest:
+    """What to draw: runs, metrics (none are all that a run's own picture has), and how far to smooth, in steps on each
+    side; -1 is one fortieth of a run."""
+
+    runs: Sequence[Path]
+    metrics: Sequence[str] = ()
+    reach: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs that differ in their seeds alone, by name of metric, and what they are called together."""
+
+    label: str
+    runs: Sequence[Mapping[str, Series]]
+
+    def has(self, name: str) -> bool:
+        """Whether any of the runs has the metric."""
+        return any(name in run for run in self.runs)
+
+
+def plot_request(request: PlotRequest, output: Path, chosen_by: str = "--output") -> None:
+    """Draw the picture and write it in one step, in the format that the file's ending names. Raises UserError for runs
+    without metrics, metrics that no run has, and files that cannot be written."""
+    figure = draw_request(request)
+    kinds = FigureCanvasAgg(figure).get_supported_filetypes()
+    kind = output.suffix.removeprefix(".").lower()
+    if kind not in kinds:
+        raise UserError(
+            f"{chosen_by} {output} ends in `{output.suffix or output.name}`, which is no format of pictures. Known: "
+            f"{', '.join(sorted(kinds))}; `{output.with_suffix('.png')}` is the usual one."
+        )
+    drawn = io.BytesIO()  # in memory first, as `savefig` writes a file piece by piece
+    figure.savefig(drawn, format=kind, dpi=DPI)
+    replace_file(output, [drawn.getvalue()], chosen_by)
+
+
+def draw_request(request: PlotRequest) -> Figure:
+    """The figure of a request. Raises UserError as `plot_request` does."""
+    groups = group_runs(request.runs)
+    known = {name for group in groups for run in group.runs for name in run}
+    for name in request.metrics:
+        if name not in known:
+            raise UserError(f"no run has the metric `{name}`.{nearest(name, known)}")
+    if len(request.runs) == 1 and not request.metrics:
+        return draw_training(groups[0].runs[0], groups[0].label, request.reach)
+    panels = [Panel(name, (name,)) for name in request.metrics] or _default_panels(groups)
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    figure = Figure(figsize=(max(7.2, 4.4 * columns), 3.1 * rows + 0.5), layout="constrained")
+    cells = iter(figure.subplots(rows, columns, squeeze=False).flat)
+    drawn: list[Axes] = []
+    for panel in panels:
+        axes = next(cells)
+        for group, look in zip(groups, _looks(groups), strict=True):
+            _draw_group(axes, group, panel.names[0], look, request.reach)
+        _style(axes, panel)
+        drawn.append(axes)
+    for unused in cells:
+        unused.set_axis_off()
+    handles = {label: handle for axes in drawn for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False)
+    return figure
+
+
+def group_runs(run_dirs: Sequence[Path]) -> list[Group]:
+    """The runs in groups of equal settings, in the order in which they were named. Runs without a config.toml, as they
+    are kept as results, belong together if their names differ in `seed_N` alone."""
+    by_key: dict[str, list[Path]] = {}
+    for run_dir in run_dirs:
+        by_key.setdefault(_group_key(run_dir), []).append(run_dir)
+    labels = _labels(list(by_key.values()))
+    return [
+        Group(label, [load_series(path) for path in paths])
+        for label, paths in zip(labels, by_key.values(), strict=True)
+    ]
+
+
+def _group_key(run_dir: Path) -> str:
+    if not (run_dir / FILE_NAME).is_file():
+        path = run_dir.resolve()
+        return str(path.with_name(_without_seed(path) or "seeds"))
+    config = read_run_config(run_dir)
+    settings = {key: value for key, value in flat_settings(config).items() if not NO_RECIPE.fullmatch(key)}
+    return json.dumps([config.command, settings], sort_keys=True, default=str)
+
+
+def _labels(groups: Iterable[Sequence[Path]]) -> list[str]:
+    """A name for each group: that of its directory without the seed's number, with as many of the directories around it
+    as tell the groups apart."""
+    firsts = [group[0].resolve() for group in groups]
+    names = [[*path.parts[1:-1], *filter(None, [_without_seed(path)])] for path in firsts]
+    for length in range(1, max(map(len, names)) + 1):
+        labels = ["/".join(name[-length:]) for name in names]
+        if len(set(labels)) == len(labels):
+            return labels
+    return [path.name for path in firsts]
+
+
+def _without_seed(path: Path) -> str:
+    """The directory's name without the number of a seed; empty for one that is called `seed_0`."""
+    return SEED.sub("", path.name)
+
+
+def _default_panels(groups: Sequence[Group]) -> list[Panel]:
+    """The rewards, then the metrics of a run's own picture, each in a panel of its own."""
+    every: dict[str, Series] = {name: series for group in groups for run in group.runs for name, series in run.items()}
+    rewards = [name for name in ("reward/mean", *sorted(select_held_out_rewards(every))) if name in every]
+    return [Panel(name, (name,)) for name in rewards] + [
+        Panel(name if len(panel.names) > 1 else panel.title, (name,), panel.log, panel.exact)
+        for panel in choose_panels(every)
+        for name in panel.names
+        if name in every
+    ]
+
+
+def _looks(groups: Sequence[Group]) -> list[tuple[str, str, str]]:
+    """Label, colour and marker of each group."""
+    return [
+        (
+            f"{group.label} ({len(group.runs)} runs)" if len(group.runs) > 1 else group.label,
+            COLOURS[number % len(COLOURS)],
+            MARKERS[number % len(MARKERS)],
+        )
+        for number, group in enumerate(groups)
+    ]
+
+
+def _draw_group(axes: Axes, group: Group, name: str, look: tuple[str, str, str], reach: int) -> None:
+    """Draw a metric of a group: faint lines for the values, a thick one for their smoothed mean, and the range of
+    several runs as a band. Few points are drawn as points, with their intervals."""
+    if not group.has(name):
+        return
+    label, colour, _ = look
+    having = [run for run in group.runs if name in run]
+    steps, values_RS = common_steps([run[name] for run in having])
+    if len(steps) < FEW:
+        low, high = values_RS.min(axis=0), values_RS.max(axis=0)
+        if len(having) == 1:  # its own interval, if it has one
+            low, high = (having[0].get(f"{name}_{end}", having[0][name])[1] for end in ("low", "high"))
+        draw_points(axes, (steps, values_RS.mean(axis=0)), (low, high), look)
+        return
+    smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
+    for row in values_RS:
+        axes.plot(steps, row, color=colour, linewidth=0.7, alpha=0.3)
+    axes.plot(steps, smoothed_RS.mean(axis=0), color=colour, linewidth=1.8, label=label)
+    if len(having) > 1:
+        low, high = smoothed_RS.min(axis=0), smoothed_RS.max(axis=0)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _style(axes: Axes, panel: Panel) -> None:
+    positive = any((np.asarray(line.get_ydata(), dtype=float) > 0).any() for line in axes.lines)
+    if panel.log and positive:
+        axes.set_yscale("log", nonpositive="mask")
+    elif panel.exact:
+        axes.yaxis.set_major_formatter("{x:.1e}")
+    style_axes(axes)
+    axes.set_title(panel.title, loc="left", fontsize=9.5, color=INK)

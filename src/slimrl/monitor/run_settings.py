@@ -1,0 +1,58 @@
+"""The module reads the settings that a run's directory keeps. Knows no PyTorch."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slimrl.config.base import CommandConfig
+from slimrl.config.reading.load import load
+from slimrl.config.reading.write import FILE_NAME
+from slimrl.config.run import COMMANDS
+from slimrl.errors import UserError, nearest
+from slimrl.io.regular_file import read_regular
+
+MAX_BYTES = 2**20
+HEADER = re.compile(r"# slimrl (\w+) @")
+# Settings that are no part of a recipe: they name places, programs or machines, watch a run, or tell one from another.
+NO_RECIPE = re.compile(
+    r"(seed|output_dir|resume|command|plan|(wandb|trackio|tensorboard|ckpt|deployment|monitors|trainer\.guard)\..*"
+    r"|.*_gpu_ids|model\.(device|num_threads)|orchestrator\.(max_rollouts_gb|env\.\d+\.name)"
+    r"|inference\.(base_url|api_key_variable|vllm_program|port|timeout_s|max_slots))"
+)
+
+
+def read_run_config(run_dir: Path) -> CommandConfig:
+    """The settings of a run, with today's defaults for those that its version did not know. Raises UserError if its
+    config.toml is missing or cannot be read."""
+    path = run_dir / FILE_NAME
+    if not path.is_file():
+        raise UserError(f"{run_dir} has no {FILE_NAME}: it is no run of slimrl. Name the `output_dir` of a run.")
+    first = read_regular(path, MAX_BYTES).decode("utf-8", "replace").partition("\n")[0]
+    found = HEADER.match(first)
+    command = found[1] if found else ""
+    if command not in COMMANDS:
+        raise UserError(
+            f"{path} does not begin with the command that wrote it, as in `# slimrl rl @ {FILE_NAME}`."
+            f"{nearest(command, COMMANDS) if command else ''}"
+        )
+    return load(COMMANDS[command], ["@", str(path)], {}, note=lambda text: None).config
+
+
+def flat_settings(config: CommandConfig) -> dict[str, Any]:
+    """The settings by dotted key, such as `trainer.optim.lr` and `orchestrator.env.0.id`."""
+    found: dict[str, Any] = {}
+    _flatten(config.model_dump(mode="json"), "", found)
+    return found
+
+
+def _flatten(value: Any, key: str, found: dict[str, Any]) -> None:
+    match value:
+        case Mapping() if value:
+            for name, item in value.items():
+                _flatten(item, f"{key}.{name}" if key else str(name), found)
+        case [{}, *_]:  # a list of sections
+            for number, item in enumerate(value):
+                _flatten(item, f"{key}.{number}", found)
+        case _:
+            found[key] = value

@@ -1,0 +1,105 @@
+"""How far a run may be from the recorded seeds of its recipe: bands for curves and for single numbers.
+
+A recipe has few seeds, mostly three, so their spread is known badly. It is therefore weighed against a second estimate
+of the same thing, of so many degrees of freedom as `PRIOR`, which each run has by itself: for a curve how much it jumps
+from step to step, for an evaluation the interval of its mean. The width is then Student's for the mean of the seeds and
+one run more, parted among all comparisons that are made (Bonferroni). Axes: `_R` runs, `_S` steps.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from slimrl.monitor.series import smooth
+from slimrl.stats import Z_95, Estimate
+
+CHANCE = 0.005  # that a run like the recorded ones leaves a band, for the curve and for the evaluations each
+PRIOR = 4.0
+# The smoothed curves of two seeds keep their distance for many steps: a run has about so many independent ones.
+PIECES = 4
+MIN_HALF = 0.02  # of a range of 1: less is of no interest
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """The middle of the seeds at each step, and how far a run's smoothed curve may be from it. `reach` is how far both
+    are smoothed (`series.smooth`)."""
+
+    mid_S: np.ndarray
+    half: float
+    reach: int
+
+    @property
+    def low_S(self) -> np.ndarray:
+        """The lower edge."""
+        return self.mid_S - self.half
+
+    @property
+    def high_S(self) -> np.ndarray:
+        """The upper edge."""
+        return self.mid_S + self.half
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether a curve that stays where the seeds begin would be inside: then the band tells nothing of learning."""
+        return bool(np.abs(self.mid_S - self.mid_S[0]).max() <= self.half)
+
+
+def curve_band(values_RS: np.ndarray) -> Band:
+    """The band of one metric from its values at the steps of each seed, two seeds or more. Its width is the same at all
+    steps."""
+    num, num_steps = values_RS.shape
+    reach = max(1, num_steps // 20)
+    smoothed_RS = np.array([smooth(row, reach) for row in values_RS])
+    jumps_R = np.array([np.sqrt(np.nanmean(np.diff(row) ** 2) / 2) if num_steps > 1 else 0.0 for row in values_RS])
+    noise = float(np.nanmedian(jumps_R)) / math.sqrt(2 * reach + 1)
+    freedom = PIECES * (num - 1)
+    variance = float(np.nanmean(smoothed_RS.var(axis=0, ddof=1)))
+    pooled = (PRIOR * noise**2 + freedom * variance) / (PRIOR + freedom)
+    num_comparisons = max(1.0, num_steps / (2 * reach + 1))
+    scale = float(np.nanmax(np.abs(smoothed_RS), initial=0.0)) or 1.0
+    half = _quantile(PRIOR + freedom, num_comparisons) * math.sqrt(pooled * (1 + 1 / num))
+    return Band(np.nanmean(smoothed_RS, axis=0), max(half, MIN_HALF * min(1.0, scale)), reach)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A number that each seed has one of, such as a held-out reward after RL, and the standard error of one."""
+
+    values: Sequence[float]
+    error: float
+
+    @property
+    def mid(self) -> float:
+        """The mean of the seeds."""
+        return math.fsum(self.values) / len(self.values)
+
+
+def level_halves(levels: Sequence[Level], errors: Sequence[float], num_comparisons: int) -> list[float]:
+    """How far a run may be from each level. The levels are of one kind and share the estimate of their spread.
+
+    `errors` are standard errors that the run has beside, because it was evaluated on other tasks than the seeds; 0 if
+    the tasks are the same, whose difficulty the spread of the seeds does not contain either.
+    """
+    squares = sum((value - level.mid) ** 2 for level in levels for value in level.values)
+    freedom = sum(len(level.values) - 1 for level in levels)
+    prior = math.fsum(level.error**2 for level in levels) / len(levels)
+    pooled = (PRIOR * prior + squares) / (PRIOR + freedom)
+    width = _quantile(PRIOR + freedom, num_comparisons)
+    return [
+        max(MIN_HALF, width * math.sqrt(pooled * (1 + 1 / len(level.values)) + error**2))
+        for level, error in zip(levels, errors, strict=True)
+    ]
+
+
+def standard_error(estimate: Estimate) -> float:
+    """The standard error of a mean with a 95% interval; 0 without an interval."""
+    return 0.0 if math.isnan(estimate.low) else (estimate.high - estimate.low) / (2 * Z_95)
+
+
+def _quantile(freedom: float, num_comparisons: float) -> float:
+    """Student's two-sided quantile for the whole chance over so many comparisons."""
+    return float(stdtrit(freedom, 1 - CHANCE / 2 / num_comparisons))

@@ -1,0 +1,214 @@
+"""Times a decoding step, a prefill and a training pack with random weights of the real shape, in a few seconds.
+
+The code is that of a run: the engine, the training step, the optimizer. A model that is too large to be held for this
+is measured with two smaller numbers of layers, and the times go on in a straight line. Results are kept in the cache,
+so that `rl` can foretell times without measuring again.
+"""
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from slimrl.config.model import LoraConfig
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.config.train import OptimConfig, TrainerConfig
+from slimrl.inference.engine import Engine
+from slimrl.io.cache import cache_root
+from slimrl.io.files import replace_file
+from slimrl.models.allocator import keep_freed_memory
+from slimrl.models.forward.fused import can_fuse
+from slimrl.models.lora import adapt, keep_merged
+from slimrl.models.skeleton import build_module, read_model_config, with_layers
+from slimrl.plan import sizes
+from slimrl.plan.memory import Demand
+from slimrl.plan.timing import Speeds
+from slimrl.plan.workload import Workload
+from slimrl.trainer.optim import MasterAdamW
+from slimrl.trainer.step import TrainStep
+from slimrl.transport.base import Batch
+from slimrl.types import Sample, SamplingParams
+
+BUDGET_S = 1.0  # for the repetitions of one measurement
+FEWEST, MOST = 3, 12  # repetitions of a decoding step
+MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to reach their speed
+SHARE = 0.5  # of the memory: a larger model is measured with fewer layers
+LAYERS = (2, 4)
+
+
+def measure(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, memory: float) -> Speeds:
+    """The speeds of this machine for a run, of which `memory` bytes may be used to measure."""
+    if (kept := cached_speeds(config, demand, workload)) is not None:
+        return kept
+    keep_freed_memory()
+    model, layers = read_model_config(config.model.name), demand.shape.layers
+    if _needed(demand) <= SHARE * memory or layers <= LAYERS[1]:
+        found = _speeds(config, model, demand, workload)
+    else:
+        few, more = (_speeds(config, with_layers(model, num), demand, workload) for num in LAYERS)
+        found = _extended(few, more, layers)
+    _keep(_key(config, demand, workload), found)
+    return found
+
+
+def cached_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> Speeds | None:
+    """What was measured before for the same model and settings, on this machine; None if nothing was."""
+    path = _path(_key(config, demand, workload))
+    try:
+        return Speeds(**json.loads(path.read_text(encoding="utf-8"))["speeds"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _speeds(config: RLConfig | SFTConfig, model: Any, demand: Demand, workload: Workload) -> Speeds:
+    """The speeds of a model of this config."""
+    device = torch.device("cuda" if demand.compute.kind == "cuda" else "cpu")
+    dtype = torch.bfloat16 if demand.compute.bytes == sizes.HALF else torch.float32
+    module = _random_module(model, dtype, device, config.model.lora)
+    found = {"decode_step": 0.0, "decode_row": 0.0, "prefill": 0.0}
+    if isinstance(config, RLConfig):
+        inference, slots = config.inference, min(config.inference.max_slots, round(workload.num))
+        engine = Engine(module, frozenset(), slots, config.seq_len, 0, inference.quantization)
+        found = _sampling_speeds(engine, workload, slots)
+        engine.offload()
+        trainer, optim = config.trainer, config.trainer.optim
+    else:
+        trainer = TrainerConfig(
+            micro_batch_tokens=config.micro_batch_tokens, activation_checkpointing=config.activation_checkpointing
+        )
+        optim = config.optim
+    vocab = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
+    samples = _few_samples(workload, vocab)
+    return Speeds(**found, **_training_speeds(module, trainer, optim, samples, config.seq_len), source="measured here")
+
+
+def _random_module(config: Any, dtype: torch.dtype, device: torch.device, lora: LoraConfig) -> nn.Module:
+    with device, torch.random.fork_rng(devices=[]):
+        module = build_module(config, dtype)
+    if lora.rank > 0:
+        adapt(module, lora, "")
+        if can_fuse(module):
+            keep_merged(module)
+    return module
+
+
+def _sampling_speeds(engine: Engine, workload: Workload, rows: int) -> dict[str, float]:
+    """Seconds of a prefilled token, and of a decoding step with many sequences and with a quarter of them, from which
+    the share of a step and that of a sequence follow."""
+    prompt = max(2, min(engine.capacity - 2 * MOST - 2, int(workload.mean_length / 2)))
+    params = SamplingParams(max_tokens=max(1, engine.capacity - prompt))
+
+    def submit(first: int) -> Any:
+        # Prompts that share nothing: each token is computed.
+        return engine.submit([(first + place) % 1000 + 1 for place in range(prompt)], params, lambda sampled: False)
+
+    requests = [submit(7 * number) for number in range(min(rows, 2))]
+    engine.step()  # makes the copies of the weights, and compiles what is compiled
+    before, began = engine.counters.prefilled, time.perf_counter()
+    requests += [submit(100 + 7 * number) for number in range(rows - len(requests))]
+    engine.step()
+    seconds, num = time.perf_counter() - began, engine.counters.prefilled - before
+    many = _median_s(engine.step)
+    prefill = max(0.0, seconds - many) / num if num else 0.0
+    few_rows = max(1, rows // 4)
+    for request in requests[few_rows:]:
+        engine.cancel(request)
+    few = _median_s(engine.step) if few_rows < rows else many
+    for request in requests[:few_rows]:
+        engine.cancel(request)
+    each = max(0.0, (many - few) / (rows - few_rows)) if few_rows < rows else 0.0
+    return {"decode_step": max(0.0, many - each * rows), "decode_row": each, "prefill": prefill}
+
+
+def _training_speeds(
+    module: nn.Module, config: TrainerConfig, optim: OptimConfig, samples: Sequence[Sample], seq_len: int
+) -> dict[str, float]:
+    """Seconds of a token of a training row and of an update: a step on some samples, and one on a few tokens."""
+    step = TrainStep(module, MasterAdamW(module, optim), config, seq_len)
+    short = beginning(samples[0])
+
+    def run(batch: Sequence[Sample]) -> float:
+        began = time.perf_counter()
+        step(Batch(tuple(batch), 1.0), lr_factor=1.0, version=0)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    run(samples)  # compiles the products of these sizes, and allocates
+    full = min(run(samples) for _ in range(2))
+    little = min(run([short]) for _ in range(2))
+    num = Workload(tuple(samples), 1.0, "").tokens
+    few = len(short.token_ids_T) - 1
+    each = max(0.0, full - little) / max(1, num - few)
+    return {"train": each, "update": max(0.0, little - few * each)}
+
+
+def beginning(sample: Sample) -> Sample:
+    """The beginning of a sample, up to its first trained tokens."""
+    end = min(len(sample.token_ids_T), sample.loss_mask_T.index(True) + 2, 16)
+    token_ids, mask = sample.token_ids_T[:end], (*(False,) * (end - 1), True)
+    return Sample(token_ids, mask, (-10.0,) * end, (1.0,) * end, version=sample.version)
+
+
+def _few_samples(workload: Workload, vocab: int) -> list[Sample]:
+    """Samples whose row is at most 1,536 tokens, or one, with token ids that the model knows."""
+    chosen = list[Sample]()
+    for sample in workload.samples:
+        known = replace(sample, token_ids_T=tuple(token % vocab for token in sample.token_ids_T))
+        if chosen and Workload((*chosen, known), 1.0, "").tokens > MOST_PACK:
+            break
+        chosen.append(known)
+    return chosen
+
+
+def _median_s(work: Callable[[], object]) -> float:
+    found, began = list[float](), time.perf_counter()
+    while len(found) < FEWEST or (len(found) < MOST and time.perf_counter() - began < BUDGET_S):
+        start = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found)
+
+
+def _needed(demand: Demand) -> float:
+    low, moments = sizes.optimizer(demand.shape, demand.compute, demand.trained, demand.is_adapter)
+    return 3 * sizes.weights(demand.shape, demand.compute) + low + moments + sizes.FLOAT * demand.trained
+
+
+def _extended(few: Speeds, more: Speeds, layers: int) -> Speeds:
+    """The speeds with so many layers, where each takes a straight line through those of 2 and of 4."""
+    one, two = asdict(few), asdict(more)
+    steps = (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0])
+    numbers = {name: max(0.0, one[name] + (two[name] - one[name]) * steps) for name in one if name != "source"}
+    return Speeds(**numbers, source=f"measured here with {LAYERS[0]} and {LAYERS[1]} of {layers} layers")
+
+
+def _key(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> str:
+    """A digest of what the speeds depend on."""
+    shape = replace(demand.shape, name="", saved=0)
+    around = [torch.__version__, torch.get_num_threads(), _processor(), config.command, config.seq_len]
+    about = [demand.num_slots, demand.quantized, demand.recompute, round(workload.num), round(workload.mean_length, -1)]
+    parts = [asdict(shape), asdict(demand.compute), config.model.lora.model_dump(), around, about]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _processor() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()}"
+
+
+def _path(key: str) -> Any:
+    return cache_root() / "plan" / f"{key}.json"
+
+
+def _keep(key: str, speeds: Speeds) -> None:
+    path = _path(key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, [json.dumps({"speeds": asdict(speeds)}, indent=1).encode()])

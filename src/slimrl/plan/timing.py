@@ -1,0 +1,159 @@
+"""How long a step and a run take, from the speeds of a machine, and what the time goes to.
+
+`Speeds` are measured (`plan/measure.py`), or made from a device's bandwidth and operations by `rough_speeds`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.plan import sizes
+from slimrl.plan.devices import Device
+from slimrl.plan.memory import Demand
+from slimrl.plan.workload import Workload
+
+# The shares of a device's bandwidth and operations that are reached. Those of a CPU are of slimrl's kernels, from steps
+# of reverse_text on two cores; those of a GPU are usual for transformers' layers, and were not measured.
+REACHED = {"cpu": (0.9, 0.75), "cuda": (0.6, 0.35)}
+DECODE_OVERHEAD_S = {"cpu": 1e-3, "cuda": 2.5e-3}  # of one engine step: Python, and on a GPU launches and a wait
+LAUNCHES_S = {"cpu": 0.0, "cuda": 2.5e-3}  # of a layer's operations, forward and backward, however few the tokens
+LOAD_S = 8.0  # Python's imports and the weights
+DISK = 3e8  # bytes a second, synced
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Seconds: of a decoding step and of each sequence in it, of a prefilled token, of a token of a training row, of an
+    update of the weights, and of a pack beside its tokens. `source` is how they are known."""
+
+    decode_step: float
+    decode_row: float
+    prefill: float
+    train: float
+    update: float
+    source: str
+    pack: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds of one training step by what they are spent on, and of the whole run by its stages."""
+
+    step: Mapping[str, float]
+    run: Mapping[str, float]
+    overlaps: bool = False  # whether sampling and training go on at once
+    rollout: tuple[str, ...] = field(default=("decoding", "prefill", "environments"))
+
+    @property
+    def step_s(self) -> float:
+        """The seconds of a step."""
+        sampling = sum(seconds for name, seconds in self.step.items() if name in self.rollout)
+        training = sum(self.step.values()) - sampling
+        return max(sampling, training) if self.overlaps else sampling + training
+
+    @property
+    def run_s(self) -> float:
+        """The seconds from the start to the end."""
+        return sum(self.run.values())
+
+    @property
+    def bottleneck(self) -> str:
+        """What a step spends most time on."""
+        return max(self.step, key=lambda name: self.step[name])
+
+
+def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
+    """The speeds by a device's bandwidth B and operations F, of which usual shares are reached.
+
+    A decoding step reads all weights, b A / B with A active weights; each sequence in it costs 2 A / F and reads its
+    keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as no gradient of a frozen
+    matrix is formed; and 2 A / F where layers are computed twice. The update reads and writes 14 bytes a weight.
+    """
+    shape, compute = demand.shape, demand.compute
+    bandwidth_share, flops_share = REACHED[compute.kind]
+    bandwidth = bandwidth_share * device.bandwidth
+    flops = flops_share * (device.flops if compute.bytes == sizes.HALF else device.float_flops)
+    keys = 2 * compute.bytes * shape.layers * shape.key * workload.mean_length
+    logits = 3 * sizes.FLOAT * shape.vocab
+    passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
+    again = 2 * 3 * shape.layers * shape.hidden * shape.inner if compute.fuses(shape) else 0  # of the MLP's insides
+    attention = 12 * shape.layers * shape.query * workload.mean_length / 2
+    return Speeds(
+        decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[compute.kind],
+        decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
+        prefill=2 * shape.active / flops,
+        train=(passes * shape.active + again + attention) / flops,
+        update=2 * 14 * demand.trained / bandwidth,
+        source="estimated from bandwidth and operations",
+        pack=LAUNCHES_S[compute.kind] * shape.layers,
+    )
+
+
+def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, speeds: Speeds) -> Times:
+    """The times of a step and of a run."""
+    tokens, ranks = workload.tokens, _ranks(config)
+    passes_s = (tokens * speeds.train + demand.rows.num * speeds.pack) / ranks
+    if isinstance(config, SFTConfig):
+        step = {"forward and backward": passes_s, "update": speeds.update / ranks}
+        run = {"loading": LOAD_S, f"{config.max_steps} steps": config.max_steps * sum(step.values())}
+        return Times(step, run | _saving(config, demand))
+    step = _rollout_times(config, workload, speeds)
+    rollout_s = sum(step.values())
+    extra = 1 + (1 / 3 if config.trainer.loss.resolve(config.has_teacher).kl_beta else 0)
+    step |= {"forward and backward": passes_s * extra, "update": speeds.update / ranks}
+    if demand.scored:
+        scorer = next(iter((demand.references or {}).values()), demand.shape)
+        step["the teacher's scores"] = tokens * speeds.train / 3 * scorer.active / demand.shape.active
+    apart = config.deployment.type == "processes" and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
+    times = Times(step, {}, overlaps=apart and config.async_level > 0 and bool(config.trainer_gpu_ids))
+    episodes = config.eval.num_examples * len(config.eval.temperatures)
+    run = {"loading": LOAD_S, f"{_num_evaluations(config)} evaluations of {episodes} episodes": (
+        _num_evaluations(config) * rollout_s * episodes / workload.num
+    )}  # fmt: skip
+    if config.warmup.max_steps:
+        each = workload.distinct_tokens(config.warmup.batch_size) * speeds.train + speeds.update + speeds.pack
+        run[f"{config.warmup.max_steps} steps of warm-up"] = config.warmup.max_steps * each / ranks
+    run[f"{config.max_steps} steps"] = config.max_steps * times.step_s
+    return Times(step, run | _saving(config, demand), times.overlaps)
+
+
+def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict[str, float]:
+    """The seconds of sampling: rollouts decode side by side, and fewer and fewer are left to."""
+    slots = config.inference.max_slots
+    lengths = [sum(lengths) for lengths in workload.replies]
+    waves = max(1.0, workload.num / slots)  # above the number of slots, a rollout begins where another has ended
+    at_once = min(slots, workload.num) / len(lengths)
+    decoding = sum(speeds.decode_step + speeds.decode_row * at_once * rows for rows in _rows_left(lengths))
+    return {
+        "decoding": decoding * waves,
+        "prefill": workload.prefilled * speeds.prefill,
+        "environments": workload.env_s * workload.num,
+    }
+
+
+def _rows_left(lengths: list[int]) -> Iterator[int]:
+    """The number of sequences that still decode, for each step of the engine."""
+    ends = sorted(lengths)
+    done = 0
+    for step in range(ends[-1] if ends else 0):
+        while ends[done] <= step:
+            done += 1
+        yield len(ends) - done
+
+
+def _ranks(config: RLConfig | SFTConfig) -> int:
+    if isinstance(config, SFTConfig) or config.deployment.type != "processes":
+        return 1
+    return len(config.trainer_gpu_ids) or 1  # ranks on a CPU share its cores
+
+
+def _num_evaluations(config: RLConfig) -> int:
+    """The number of held-out evaluations: before the warm-up, before RL, in between and at the end."""
+    return 2 + bool(config.warmup.max_steps) + sum(config.eval.is_due(step) for step in range(config.max_steps))
+
+
+def _saving(config: RLConfig | SFTConfig, demand: Demand) -> dict[str, float]:
+    interval = config.ckpt.interval_steps
+    num = 1 + (config.max_steps - 1) // interval if interval else 1
+    written = 12 * demand.trained + demand.compute.bytes * demand.shape.weights
+    return {f"{num} checkpoints": num * written / DISK}

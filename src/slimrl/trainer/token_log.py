@@ -1,0 +1,62 @@
+"""What the trainer found for each trained token of a step, as a file beside the step's rollouts, for viewers.
+
+    rows        (S,) int32      the line of each sample in the rollouts' file, from 0
+    lengths     (S,) int32      the number of its trained tokens
+    log_ratio   (N,) float16    log-probability under the weights before the step, less the sampler's
+    entropy     (N,) float16    entropy of the policy at the token, in nats
+    advantage   (N,) float16    advantage as the policy loss read it
+
+The N tokens are those of the samples, one sample after the other. What was not finite is nan. The file is numpy's .npz.
+"""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slimrl.io.files import replace_file
+from slimrl.monitor.rollouts import token_file
+from slimrl.trainer.parallel import Ranks
+from slimrl.types import Sample
+
+NAMES = ("log_ratio", "entropy", "advantage")
+
+
+class TokenLog:
+    """Collects the numbers of a step's tokens from its packs, `table` (3, N), and writes them."""
+
+    def __init__(self, output_dir: Path, ranks: Ranks) -> None:
+        self._output_dir = output_dir
+        self._ranks = ranks
+        self._parts: list[tuple[Tensor, Tensor]] = []
+        self.table = torch.empty(0)
+
+    def add(self, index_N: Tensor, *values_N: Tensor) -> None:
+        """Keep the numbers of a pack's tokens, in the order of `NAMES`; `index_N` says which tokens of the batch they
+        are."""
+        self._parts.append((index_N, torch.stack([value.detach().float() for value in values_N])))
+
+    def gather(self, num_tokens: int, device: torch.device) -> None:
+        """Bring the numbers of all packs and processes together, and begin to copy them from a GPU. They are there
+        when the program has next waited for it."""
+        table_3N = torch.zeros(len(NAMES), num_tokens, device=device)
+        for index_N, values_3N in self._parts:
+            table_3N[:, index_N] = values_3N
+        self._parts.clear()
+        self._ranks.add(table_3N)
+        self.table = table_3N.half().to("cpu", non_blocking=True)
+
+    def write(self, step: int, samples: Sequence[Sample]) -> None:
+        """Write what was gathered. Samples that no file of rollouts has are not written. Raises UserError if the disk
+        is full."""
+        if not self._ranks.leads or any(sample.row < 0 for sample in samples):
+            return
+        arrays = dict(zip(NAMES, self.table.numpy(), strict=True))
+        arrays["rows"] = np.array([sample.row for sample in samples], dtype=np.int32)
+        arrays["lengths"] = np.array([sum(sample.loss_mask_T) for sample in samples], dtype=np.int32)
+        content = io.BytesIO()
+        np.savez(content, **arrays)
+        replace_file(token_file(self._output_dir, step), [content.getvalue()])

@@ -1,0 +1,110 @@
+"""The index of a run's rollouts: a SQLite file beside the run's own, which can be deleted at any time.
+
+It lies in `RUN/.view/`, or in the cache where the run's directory cannot be written. A file there that is damaged, or
+of another version, is replaced. Several viewers may use one index at once: one of them fills it.
+"""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock
+
+from slimrl.errors import UserError
+from slimrl.io.cache import cache_root
+
+DIRECTORY = ".view"
+FILE = "index.sqlite"
+APPLICATION = 0x534C5256  # "SLRV": the file is ours
+VERSION = 1  # of the tables below; another one is built anew
+BUSY_S = 10.0
+
+SCHEMA = """
+CREATE TABLE files (
+  id INTEGER PRIMARY KEY, path TEXT UNIQUE NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL,
+  inode INTEGER NOT NULL, mtime REAL NOT NULL, done INTEGER NOT NULL, lines INTEGER NOT NULL,
+  damaged INTEGER NOT NULL, mark BLOB NOT NULL
+);
+CREATE TABLE rollouts (
+  id INTEGER PRIMARY KEY, file INTEGER NOT NULL, held_out INTEGER NOT NULL, line INTEGER NOT NULL,
+  begin INTEGER NOT NULL, size INTEGER NOT NULL, step INTEGER NOT NULL, task TEXT NOT NULL, environment TEXT NOT NULL,
+  role TEXT NOT NULL, grp TEXT NOT NULL, reward REAL, advantage REAL, "drop" TEXT NOT NULL, stop TEXT NOT NULL,
+  turns INTEGER NOT NULL, tokens INTEGER NOT NULL, tool_calls INTEGER NOT NULL, flat INTEGER NOT NULL,
+  zero_signal INTEGER NOT NULL, version INTEGER, excerpt TEXT NOT NULL, metrics TEXT NOT NULL
+);
+CREATE INDEX rollouts_line ON rollouts (file, line);
+CREATE INDEX rollouts_group ON rollouts (file, grp);
+CREATE INDEX rollouts_task ON rollouts (task);
+CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+CREATE TABLE groups (
+  file INTEGER NOT NULL, grp TEXT NOT NULL, held_out INTEGER NOT NULL, step INTEGER NOT NULL, task TEXT NOT NULL,
+  num INTEGER NOT NULL, dropped INTEGER NOT NULL, mean REAL, min REAL, max REAL, std REAL,
+  zero_signal INTEGER NOT NULL, rewards TEXT NOT NULL, PRIMARY KEY (file, grp)
+) WITHOUT ROWID;
+CREATE TABLE metric_names (name TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE state (changes INTEGER NOT NULL);
+INSERT INTO state VALUES (0);
+"""
+
+
+def index_path(run: Path) -> Path:
+    """Where the index of a run lies; its directory is created. Raises UserError if there is no place to write."""
+    for directory in (run / DIRECTORY, cache_root() / "view" / hashlib.sha256(os.fsencode(run)).hexdigest()[:16]):
+        with suppress(OSError):
+            directory.mkdir(parents=True, exist_ok=True)
+            if os.access(directory, os.W_OK | os.X_OK):
+                return directory / FILE
+    raise UserError(
+        f"the index of {run} can be written neither there nor to {cache_root()}. Name a directory in the environment "
+        "variable SLIMRL_CACHE that can be written."
+    )
+
+
+def prepare(path: Path) -> None:
+    """Make sure that a whole index of this version is there; an empty one replaces anything else. Raises
+    sqlite3.OperationalError where nothing can be written, or another process writes for long."""
+    with FileLock(path.with_suffix(".new.lock")):  # another viewer may start at the same moment
+        if not _is_ours(path):
+            _replace(path)
+
+
+def clear(path: Path) -> None:
+    """Put an empty index in the place of whatever is there."""
+    with FileLock(path.with_suffix(".new.lock")):
+        _replace(path)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether the file is an index of this version, as far as its first pages tell."""
+    try:
+        with connect(path) as connection:
+            facts = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+            return facts == [APPLICATION, VERSION]
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _replace(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    with connect(path) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")  # readers go on while the index grows
+        connection.executescript(
+            f"BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION}; {SCHEMA} COMMIT;"
+        )
+
+
+@contextmanager
+def connect(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection to the index, closed at the end. Nothing is written before a `BEGIN`."""
+    with closing(sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        # SQLite's own `lower` knows no letters but those of ASCII.
+        connection.create_function("lowercase", 1, str.lower, deterministic=True)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        yield connection

@@ -1,0 +1,125 @@
+"""Finds run directories and names them, and lists the files in them that the viewer reads. Opens nothing."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slimrl.errors import UserError
+
+CONFIG, METRICS, ALARMS, SUMMARY = "config.toml", "metrics.jsonl", "monitors.jsonl", "summary.json"
+ROLLOUTS, HELD_OUT = "rollouts", "held_out"
+TRAIN = "train"  # the name of all rollout files of the training together
+STEP_FILE = re.compile(r"step_(\d{1,12})\.jsonl", re.ASCII)
+STAGES = ("base", "start", "step", "final")
+FINAL_RANK = 3
+MANY_RUNS = 200  # that a directory of runs may hold
+PARENTS = ("outputs", "runs")  # where runs lie by default
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """A run: its directory, the name by which the page knows it, and the path as the user gave it."""
+
+    id: str
+    path: Path
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutFile:
+    """A file of rollouts. `name` is `train` for those of the training, else `held_out/` and the file's own name."""
+
+    path: Path
+    name: str
+    step: int
+
+
+def is_run(path: Path) -> bool:
+    """Whether a directory holds something that a run has written."""
+    return (path / METRICS).is_file() or any(True for _ in rollout_files(path))
+
+
+def find_runs(parents: Iterable[Path]) -> list[Path]:
+    """The run directories in the given directories, and in those within them, the newest first."""
+    found = {
+        path
+        for parent in parents
+        for pattern in ("*", "*/*")
+        for path in parent.glob(pattern)
+        if path.is_dir() and not path.name.startswith(".") and is_run(path)
+    }
+    # What lies in a run, such as the warm-up's directory, belongs to it.
+    return sorted((path for path in found if not found & {*path.parents}), key=_age)
+
+
+def open_runs(arguments: Sequence[str]) -> list[RunDir]:
+    """The runs that the user named, each once. A directory of runs stands for all of them. Raises UserError for a path
+    that is neither."""
+    paths: dict[Path, str] = {}
+    for argument in arguments:
+        given = Path(argument)
+        for path in [given] if given.is_dir() and is_run(given) else _runs_within(given):
+            paths.setdefault(path.resolve(), str(path))
+    return [RunDir(name, path, paths[path]) for path, name in zip(paths, _names([*paths]), strict=True)]
+
+
+def rollout_files(path: Path, last_step: int = 0) -> Iterator[RolloutFile]:
+    """The files of rollouts in a run's directory: those of the training by step, then those of evaluations in the order
+    of a run's stages. `last_step` is that of the evaluation at the end."""
+    steps = ((STEP_FILE.fullmatch(file.name), file) for file in sorted((path / ROLLOUTS).glob("step_*.jsonl")))
+    yield from (RolloutFile(file, TRAIN, int(found[1])) for found, file in steps if found)
+    for file in sorted((path / HELD_OUT).glob("*.jsonl"), key=lambda file: (*stage_of(file.stem), file.name)):
+        rank, step = stage_of(file.stem)
+        yield RolloutFile(file, f"{HELD_OUT}/{file.stem}", last_step if rank == FINAL_RANK else step)
+
+
+def stage_of(name: str) -> tuple[int, int]:
+    """The rank of an evaluation among the stages of a run, and its step if its name has one.
+
+    >>> sorted(["final_greedy", "step_30_greedy", "step_5_greedy", "base_greedy", "start_greedy"], key=stage_of)
+    ['base_greedy', 'start_greedy', 'step_5_greedy', 'step_30_greedy', 'final_greedy']
+    """
+    found = re.match(r"(base|start|final|step_(\d{1,12}))_", name, re.ASCII)
+    if not found:
+        return FINAL_RANK + 1, 0
+    return (2, int(found[2])) if found[2] else (STAGES.index(found[1]), 0)
+
+
+def _runs_within(path: Path) -> list[Path]:
+    if not path.exists():
+        raise UserError(f"{path} does not exist. `slimrl view` without a run lists those that it finds.")
+    runs = find_runs([path])
+    if not runs:
+        raise UserError(
+            f"{path} is no run: it has neither {METRICS}, nor {ROLLOUTS}/step_*.jsonl, nor {HELD_OUT}/*.jsonl. Name "
+            "the output_dir of a run; `slimrl view` without one lists those that it finds."
+        )
+    if len(runs) > MANY_RUNS:
+        raise UserError(f"{path} has {len(runs)} runs, more than the {MANY_RUNS} that one page shows. Name some.")
+    return runs
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """A name for each path: its last part, with the one before where two would be alike, and else a number."""
+    short = [_plain(path.name) for path in paths]
+    longer = [f"{_plain(path.parent.name)}-{_plain(path.name)}" for path in paths]
+    counts = Counter(short)
+    names = [long if counts[one] > 1 else one for one, long in zip(short, longer, strict=True)]
+    taken = Counter[str]()
+    for number, name in enumerate(names):
+        taken[name] += 1
+        if taken[name] > 1:
+            names[number] = f"{name}-{taken[name]}"
+    return names
+
+
+def _plain(name: str) -> str:
+    """The name with only what needs no escape in an address or a file name."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip(".") or "run"
+
+
+def _age(path: Path) -> float:
+    file = path / METRICS
+    return -(file if file.exists() else path).stat().st_mtime

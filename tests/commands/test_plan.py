@@ -1,0 +1,122 @@
+"""`slimrl plan`, and what `rl` does with a plan: its two lines, its refusal, and the closing table."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slimrl.cli import run
+from slimrl.launch import planning
+from slimrl.plan.devices import Device, Machine
+from tests.commands.test_rl import rl_flags
+from tests.plan.test_plan import LARGE
+
+
+@pytest.fixture
+def large(tmp_path: Path) -> Path:
+    directory = tmp_path / "large"
+    directory.mkdir()
+    (directory / "config.json").write_text(json.dumps(LARGE))
+    return directory
+
+
+def small_machine(_output_dir: Path) -> Machine:
+    """A machine of 2 GB, by a limit."""
+    device = Device("CPU", "cpu", 2e9, 2e10, 1e12, 2e11)
+    return Machine("a container", device, 0, 2e9, limit="a control group (memory.max)")
+
+
+def plan_words(model: Path, *more: str) -> list[str]:
+    return ["plan", "--model.name", str(model), "--orchestrator.env.0.id", "reverse-text", *more]
+
+
+def test_plan_reads_nothing_but_the_config(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plan_words(large, "--no-measure", "--on", "h200x1")) == 0
+    shown = capsys.readouterr().out
+    assert "8,030 million weights" in shown
+    for part in ("weights", "masters", "moments of AdamW", "KV cache", "activations", "disk", "to the end", "It fits"):
+        assert part in shown
+
+
+def test_plan_goes_on_to_what_would_fit(large: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plan_words(large, "--on", "a100,h200x1")) == 1
+    shown = capsys.readouterr().out
+    assert "on a100x1" in shown
+    assert "on h200x1" in shown
+    assert "--model.lora.rank 16 saves" in shown
+
+
+def test_plan_of_a_file_of_sft(large: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "sft.toml"
+    file.write_text(f'[model]\nname = "{large}"\n[data]\ntype = "expert"\nenv = "reverse-text"\n')
+    assert run(["plan", "@", str(file), "--on", "h200x1"]) == 0
+    assert "KV cache" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["--on", "rtx3900x1"], "Did you mean `rtx3090`?"),
+        (["--on"], "--on: devices must follow"),
+        (["--no-mesure"], "there is no such setting"),
+        (["--seq_len", "long"], "seq_len"),
+    ],
+)
+def test_bad_input_is_told(large: Path, words: list[str], shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plan_words(large, *words)) == 2
+    assert shown in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_here_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(plan_words(Path("nobody/no-such-model"), "--no-measure")) == 2
+    shown = capsys.readouterr().err
+    assert "nobody/no-such-model" in shown
+    assert "the Hub cannot be reached" in shown
+
+
+def test_help_needs_no_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--help"]) == 0
+    assert "--no-measure" in capsys.readouterr().out
+
+
+def test_rl_refuses_what_cannot_fit_before_anything_is_loaded(
+    large: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output_dir = tmp_path / "run"
+    assert run(rl_flags(large, output_dir)) == 2
+    shown = capsys.readouterr()
+    assert "plan: " in shown.out
+    assert "cannot fit" in shown.err
+    assert "--plan warn" in shown.err
+    assert not output_dir.exists()
+
+
+def test_a_limit_of_memory_counts_and_the_refusal_can_be_overridden(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "this_machine", small_machine)
+    # A cache for 40,000 conversations of 160 tokens at once does not fit 2 GB.
+    words = ["--inference.max_slots", "40000", "--warmup.max_steps", "0", "--eval.interval_steps", "0"]
+    assert run(rl_flags(tiny_dir, tmp_path / "refused", *words)) == 2
+    shown = capsys.readouterr()
+    assert "a control group (memory.max)" in shown.err
+    assert "--inference.max_slots 20000 saves" in shown.err
+    short = [*words[2:], "--max_steps", "1", "--plan", "off"]
+    assert run(rl_flags(tiny_dir, tmp_path / "off", *short)) == 0
+    assert "plan:" not in capsys.readouterr().out
+
+
+def test_the_closing_table_sets_the_prediction_beside_the_truth(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--max_steps", "2", "--warmup.max_steps", "0", "--eval.interval_steps", "0"]
+    assert run(rl_flags(tiny_dir, tmp_path / "run", *words)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if line.startswith("plan: ")]) == 2
+    (memory,) = [line for line in lines if line.startswith("memory ")]
+    (step,) = [line for line in lines if line.startswith("step  ")]
+    assert "predicted" in memory
+    assert "measured" in step
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["predicted"]["peak_gb"] > 0
+    assert summary["measured"]["step_s"] > 0

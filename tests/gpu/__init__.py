@@ -1,0 +1,1 @@
+"""What a GPU alone can show: its kernels, recorded graphs, and whole commands on it."""

@@ -1,0 +1,100 @@
+"""Alarms: raised once, written, said, taken up again by a resumed run, and ending a run only where that is asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from slimrl.config.monitors import BOUNDS, MONITOR_NAMES, MonitorsConfig
+from slimrl.monitor.health.catalogue import MONITORS, render_table
+from slimrl.monitor.health.health import CLEAR, Health, HealthStopError, HealthWatch
+from slimrl.monitor.sinks import JsonlSink, Monitor, read_metrics
+
+ROOT = Path(__file__).parents[3]
+ZERO = "reward/zero_signal_groups"
+
+
+def row(share):
+    return {ZERO: share, "reward/mean": 0.3, "reward/min": 0.0, "reward/max": 1.0}
+
+
+def alarms_of(config, shares):
+    health = Health(config)
+    return [(alarm.step, alarm.onset) for step, share in enumerate(shares) for alarm in health.look(step, row(share))]
+
+
+def run(path, shares, config=None, first=0):
+    """Log steps as a run does that goes on from step `first`. Returns what was said."""
+    said = []
+    file = path / "metrics.jsonl"
+    past = [line for line in read_metrics(file) if line[0] < first] if first else []
+    watch = HealthWatch(config or MonitorsConfig(), path / "monitors.jsonl", past, said.append)
+    with Monitor([JsonlSink(file, first)], [watch]) as monitor:
+        for step in range(first, len(shares)):
+            monitor.log(step, row(shares[step]))
+    return said
+
+
+def test_an_alarm_is_raised_once_with_its_onset_and_again_after_it_was_away():
+    shares = [0.2] * 6 + [1.0] * 12 + [0.2] * 16 + [1.0] * 12
+    first, second = alarms_of(MonitorsConfig(), shares)
+    assert 6 <= first[1] < first[0] <= 12 and 34 <= second[1] < second[0] <= 40
+
+
+def test_a_short_lull_raises_no_alarm_again():
+    assert len(alarms_of(MonitorsConfig(), [1.0] * 10 + [0.2] * 2 + [1.0] * 10)) == 1
+    assert len(alarms_of(MonitorsConfig(), [1.0] * 10 + [0.2] * CLEAR + [1.0] * 10)) == 2
+
+
+def test_a_monitor_that_is_off_says_nothing():
+    assert alarms_of(MonitorsConfig(off=["zero_signal"]), [1.0] * 20) == []
+
+
+def test_an_alarm_is_a_line_of_the_file_a_line_of_the_console_and_a_number(tmp_path):
+    said = run(tmp_path, [0.2] * 3 + [1.0] * 10)
+    (line,) = map(json.loads, (tmp_path / "monitors.jsonl").read_text().splitlines())
+    assert set(line) == {"step", "onset", "monitor", "metric", "value", "healthy", "cause", "knob", "message"}
+    assert (line["monitor"], line["metric"], line["value"]) == ("zero_signal", ZERO, 1.0)
+    assert len(said) == 1 and said[0].startswith(f"alarm, step {line['step']}: zero_signal: 100% of the groups")
+    counts = [metrics["monitor/alarms"] for _, metrics in read_metrics(tmp_path / "metrics.jsonl")]
+    assert counts == [float(step >= line["step"]) for step in range(13)]
+
+
+def test_a_resumed_run_writes_what_an_uninterrupted_one_does(tmp_path):
+    shares = [0.2] * 3 + [1.0] * 12 + [0.2] * 10 + [1.0] * 10
+    run(tmp_path / "whole", shares)
+    for resumed_at in (4, 8, 20):
+        path = tmp_path / str(resumed_at)
+        run(path, shares[: resumed_at + 7])  # the checkpoint is older than the last step
+        said = run(path, shares, first=resumed_at)
+        for name in ("metrics.jsonl", "monitors.jsonl"):
+            assert (path / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        steps = [json.loads(line)["step"] for line in (path / "monitors.jsonl").read_text().splitlines()]
+        assert len(said) == sum(step >= resumed_at for step in steps)  # nothing is said twice
+
+
+def test_a_run_ends_where_it_is_asked_to_after_all_is_written(tmp_path):
+    config = MonitorsConfig(stop=["zero_signal"])
+    with pytest.raises(HealthStopError, match=r"ends the run at step .*more `orchestrator.rollouts_per_example`"):
+        run(tmp_path, [1.0] * 20, config)
+    (line,) = map(json.loads, (tmp_path / "monitors.jsonl").read_text().splitlines())
+    assert read_metrics(tmp_path / "metrics.jsonl")[-1][0] == line["step"]
+    assert len(run(tmp_path / "other", [1.0] * 20, MonitorsConfig(stop=["length"]))) == 1
+
+
+def test_each_bound_belongs_to_a_monitor_and_each_monitor_has_one():
+    fields = set(MonitorsConfig.model_fields) - {"enabled", "stop", "off"}
+    assert set(BOUNDS) == fields and set(BOUNDS.values()) == set(MONITOR_NAMES)
+
+
+def test_the_documented_table_is_that_of_the_code():
+    assert render_table() in (ROOT / "docs" / "monitors.md").read_text(encoding="utf-8"), (
+        "put the output of python -m slimrl.monitor.health.catalogue into docs/monitors.md"
+    )
+    assert all(one.meaning and one.healthy and one.cause and one.knob for one in MONITORS)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "results").rglob("metrics.jsonl")), ids=str)
+def test_no_recorded_run_raises_an_alarm(path):
+    health = Health(MonitorsConfig())
+    assert [alarm for step, metrics in read_metrics(path) for alarm in health.look(step, metrics)] == []

@@ -1,0 +1,157 @@
+"""The numbers of rollouts, by hand and against naive versions."""
+
+import math
+import random
+
+import pytest
+
+from slimrl.monitor.health.measure import common_to_tasks, measure, repetition, spread_within
+from slimrl.monitor.metrics import lookup
+from slimrl.types import Rollout
+
+PROMPT = (90, 91)
+
+
+def rollout(reply, reward=0.0, logprob=-1.0, task="a", **metrics):
+    """A rollout of one turn."""
+    num = len(reply)
+    return Rollout(
+        task_id=task,
+        token_ids_T=(*PROMPT, *reply),
+        loss_mask_T=(False,) * len(PROMPT) + (True,) * num,
+        logprobs_T=(0.0,) * len(PROMPT) + (logprob,) * num,
+        versions_T=(-1,) * len(PROMPT) + (0,) * num,
+        reward=reward,
+        turn_rewards=(reward,),
+        metrics=metrics,
+    )
+
+
+def test_every_number_is_registered_and_none_comes_of_nothing():
+    groups = [[rollout((1, 2), 1.0, exact=1.0), rollout((1, 3, 4), 0.0, exact=0.0)], [rollout((5, 6)), rollout((5, 6))]]
+    found = measure(groups)
+    assert set(found) == {
+        "monitor/surprise",
+        "monitor/spread_within",
+        "monitor/length_reward",
+        "monitor/duplicates",
+        "monitor/duplicates_expected",
+        "monitor/repetition",
+        "monitor/shared_across_tasks",
+        "monitor/task_dependence",
+        "monitor/right",
+        "monitor/right_reward",
+        "monitor/wrong_reward",
+    }
+    assert all(lookup(name).name == name and math.isfinite(value) for name, value in found.items())
+    assert measure([]) == measure([[], []]) == {}
+
+
+def test_surprise_is_minus_the_mean_logprob_of_sampled_tokens():
+    assert measure([[rollout((1, 2), logprob=-1.0), rollout((1, 2), logprob=-3.0)]])["monitor/surprise"] == 2.0
+
+
+def test_what_of_the_rewards_varies_within_groups():
+    def groups(*rewards):
+        return [[rollout((1,), reward) for reward in group] for group in rewards]
+
+    assert spread_within(groups((0.0, 1.0), (0.0, 1.0))) == 1.0
+    assert spread_within(groups((0.0, 0.0), (1.0, 1.0))) == 0.0  # the task decides
+    assert spread_within(groups((0.0, 2.0), (2.0, 4.0))) == pytest.approx(4.0 / 8.0)
+    assert spread_within(groups((0.1, 0.1, 0.1), (0.1, 0.1, 0.1))) == 0.0
+
+
+def test_length_is_paid_where_the_longer_of_a_group_earn_more():
+    paid = [[rollout((1,) * num, num / 10) for num in (1, 2, 5)]]
+    assert measure(paid)["monitor/length_reward"] == pytest.approx(1.0)
+    fined = [[rollout((1,) * num, -float(num)) for num in (1, 2, 5)]]
+    assert measure([*paid, *fined])["monitor/length_reward"] == pytest.approx(0.0, abs=1e-12)
+    assert "monitor/length_reward" not in measure([[rollout((1, 2), 0.5), rollout((1, 2), 1.0)]])
+
+
+def test_as_many_rollouts_are_equal_as_an_honest_sampler_makes():
+    rng = random.Random(0)
+    chances = (0.7, 0.2, 0.1)  # of the tokens 0, 1 and 2
+
+    def sample():
+        reply = rng.choices((0, 1, 2), chances, k=2)
+        one = rollout(tuple(reply))
+        logprobs = (0.0, 0.0, *(math.log(chances[token]) for token in reply))
+        return Rollout("a", one.token_ids_T, one.loss_mask_T, logprobs, one.versions_T, 0.0, (0.0,))
+
+    found = measure([[sample() for _ in range(8)] for _ in range(300)])
+    # The chance of being equal is the sum of the squared probabilities of all replies.
+    assert found["monitor/duplicates_expected"] == pytest.approx(sum(p * p for p in chances) ** 2, abs=0.02)
+    assert found["monitor/duplicates"] == pytest.approx(found["monitor/duplicates_expected"], abs=0.02)
+
+
+def test_a_sampler_that_draws_once_for_all_is_told_from_a_policy_that_is_sure():
+    unsure = measure([[rollout((1, 2, 3), logprob=-2.0)] * 4])
+    sure = measure([[rollout((1, 2, 3), logprob=-1e-6)] * 4])
+    assert unsure["monitor/duplicates"] == sure["monitor/duplicates"] == 1.0
+    assert unsure["monitor/duplicates_expected"] < 0.01 and sure["monitor/duplicates_expected"] > 0.99
+
+
+def test_repetition_counts_within_replies_alone():
+    assert repetition([[1, 2, 3, 4, 5]] * 3) == 0.0
+    assert repetition([[7] * 13]) == pytest.approx(0.9)
+    assert repetition([[1, 2, 3]]) == 0.0
+
+
+def naive_common(replies):
+    """The definition, pair of rollouts by pair of rollouts."""
+
+    def pairs(rollout):
+        return {pair for reply in rollout for pair in zip((-1, *reply), (*reply, -2), strict=True)}
+
+    sets = [[pairs(rollout) for rollout in group] for group in replies]
+    within, across = [], []
+    for number, group in enumerate(sets):
+        others = [one for place, other in enumerate(sets) if place != number for one in other]
+        for place, own in enumerate(group):
+            siblings = group[:place] + group[place + 1 :]
+            within.append(sum(pair in one for pair in own for one in siblings) / (len(own) * len(siblings)))
+            across.append(sum(pair in one for pair in own for one in others) / (len(own) * len(others)))
+    return sum(within) / len(within), sum(across) / len(across)
+
+
+def test_what_tasks_have_in_common_is_as_the_naive_count_says():
+    rng = random.Random(1)
+    for _ in range(20):
+        replies = [
+            [[[rng.randrange(6) for _ in range(rng.randint(1, 6))] for _ in range(rng.randint(1, 2))] for _ in range(3)]
+            for _ in range(rng.randint(2, 4))
+        ]
+        within, across = naive_common(replies)
+        found = common_to_tasks(replies)
+        assert found["monitor/shared_across_tasks"] == pytest.approx(across)
+        assert found["monitor/task_dependence"] == pytest.approx(within - across)
+
+
+def test_replies_depend_on_the_task_or_are_one_text():
+    answers = [[rollout((number, number, number))] * 4 for number in range(5)]
+    uniform = [[rollout((1, 1, 1))] * 4 for _ in range(5)]
+    assert measure(answers)["monitor/task_dependence"] == 1.0
+    assert measure(uniform)["monitor/task_dependence"] == 0.0
+    assert measure(uniform)["monitor/shared_across_tasks"] == 1.0
+    # Yes or no, always right: half of the other tasks have the same answer.
+    classes = [[rollout((number % 2,))] * 4 for number in range(6)]
+    assert measure(classes)["monitor/task_dependence"] == pytest.approx(0.6)
+    assert "monitor/task_dependence" not in measure([[rollout((1,)), rollout((2,))]])
+
+
+def test_right_answers_are_those_of_the_environment():
+    group = [rollout((1,), 1.0, exact=1.0, won=0.0), rollout((2,), 0.4, exact=0.9), rollout((3,), 0.2, exact=0.0)]
+    found = measure([group])
+    assert found["monitor/right"] == pytest.approx(1 / 3)
+    assert (found["monitor/right_reward"], found["monitor/wrong_reward"]) == (1.0, pytest.approx(0.3))
+    assert measure([group], "won") | {"monitor/right": 0.0} == measure([group], "won")
+    assert "monitor/right" not in measure([group], "solved")
+
+
+def test_of_many_rollouts_whole_groups_are_read_and_all_rewards_counted():
+    groups = [[rollout((1, 2, 3, 4), float(number % 2))] * 8 for number in range(100)]
+    groups[1] = [rollout((5,) * 9, 0.0)] * 8  # at this number every seventh group is read, and not this one
+    found = measure(groups)
+    assert found["monitor/repetition"] == 0.0
+    assert found["monitor/surprise"] == 1.0

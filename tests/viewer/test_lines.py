@@ -1,0 +1,82 @@
+import json
+import random
+
+import pytest
+
+from slimrl.io.checksums import add_digest
+from slimrl.monitor.rollouts import rollout_to_json
+from slimrl.viewer.lines import encodable, read_line
+from tests.viewer.made import line_of, record_of
+
+TRICKS = [
+    '", "token_ids": [1, 2',
+    '], "loss_mask": [0, 1], "logprobs": [',
+    "\\",
+    '\\", "versions": [',
+    "\u2028\x00\ud800",
+]
+
+
+def test_a_line_says_what_the_page_lists():
+    line = read_line(line_of(record_of("train/a", "So <tool>find(1)</tool> and <tool>find(2)</tool>", 0.75, -0.5)))
+    assert (line.task, line.reward, line.advantage, line.drop, line.stop) == ("train/a", 0.75, -0.5, "", "done")
+    assert (line.turns, line.tokens, line.tool_calls, line.version) == (1, 3, 2, 4)
+    assert json.loads(line.metrics) == {"exact": 0.0, "turns": 1.0}
+    assert line.text == "<user>a question<assistant>so <tool>find(1)</tool> and <tool>find(2)</tool>"
+
+
+@pytest.mark.parametrize("reply", TRICKS)
+def test_texts_that_look_like_the_end_of_a_line_are_texts(reply):
+    record = record_of(f"train/{reply}", reply, metrics={reply: 1.0})
+    line = read_line(line_of(record))
+    assert (line.task, line.excerpt, line.tokens) == (f"train/{encodable(reply)}", encodable(reply), 3)
+    assert line == read_line(json.dumps(rollout_to_json(record), indent=1).encode())
+
+
+def test_the_quick_way_counts_as_the_whole_one():
+    rng = random.Random(0)
+    for _ in range(200):
+        num = rng.randrange(2, 30)
+        mask = (False, *(rng.random() < 0.5 for _ in range(num - 1)))
+        turns = sum(b and not a for a, b in zip((False, *mask), mask, strict=False))
+        record = record_of(
+            "t",
+            token_ids_T=tuple(rng.randrange(9) for _ in mask),
+            loss_mask_T=mask,
+            logprobs_T=(0.0,) * num,
+            versions_T=tuple(rng.randrange(12) if sampled else -1 for sampled in mask),
+            turn_rewards=(0.0,) * turns,
+        )
+        quick = read_line(line_of(record))
+        assert quick == read_line(json.dumps(rollout_to_json(record), indent=1).encode())
+        assert (quick.turns, quick.tokens) == (turns, sum(mask))
+
+
+def test_what_is_missing_is_none():
+    line = read_line(line_of(record_of("t", failure="timeout", metrics={"score": float("nan")})))
+    assert (line.reward, line.drop, line.stop, line.metrics) == (None, "timeout", "done", "{}")
+
+
+def test_a_rollout_with_an_advantage_that_is_not_0_in_one_turn_has_a_signal():
+    content = rollout_to_json(record_of("t")) | {"advantages": [0.5, -0.5]}
+    line = read_line(json.dumps(content).encode())
+    assert (line.advantage, line.is_flat) == (0.0, False)
+    assert read_line(line_of(record_of("t"))).is_flat
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{}", b"[]", b"null", b'{"task_id": "a"}', b"\xff\xfe", b"[" * 100_000, b'{"task_id": 1, "messages": 5}'],
+)
+def test_what_is_no_rollout_is_refused(line):
+    with pytest.raises(ValueError, match="is no rollout"):
+        read_line(line)
+
+
+def test_a_damaged_line_is_refused():
+    line = line_of(record_of("t", "twenty words"))
+    with pytest.raises(ValueError, match="damaged"):
+        read_line(line.replace(b"twenty", b"thirty"))
+    assert read_line(
+        add_digest(b'{"task_id": "t", "reward": 1, "messages": [], "loss_mask": [0, 1], "versions": [-1, 0]}')
+    )

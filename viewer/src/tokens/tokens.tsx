@@ -1,0 +1,40 @@
+/** The tokens of a stretch of a rollout, coloured. */
+import { memo } from "./memo.ts";
+import { Visible } from "../text/chips.tsx";
+import type { Rollout } from "../data/types.ts";
+import { colourOf, type Scale, valueAt } from "./scale.ts";
+
+interface Props {
+  rollout: Rollout;
+  begin: number;
+  end: number;
+  scale: Scale;
+  chosen: number;
+}
+
+/** A token that a chat template writes, as <|im_start|>. */
+export const SPECIAL = /^<[|｜][^<>]{1,40}[|｜]>$/;
+
+/** Drawn again only if something changed: a long rollout has thousands. */
+export const Tokens = memo(function Tokens({ rollout, begin, end, scale, chosen }: Props) {
+  const tokens = rollout.tokens;
+  if (!tokens?.text) return null;
+  const spans = [];
+  let entry = true; // the tabulator stops once in a stretch; the arrow keys go on from there
+  for (let t = begin; t < end; t++) {
+    const text = tokens.text[t] ?? "";
+    const sampled = Boolean(tokens.mask[t]);
+    const classes = ["t", colourOf(scale, valueAt(rollout, scale.mode, t))];
+    if (!text) classes.push("t-part");
+    if (SPECIAL.test(text)) classes.push("t-special");
+    if (text.includes("\n")) classes.push("t-newline");
+    if (t === chosen) classes.push("t-chosen");
+    spans.push(
+      <span class={classes.filter(Boolean).join(" ")} data-t={t} tabIndex={entry && sampled ? 0 : undefined} key={t}>
+        <Visible text={text} />
+      </span>,
+    );
+    if (sampled) entry = false;
+  }
+  return <>{spans}</>;
+}, ["rollout", "begin", "end", "scale", "chosen"]);
