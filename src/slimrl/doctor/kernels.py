@@ -41,7 +41,9 @@ def kernels_finding(compiler: list[str]) -> Finding:
     began = time.perf_counter()
     try:
         path = compile_kernels(compiler, cache_root() / "kernels")
-    except (OSError, subprocess.SubprocessError, UserError) as error:
+    except UserError as error:  # which says what to do about the cache
+        return Finding("kernels", Level.PROBLEM, str(error))
+    except (OSError, subprocess.SubprocessError) as error:
         said = error.stderr if isinstance(error, subprocess.CalledProcessError) else str(error)
         text = (
             f"they cannot be compiled, so that PyTorch's operations are used, which takes up to twice as long: {said}"

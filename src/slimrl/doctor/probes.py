@@ -42,7 +42,7 @@ PROBES = (
     Probe("judge", "judge"),
     Probe("isolation", "isolation"),
     Probe("container", "container", 30.0),
-    Probe("search", "search", 30.0),
+    Probe("search", "search"),
 )
 
 

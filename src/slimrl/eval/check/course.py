@@ -11,6 +11,7 @@ from slimrl.types import StopReason
 
 HELD_NOTE_S, HELD_PROBLEM_S = 0.1, 0.5
 STEP_NOTE_S = 1.0
+LEFT = "partner_left"  # in self-play the first to run out of turns leaves the others waiting, which is no fault
 WORKER_REMEDY = "Use no `hash()` of texts, process ids or addresses, and nothing that only one process has."
 # The subject of a failure by its reason, where the reason alone tells it.
 SUBJECTS = {
@@ -35,7 +36,7 @@ def failure_findings(played: Sequence[Played]) -> list[Finding]:
     there."""
     failed: dict[str, list[Played]] = {}
     for one in played:
-        if one.rollout.failure:
+        if one.rollout.failure and one.rollout.failure != LEFT:
             failed.setdefault(subject_of(one), []).append(one)
     found = []
     for subject, episodes in failed.items():
