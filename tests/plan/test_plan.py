@@ -75,7 +75,8 @@ def test_what_cannot_fit_is_told_with_what_would(large: Path) -> None:
     lora = found[("model.lora.rank",)]
     assert lora.saves > 70e9  # the masters and moments of 8 billion weights
     assert lora.fits
-    assert not found[("trainer.activation_checkpointing",)].fits
+    # Saving is what takes most, so nothing that training alone needs would help.
+    assert ("trainer.activation_checkpointing",) not in found
     assert "saves" in lora.text
     assert "docs/lora.md" in lora.text
     assert verdict(plan).startswith("It does not fit")
@@ -115,7 +116,8 @@ def test_a_teacher_and_a_reference_are_counted(large: Path) -> None:
     plain = on(settings(large), "h200x1")
     taught = on(settings(large, "--teacher.type", "model", "--trainer.loss.kl_beta", "0.1"), "h200x1")
     assert part(taught, "reference") == 2 * 8_030_261_248  # one copy serves both
-    assert taught.times.step_s > plain.times.step_s
+    assert taught.times.step["forward and backward"] > plain.times.step["forward and backward"]
+    assert "the teacher's scores" in taught.times.step
     other = settings("smollm2-135m", "--teacher.type", "model", "--teacher.name", str(large))
     assert part(on(other, "h200x1"), "teacher") > 16e9
 
