@@ -143,7 +143,7 @@ def run_with_first_weights(resolved: Resolved[RLConfig]) -> None:
     """The `rl` command with a sampler that keeps its first weights. Raises StepRefusedError where the guard ends it."""
     began, config, console = time.monotonic(), resolved.config, RunConsole()
     with open_training_dir(resolved, Path(config.output_dir), False, console.note) as output_dir:
-        sinks = open_sinks(resolved, output_dir, config.wandb, console, 0)
+        sinks = open_sinks(resolved, output_dir, console, 0)
         with Monitor(sinks, open_watches(config, output_dir, console, 0)) as monitor:
             parts = make_rl_parts(config, output_dir, console)
             warmup = prepare_warm_up(parts, parts.tasksets) if config.warmup.max_steps else None

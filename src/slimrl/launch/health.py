@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from slimrl.config.run import RLConfig
-from slimrl.errors import UserError, nearest
+from slimrl.errors import nearest
 from slimrl.launch.run_dir import METRICS
 from slimrl.monitor.console import RunConsole
 from slimrl.monitor.health.health import FILE, HealthWatch
@@ -25,12 +25,14 @@ def open_watches(config: RLConfig, output_dir: Path, console: RunConsole, first:
     return [HealthWatch(config.monitors, output_dir / FILE, past, say)]
 
 
-def check_right_metric(config: RLConfig, metrics: Metrics) -> None:
-    """Raise UserError if no environment reports the right answers that `monitors.right_metric` names."""
+def unknown_right_metric(config: RLConfig, metrics: Metrics) -> str:
+    """A note for a step in which no environment reported the right answers that `monitors.right_metric` names; empty
+    otherwise. Later steps may report it, as those whose episodes come to an end."""
     name = config.monitors.right_metric
-    if config.monitors.enabled and name != AUTO and "monitor/right" not in metrics:
-        known = [metric.removeprefix("env/") for metric in metrics if metric.startswith("env/")]
-        raise UserError(
-            f'monitors.right_metric = "{name}" cannot act: no environment reports it.{nearest(name, known)} '
-            "Name one of these, or leave it away."
-        )
+    if not config.monitors.enabled or name == AUTO or "monitor/right" in metrics:
+        return ""
+    known = [metric.removeprefix("env/") for metric in metrics if metric.startswith("env/")]
+    return (
+        f'monitors.right_metric = "{name}": no environment reports it in the first step.{nearest(name, known)} While '
+        "none does, right answers are not watched."
+    )

@@ -16,7 +16,7 @@ from slimrl.environments.find import call_user_code
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.launch.advice import nothing_earned
-from slimrl.launch.health import check_right_metric
+from slimrl.launch.health import unknown_right_metric
 from slimrl.launch.held_out import DIRECTORY, recall_stage, stage_path
 from slimrl.launch.parts import Parts, SamplingParts, TrainerParts
 from slimrl.launch.weights import PublishedWeights
@@ -222,8 +222,8 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
 
 
 def advise(config: RLConfig, tasksets: Sequence[Taskset], metrics: Metrics, console: RunConsole) -> None:
-    """Print a note about a first step in which nothing was earned; `metrics` are its own and the held-out ones. Raises
-    UserError for a setting that cannot act, as the step shows."""
-    check_right_metric(config, metrics)
-    if advice := nothing_earned(config, tasksets, metrics):
-        console.note(f"step 0: {advice}", "yellow")
+    """Print notes about a first step in which nothing was earned, or right answers were not reported; `metrics` are its
+    own and the held-out ones."""
+    for advice in (nothing_earned(config, tasksets, metrics), unknown_right_metric(config, metrics)):
+        if advice:
+            console.note(f"step 0: {advice}", "yellow")

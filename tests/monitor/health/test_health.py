@@ -1,5 +1,6 @@
 """Alarms: raised once, written, said, taken up again by a resumed run, and ending a run only where that is asked."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def row(share):
 
 
 def alarms_of(config, shares):
-    health = Health(config)
+    health = Health(config, say=lambda text: None)
     return [(alarm.step, alarm.onset) for step, share in enumerate(shares) for alarm in health.look(step, row(share))]
 
 
@@ -96,5 +97,26 @@ def test_the_documented_table_is_that_of_the_code():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "results").rglob("metrics.jsonl")), ids=str)
 def test_no_recorded_run_raises_an_alarm(path):
-    health = Health(MonitorsConfig())
+    health = Health(MonitorsConfig(), say=lambda text: None)
     assert [alarm for step, metrics in read_metrics(path) for alarm in health.look(step, metrics)] == []
+
+
+def test_a_monitor_that_breaks_is_off_and_the_run_goes_on(monkeypatch):
+    said = []
+    health = Health(MonitorsConfig(), said.append)
+
+    def broken(history, bounds):
+        raise ZeroDivisionError("of nothing")
+
+    whole = health._watched[0].monitor
+    health._watched[0].monitor = dataclasses.replace(whole, detect=broken)
+    assert [alarm.monitor for step in range(10) for alarm in health.look(step, row(1.0))] == ["zero_signal"]
+    assert len(said) == 1 and whole.name in said[0] and "of nothing" in said[0]
+
+
+def test_a_damaged_file_of_alarms_keeps_no_run_from_going_on(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "reward/mean": 0.5}\n')
+    for content in ('{"no": "step"}\n', "no JSON\n{}\n", '{"step": "1"}\n'):
+        (tmp_path / "monitors.jsonl").write_text(content)
+        run(tmp_path, [0.2, 0.2], first=1)
+        assert (tmp_path / "monitors.jsonl").read_text() == ""

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from slimrl.monitor.health.measure import common_to_tasks, measure, repetition, spread_within
+from slimrl.monitor.health.measure import MAX_ROLLOUTS, common_to_tasks, measure, repetition, spread_within
 from slimrl.monitor.metrics import lookup
 from slimrl.types import Rollout
 
@@ -155,3 +155,13 @@ def test_of_many_rollouts_whole_groups_are_read_and_all_rewards_counted():
     found = measure(groups)
     assert found["monitor/repetition"] == 0.0
     assert found["monitor/surprise"] == 1.0
+
+
+def test_groups_of_one_have_no_spread_within():
+    assert "monitor/spread_within" not in measure([[rollout((1,), 0.0)], [rollout((2,), 1.0)]])
+
+
+def test_of_environments_that_alternate_each_is_read():
+    loops, plain = (1, 2, 3, 4) * 8, tuple(range(100, 132))
+    groups = [[rollout(plain if number % 2 else loops)] for number in range(2 * MAX_ROLLOUTS)]
+    assert 0.3 < measure(groups)["monitor/repetition"] < 0.6

@@ -42,6 +42,8 @@ def _never_raised(config: RLConfig, name: str) -> str:
             return "held-out tasks are measured before and after training alone. Set eval.interval_steps."
         case "zero_signal" if loss.has_critic or loss.teacher_tau > 0 or loss.student_tau > 0:
             return "with a value head or distillation every group carries a signal. Remove it."
+        case "reward_spread" if config.has_teacher:
+            return "a policy that learns from a teacher needs no spread of rewards. Remove it."
         case "duplicates" if num == 1:
             return "orchestrator.rollouts_per_example = 1 leaves no two rollouts to compare. Remove it."
     return ""

@@ -85,6 +85,8 @@ def _loss_on_held_out(history: History) -> Finding | None:
         exact = next((key for key in history.row if (found := HELD_OUT.fullmatch(key)) and name.endswith(found[1])), "")
         if exact and history.num(exact) > 1 and history.num(f"{name}_low") > 1:
             then, now = history.values(exact)[0], history.values(exact)[-1]
+            if not (0.0 <= then <= 1.0 and 0.0 <= now <= 1.0):  # an environment may count under the same name
+                continue
             noise = 2 * math.sqrt(
                 (then * (1 - then) + now * (1 - now)) / max(1.0, history.row.get("held_out/num", 1.0))
             )

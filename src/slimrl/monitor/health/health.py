@@ -8,6 +8,7 @@ the steps before.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.errors import UserError
@@ -74,18 +75,29 @@ class _Watched:
 
 
 class Health:
-    """The monitors that are not off, and what they have seen."""
+    """The monitors that are not off, and what they have seen. One that breaks is off from then on, with a word."""
 
-    def __init__(self, config: MonitorsConfig) -> None:
-        self._config = config
+    def __init__(self, config: MonitorsConfig, say: Callable[[str], None]) -> None:
+        self._config, self._say = config, say
         self._history = History()
         self._watched = [_Watched(monitor) for monitor in MONITORS if monitor.name not in config.off]
 
     def look(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
         """Take the metrics of a step. Returns the alarms that they raise."""
         self._history.add(metrics)
-        looks = [one.look(step, one.monitor.detect(self._history, self._config)) for one in self._watched]
+        looks = [one.look(step, self._detect(one)) for one in [*self._watched]]
         return [alarm for alarm in looks if alarm]
+
+    def _detect(self, one: _Watched) -> Finding | None:
+        try:
+            return one.monitor.detect(self._history, self._config)
+        except Exception as error:  # an environment's metrics may be any numbers, and a monitor must not end a run
+            self._watched.remove(one)
+            self._say(
+                f"the monitor {one.monitor.name} is off from now on, as it broke: {type(error).__name__}: {error}. "
+                "That is a fault of slimrl; the run goes on."
+            )
+            return None
 
     @property
     def num_raised(self) -> int:
@@ -102,15 +114,14 @@ class HealthWatch:
     ) -> None:
         """Go on after the `past` lines of metrics, which raise nothing again. Alarms of later steps are removed from
         the file at `path`, as those come again."""
-        self._health, self._say, self._stop = Health(config), say, config.stop
+        self._health, self._say, self._stop = Health(config, say), say, config.stop
         self._new: list[Alarm] = []
         first = 0
         for step, metrics in past:
             self._health.look(step, metrics)
             first = step + 1
         if path.exists():
-            kept = [line for line in read_lines(path) if line["step"] < first]
-            replace_file(path, [encode_line(line) for line in kept])
+            replace_file(path, [encode_line(line) for line in _lines_before(first, path, say)])
         self._file = LineFile(path, keep=first > 0)
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> Metrics:
@@ -136,6 +147,17 @@ class HealthWatch:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _lines_before(step: int, path: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The alarms of earlier steps in a file. What is none is left out, with a word: it must not keep a run from going
+    on."""
+    try:
+        lines = read_lines(path)
+    except UserError as error:
+        say(f"the alarms before are lost: {error}")
+        return []
+    return [line for line in lines if isinstance(line.get("step"), int) and line["step"] < step]
 
 
 def describe(alarm: Alarm) -> str:

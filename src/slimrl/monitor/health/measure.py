@@ -2,10 +2,11 @@
 
 They are pure functions of token ids, log-probabilities and rewards, without a tokenizer or a model. What texts have in
 common is counted in pairs of adjacent tokens, which needs one pass over the tokens and no comparison of all pairs of
-rollouts. Of very many rollouts, whole groups at even distances are read.
+rollouts. Of very many rollouts, some whole groups are read.
 """
 
 import math
+import random
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
     replies = [[_replies(rollout) for rollout in group] for group in read]
     return {
         "monitor/surprise": _surprise(groups),
-        "monitor/spread_within": spread_within(groups),
+        **({"monitor/spread_within": spread_within(groups)} if any(len(group) > 1 for group in groups) else {}),
         **_length_reward(groups),
         **_duplicates(groups),
         "monitor/repetition": repetition([reply for group in replies for texts in group for reply in texts]),
@@ -46,10 +47,10 @@ def measure(groups: Sequence[Group], right_metric: str = AUTO) -> Metrics:
 
 
 def _thin(groups: Sequence[Group]) -> list[Group]:
-    """At most `MAX_ROLLOUTS` rollouts, as whole groups at even distances."""
-    num = sum(map(len, groups))
-    stride = math.ceil(num / MAX_ROLLOUTS)
-    return list(groups[::stride])
+    """About `MAX_ROLLOUTS` rollouts at most, as whole groups. They are drawn, the same ones every time:
+    environments and roles alternate, so at even distances one of them might be all that is read."""
+    num = math.ceil(len(groups) / math.ceil(sum(map(len, groups)) / MAX_ROLLOUTS))
+    return random.Random(0).sample(groups, num)
 
 
 def _replies(rollout: Rollout) -> list[tuple[int, ...]]:

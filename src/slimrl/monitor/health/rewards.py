@@ -18,10 +18,11 @@ def reward_spread(history: History, bounds: MonitorsConfig) -> Finding | None:
     """Whether the reward is the same whatever the policy replies.
 
     Either all rewards are equal, or they differ between tasks alone, which no policy can change. Tasks that are
-    solved have equal rewards by right.
+    solved have equal rewards by right, and a policy that learns from a teacher needs none.
     """
     name = SPREAD if SPREAD in history.row else STD
-    if STD not in history.row or history.num(name) < NUM:
+    has_teacher = any(metric.startswith("distill/") for metric in history.row)
+    if STD not in history.row or history.num(name) < NUM or has_teacher:
         return None
     value, is_constant = history.now(name), history.now(STD) <= EQUAL
     is_bad = (is_constant or (name == SPREAD and value < bounds.min_spread_within)) and not history.is_solved
