@@ -22,10 +22,22 @@ def test_nothing_goes_while_there_is_room(tmp_path):
 
 def test_older_steps_are_left_out_evenly_with_their_tokens(tmp_path):
     write_steps(tmp_path, 30, 100)
-    assert thin_rollouts(tmp_path, 3200) == 15
+    assert thin_rollouts(tmp_path, 3200) == 16
     left = steps_left(tmp_path)
-    assert left == [0, 4, 8, 12, 16, *range(20, 30)]
+    assert left[0] == 0 and left[-10:] == [*range(20, 30)] and len(left) == 14
+    gaps = [after - before for before, after in zip(left[:-10], left[1:-9], strict=True)]
+    assert max(gaps) <= 2 * min(gaps)
     assert len(list((tmp_path / "rollouts").iterdir())) == 2 * len(left)
+
+
+def test_a_run_that_grows_keeps_to_the_bound_and_stays_spread(tmp_path):
+    write_steps(tmp_path, 1, 100)
+    for step in range(1, 300):
+        (tmp_path / "rollouts" / f"step_{step:06d}.jsonl").write_bytes(b"x" * 100)
+        thin_rollouts(tmp_path, 4000)
+    left = steps_left(tmp_path)
+    gaps = [after - before for before, after in zip(left[:-10], left[1:-9], strict=True)]
+    assert 34 <= len(left) <= 40 and max(gaps) <= 4 * min(gaps)
 
 
 def test_the_first_and_the_newest_steps_stay_whatever_they_take(tmp_path):

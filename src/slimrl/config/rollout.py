@@ -133,8 +133,8 @@ class OrchestratorConfig(EpisodesConfig):
     until this many times the batch's groups have been sampled in the step. 1 never replaces one."""
 
     max_rollouts_gb: float = Field(default=20.0, gt=0)
-    """Most space that the rollouts of all steps may take on the disk, in GB. Beyond it every second of the older steps
-    loses its rollouts, again and again; the metrics of all steps stay."""
+    """Most space that the rollouts of all steps may take on the disk, in GB. Beyond it older steps lose their
+    rollouts, evenly over the run; the metrics of all steps stay."""
 
 
 class InferenceConfig(Config):

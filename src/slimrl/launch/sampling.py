@@ -32,6 +32,7 @@ from slimrl.transport.run_files import RunFiles
 from slimrl.types import Metrics
 
 TOKENIZER = "tokenizer/tokenizer.json"
+THINNED = "orchestrator.max_rollouts_gb"
 # Stages of the held-out evaluation, by the names of their files.
 BASE, START = "base", "start"
 FINAL = "final", "after RL"
@@ -196,11 +197,10 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
 
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
         write_rollouts(rollout_file(parts.output_dir, step), records)
-        if num := thin_rollouts(parts.output_dir, 1e9 * parts.config.orchestrator.max_rollouts_gb):
-            parts.console.note(
-                f"the rollouts of {num} steps are deleted, to keep to {parts.config.orchestrator.max_rollouts_gb:g} GB "
-                "(orchestrator.max_rollouts_gb)"
-            )
+        max_gb = parts.config.orchestrator.max_rollouts_gb
+        if thin_rollouts(parts.output_dir, 1e9 * max_gb) and THINNED not in shown:
+            shown.add(THINNED)
+            parts.console.note(f"rollouts of older steps are deleted from now on, to keep to {max_gb:g} GB ({THINNED})")
         for rollout in (one.rollout for one in records if one.rollout.failure):
             if rollout.failure not in shown:  # the first of its kind; all of them are in the file
                 shown.add(rollout.failure)

@@ -4,24 +4,34 @@ What remains are the newest steps, all of them, and of those before a sample tha
 enough to see how the policy has changed.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 NEWEST = 10  # steps that are never left out
+ROOM = 0.9  # of the bound, down to which files are deleted, so that not every step has to
 
 
 def thin_rollouts(output_dir: Path, max_bytes: float) -> int:
-    """Delete every second of the older steps' files until all together have at most `max_bytes`. Returns the number of
-    steps deleted. The first step and the newest ones stay, whatever they take."""
-    files: dict[str, list[Path]] = {}
+    """Delete files of older steps if all together have more than `max_bytes`. Returns the number of steps deleted. The
+    first step and the newest ones stay, whatever they take."""
+    files: dict[int, list[Path]] = {}
     for path in (output_dir / "rollouts").glob("step_*"):
-        files.setdefault(path.name.partition(".")[0], []).append(path)
+        files.setdefault(int(path.name.partition(".")[0].removeprefix("step_")), []).append(path)
     sizes = {step: sum(path.stat().st_size for path in paths) for step, paths in files.items()}
-    older, deleted = sorted(files)[:-NEWEST], 0
-    while sum(sizes.values()) > max_bytes and len(older) > 1:
-        for step in older[1::2]:
-            for path in files[step]:
-                path.unlink(missing_ok=True)
-            del sizes[step]
-            deleted += 1
-        older = older[::2]
+    if sum(sizes.values()) <= max_bytes:
+        return 0
+    steps, deleted = sorted(files), 0
+    while sum(sizes.values()) > ROOM * max_bytes and len(steps) > NEWEST + 1:
+        step = _densest(steps)
+        for path in files[step]:
+            path.unlink(missing_ok=True)
+        del sizes[step]
+        steps.remove(step)
+        deleted += 1
     return deleted
+
+
+def _densest(steps: Sequence[int]) -> int:
+    """The older step, but for the first, whose neighbours are nearest to each other."""
+    inner = range(1, len(steps) - NEWEST)
+    return min((steps[place + 1] - steps[place - 1], steps[place]) for place in inner)[1]
