@@ -1,3 +1,4 @@
+from itertools import pairwise
 from pathlib import Path
 
 from slimrl.monitor.thinning import NEWEST, thin_rollouts
@@ -25,7 +26,7 @@ def test_older_steps_are_left_out_evenly_with_their_tokens(tmp_path):
     assert thin_rollouts(tmp_path, 3200) == 16
     left = steps_left(tmp_path)
     assert left[0] == 0 and left[-10:] == [*range(20, 30)] and len(left) == 14
-    gaps = [after - before for before, after in zip(left[:-10], left[1:-9], strict=True)]
+    gaps = [after - before for before, after in pairwise(left[:-9])]
     assert max(gaps) <= 2 * min(gaps)
     assert len(list((tmp_path / "rollouts").iterdir())) == 2 * len(left)
 
@@ -36,7 +37,7 @@ def test_a_run_that_grows_keeps_to_the_bound_and_stays_spread(tmp_path):
         (tmp_path / "rollouts" / f"step_{step:06d}.jsonl").write_bytes(b"x" * 100)
         thin_rollouts(tmp_path, 4000)
     left = steps_left(tmp_path)
-    gaps = [after - before for before, after in zip(left[:-10], left[1:-9], strict=True)]
+    gaps = [after - before for before, after in pairwise(left[:-9])]
     assert 34 <= len(left) <= 40 and max(gaps) <= 4 * min(gaps)
 
 
