@@ -73,7 +73,8 @@ def make_record(step: int, task: str, prompt: str, earned: tuple[float, float], 
         metrics={"exact": float(earned[0] > 0.9), "turns": 1.0, "truncated": 0.0, "score": rng.random()},
         failure="timeout" if failed else "",
     )
-    return RolloutRecord(rollout, (earned[1],), f"<|user|>{prompt}<|assistant|>{reply}")
+    text = f"<|user|>{prompt}<|assistant|>{reply}"
+    return RolloutRecord(rollout, (earned[1],), text, has_signal=earned[1] != 0.0)
 
 
 def make_word(rng: random.Random) -> str:

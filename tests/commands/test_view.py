@@ -1,15 +1,22 @@
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from urllib.request import urlopen
+from urllib.request import HTTPCookieProcessor, build_opener, urlopen
 
 import pytest
 
 from slimrl.cli import run
+from slimrl.commands import view
+from slimrl.io.http_access import Access
+from slimrl.viewer.api import Api
+from slimrl.viewer.indexer import open_run
+from slimrl.viewer.runs import open_runs
+from slimrl.viewer.server import bind
 from tests.viewer.made import make_run, record_of, write_step
 
 
@@ -69,6 +76,41 @@ def test_a_signal_ends_it_cleanly(tmp_path, number):
         process.send_signal(number)
         assert process.wait(10) == 0
         assert process.stderr.read() == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_other_machines_are_told_how_to_log_in_and_no_log_gets_the_key(tmp_path, monkeypatch, on_terminal):
+    monkeypatch.setenv("SLIMRL_API_KEY", "se+cret")
+    command = [sys.executable, "-m", "slimrl", "view", str(make_run(tmp_path / "run")), "--port", "0", "--no-open"]
+    ours, theirs = os.openpty() if on_terminal else os.pipe()
+    process = subprocess.Popen([*command, "--host", "0.0.0.0"], stdout=theirs)
+    try:
+        with open(ours, encoding="utf-8") as file:
+            first, second = file.readline(), file.readline()
+    finally:
+        process.kill()
+        process.wait()
+        os.close(theirs)
+    assert re.search(r"at http://127\.0\.0\.1:\d+/", first)
+    link = "/?key=se%2Bcret" if on_terminal else "/?key=KEY, with the value of SLIMRL_API_KEY as KEY"
+    assert second.rstrip().endswith(link) and "0.0.0.0" not in second
+    assert ("cret" in first + second) == on_terminal
+
+
+def test_the_opened_browser_is_logged_in_by_a_ticket(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(view.webbrowser, "open", opened.append)
+    monkeypatch.setattr(view, "_has_display", lambda: True)
+    runs = [open_run(directory) for directory in open_runs([str(make_run(tmp_path / "run"))])]
+    server = bind("0.0.0.0", 0, Api(runs), Access("secret", view.KEY), is_chosen=False)
+    with view._serve(server):
+        view._announce(server, ["run"], opens=True)
+        wait_for(lambda: opened)
+        assert "secret" not in opened[0]
+        opener = build_opener(HTTPCookieProcessor())
+        with opener.open(opened[0], timeout=10) as page:
+            assert page.status == 200 and page.url == server.url
 
 
 def test_two_viewers_show_one_run_at_once(tmp_path):

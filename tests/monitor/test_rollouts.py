@@ -27,7 +27,7 @@ def test_rollouts_come_back_as_they_were(tmp_path):
     path = rollout_file(tmp_path, 10)
     assert path == tmp_path / "rollouts" / "step_000010.jsonl"
     full = dataclasses.replace(ROLLOUT, stop_reason=StopReason.CONTEXT_FULL)
-    records = [RECORD, dataclasses.replace(RECORD, advantages=(1.0,), rollout=full)]
+    records = [RECORD, dataclasses.replace(RECORD, advantages=(1.0,), rollout=full, has_signal=False)]
     write_rollouts(path, records)
     assert read_rollouts(path) == records
 
@@ -48,6 +48,14 @@ def test_a_file_from_before_there_were_stop_reasons_is_read(tmp_path, failure, m
     (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
     [record] = read_rollouts(tmp_path / "r.jsonl")
     assert record.rollout.stop_reason is reason
+
+
+def test_a_file_from_before_signals_were_recorded_is_read(tmp_path):
+    line = rollout_to_json(RECORD)
+    assert [*line][2:4] == ["draw", "has_signal"]
+    del line["has_signal"]
+    (tmp_path / "r.jsonl").write_text(json.dumps(line) + "\n")
+    assert read_rollouts(tmp_path / "r.jsonl") == [RECORD]
 
 
 def test_a_failed_rollout_is_kept_with_its_reason(tmp_path):

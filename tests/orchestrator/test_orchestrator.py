@@ -197,6 +197,28 @@ def test_records_hold_each_rollouts_advantage_and_text():
         assert record.text == TOKENIZER.decode(sample.token_ids_T)
 
 
+@pytest.mark.parametrize("has_critic", [False, True])
+def test_records_say_whether_their_group_was_trained_on(has_critic):
+    table = Table(dull=set(range(0, 30, 2)))
+    orchestrator = table.orchestrator(batch_size=24)
+    if has_critic:
+        orchestrator.loss = LossConfig(type="ppo", advantage="gae").resolve()
+    batch = orchestrator.collect(0)
+    trained = {sample.row for sample in batch.samples}
+    records = table.records[0]
+    assert trained == {row for row, record in enumerate(records) if record.has_signal}
+    flat = {row for row, record in enumerate(records) if not any(record.advantages)}
+    assert flat and flat.isdisjoint(trained) != has_critic
+
+
+def test_a_failed_rollout_has_the_signal_of_its_group():
+    table = Table(dull={0, 1, 2}, shaky=set(range(30)), broken={5})
+    table.orchestrator(batch_size=24).collect(0)
+    failed = [record for record in table.records[0] if record.rollout.failure]
+    graded = {record.draw: record.has_signal for record in table.records[0] if not record.rollout.failure}
+    assert failed and all(record.has_signal == graded.get(record.draw, False) for record in failed)
+
+
 def test_several_environments_have_a_mean_reward_each():
     def tasksets(*dull: bool):
         return [OneTask(lambda task, d=d: Digits(task, set(range(10)) if d else set(), set(), set())) for d in dull]

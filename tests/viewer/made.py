@@ -49,7 +49,8 @@ def record_of(
         "metrics": {"exact": float(reward == 1.0), "turns": 1.0},
         **more,
     }
-    return RolloutRecord(Rollout(**values), (advantage,), f"<user>a question<assistant>{reply}")
+    text = f"<user>a question<assistant>{reply}"
+    return RolloutRecord(Rollout(**values), (advantage,), text, has_signal=advantage != 0.0)
 
 
 def write_step(run: Path, step: int, records: Sequence[RolloutRecord]) -> Path:

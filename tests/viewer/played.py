@@ -74,7 +74,7 @@ class Writer:
             **more,
         )
         text = self.tokenizer.decode(ids, skip_special_tokens=False)
-        return RolloutRecord(rollout, (advantage,) * replies, text)
+        return RolloutRecord(rollout, (advantage,) * replies, text, has_signal=advantage != 0.0)
 
 
 def make_tokenizer(texts: Sequence[str]) -> Tokenizer:

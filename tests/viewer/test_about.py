@@ -7,6 +7,7 @@ import pytest
 from slimrl.config.reading.load import load
 from slimrl.config.reading.write import write_config
 from slimrl.config.run import RLConfig
+from slimrl.monitor.overlay import group_runs
 from slimrl.viewer.about import describe, label_of
 from slimrl.viewer.curves import Curves
 from slimrl.viewer.runs import open_runs
@@ -52,6 +53,18 @@ def test_seeds_of_one_experiment_have_the_same_key(tmp_path):
     config = tmp_path / "1" / "config.toml"
     config.write_text(config.read_text().replace("tiny", "large"))
     assert described(tmp_path / "1")["config_key"] != keys[0]
+
+
+def test_the_viewer_and_the_plots_agree_on_what_are_seeds_of_one_experiment(tmp_path):
+    base = ["--model.name", "m", "--orchestrator.env.0.id", "reverse-text"]
+    watched = ["--wandb.name", "second", "--ckpt.interval", "7", "--deployment.gpus", "0", "--seed", "1"]
+    paths = [tmp_path / name for name in ("first", "second", "other")]
+    for path, more in zip(paths, ([], watched, ["--trainer.optim.lr", "0.5"]), strict=True):
+        write_config(load(RLConfig, [*base, *more], {}), path)
+        (path / "metrics.jsonl").write_text('{"step": 0, "reward/mean": 1}\n')
+    first, second, other = (described(path)["config_key"] for path in paths)
+    assert first == second != other
+    assert [len(group.runs) for group in group_runs(paths)] == [2, 1]
 
 
 def test_runs_without_settings_are_shown_and_are_not_seeds_of_each_other(tmp_path):

@@ -299,6 +299,21 @@ def test_what_the_server_refuses_is_said_in_words(tab: Tab) -> None:
     assert "7/nowhere" in tab.texts(".problem")[0]
 
 
+def test_damaged_lines_and_what_cannot_be_read_are_said_on_every_page(tmp_path: Path, new_tab: Opener) -> None:
+    writer = play(tmp_path / "new", steps=1)
+    with (tmp_path / "new" / "rollouts" / "step_000000.jsonl").open("a") as file:
+        file.write('{"task_id": "t", "reward": 1e999, "draw": Infinity}\n')
+    (tmp_path / "new" / "rollouts" / "step_000007.jsonl").mkdir()
+    for served in serve(tmp_path, writer, "new"):
+        tab = new_tab(served.base)
+        for address in ("#/curves", "#/rollouts"):
+            page = tab.open(address)
+            page.wait_for_selector(".note.banner")
+            assert tab.texts(".note.banner") == ["new: 1 damaged line of its rollout files left out."]
+            page.wait_for_selector(".problem")
+            assert "step_000007.jsonl" in tab.texts(".problem")[0]
+
+
 def test_a_run_without_steps_says_what_will_appear(tmp_path: Path, new_tab: Opener) -> None:
     writer = play(tmp_path / "new", steps=1)
     first = ("rollouts/step_000000.jsonl", "held_out/start_greedy.jsonl", "held_out/final_greedy.jsonl")

@@ -1,4 +1,6 @@
+import dataclasses
 import json
+import math
 import random
 
 import pytest
@@ -14,6 +16,17 @@ TRICKS = [
     "\\",
     '\\", "versions": [',
     "\u2028\x00\ud800",
+]
+
+# The numbers of a rollout that JSON can spell, and a float, a whole number or the index cannot hold.
+TOO_LARGE = [
+    {"reward": 10**400},
+    {"draw": math.inf},
+    {"draw": 2**63},
+    {"draw": -(2**63) - 1},
+    {"versions": [-1, -1, 2**63, 2**63, 2**64]},
+    {"advantages": [10**400]},
+    {"metrics": {"x": 10**400}},
 ]
 
 
@@ -59,9 +72,33 @@ def test_what_is_missing_is_none():
 
 def test_a_rollout_with_an_advantage_that_is_not_0_in_one_turn_has_a_signal():
     content = rollout_to_json(record_of("t")) | {"advantages": [0.5, -0.5]}
+    del content["has_signal"]
     line = read_line(json.dumps(content).encode())
     assert (line.advantage, line.is_flat) == (0.0, False)
     assert read_line(line_of(record_of("t"))).is_flat
+
+
+def test_what_the_run_has_recorded_of_the_signal_counts_more_than_the_advantages():
+    trained = dataclasses.replace(record_of("t", advantage=0.0), has_signal=True)  # as with a value head
+    assert not read_line(line_of(trained)).is_flat
+    assert read_line(line_of(dataclasses.replace(trained, has_signal=False))).is_flat
+    failed = dataclasses.replace(trained, advantages=(), has_signal=False)
+    assert not read_line(line_of(failed)).is_flat  # it was dropped for another reason
+
+
+def test_in_a_file_from_before_signals_were_recorded_the_advantages_count():
+    for advantage in (0.0, 0.5):
+        content = rollout_to_json(record_of("t", advantage=advantage))
+        del content["has_signal"]
+        assert read_line(json.dumps(content).encode()).is_flat == (advantage == 0.0)
+
+
+@pytest.mark.parametrize("change", TOO_LARGE)
+def test_a_line_with_a_number_that_is_too_large_is_refused(change):
+    content = rollout_to_json(record_of("t")) | change
+    for indent in (None, 1):  # read in the quick way, and as a whole
+        with pytest.raises(ValueError, match="is no rollout"):
+            read_line(json.dumps(content, indent=indent).encode())
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,22 @@
+import dataclasses
+import json
 import os
 import sqlite3
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
+from slimrl.monitor.rollouts import rollout_to_json
 from slimrl.viewer import scan
-from slimrl.viewer.index import connect, index_path
-from slimrl.viewer.indexer import bring_up_to_date
+from slimrl.viewer.index import change, connect, index_path
+from slimrl.viewer.indexer import Indexer, bring_up_to_date
 from slimrl.viewer.queries import Selection
 from tests.viewer.made import indexed, line_of, make_run, opened, record_of, refresh, write_held_out, write_step
+from tests.viewer.test_lines import TOO_LARGE
 
 
 def tasks(run, file="train"):
@@ -55,6 +60,60 @@ def test_damaged_lines_are_counted_and_passed_over(tmp_path):
     assert run.index.place("train:0:2").row["task"] == "c"
 
 
+@pytest.mark.parametrize("change", TOO_LARGE)
+def test_a_number_that_is_too_large_costs_its_line_alone(tmp_path, change):
+    path = write_step(tmp_path, 0, [record_of("a"), record_of("c")])
+    with path.open("ab") as file:
+        file.write(json.dumps(rollout_to_json(record_of("b")) | change).encode() + b"\n")
+        file.write(line_of(record_of("d")))
+    run = indexed(tmp_path)
+    assert tasks(run) == ["a", "c", "d"]
+    assert run.index.counts() == {"rollouts": 3, "held_out": 0, "damaged": 1}
+
+
+def test_rewards_whose_sum_is_too_large_have_no_mean(tmp_path):
+    write_step(tmp_path, 0, [record_of("a", reward=1e308), record_of("a", reward=1.7e308)])
+    [group] = indexed(tmp_path).index.groups(Selection())["groups"]
+    assert (group["mean"], group["std"], group["min"], group["max"]) == (None, None, 1e308, 1.7e308)
+
+
+def test_a_change_that_fails_leaves_nothing_behind(tmp_path):
+    run = indexed(make_run(tmp_path / "run"))
+    with connect(run.index.path) as connection:
+        with pytest.raises(OverflowError):
+            fail_half_way(connection)
+        with change(connection):  # the connection is as good as new
+            connection.execute("DELETE FROM rollouts WHERE held_out")
+    assert run.index.counts()["rollouts"] == 8 and len(tasks(run)) == 8
+
+
+def fail_half_way(connection):
+    with change(connection):
+        connection.execute("DELETE FROM rollouts")
+        connection.execute("INSERT INTO texts VALUES (?, '')", (2**63,))
+
+
+def test_what_is_wrong_with_one_run_is_said_and_the_others_are_read(tmp_path):
+    bad, good = (make_run(tmp_path / name) for name in ("bad", "good"))
+    runs = [opened(bad), opened(good)]
+    strange = write_held_out(bad, "x", [record_of("a")])
+    strange.rename(strange.with_name("x\udcff.jsonl"))  # the index has no place for half of a character
+    with Indexer(runs, poll_s=0.01):
+        wait_for(lambda: runs[0].problem)
+        write_step(good, 2, [record_of("new")])
+        wait_for(lambda: "new" in tasks(runs[1]))
+        assert "UnicodeEncodeError" in runs[0].problem and runs[1].problem == ""
+        strange.with_name("x\udcff.jsonl").unlink()
+        wait_for(lambda: runs[0].problem == "" and runs[0].index.counts()["rollouts"] == 8)
+
+
+def wait_for(condition):
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end, "it did not happen within ten seconds"
+        time.sleep(0.01)
+
+
 def test_a_file_that_was_written_anew_in_place_is_read_anew(tmp_path):
     write_step(tmp_path, 0, [record_of("a"), record_of("b")])
     run = indexed(tmp_path)
@@ -90,11 +149,12 @@ def test_a_group_without_a_signal_is_one_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(scan, "PART_BYTES", 700)  # so that a group arrives in parts
     flat = [record_of("flat", advantage=0.0) for _ in range(3)]
     mixed = [record_of("mixed", advantage=advantage) for advantage in (0.0, 0.0, 0.5)]
-    write_step(tmp_path, 0, flat + mixed)
+    trained = [dataclasses.replace(record_of("valued", advantage=0.0), has_signal=True) for _ in range(3)]
+    write_step(tmp_path, 0, flat + mixed + trained)
     run = indexed(tmp_path)
     rows = run.index.rollouts(Selection())["rows"]
-    assert [row["zero_signal"] for row in rows] == [1, 1, 1, 0, 0, 0]
-    assert [group["zero_signal"] for group in run.index.groups(Selection(sort="task"))["groups"]] == [1, 0]
+    assert [row["zero_signal"] for row in rows] == [1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert [group["zero_signal"] for group in run.index.groups(Selection(sort="task"))["groups"]] == [1, 0, 0]
 
 
 def test_files_larger_than_a_part_and_lines_larger_too_are_read(tmp_path, monkeypatch):

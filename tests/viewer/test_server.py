@@ -44,11 +44,18 @@ HOSTILE = (
 
 @contextmanager
 def serving(*runs, host="127.0.0.1", key=""):
+    with bound(*runs, host=host, key=key) as server:
+        yield server.server_address[1]
+
+
+@contextmanager
+def bound(*runs, host="0.0.0.0", key=""):
+    """A server that answers."""
     server = bind(host, 0, Api(runs), Access(key, "SLIMRL_API_KEY"), is_chosen=False)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
-        yield server.server_address[1]
+        yield server
     finally:
         server.shutdown()
         server.server_close()
@@ -345,6 +352,34 @@ def test_with_a_key_only_those_who_know_it_are_answered(run):
         assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "secret" not in cookie
         assert ask(port, "/api/runs", headers={**host, "Cookie": cookie.partition(";")[0]})[0] == 200
         assert ask(port, "/api/runs", headers={**host, "Cookie": "slimrl_view=x; other"})[0] == 401
+
+
+def test_a_browser_without_the_key_is_told_how_to_log_in(run):
+    browser = {"Host": "trainer.example", "Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    with serving(run, host="0.0.0.0", key="secret") as port:
+        for target, title in (("/", "A key is needed"), ("/?key=wrong", "This is not the key")):
+            status, headers, body = ask(port, target, headers=browser)
+            assert (status, headers["Content-Type"]) == (401, "text/html; charset=utf-8")
+            text = body.decode()
+            assert title in text and "/?key=KEY" in text and "SLIMRL_API_KEY" in text
+            assert "secret" not in text and "wrong" not in text
+        status, headers, _ = ask(port, "/api/runs", headers={**browser, "Accept": "*/*"})
+        assert (status, headers["Content-Type"]) == (401, "application/json")
+
+
+def test_every_key_can_be_part_of_an_address_and_a_ticket_counts_once(run):
+    key = "a+b/c d&e=f%20#ü"
+    with bound(run, key=key) as server:
+        port = server.server_address[1]
+        target = server.login.address("/")
+        assert ask(port, target)[0] == 303
+        ticket = server.login.address_for_once("/")
+        status, headers, _ = ask(port, ticket)
+        assert status == 303
+        assert ask(port, "/api/runs", headers={"Cookie": headers["Set-Cookie"].partition(";")[0]})[0] == 200
+        assert ask(port, ticket)[0] == 401
+        assert (server.url, server.url_elsewhere.rpartition(":")[2]) == (f"http://127.0.0.1:{port}/", f"{port}/")
+        assert "0.0.0.0" not in server.url_elsewhere
 
 
 def test_a_taken_port_is_left_for_the_next_unless_it_was_chosen(run):

@@ -145,13 +145,17 @@ def _serve(server: Server) -> Iterator[None]:
 
 
 def _announce(server: Server, shown: Sequence[str], opens: bool) -> None:
-    print(
-        visible(f"{', '.join(shown[:3])}{' ...' if len(shown) > 3 else ''} at {server.url} (Ctrl-C ends it)"),
-        flush=True,
-    )
+    said = [f"{', '.join(shown[:3])}{' ...' if len(shown) > 3 else ''} at {server.url} (Ctrl-C ends it)"]
+    if server.login.key:
+        # The key itself is for the person at a terminal, and not for a log.
+        elsewhere, is_log = server.url_elsewhere, not sys.stdout.isatty()
+        link = f"{elsewhere}?key=KEY, with the value of {KEY} as KEY" if is_log else server.login.address(elsewhere)
+        said.append(f"A browser, here or elsewhere, logs in once by opening {link}")
+    print(visible("\n".join(said)), flush=True)
     if opens and _has_display():
+        address = server.login.address_for_once(server.url) if server.login.key else server.url
         # On a thread, because some browsers do not return before they are closed.
-        threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 def _has_display() -> bool:

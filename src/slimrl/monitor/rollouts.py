@@ -17,13 +17,15 @@ from slimrl.types import Rollout, StopReason
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
     """A rollout with the advantage of each turn and all of its tokens as text. `environment` is what its environment is
-    called, and `draw` the number of the task's draw in the run, which the rollouts of a group have in common."""
+    called, and `draw` the number of the task's draw in the run, which the rollouts of a group have in common.
+    `has_signal` says whether something was to be learned from the group, so that it was trained on."""
 
     rollout: Rollout
     advantages: tuple[float, ...]
     text: str
     environment: str = ""
     draw: int = -1
+    has_signal: bool = True
 
 
 def rollout_file(output_dir: Path, step: int) -> Path:
@@ -59,6 +61,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
         "task_id": rollout.task_id,
         "environment": record.environment,
         "draw": record.draw,
+        "has_signal": record.has_signal,
         "role": rollout.role,
         "reward": without_nan(rollout.reward),
         "turn_rewards": rollout.turn_rewards,
@@ -93,8 +96,8 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         role=line.get("role", ""),  # files from before there were roles lack it
         stop_reason=_stop_reason(line),
     )
-    # Files from before environment and draw were kept lack them.
-    origin = line.get("environment", ""), line.get("draw", -1)
+    # Files from before these were kept lack them.
+    origin = line.get("environment", ""), line.get("draw", -1), line.get("has_signal", True)
     return RolloutRecord(rollout, _floats(line["advantages"]), line["text"], *origin)
 
 

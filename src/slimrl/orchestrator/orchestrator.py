@@ -277,8 +277,16 @@ class Orchestrator:
         ]
         failed = [(group.position, rollout, ()) for group in played for rollout in group.rollouts if rollout.failure]
         text = self.context.chat.full_text
+        with_signal = {group.position for group in groups if group.has_signal}
         return [
-            RolloutRecord(rollout, values, text(list(rollout.token_ids_T)), self._label(position), position)
+            RolloutRecord(
+                rollout,
+                values,
+                text(list(rollout.token_ids_T)),
+                self._label(position),
+                position,
+                position in with_signal,
+            )
             for position, rollout, values in graded + failed
         ]
 

@@ -12,13 +12,12 @@ from typing import Any
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 from slimrl.io.secrets import HIDDEN, has_secret, names_secret
+from slimrl.monitor.run_settings import NO_RECIPE
 from slimrl.viewer.curves import Curves
 from slimrl.viewer.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDir
 
 MAX_BYTES = 2**22
 COMMAND = re.compile(r"# slimrl ([a-z]+) @ ")
-# What may differ between the seeds of one experiment.
-OF_A_SEED = ("seed", "output_dir")
 SILENT_S = 120.0  # after which a run is not taken to be going on
 SILENT_STEPS = 5.0  # ... or after as long as so many steps took
 Json = dict[str, Any]
@@ -54,9 +53,10 @@ class Settings:
         return [[path, _show(path, value)] for path, value in _flat(self.tree)]
 
     def key(self) -> str:
-        """A digest of the settings that the seeds of one experiment have in common."""
-        kept = {path: value for path, value in _flat(self.tree) if path not in OF_A_SEED}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:16]
+        """A digest of what the seeds of one experiment have in common: the command and the settings of its recipe."""
+        kept = {path: value for path, value in _flat(self.tree) if not NO_RECIPE.fullmatch(path)}
+        content = json.dumps([self.command, kept], sort_keys=True, default=str)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def describe(run: RunDir, curves: Curves) -> Json:

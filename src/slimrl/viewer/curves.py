@@ -118,7 +118,7 @@ class Curves:
             if name.startswith(prefix) and "/" in name and (value is None or isinstance(value, int | float)):
                 steps, values = series.setdefault(name, (array("q"), array("d")))
                 steps.append(step)
-                values.append(math.nan if value is None else float(value))
+                values.append(_float(value))
 
 
 class Alarms:
@@ -158,6 +158,14 @@ def _object(line: bytes) -> Json | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
+
+
+def _float(value: float | None) -> float:
+    """The value, and nan for None and for a whole number that is too large for a float."""
+    try:
+        return math.nan if value is None else float(value)
+    except OverflowError:
+        return math.nan
 
 
 def _finite(value: float) -> float | None:

@@ -108,3 +108,17 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
         connection.create_function("lowercase", 1, str.lower, deterministic=True)
         connection.execute("PRAGMA synchronous = NORMAL")
         yield connection
+
+
+@contextmanager
+def change(connection: sqlite3.Connection) -> Iterator[None]:
+    """One change of the index: readers see all that is written in the `with` block, or after an error nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("UPDATE state SET changes = changes + 1")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # after some errors SQLite has rolled it back by itself
+            connection.execute("ROLLBACK")
+        raise

@@ -63,7 +63,11 @@ class Indexer:
     def _run(self) -> None:
         while not self._stopped.is_set():
             for run in self._runs:
-                bring_up_to_date(run, self._stopped)
+                try:
+                    bring_up_to_date(run, self._stopped)
+                except Exception as error:  # whatever is wrong with a run, the others are read on
+                    run.problem = f"its rollouts cannot be read: {type(error).__name__}: {error}"
+                    run.progress = None
             self._stopped.wait(self._poll_s)
 
 

@@ -15,6 +15,7 @@ from slimrl.io.checksums import has_wrong_digest
 from slimrl.types import StopReason
 
 EXCERPT_CHARS = 160
+MOST = 2**63  # the index has no place for a whole number from here on
 CALL = re.compile(r"<(tool|tool_call|code)>.*?</\1>", re.DOTALL)
 NUMBERS = b"[], -0123456789"
 IDS, MASK, LOGPROBS, VERSIONS = (
@@ -24,8 +25,9 @@ IDS, MASK, LOGPROBS, VERSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What the index keeps of a rollout. A missing number is None. `is_flat` says that all of its advantages are 0;
-    `text` is in lower case, for the search."""
+    """What the index keeps of a rollout. A missing number is None. `is_flat` says that it has advantages and that its
+    group had no signal: as the run has recorded it, or in older files because all of its advantages are 0. `text` is in
+    lower case, for the search."""
 
     task: str
     environment: str
@@ -59,7 +61,7 @@ def read_line(line: bytes) -> Line:
     try:
         record, counts = _quick(line) or _whole(line)
         return _line_of(record, counts)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"is no rollout: {type(error).__name__}") from None
 
 
@@ -75,20 +77,21 @@ def _line_of(record: Mapping[str, Any], counts: _Counts) -> Line:
     replies = [message for message in record["messages"] if message["role"] == "assistant"]
     metrics = {encodable(name): value for name, value in record.get("metrics", {}).items() if _is_number(value)}
     drop = encodable(str(record.get("failure", "")))
+    has_signal = record.get("has_signal")
     return Line(
         task=encodable(str(record["task_id"])),
         environment=encodable(str(record.get("environment", ""))),
-        draw=int(record.get("draw", -1)),
+        draw=_whole_number(record.get("draw", -1)),
         role=encodable(str(record.get("role", ""))),
         reward=float(record["reward"]) if _is_number(record["reward"]) else None,
         advantage=sum(advantages) / len(advantages) if advantages else None,
-        is_flat=bool(advantages) and not any(advantages),
+        is_flat=bool(advantages) and not (has_signal if isinstance(has_signal, bool) else any(advantages)),
         drop=drop,
         stop=encodable(str(record.get("stop_reason") or (StopReason.FAILED if drop else StopReason.DONE))),
         turns=counts.turns,
         tokens=counts.tokens,
         tool_calls=sum(map(_num_calls, replies)),
-        version=counts.version,
+        version=None if counts.version is None else _whole_number(counts.version),
         excerpt=encodable(str(replies[-1]["content"])[:EXCERPT_CHARS]) if replies else "",
         metrics=json.dumps(metrics),
         text=encodable(str(record.get("text", "")).lower()),
@@ -125,6 +128,14 @@ def _num_calls(message: Mapping[str, Any]) -> int:
     """The number of tools that a reply calls, in any of the formats of `tools/`."""
     content = str(message["content"])
     return len(message.get("tool_calls") or ()) or (len(CALL.findall(content)) if "</" in content else 0)
+
+
+def _whole_number(value: Any) -> int:
+    """The whole number. Raises ValueError if the index has no place for it, and OverflowError for an infinite one."""
+    number = int(value)
+    if not -MOST <= number < MOST:
+        raise ValueError("is too large")
+    return number
 
 
 def _is_number(value: Any) -> bool:

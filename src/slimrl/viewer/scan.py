@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from slimrl.errors import UserError
 from slimrl.io.regular_file import open_regular
-from slimrl.viewer.index import connect
+from slimrl.viewer.index import change, connect
 from slimrl.viewer.lines import Line, read_line
 from slimrl.viewer.runs import TRAIN, RolloutFile, rollout_files
 
@@ -152,13 +152,11 @@ class _Update:
         return _State(found["id"], found["inode"], found["mtime"], found["done"], found["lines"], found["mark"])
 
     def _forget(self, file: int, path: str) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-        self._connection.execute("DELETE FROM texts WHERE id IN (SELECT id FROM rollouts WHERE file = ?)", (file,))
-        for table in ("rollouts", "groups"):
-            self._connection.execute(f"DELETE FROM {table} WHERE file = ?", (file,))
-        self._connection.execute("DELETE FROM files WHERE path = ?", (path,))
-        self._connection.execute("UPDATE state SET changes = changes + 1")
-        self._connection.execute("COMMIT")
+        with change(self._connection):
+            self._connection.execute("DELETE FROM texts WHERE id IN (SELECT id FROM rollouts WHERE file = ?)", (file,))
+            for table in ("rollouts", "groups"):
+                self._connection.execute(f"DELETE FROM {table} WHERE file = ?", (file,))
+            self._connection.execute("DELETE FROM files WHERE path = ?", (path,))
 
     def _write(self, file: RolloutFile, part: "_Part") -> None:
         """Add the lines of a part, and where it ends, in one transaction."""
@@ -174,17 +172,16 @@ class _Update:
                 rows.append((last, part.file, file.name != TRAIN, number, begin, len(raw), *self._cells(file, line)))
                 texts.append((last, line.text))
         connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 23)})", rows)
-        connection.executemany("INSERT INTO texts VALUES (?, ?)", texts)
-        _write_groups(connection, part.file, {row[10] for row in rows})
-        connection.executemany("INSERT OR IGNORE INTO metric_names VALUES (?)", [(name,) for name in self._names])
-        connection.execute(
-            "UPDATE files SET inode = ?, mtime = ?, done = ?, lines = ?, damaged = damaged + ?, mark = ? WHERE id = ?",
-            (*part.identity, part.end, part.number + len(part.lines), damaged, part.mark, part.file),
-        )
-        connection.execute("UPDATE state SET changes = changes + 1")
-        connection.execute("COMMIT")
+        with change(connection):
+            connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 23)})", rows)
+            connection.executemany("INSERT INTO texts VALUES (?, ?)", texts)
+            _write_groups(connection, part.file, {row[10] for row in rows})
+            connection.executemany("INSERT OR IGNORE INTO metric_names VALUES (?)", [(name,) for name in self._names])
+            connection.execute(
+                "UPDATE files SET inode = ?, mtime = ?, done = ?, lines = ?, damaged = damaged + ?, mark = ? "
+                "WHERE id = ?",
+                (*part.identity, part.end, part.number + len(part.lines), damaged, part.mark, part.file),
+            )
 
     def _cells(self, file: RolloutFile, line: Line) -> tuple[object, ...]:
         """The columns of a rollout from `step` on."""
@@ -265,15 +262,25 @@ def _write_groups(connection: sqlite3.Connection, file: int, groups: set[str]) -
             "ORDER BY line",
             (file, group),
         ).fetchall()
-        # A group has no signal if it has advantages, and all of them, of every turn, are 0.
+        # A group has no signal if some of its rollouts have advantages, and none of these had a signal.
         flat = [row["flat"] for row in rows if row["advantage"] is not None]
         zero = int(bool(flat) and all(flat))
         rewards = [row["reward"] for row in rows]
-        good = [reward for reward in rewards if reward is not None]
-        numbers = (statistics.fmean(good), min(good), max(good), statistics.pstdev(good)) if good else (None,) * 4
+        numbers = _numbers([reward for reward in rewards if reward is not None])
         counts = (len(rows), sum(bool(row["drop"]) for row in rows))
         connection.execute(
             f"INSERT OR REPLACE INTO groups VALUES ({', '.join('?' * 13)})",
             (file, group, *rows[0][:3], *counts, *numbers, zero, json.dumps(rewards)),
         )
         connection.execute("UPDATE rollouts SET zero_signal = ? WHERE file = ? AND grp = ?", (zero, file, group))
+
+
+def _numbers(rewards: Sequence[float]) -> tuple[float | None, ...]:
+    """The mean, the smallest, the largest and the spread of some rewards; None where there is no such float."""
+    if not rewards:
+        return (None,) * 4
+    try:
+        mean, spread = statistics.fmean(rewards), statistics.pstdev(rewards)
+    except OverflowError:  # their sum is too large, or their squares are
+        return None, min(rewards), max(rewards), None
+    return mean, min(rewards), max(rewards), spread

@@ -4,8 +4,6 @@ It answers GET and HEAD, and only requests of this machine's programs or of its 
 """
 
 import errno
-import hashlib
-import hmac
 import json
 import socket
 import sqlite3
@@ -18,8 +16,9 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from slimrl.errors import UserError
-from slimrl.io.http_access import Access
+from slimrl.io.http_access import Access, Refusal
 from slimrl.viewer.api import PREFIX, Api
+from slimrl.viewer.login import Login, wants_page
 from slimrl.viewer.queries import Missing
 
 STATIC = Path(__file__).parent / "static"
@@ -40,7 +39,6 @@ SAFETY = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-COOKIE = "slimrl_view"
 MAX_TARGET = 16 * 2**10  # bytes of a path with its query
 MAX_FIELDS = 32
 IDLE_S = 60.0
@@ -65,16 +63,24 @@ class Server(ThreadingHTTPServer):
         self.address_family = family
         self.api = api
         self.access = access
+        self.login = Login(access.key, access.variable)
         self.files = static_files()
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(address, Handler)
 
     @property
     def url(self) -> str:
-        """The address of the page."""
-        host, port = self.server_address[:2]
-        name = str(host)
-        return f"http://[{name}]:{port}/" if ":" in name else f"http://{name}:{port}/"
+        """The address of the page on this machine."""
+        name = str(self.server_address[0])
+        return self._url({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name))
+
+    @property
+    def url_elsewhere(self) -> str:
+        """The address of the page on other machines, if they know this one's name."""
+        return self._url(socket.gethostname()) if self.server_address[0] in ("0.0.0.0", "::") else self.url
+
+    def _url(self, name: str) -> str:
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.server_address[1]}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._places.acquire(blocking=False):
@@ -130,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
         elif self._logs_in(target):
             pass
         elif refusal := self.server.access.refusal(self.client_address[0], self._headers()):
-            self._send_json(refusal.status, {"error": refusal.message}, refusal.headers)
+            self._refuse(refusal, target.query)
         elif target.path in self.server.files:
             path = self.server.files[target.path]
             self._send(HTTPStatus.OK, path.read_bytes(), TYPES[path.suffix])
@@ -173,22 +179,24 @@ class Handler(BaseHTTPRequestHandler):
         self._send_json(status, value)
 
     def _logs_in(self, target: SplitResult) -> bool:
-        """Whether the address has the key in it; then it is kept in a cookie, and leaves the address bar."""
-        access = self.server.access
-        given = dict(parse_qsl(target.query)).get("key", "") if access.key and target.path == "/" else ""
-        if not given or not hmac.compare_digest(given.encode(), access.key.encode()):
-            return False
-        cookie = f"{COOKIE}={_proof(access.key)}; HttpOnly; SameSite=Strict; Path=/"
-        self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
-        return True
+        """Whether the address logs the browser in; then a cookie does from now on, and the key leaves the address."""
+        cookie = self.server.login.cookie(target.query) if target.path == "/" else ""
+        if cookie:
+            self._send(HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": "/", "Set-Cookie": cookie})
+        return bool(cookie)
+
+    def _refuse(self, refusal: Refusal, query: str) -> None:
+        if refusal.status == HTTPStatus.UNAUTHORIZED and wants_page(self._headers()):
+            self._send(refusal.status, self.server.login.page(query), TYPES[".html"], refusal.headers)
+        else:
+            self._send_json(refusal.status, {"error": refusal.message}, refusal.headers)
 
     def _headers(self) -> dict[str, str]:
         """The headers with names in lower case. A browser that has logged in counts as one that sends the key."""
         headers = {name.lower(): value for name, value in self.headers.items()}
-        key = self.server.access.key
-        cookies = dict(one.strip().partition("=")[::2] for one in headers.get("cookie", "").split(";"))
-        if key and hmac.compare_digest(cookies.get(COOKIE, "").encode(), _proof(key).encode()):
-            headers["authorization"] = f"Bearer {key}"
+        login = self.server.login
+        if login.is_known(headers.get("cookie", "")):
+            headers["authorization"] = f"Bearer {login.key}"
         return headers
 
     def _send_json(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:
@@ -206,11 +214,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-def _proof(key: str) -> str:
-    """What the cookie holds: it shows that its holder knew the key, and does not give it away."""
-    return hmac.new(key.encode(), b"slimrl view", hashlib.sha256).hexdigest()
 
 
 def _sentence(error: UserError) -> str:

@@ -1,0 +1,78 @@
+"""Lets a browser log in: an address with the key gives it a cookie, and so does one with a ticket, once."""
+
+import hashlib
+import hmac
+import html
+import secrets
+import threading
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, quote
+
+COOKIE = "slimrl_view"
+PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>slimrl: log in</title>
+<body style="font: 1.05rem/1.5 system-ui, sans-serif; max-width: 38rem; margin: 4rem auto; padding: 0 1rem">
+<h1 style="font-size: 1.3rem">{title}</h1>
+<p>Open this page as <code>/?key=KEY</code>, with the value of the variable <code>{variable}</code> on the machine where
+<code>slimrl view</code> runs in the place of <code>KEY</code>. This browser is then remembered.</p>
+</html>
+"""
+
+
+class Login:
+    """The ways in for a browser where a key is needed; none where `key` is empty."""
+
+    def __init__(self, key: str, variable: str) -> None:
+        self.key = key
+        self._variable = variable
+        self._tickets: set[str] = set()
+        self._lock = threading.Lock()
+
+    def address(self, url: str) -> str:
+        """The address that logs a browser in by the key, however often."""
+        return f"{url}?key={quote(self.key, safe='')}"
+
+    def address_for_once(self, url: str) -> str:
+        """An address that logs one browser in, once: other programs can see what a browser is started with."""
+        ticket = secrets.token_urlsafe()
+        with self._lock:
+            self._tickets.add(ticket)
+        return f"{url}?key={ticket}"
+
+    def cookie(self, query: str) -> str:
+        """The cookie of a browser whose address has the key or a ticket in its query; empty for any other."""
+        given = dict(parse_qsl(query)).get("key", "") if self.key else ""
+        if not given or not (hmac.compare_digest(given.encode(), self.key.encode()) or self._takes(given)):
+            return ""
+        return f"{COOKIE}={_proof(self.key)}; HttpOnly; SameSite=Strict; Path=/"
+
+    def is_known(self, cookies: str) -> bool:
+        """Whether a browser that sends these cookies has logged in."""
+        found = dict(one.strip().partition("=")[::2] for one in cookies.split(";"))
+        return bool(self.key) and hmac.compare_digest(found.get(COOKIE, "").encode(), _proof(self.key).encode())
+
+    def page(self, query: str) -> bytes:
+        """What a browser shows that has not logged in: how to do so."""
+        title = "This is not the key" if "key" in dict(parse_qsl(query)) else "A key is needed to see these runs"
+        return PAGE.format(title=title, variable=html.escape(self._variable)).encode()
+
+    def _takes(self, ticket: str) -> bool:
+        """Whether the ticket was given out and is now used up."""
+        with self._lock:
+            is_known = ticket in self._tickets
+            self._tickets.discard(ticket)
+            return is_known
+
+
+def wants_page(headers: Mapping[str, str]) -> bool:
+    """Whether a request is for something to be read by a person, as a browser's address bar sends it."""
+    return "text/html" in headers.get("accept", "")
+
+
+def _proof(key: str) -> str:
+    """What the cookie holds: it shows that its holder knew the key, and does not give it away."""
+    return hmac.new(key.encode(), b"slimrl view", hashlib.sha256).hexdigest()
