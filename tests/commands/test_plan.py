@@ -4,8 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from slimrl.cli import run
+from slimrl.commands import rl, supervise
+from slimrl.config.reading.load import load
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
 from slimrl.launch import planning
 from slimrl.plan.devices import Device, Machine
 from tests.commands.test_rl import rl_flags
@@ -20,7 +25,7 @@ def large(tmp_path: Path) -> Path:
     return directory
 
 
-def small_machine(_output_dir: Path) -> Machine:
+def small_machine(_output_dir: Path, _device: str) -> Machine:
     """A machine of 2 GB, by a limit."""
     device = Device("CPU", "cpu", 2e9, 2e10, 1e12, 2e11)
     return Machine("a container", device, 0, 2e9, limit="a control group (memory.max)")
@@ -105,6 +110,84 @@ def test_a_limit_of_memory_counts_and_the_refusal_can_be_overridden(
     short = [*words[2:], "--max_steps", "1", "--plan", "off"]
     assert run(rl_flags(tiny_dir, tmp_path / "off", *short)) == 0
     assert "plan:" not in capsys.readouterr().out
+
+
+def rl_config(model: Path, *words: str) -> RLConfig:
+    return load(RLConfig, rl_flags(model, model / "run", *words)[1:], {}).config
+
+
+def test_rl_finds_what_plan_has_measured_with_a_number_of_threads(
+    tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLIMRL_CACHE", str(tmp_path / "cache"))
+    before = torch.get_num_threads()
+    try:
+        words = rl_flags(tiny_dir, tmp_path / "run", "--model.num_threads", "1")[1:]
+        assert run(["plan", *words]) == 0
+        torch.set_num_threads(2)  # as a new process may begin
+        plan = planning.foretell(load(RLConfig, words, {}).config, lambda text, style: None)
+    finally:
+        torch.set_num_threads(before)
+    assert plan is not None and plan.speeds.source == "measured here"
+
+
+def test_a_planner_that_fails_ends_no_run(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object) -> None:
+        raise TypeError("int() argument must be a number, not 'list'")
+
+    monkeypatch.setattr(planning, "read_shape", fail)
+    notes = list[tuple[str, str]]()
+    assert planning.foretell(rl_config(tiny_dir), lambda *note: notes.append(note)) is None
+    ((text, style),) = notes
+    assert "not 'list'" in text and "the run goes on" in text and style == "yellow"
+
+
+def test_an_expert_that_fails_refuses_no_run(tiny_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object) -> None:
+        raise UserError("the expert found no file")
+
+    monkeypatch.setattr(planning, "from_experts", fail)
+    assert planning.expect_workload(rl_config(tiny_dir)).source.startswith("assumed")
+
+
+@pytest.mark.parametrize("first", ["", "reverse-text"])
+def test_no_code_of_the_users_is_called_for_a_plan(first: str, tiny_dir: Path, tmp_path: Path) -> None:
+    file, trace = tmp_path / "mine.py", tmp_path / "called"
+    file.write_text(f"open({str(trace)!r}, 'w')\nclass Mine:\n    def tasks(self, split):\n        return []\n")
+    ids = [env for env in (first, f"{file}:Mine") if env]
+    envs = "[" + ", ".join(f'{{id="{env}"}}' for env in ids) + "]"
+    plan = planning.foretell(rl_config(tiny_dir, "--orchestrator.env", envs), lambda text, style: None)
+    assert plan is not None and plan.workload.source.startswith("assumed")
+    assert not trace.exists()
+
+
+def test_a_run_of_processes_leaves_its_plan_to_the_trainer(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = list[str]()
+
+    def start(config: RLConfig, *_rest: object) -> int:
+        started.append(config.deployment.type)
+        return 0
+
+    monkeypatch.setattr(rl, "supervise", start)
+    monkeypatch.setattr(supervise, "supervise", start)
+    elsewhere = ["--inference.base_url", "http://localhost:1", "--warmup.max_steps", "0"]
+    for words in (elsewhere, ["--deployment.type", "processes"]):
+        assert run(rl_flags(tiny_dir, tmp_path / "run", *words)) == 0
+        assert capsys.readouterr().out.count("plan: ") == 2
+    assert started == ["processes", "processes"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mistaken_second_run_of_processes_keeps_the_plan_of_the_first(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / planning.FILE).write_text("of the first")
+    assert run(["trainer", *rl_flags(tiny_dir, tmp_path)[1:]]) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert (tmp_path / planning.FILE).read_text() == "of the first"
 
 
 def test_the_closing_table_sets_the_prediction_beside_the_truth(

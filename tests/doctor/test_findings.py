@@ -7,7 +7,6 @@ import pytest
 from packaging.requirements import Requirement
 
 from slimrl.doctor import (
-    cgroups,
     compute,
     container,
     cpu,
@@ -80,37 +79,6 @@ def test_threads_that_wait_for_each_other_are_noted() -> None:
     assert compute.threads_finding(8, 16, 2.5).remedy == "--model.num_threads 2"
     assert compute.threads_finding(8, 16, 0.5).remedy == "--model.num_threads 1"
     assert compute.threads_finding(32, 16, 0.0).level is NOTE
-
-
-def test_the_limits_of_a_control_group_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group = tmp_path / "job" / "inner"
-    group.mkdir(parents=True)
-    own = tmp_path / "own"
-    own.write_text("0::/job/inner\n")
-    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    monkeypatch.setattr(cgroups, "OWN", own)
-    assert (cgroups.memory_limit(), cgroups.cpu_limit()) == (0.0, 0.0)
-    (group / "memory.max").write_text("max\n")
-    (tmp_path / "job" / "memory.max").write_text("4000000000\n")
-    (group / "cpu.max").write_text("150000 100000\n")
-    (tmp_path / "job" / "cpu.max").write_text("max 100000\n")
-    assert (cgroups.memory_limit(), cgroups.cpu_limit()) == (4e9, 1.5)
-
-
-def test_the_limits_of_an_older_control_group_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for controller in ("memory", "cpu"):
-        (tmp_path / controller / "job").mkdir(parents=True)
-    own = tmp_path / "own"
-    own.write_text("5:memory:/job\n4:cpu,cpuacct:/job\n")
-    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    monkeypatch.setattr(cgroups, "OWN", own)
-    (tmp_path / "memory" / "job" / "memory.limit_in_bytes").write_text("3000000000\n")
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text(f"{2**63 - 4096}\n")
-    (tmp_path / "cpu" / "job" / "cpu.cfs_quota_us").write_text("-1\n")
-    (tmp_path / "cpu" / "job" / "cpu.cfs_period_us").write_text("100000\n")
-    assert (cgroups.memory_limit(), cgroups.cpu_limit()) == (3e9, 0.0)
-    (tmp_path / "cpu" / "job" / "cpu.cfs_quota_us").write_text("200000\n")
-    assert cgroups.cpu_limit() == 2.0
 
 
 def test_the_features_of_a_cpu_are_named() -> None:

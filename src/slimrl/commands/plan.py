@@ -25,7 +25,8 @@ def run_plan(
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
     if not machines:
-        return _show(planner, [planner.on(this_machine(Path(config.output_dir)), options.measures)], show)
+        machine = this_machine(Path(config.output_dir), config.model.device)
+        return _show(planner, [planner.on(machine, options.measures)], show)
     # Another machine decides device and dtype anew, as `auto` does.
     elsewhere = replace(planner, config=config.model_copy(update={"model": _model_anywhere(config)}))
     return _show(elsewhere, [elsewhere.on(machine) for machine in machines], show)

@@ -41,7 +41,6 @@ def run_rl(resolved: Resolved[RLConfig], more_sinks: Sequence[Sink] = ()) -> int
     config = without_needless_warm_up(config, console.note)
     plan = foretell(config, console.note)
     if config.deployment.type == "processes":
-        keep_plan(plan, Path(config.output_dir))
         return supervise(config, resolved.argv, console.note)
     with open_training_dir(resolved, Path(config.output_dir), config.resume, console.note) as output_dir:
         keep_plan(plan, output_dir)

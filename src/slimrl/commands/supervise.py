@@ -3,11 +3,16 @@
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.placement import place
+from slimrl.launch.planning import foretell
 from slimrl.launch.supervision import supervise
+from slimrl.launch.warm_up import without_needless_warm_up
 from slimrl.monitor.console import RunConsole
 
 
 def run_supervisor(resolved: Resolved[RLConfig]) -> int:
     """Run the parts of an `rl` run as processes, until all have ended."""
     note = RunConsole().note
-    return supervise(place(resolved.config, note), resolved.argv, note)
+    config = place(resolved.config, note)
+    # The trainer says whether there is a warm-up, and keeps the plan in the directory, which it opens.
+    foretell(without_needless_warm_up(config, lambda text: None), note)
+    return supervise(config, resolved.argv, note)

@@ -14,6 +14,7 @@ from slimrl.launch.agreement import announcement
 from slimrl.launch.health import open_watches
 from slimrl.launch.parts import TrainerParts, open_policy, open_sinks
 from slimrl.launch.placement import device_of, place
+from slimrl.launch.planning import foretell_quietly, keep_plan
 from slimrl.launch.ranks import run_on_first
 from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.sampling import SamplingElsewhere
@@ -40,8 +41,8 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
     """Run the `trainer` command on a file of `rl`: train on what an orchestrator collects in another process. Under
     torchrun, several processes share the work of each batch."""
     began, console, resolved = time.monotonic(), console_of_rank(), with_pinned_model(resolved)
-    config = device_of(place(resolved.config, console.note, "trainer"), "trainer")
-    config = without_needless_warm_up(config, console.note)
+    placed = without_needless_warm_up(place(resolved.config, console.note, "trainer"), console.note)
+    config = device_of(placed, "trainer")
     output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
     with ExitStack() as held:
         shared = held.enter_context(open_shared_run(resolved, config.model, console, config.trainer_gpu_ids))
@@ -51,6 +52,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
                 f"deployment.num_trainers = {num}, and {ranks.num} was started: start them by `torchrun "
                 f"--nproc-per-node {num} -m slimrl.trainer.rl.train`."
             )
+        run_on_first(ranks, lambda: keep_plan(foretell_quietly(placed), output_dir))
         past = read_progress(output_dir) if config.resume else None
         entry = held.enter_context(roster.reserve("trainer")) if ranks.leads else None
         first = past.step if past else 0

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import torch
 
-from slimrl.doctor.cgroups import cpu_limit
+from slimrl.io.cgroups import cpu_limit
 from slimrl.models.device import NARROW, TOKENS, WIDE, choose_device, choose_dtype, dtype_name
 from slimrl.monitor.findings import Finding, Level
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from slimrl.doctor.cgroups import memory_limit
+from slimrl.io.cgroups import memory_limit
 from slimrl.monitor.findings import Finding, Level
 
 MEMINFO = Path("/proc/meminfo")
@@ -16,7 +16,7 @@ def probe() -> list[Finding]:
     """A finding on memory."""
     if not MEMINFO.is_file():
         return [Finding("memory", Level.NOTE, "how much there is cannot be read here")]
-    return [memory_finding(*read_meminfo(MEMINFO.read_text(encoding="ascii")), memory_limit())]
+    return [memory_finding(*read_meminfo(MEMINFO.read_text(encoding="ascii")), memory_limit()[0])]
 
 
 def read_meminfo(text: str) -> tuple[float, float]:

@@ -10,9 +10,10 @@ from slimrl.config.rollout import EnvConfig
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.environments.base import Preparing, Taskset
 from slimrl.environments.find import is_builtin, load_taskset
-from slimrl.errors import UserError
-from slimrl.io.files import replace_file
+from slimrl.errors import UserError, describe
+from slimrl.io.files import explain_write_errors, replace_file
 from slimrl.launch.placement import place_on
+from slimrl.models.device import set_threads
 from slimrl.monitor.summary import Prediction
 from slimrl.plan.advice import Proposal, proposals
 from slimrl.plan.devices import Machine
@@ -69,45 +70,71 @@ def place_for(config: Configs, machine: Machine) -> Configs:
 
 
 def expect_workload(config: Configs) -> Workload:
-    """The rollouts that a step is expected to have. Nothing is downloaded for it, and nothing built."""
+    """The rollouts that a step is expected to have. Nothing is downloaded for it, nothing built, and no code of the
+    user's called."""
     if isinstance(config, RLConfig):
         earlier = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size)
         if earlier is not None:
             return earlier
     tasksets = _tasksets(_environments(config))
-    played = from_experts(config, tasksets, local_chat(config.model.name)) if tasksets else None
+    try:
+        played = from_experts(config, tasksets, local_chat(config.model.name)) if tasksets else None
+    except UserError:  # such as for a file of the user's that an expert reads: a run without a warm-up needs no expert
+        played = None
     return played or from_assumption(config)
 
 
 def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
-    """Print a plan of a run in two lines, and keep it in the run's directory. None if `plan` is off.
+    """Print a plan of a placed run in two lines. None if `plan` is off, or if the planner fails, which a note says and
+    which ends no run.
 
     Raises UserError where the run cannot fit this machine, unless `plan` is `warn`.
     """
     if config.plan == "off":
         return None
-    planner = make_planner(config, own_memory())
-    machine = this_machine(Path(config.output_dir))
-    rough = planner.on(machine)
-    speeds = recall_speeds(config, rough.demand, planner.workload)
-    plan = plan_on(config, planner.shape, machine, planner.workload, planner.base, speeds) if speeds else rough
-    for line in two_lines(plan):
+    try:
+        plan, refusal = _foresee(config)
+        lines = two_lines(plan)
+    except UserError:
+        raise
+    except Exception as error:  # a config of a kind that the planner does not know may be of a model that trains
+        note(f"plan: none, as planning failed ({describe(error)}); the run goes on", "yellow")
+        return None
+    for line in lines:
         note(line, "")
-    if plan.cannot_fit:
-        refusal = explain_refusal(plan, planner.advice(plan), OVERRIDE)
-        if config.plan == "refuse":
-            raise UserError(refusal)
+    if refusal and config.plan == "refuse":
+        raise UserError(refusal)
+    if refusal:
         note(refusal, "yellow")
     return plan
 
 
+def foretell_quietly(config: RLConfig) -> Plan | None:
+    """The plan of a placed run that another process has printed; None as of `foretell`."""
+    tolerant = config.model_copy(update={"plan": "off" if config.plan == "off" else "warn"})
+    return foretell(tolerant, lambda text, style: None)
+
+
+def _foresee(config: RLConfig) -> tuple[Plan, str]:
+    """The plan of a placed run, and why it must be refused; empty if it need not."""
+    set_threads(config.model.num_threads)  # speeds depend on it
+    planner = make_planner(config, own_memory())
+    machine = this_machine(Path(config.output_dir), config.model.device)
+    rough = planner.on(machine)
+    speeds = recall_speeds(config, rough.demand, planner.workload)
+    plan = plan_on(config, planner.shape, machine, planner.workload, planner.base, speeds) if speeds else rough
+    return plan, explain_refusal(plan, planner.advice(plan), OVERRIDE) if plan.cannot_fit else ""
+
+
 def keep_plan(plan: Plan | None, output_dir: Path) -> None:
-    """Write what was foretold to a run's directory, where the closing table finds it."""
+    """Write what was foretold to the directory of a run, which this process has opened (`launch/run_dir.py`): the
+    closing table finds it there."""
     if plan is None:
         return
     times = {"step_s": round(plan.times.step_s, 3), "run_s": round(plan.times.run_s), "times": plan.speeds.source}
-    output_dir.mkdir(parents=True, exist_ok=True)
-    replace_file(output_dir / FILE, [json.dumps({"peak_gb": round(plan.peak_gb, 3)} | times, indent=1).encode()])
+    content = json.dumps({"peak_gb": round(plan.peak_gb, 3)} | times, indent=1)
+    with explain_write_errors(output_dir / FILE):
+        replace_file(output_dir / FILE, [content.encode()])
 
 
 def recall_plan(output_dir: Path) -> Prediction | None:

@@ -44,10 +44,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A host with equal GPUs, or with none: then `device` is its CPU.
+    """A host with GPUs, or with none. `device` is what computes: one of its GPUs, or its CPU.
 
-    `memory` are the bytes of main memory that a run may have, `disk` those that are free where it writes; 0 is unknown.
-    `limit` says what bounds the memory, and is empty where nothing but the machine's size does.
+    `gpus` are its GPUs by their numbers; empty where all are like `device`, or there are none. `memory` are the bytes
+    of main memory that a run may have, `disk` those that are free where it writes; 0 is unknown. `limit` says what
+    bounds the memory, and is empty where nothing but the machine's size does.
     """
 
     name: str
@@ -56,6 +57,12 @@ class Machine:
     memory: float
     disk: float = 0.0
     limit: str = ""
+    gpus: tuple[Device, ...] = ()
+
+    def device_at(self, place: str) -> Device:
+        """The GPU that PyTorch calls so, as in `cuda:1`; without a number the first."""
+        number = int(place.partition(":")[2] or 0)
+        return self.gpus[number] if number < len(self.gpus) else self.device
 
 
 def _gpu(name: str, memory_gib: float, gb_per_s: float, tflops: float, float_tflops: float) -> tuple[str, Device]:

@@ -28,6 +28,7 @@ from slimrl.models.lora import adapt, keep_merged
 from slimrl.models.skeleton import build_module, read_model_config, with_layers
 from slimrl.plan import sizes
 from slimrl.plan.memory import Demand
+from slimrl.plan.processes import training_device
 from slimrl.plan.timing import Speeds
 from slimrl.plan.workload import Workload
 from slimrl.trainer.optim import MasterAdamW
@@ -68,7 +69,7 @@ def recall_speeds(config: RLConfig | SFTConfig, demand: Demand, workload: Worklo
 
 def _speeds(config: RLConfig | SFTConfig, model: Any, demand: Demand, workload: Workload) -> Speeds:
     """The speeds of a model of this config."""
-    device = torch.device("cuda" if demand.compute.kind == "cuda" else "cpu")
+    device = torch.device(training_device(config, demand.compute))
     dtype = torch.bfloat16 if demand.compute.bytes == sizes.HALF else torch.float32
     module = _random_module(model, dtype, device, config.model.lora)
     found = {"decode_step": 0.0, "decode_row": 0.0, "prefill": 0.0}
@@ -131,13 +132,13 @@ def _training_speeds(
 ) -> dict[str, float]:
     """Seconds of a token of a training row and of an update: a step on some samples, and one on a few tokens."""
     step = TrainStep(module, MasterAdamW(module, optim), config, seq_len)
-    short = short_sample(samples[0])
+    short, device = short_sample(samples[0]), next(module.parameters()).device
 
     def run(batch: Sequence[Sample]) -> float:
         began = time.perf_counter()
         step(Batch(tuple(batch), 1.0), lr_factor=1.0, version=0)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         return time.perf_counter() - began
 
     run(samples)  # compiles the products of these sizes, and allocates
@@ -192,15 +193,16 @@ def _extrapolate(few: Speeds, more: Speeds, layers: int) -> Speeds:
 def _key(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> str:
     """A digest of what the speeds depend on."""
     shape = replace(demand.shape, name="", saved=0)
-    around = [torch.__version__, torch.get_num_threads(), _processor(), config.command, config.seq_len]
+    processor = _processor(training_device(config, demand.compute))
+    around = [torch.__version__, torch.get_num_threads(), processor, config.command, config.seq_len]
     about = [demand.num_slots, demand.quantized, demand.recompute, round(workload.num), round(workload.mean_length, -1)]
     parts = [asdict(shape), asdict(demand.compute), config.model.lora.model_dump(), around, about]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 
 
-def _processor() -> str:
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
+def _processor(device: str) -> str:
+    if device != "cpu":
+        return torch.cuda.get_device_name(device)
     return f"{torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()}"
 
 

@@ -109,7 +109,7 @@ def plan_on(
 
 def _place(device: str, processes: Sequence[ProcessMemory], worst: Sequence[ProcessMemory], machine: Machine) -> Place:
     on_cpu = device == "cpu"
-    capacity = machine.memory * (1 - KEPT_FREE) if on_cpu else machine.device.memory
+    capacity = machine.memory * (1 - KEPT_FREE) if on_cpu else machine.device_at(device).memory
     # Processes on one GPU have a context each, which `ProcessMemory.base` counts.
     least, expected = sum(one.least for one in processes), sum(one.peak for one in processes)
     most = max(expected, sum(one.peak for one in worst))

@@ -41,6 +41,15 @@ def compute_of(config: Configs, machine: Machine) -> Compute:
     )
 
 
+def training_device(config: Configs, compute: Compute) -> str:
+    """The device that a placed run trains on, such as `cpu` or `cuda:1`; of several the first."""
+    if compute.kind == "cpu":
+        return "cpu"
+    if isinstance(config, RLConfig) and config.trainer_gpu_ids:
+        return f"cuda:{config.trainer_gpu_ids[0]}"
+    return config.model.device if config.model.device.startswith("cuda:") else "cuda:0"
+
+
 def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows) -> Demand:
     """What a run asks for, if its steps have such packs."""
     if isinstance(config, SFTConfig):
@@ -76,13 +85,12 @@ def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows) -> De
 
 def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMemory]:
     """The processes of a placed run. `base` are the bytes of Python, PyTorch and transformers in each."""
-    device = "cpu" if demand.compute.kind == "cpu" else "cuda:0"
+    device = training_device(config, demand.compute)
     if isinstance(config, SFTConfig):
         parts = [*weight_parts(demand), *training_parts(demand)]
         return [process("sft", device, parts, base, (config.max_steps, hole_of(demand)))]
     if config.deployment.type != "processes":
-        own = config.model.device if config.model.device.startswith("cuda:") else device
-        return _in_one(config, demand, own, base)
+        return _in_one(config, demand, device, base)
     return [*_trainers(config, demand, base), *_sampler(config, demand, base), *_orchestrator(config, demand, base)]
 
 

@@ -141,7 +141,7 @@ def _deployment(plan: Plan) -> str:
 def _device(place: Place, plan: Plan) -> str:
     if place.device == "cpu":
         return "main memory"
-    return f"GPU {place.device.removeprefix('cuda:')} ({plan.machine.device.name})"
+    return f"GPU {place.device.removeprefix('cuda:')} ({plan.machine.device_at(place.device).name})"
 
 
 def _limit(plan: Plan, place: Place) -> str:

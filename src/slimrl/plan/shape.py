@@ -89,17 +89,17 @@ def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
     weights = sum(parameter.numel() for parameter in module.parameters())
     embedding = causal.get_input_embeddings().weight
     tied = embedding is head.weight
-    heads = int(text.num_attention_heads)
-    head_dim = int(settings.get("head_dim") or text.hidden_size // heads)
+    heads = _most(text.num_attention_heads)
+    head_dim = _most(settings.get("head_dim") or text.hidden_size // heads)
     names = {path.split(".layers.0.", 1)[1] for path, *_ in matrices if ".layers.0." in path}
     return Shape(
         name=name,
         family=config.model_type,
         layers=int(text.num_hidden_layers),
         hidden=int(text.hidden_size),
-        inner=int(settings.get("intermediate_size") or 4 * text.hidden_size),
+        inner=_most(settings.get("intermediate_size") or 4 * text.hidden_size),
         query=heads * head_dim,
-        key=int(settings.get("num_key_value_heads") or heads) * head_dim,
+        key=_most(settings.get("num_key_value_heads") or heads) * head_dim,
         heads=heads,
         vocab=len(head.weight),
         weights=weights,
@@ -111,10 +111,15 @@ def shape_of(module: nn.Module, config: Any, name: str) -> Shape:
     )
 
 
+def _most(number: float | Sequence[int]) -> int:
+    """A number of a config, or the largest where it has one for each layer."""
+    return int(number) if isinstance(number, int | float) else max(map(int, number))
+
+
 def _idle(module: nn.Module, settings: Mapping[str, Any]) -> int:
     """The weights of experts that a token does not meet: those of n experts of which it meets k, times 1 - k / n."""
-    num = next((int(settings[key]) for key in EXPERTS if settings.get(key)), 0)
-    met = int(settings.get("num_experts_per_tok") or num)
+    num = next((_most(settings[key]) for key in EXPERTS if settings.get(key)), 0)
+    met = _most(settings.get("num_experts_per_tok") or num)
     experts = sum(p.numel() for path, p in module.named_parameters() if ".experts." in path)
     return int(experts * (1 - met / num)) if num else 0
 
