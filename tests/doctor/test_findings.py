@@ -1,6 +1,8 @@
 """What each probe makes of what it has seen; no test depends on the machine that it runs on."""
 
+import threading
 from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -174,6 +176,35 @@ def test_the_judge_is_read_from_a_file_of_variables(tmp_path: Path, monkeypatch:
     with pytest.raises(UserError) as error:
         judge.probe()
     assert "secret" not in str(error.value)
+
+
+class KeyedJudge(BaseHTTPRequestHandler):
+    """A judge that answers those alone who have its key."""
+
+    def do_GET(self) -> None:
+        knows_it = self.headers["Authorization"] == "Bearer judge-key-12345"
+        self.send_response(200 if knows_it else 401)
+        self.end_headers()
+        self.wfile.write(b'{"data": [{"id": "qwen"}]}')
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_judges_key_is_read_where_its_model_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JUDGE_MODEL", "JUDGE_BASE_URL", "JUDGE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), KeyedJudge) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        (tmp_path / ".env").write_text(f"JUDGE_MODEL=qwen\nJUDGE_BASE_URL={url}\nJUDGE_API_KEY=judge-key-12345\n")
+        (found,) = judge.probe()
+        assert (found.level, found.found) == (OK, f"qwen at {url} answers")
+        monkeypatch.setenv("JUDGE_API_KEY", "another-key-12345")  # the environment counts more
+        (found,) = judge.probe()
+        assert found.level is PROBLEM and "401" in found.found and "key-12345" not in found.found
+        server.shutdown()
 
 
 def test_a_program_that_does_not_run_in_isolation_is_a_problem() -> None:

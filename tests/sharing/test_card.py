@@ -1,4 +1,6 @@
+import json
 import os
+import tomllib
 
 import pytest
 from huggingface_hub import ModelCard
@@ -114,7 +116,53 @@ def test_what_is_no_directory_of_weights_is_refused(tmp_path):
         ('stop = ["</answer>", "a / b"]', 'stop = ["</answer>", "a / b"]'),
         ('name = "Qwen/Qwen3-0.6B"  # --model.name', 'name = "Qwen/Qwen3-0.6B"  # --model.name'),
         ('base_url = "http://localhost:8000/v1"', 'base_url = "http://localhost:8000/v1"'),
+        ('base_url = "http://10.1.2.3:8000/v1"', 'base_url = "http://host.invalid:8000/v1"'),
+        ('base_url = "http://[fd00::1]:8000"', 'base_url = "http://host.invalid:8000"'),
+        ('judge = {url = "https://me:pw@judge.corp/v1"}', 'judge = {url = "https://[key]@host.invalid/v1"}'),
+        ('host = "gpu3"', 'host = "host.invalid"'),
+        ('server = "10.1.2.3:8000"', 'server = "host.invalid:8000"'),
+        ('server = "vllm"', 'server = "vllm"'),
+        ('base_url = ""', 'base_url = ""'),
+        ('corpus = "file:///home/me/x"', 'corpus = "x"'),
+        ('anything = "file:///home/me/x"', 'anything = "x"'),
+        ('"note": "sqlite:////home/me/a.db"', '"note": "a.db"'),
+        ('"_name_or_path": "/home/me/my models/own/"', '"_name_or_path": "own"'),
+        (r'path = "\\\\server\\share\\own"', 'path = "own"'),
+        ("path = '/home/me/a#b'  # /home/me/my runs/rl.toml:12, --seed", "path = 'a#b'  # rl.toml:12, --seed"),
+        ('baselines = ["/home/me/x", "random", "a/b"]', 'baselines = ["x", "random", "a/b"]'),
+        ('data_dir = "/home/me"', 'data_dir = "~"'),
+        ('path = """/home/me/x"""', 'path = "x"'),
     ],
 )
 def test_texts_are_shared_without_places_and_secrets(text, shared):
     assert shareable(text) == shared
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'prompt = "Answer with yes / or /b/c here"',
+        'prompt = "/no_think Answer with yes/no"',
+        'prompt = "Path = /home/me/x, url = http://10.1.2.3/v1 # no \\"comment\\" /b/c"',
+        'prompt = """\nSay "/b/c" or\n/b/c = "/b/c d"\n"""',
+        'stop = ["/think", "/answer/done", "//"]',
+        'note = "see http://10.1.2.3:8000/v1"',
+    ],
+)
+def test_free_text_is_shared_as_it_is(text):
+    assert shareable(text) == text
+
+
+def test_secrets_in_free_text_are_hidden():
+    assert shareable(f'prompt = "Say yes / or /b/c and {KEY}"') == 'prompt = "Say yes / or /b/c and [key]"'
+
+
+def test_a_cards_settings_are_the_runs_but_for_places(tmp_path):
+    prompt = "Answer with yes / or /b/c here"
+    args = {"prompt": prompt, "corpus": "file:///home/me/x", "judge": {"base_url": "http://10.1.2.3:8000/v1"}}
+    run = finished_run(tmp_path / "run", "--orchestrator.env.0.args", json.dumps(args))
+    settings = tomllib.loads(read_facts(run, run / "weights" / "step_2").settings)
+    shared = {"prompt": prompt, "corpus": "x", "judge": {"base_url": "http://host.invalid:8000/v1"}}
+    assert settings["orchestrator"]["env"][0]["args"].items() >= shared.items()
+    card = write_card(run, run / "weights" / "step_2").read_text()
+    assert f'prompt = "{prompt}"' in card and "/home/me" not in card and "10.1.2.3" not in card

@@ -82,6 +82,8 @@ def test_an_adapter_goes_alone_and_names_a_base_that_others_have(run, tmp_path):
 def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path):
     own = finished_run(tmp_path / "own_run")
     (own / "eval.toml").write_text(f'output_dir = "{own}"\nnote = "{KEY}"\n')
+    (own / "plan.json").write_text('{"peak_gb": 3.5}')
+    (own / "monitors.jsonl").write_text(f'{{"step": 1, "message": "{KEY}"}}\n{{"step": 2}}\n')
     with fake_hub() as hub:
         status, said, errors = push(own, "me/run", "--what", "run", endpoint=hub.endpoint)
         assert status == 0, errors
@@ -89,6 +91,8 @@ def test_a_run_goes_without_rollouts_checkpoints_places_and_secrets(tmp_path):
     assert "files of rollouts stay here" in said
     assert not [name for name in files if "rollouts/" in name or name.endswith("greedy.jsonl") or "checkpoints" in name]
     assert {"run/config.toml", "run/metrics.jsonl", "run/summary.json", "run/held_out/final.json"} <= files.keys()
+    assert files["run/plan.json"] == b'{"peak_gb": 3.5}'
+    assert files["run/monitors.jsonl"] == b'{"step": 1, "message": "[key]"}\n{"step": 2}\n'
     texts = b"".join(content for name, content in files.items() if not name.endswith((".png", ".safetensors")))
     assert KEY.encode() not in texts and str(tmp_path).encode() not in texts
 

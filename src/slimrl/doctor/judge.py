@@ -28,7 +28,7 @@ def probe() -> list[Finding]:
     settings = JudgeSettings(model, url or DEFAULT_URL)
     check_address(settings.base_url, "JUDGE_BASE_URL")
     try:
-        models, trouble = ask(settings.base_url, read_api_key(KEY)), ""
+        models, trouble = ask(settings.base_url, read_api_key(KEY, variables)), ""
     except (OSError, ValueError) as error:
         models, trouble = [], str(error)
     return [judge_finding(settings, models, trouble)]

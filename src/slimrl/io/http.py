@@ -16,9 +16,9 @@ MAX_BACKOFF_S = 8.0
 MIN_KEY_CHARS = 8  # a shorter key is no secret, but a placeholder such as EMPTY
 
 
-def read_api_key(variable: str) -> str:
+def read_api_key(variable: str, variables: Mapping[str, str] = os.environ) -> str:
     """The API key in an environment variable, empty if it is not set. Raises UserError for text that can be no key."""
-    key = os.environ.get(variable, "").strip()  # files of secrets end with a newline
+    key = variables.get(variable, "").strip()  # files of secrets end with a newline
     if not (key.isascii() and key.isprintable()) or "\\" in key:
         raise UserError(f"the key in the variable {variable} has characters that no key has.")
     return key

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from slimrl.config.data import ExpertDataConfig
+from slimrl.config.reading.write import toml_literal
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.monitor.reference import recognise
 from slimrl.sharing.facts import RunFacts, Stage, shareable
@@ -43,7 +44,8 @@ model = AutoPeftModelForCausalLM.from_pretrained("{name}")  # which loads {base}
 REPRODUCE = """\
 ## Reproduce
 
-{recipe}With all settings of the run, saved as `config.toml`:
+{recipe}With all settings of the run, saved as `config.toml`. Of paths on its machine the last part is left, and
+`host.invalid` stands for its servers:
 
 ```bash
 slimrl {command} @ config.toml
@@ -161,7 +163,7 @@ def _settings(facts: RunFacts) -> Iterator[tuple[str, str]]:
 def _settings_of_rl(config: RLConfig) -> Iterator[tuple[str, str]]:
     loss, episodes = config.trainer.loss.resolve(config.has_teacher), config.orchestrator
     for env in episodes.env:
-        args = f" {_code(shareable(str(env.args)))}" if env.args else ""
+        args = f" {_code(shareable(toml_literal(env.args)))}" if env.args else ""
         yield "environment", f"{_code(env.id.rpartition('/')[2])}{args}"
     parts = f"advantage {loss.advantage}, loss {loss.policy}, credit {loss.credit}"
     yield "algorithm", f"{config.trainer.loss.type}: {parts}"

@@ -24,6 +24,7 @@ from slimrl.io.secrets import redact
 from slimrl.models.names import PACKAGED, ModelKind, kind_of
 from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.series import Series, load_series
+from slimrl.sharing.places import without_places
 from slimrl.stats import Estimate
 
 STEP = re.compile(r"step_(\d+)")
@@ -33,8 +34,6 @@ PACKAGES = ("slimrl", "torch", "transformers", "peft")
 HUB_NAMES = {
     "smollm2-135m": ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0", "as its 4-bit GGUF file (Q4_1) has it"),
 }
-# The last part of an absolute path says what something is; the rest is this machine's own.
-PLACE = re.compile(r"""(?<=["'`\s=])(?:~|/|[A-Za-z]:\\)[^"'`\n,\]]*[/\\]([^"'`/\\\n,\]]+)""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +117,12 @@ def base_of(config: CommandConfig) -> BaseModel:
 
 
 def shareable(text: str) -> str:
-    """The text without what is not to leave this machine: secrets, and the directories of absolute paths.
+    """The text, in TOML or JSON, without what is not to leave this machine: secrets, directories of paths, and hosts.
 
     >>> shareable('output_dir = "/home/me/outputs/rl"  # --output_dir')
     'output_dir = "rl"  # --output_dir'
     """
-    return PLACE.sub(r"\1", redact(text))
+    return without_places(redact(text))
 
 
 def _of_card(readme: Path, key: str) -> str:

@@ -14,11 +14,12 @@ from slimrl.config.reading.write import FILE_NAME as CONFIG
 from slimrl.errors import UserError
 from slimrl.io.checksums import SUMS, check_sums, rewrite_sums
 from slimrl.io.regular_file import read_regular
-from slimrl.io.secrets import has_secret
+from slimrl.io.secrets import has_secret, redact
 from slimrl.sharing.card import FILE_NAME as README
 from slimrl.sharing.card import card_text, is_untouched
 from slimrl.sharing.card_text import PICTURE
 from slimrl.sharing.facts import STEP, RunFacts, read_facts, shareable
+from slimrl.sharing.places import prose_without_places
 
 What = Literal["weights", "adapter", "run"]
 Content = Path | bytes
@@ -26,7 +27,11 @@ ADAPTER, ADAPTER_CONFIG = "adapter", "adapter_config.json"
 CONFIGS = ("config.json", ADAPTER_CONFIG, f"{ADAPTER}/{ADAPTER_CONFIG}", f"{ADAPTER}/{README}")
 MAX_TEXT_BYTES = 2**26
 # Of a run, besides its weights: what describes it. Checkpoints are for going on here, and are never uploaded.
-RUN_FILES = ("*.toml", "metrics.jsonl", "summary.json", "held_out/*.json", "*.png", "warmup/metrics.jsonl")
+RUN_FILES = (
+    *("*.toml", "metrics.jsonl", "monitors.jsonl", "summary.json", "plan.json", "held_out/*.json", "*.png"),
+    "warmup/metrics.jsonl",
+)
+NUMBERS = "metrics.jsonl"  # nothing else is in it, and it is long
 ROLLOUTS = ("rollouts/*.jsonl", "held_out/*.jsonl")
 
 
@@ -110,7 +115,7 @@ def _clean_configs(files: Mapping[str, Content], facts: RunFacts) -> dict[str, C
         if path not in CONFIGS or isinstance(content, bytes):
             continue
         text = read_regular(content, MAX_TEXT_BYTES).decode("utf-8")
-        clean = shareable(text)
+        clean = prose_without_places(redact(text)) if path.endswith(README) else shareable(text)
         if path.endswith(ADAPTER_CONFIG):
             settings = json.loads(clean)
             settings["base_model_name_or_path"] = facts.base.hub_name or facts.base.name
@@ -158,7 +163,7 @@ def _run_files(source: Source, with_rollouts: bool, remarks: list[str]) -> dict[
     found: dict[str, Content] = {}
     for path in _find(run_dir, RUN_FILES):
         content: Content = path
-        if path.suffix in (".toml", ".json"):
+        if path.suffix in (".toml", ".json", ".jsonl") and path.name != NUMBERS:
             text = read_regular(path, MAX_TEXT_BYTES).decode("utf-8")
             clean = shareable(text)
             content = path if clean == text else clean.encode()
