@@ -90,7 +90,7 @@ class MonitorsConfig(Config):
     max_wrong_reward: float = Field(default=0.95, gt=0, le=1)
     """`reward_hacking`: most that wrong answers may earn, as a share of what right ones earn."""
 
-    min_dependence_share: float = Field(default=0.25, ge=0, lt=1)
+    min_dependence_share: float = Field(default=0.4, ge=0, lt=1)
     """`reward_hacking`: while the reward rises, `monitor/task_dependence` may fall to this share of the first
     steps'."""
 

@@ -161,10 +161,12 @@ def test_a_held_out_reward_follows_the_training_reward_within_its_interval():
     assert not gap(0.25, half=0.2)
 
 
-def test_replies_that_become_one_text_while_the_reward_rises():
+def test_replies_that_become_one_text_or_noise_while_the_reward_rises():
     uniform = {"monitor__task_dependence": line(0.3, 0.01), "monitor__shared_across_tasks": line(0.4, 0.9)}
     assert is_bad("reward_hacking", **uniform, **RISING)
     assert not is_bad("reward_hacking", **uniform, **FLAT)
+    varied = {"monitor__task_dependence": line(0.3, 0.05), "monitor__shared_across_tasks": line(0.6, 0.3)}
+    assert is_bad("reward_hacking", **varied, **RISING)  # as many random digits are
     learns = {"monitor__task_dependence": line(0.1, 0.3), "monitor__shared_across_tasks": line(0.1, 0.6)}
     assert not is_bad("reward_hacking", **learns, **RISING)
     noise = {"monitor__task_dependence": [0.001] * NUM, "monitor__shared_across_tasks": line(0.01, 0.9)}
