@@ -13,6 +13,8 @@ from slimrl.environments.find import is_builtin, load_taskset
 from slimrl.errors import UserError
 from slimrl.io.files import replace_file
 from slimrl.launch.placement import place_on
+from slimrl.models.allocator import keep_freed_memory
+from slimrl.models.device import set_threads
 from slimrl.monitor.summary import Prediction
 from slimrl.plan.advice import Proposal, proposals
 from slimrl.plan.devices import Machine
@@ -86,6 +88,9 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     """
     if config.plan == "off":
         return None
+    # As loading the policy does: before the first matrix product, by which this machine is timed here.
+    set_threads(config.model.num_threads)
+    keep_freed_memory()
     planner = make_planner(config, own_memory())
     machine = this_machine(Path(config.output_dir))
     rough = planner.on(machine)
