@@ -13,6 +13,7 @@ from slimrl.environments.find import is_builtin, load_taskset
 from slimrl.errors import UserError, describe
 from slimrl.io.files import explain_write_errors, replace_file
 from slimrl.launch.placement import place_on
+from slimrl.models.allocator import keep_freed_memory
 from slimrl.models.device import set_threads
 from slimrl.monitor.summary import Prediction
 from slimrl.plan.advice import Proposal, proposals
@@ -117,7 +118,9 @@ def foretell_quietly(config: RLConfig) -> Plan | None:
 
 def _foresee(config: RLConfig) -> tuple[Plan, str]:
     """The plan of a placed run, and why it must be refused; empty if it need not."""
-    set_threads(config.model.num_threads)  # speeds depend on it
+    # As loading the policy does: before the first matrix product, by which this machine is timed here.
+    set_threads(config.model.num_threads)
+    keep_freed_memory()
     planner = make_planner(config, own_memory())
     machine = this_machine(Path(config.output_dir), config.model.device)
     rough = planner.on(machine)
