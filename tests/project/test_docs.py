@@ -86,7 +86,7 @@ SECTIONS = {name.partition(".")[0] for name in SETTINGS} - {"args"}
 def test_every_setting_that_is_named_exists(document: Path) -> None:
     named = set(re.findall(r"(?:--|`)([a-z_]+(?:\.[a-z_0-9]+)+)", document.read_text(encoding="utf-8")))
     settings = [
-        name for name in named if name.partition(".")[0] in SECTIONS and not re.search(r"\.(py|toml|md|jsonl)$", name)
+        name for name in named if name.partition(".")[0] in SECTIONS and not re.search(r"\.(py|toml|md|jsonl?)$", name)
     ]
     unknown = [name for name in settings if name not in SETTINGS and ".args" not in name]
     # A page may name what is read from another trainer's files.
