@@ -157,8 +157,9 @@ def test_lengths_come_from_the_expert_and_then_from_the_rollouts_of_an_earlier_r
     assert from_earlier_run(tmp_path, 64) is None
 
 
-def test_lengths_of_an_environment_of_ones_own_are_assumed() -> None:
+def test_lengths_of_an_environment_of_ones_own_are_assumed(tmp_path: Path) -> None:
     words = ["--orchestrator.env.0.id", "mine.py:Mine", "--orchestrator.max_turns", "3", "--seq_len", "512"]
+    words += ["--output_dir", str(tmp_path)]  # where no earlier run says better
     config = settings("smollm2-135m").model_copy()
     changed = load(RLConfig, [*words, "--model.name", "smollm2-135m"], {}).config
     workload = expect_workload(changed)
