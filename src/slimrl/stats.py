@@ -8,7 +8,6 @@ from fractions import Fraction
 from statistics import fmean, variance
 
 import numpy as np
-from scipy.special import stdtrit
 
 NUM_RESAMPLES = 10_000
 MAX_DRAWS = 1_000_000  # random indices drawn at once, which bounds the memory of the bootstrap
@@ -95,7 +94,7 @@ def mean_of_few(values: Sequence[float]) -> Estimate:
     mean, num = fmean(values), len(values)
     if len(set(values)) == 1:
         return Estimate(mean, math.nan, math.nan, num)
-    half = _student(num - 1) * math.sqrt(variance(values) / num)
+    half = student_quantile(num - 1) * math.sqrt(variance(values) / num)
     return Estimate(mean, mean - half, mean + half, num)
 
 
@@ -115,7 +114,7 @@ def difference_of_means(values: Sequence[float], others: Sequence[float]) -> Est
     parts = [(variance(side) / len(side), len(side) - 1) for side in (values, others)]
     spread = sum(part for part, _ in parts)
     # Welch and Satterthwaite's approximation of the degrees of freedom.
-    half = _student(spread**2 / sum(part**2 / free for part, free in parts)) * math.sqrt(spread)
+    half = student_quantile(spread**2 / sum(part**2 / free for part, free in parts)) * math.sqrt(spread)
     return Estimate(mean, mean - half, mean + half, num)
 
 
@@ -160,9 +159,11 @@ def sign_test(values: Sequence[float], others: Sequence[float]) -> float:
     return min(1.0, float(Fraction(2 * tail, 2**num)))
 
 
-def _student(free: float) -> float:
-    """The 97.5% quantile of Student's t-distribution with so many degrees of freedom."""
-    return float(stdtrit(free, 0.975))
+def student_quantile(freedom: float, share: float = 0.975) -> float:
+    """The quantile of Student's t-distribution with so many degrees of freedom."""
+    from scipy.special import stdtrit  # slow to import, and `slimrl view` starts without it: only here
+
+    return float(stdtrit(freedom, share))
 
 
 def _check(values: Sequence[float]) -> None:

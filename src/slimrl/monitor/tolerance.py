@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from slimrl.monitor.series import smooth
-from slimrl.stats import Z_95, Estimate
+from slimrl.stats import Z_95, Estimate, student_quantile
 
 CHANCE = 0.005  # that a run like the recorded ones leaves a band, for the curve and for the evaluations each
 PRIOR = 4.0
@@ -102,4 +101,4 @@ def standard_error(estimate: Estimate) -> float:
 
 def _quantile(freedom: float, num_comparisons: float) -> float:
     """Student's two-sided quantile for the whole chance over so many comparisons."""
-    return float(stdtrit(freedom, 1 - CHANCE / 2 / num_comparisons))
+    return student_quantile(freedom, 1 - CHANCE / 2 / num_comparisons)
