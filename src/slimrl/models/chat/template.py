@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Any, cast
 
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from slimrl.errors import UserError
 from slimrl.models.chat.encode import TextEncoder
@@ -135,8 +135,8 @@ class ChatFormat:
 
     def tokenizer_json(self) -> str:
         """The tokenizer in the format of `tokenizer.json`; empty for one that is written in Python."""
-        tokenizer = self._tokenizer
-        return str(tokenizer.backend_tokenizer.to_str()) if isinstance(tokenizer, PreTrainedTokenizerFast) else ""
+        tokenizer: Any = self._tokenizer
+        return str(tokenizer.backend_tokenizer.to_str()) if tokenizer.is_fast else ""
 
     def encode_conversation(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """The token ids of a whole conversation and its loss mask: true for the assistant's turns and their end tokens,
