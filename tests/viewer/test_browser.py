@@ -37,6 +37,18 @@ def test_curves_have_meaning_and_healthy_range_and_the_alarms_on_them(tab: Tab) 
     assert "#/monitors?run=a" in page.url
 
 
+def test_alarms_that_arrive_after_the_curves_are_marked(tab: Tab) -> None:
+    def answer_late(request):
+        tab.page.wait_for_timeout(700)
+        request.continue_()
+
+    tab.page.route("**/monitors", answer_late)
+    page = tab.open("#/curves?runs=a&m=loss/entropy")
+    page.wait_for_selector(".chart canvas")
+    assert page.locator(".mark").count() == 0
+    page.wait_for_selector(".mark")
+
+
 def test_metrics_are_searched_by_name_and_meaning(tab: Tab) -> None:
     page = tab.open("#/curves?runs=a")
     page.wait_for_selector(".metric")

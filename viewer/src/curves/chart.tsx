@@ -97,6 +97,10 @@ function Plot({ name, chart, settings, marks, zoom, onZoom, index, setIndex }: P
     const [min, max] = zoom ?? [first, last];
     plot.current.setScale("x", min === max ? { min: min - 0.5, max: max + 0.5 } : { min, max });
   }, [looks, chart, width, zoom?.join()]);
+  // Alarms may arrive when the curves have long been drawn.
+  useEffect(() => {
+    if (plot.current) draw.current(plot.current);
+  }, [marks.map(({ alarm }) => alarm.step).join()]);
   useEffect(() => () => plot.current?.destroy(), []);
 
   const move = (event: KeyboardEvent): void => {
