@@ -11,6 +11,7 @@ from pathlib import Path
 # Before torch is first imported. Tiny models gain nothing from threads, results must not depend on the machine's number
 # of cores, and the other cores belong to the other processes. The commands that tests start inherit it.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["SLIMRL_PLAN"] = "off"  # planning a tiny model takes longer than a step of it; tests of plans plan
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
 os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")  # likewise, and out of the user's cache
 

@@ -17,6 +17,11 @@ from tests.commands.test_rl import rl_flags
 from tests.plan.test_plan import LARGE
 
 
+@pytest.fixture(autouse=True)
+def planning_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLIMRL_PLAN")
+
+
 @pytest.fixture
 def large(tmp_path: Path) -> Path:
     directory = tmp_path / "large"
@@ -96,6 +101,7 @@ def test_rl_refuses_what_cannot_fit_before_anything_is_loaded(
     assert not output_dir.exists()
 
 
+@pytest.mark.slow
 def test_a_limit_of_memory_counts_and_the_refusal_can_be_overridden(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ PARTS = ("trainer", "orchestrator", "sampler")
 
 
 def flags(model: Path, output_dir: Path, *more: str) -> list[str]:
-    return rl_flags(model, output_dir, "--eval.interval_steps", "3", *more)
+    return rl_flags(model, output_dir, "--eval.interval_steps", "3", "--plan", "refuse", *more)
 
 
 def start(words: list[str]) -> subprocess.Popen[str]:

@@ -113,6 +113,7 @@ def test_the_opened_browser_is_logged_in_by_a_ticket(tmp_path, monkeypatch):
             assert page.status == 200 and page.url == server.url
 
 
+@pytest.mark.slow
 def test_two_viewers_show_one_run_at_once(tmp_path):
     path = make_run(tmp_path / "run")
     with viewing(path) as (_, first), viewing(path) as (_, second):
@@ -120,6 +121,7 @@ def test_two_viewers_show_one_run_at_once(tmp_path):
             wait_for(lambda address=address: get(address, "/api/state")["runs"][0]["rollouts"] == 8)
 
 
+@pytest.mark.slow
 def test_several_runs_and_directories_of_runs_are_shown_under_names_of_their_own(tmp_path):
     for place in ("x/a", "y/a", "y/b"):
         make_run(tmp_path / place)

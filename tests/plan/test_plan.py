@@ -91,6 +91,7 @@ def test_proposals_are_put_together_where_none_suffices(large: Path) -> None:
         assert len(last.settings) > 1
 
 
+@pytest.mark.slow
 def test_each_change_saves_what_the_new_plan_lacks(large: Path) -> None:
     made = planner(settings(large, "--model.lora.rank", "16"))
     plan = made.on(find_machines("a100x1")[0])
@@ -99,6 +100,7 @@ def test_each_change_saves_what_the_new_plan_lacks(large: Path) -> None:
     assert saved == 2 * 2 * 32 * 32 * 1024 * 1024  # 2 b L slots C K
 
 
+@pytest.mark.slow
 def test_on_several_gpus_ranks_share_weights_and_the_sampler_has_its_own(large: Path) -> None:
     one, four = on(settings(large), "h100x2"), on(settings(large), "h100x5")
     trainers = [p for place in four.places for p in place.processes if p.name.startswith("trainer, rank")]
@@ -112,6 +114,7 @@ def test_on_several_gpus_ranks_share_weights_and_the_sampler_has_its_own(large: 
     assert "cuda:4" in "\n".join(full_report(four, []))
 
 
+@pytest.mark.slow
 def test_a_teacher_and_a_reference_are_counted(large: Path) -> None:
     plain = on(settings(large), "h200x1")
     taught = on(settings(large, "--teacher.type", "model", "--trainer.loss.kl_beta", "0.1"), "h200x1")

@@ -35,7 +35,16 @@ def run_json(argv: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     return status, [Finding(**{**one, "level": Level(one["level"])}) for one in report["findings"]]
 
 
-@pytest.mark.parametrize(("fault", "subject"), planted.FAULTS.items(), ids=lambda value: getattr(value, "__name__", ""))
+WAITING = ("Sleeps", "Hangs", "NeverEnds")  # these take seconds
+
+
+@pytest.mark.parametrize(
+    ("fault", "subject"),
+    [
+        pytest.param(fault, subject, id=fault.__name__, marks=[pytest.mark.slow] if fault.__name__ in WAITING else [])
+        for fault, subject in planted.FAULTS.items()
+    ],
+)
 def test_a_planted_fault_is_found_and_no_other(fault: type, subject: str) -> None:
     findings = checked(fault())
     assert problems(findings) == {subject}
