@@ -114,6 +114,7 @@ def test_a_whole_game_with_panels(person: AtTerminal) -> None:
     assert "Traceback" not in person.seen
 
 
+@pytest.mark.slow
 def test_a_whole_matching_game() -> None:
     argv, typed = matching_game(role=2)
     *replies, last = typed.removesuffix("\n\nn\n").split("\n\n")

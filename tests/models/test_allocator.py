@@ -110,5 +110,6 @@ def test_few_products_are_kept():
 
 
 @ONLY_GLIBC
+@pytest.mark.slow
 def test_what_is_returned_is_not_kept_by_a_model_that_is_loaded_later() -> None:
     run(RETURNED)

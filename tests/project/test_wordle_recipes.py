@@ -65,6 +65,7 @@ def test_warm_up_and_reinforcement_take_a_step(recipe: str, tmp_path: Path) -> N
     assert len(read_rollouts(tmp_path / "run" / "rollouts" / "step_000000.jsonl")) == 4
 
 
+@pytest.mark.slow
 def test_sft_learns_from_the_solver(tiny_dir: Path, tmp_path: Path) -> None:
     settings = {"model.name": tiny_dir, "output_dir": tmp_path / "run", "max_steps": 2, "batch_size": 2}
     assert run(argv("sft.toml", **settings, val_num_examples=2)) == 0

@@ -20,6 +20,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_it_writes_games_that_are_read_and_the_same_for_the_same_seed(tmp_path: Path) -> None:
     first, again, other = (tmp_path / name for name in ("data/first.jsonl", "again.jsonl", "other.jsonl"))
     for file, seed in ((first, "4"), (again, "4"), (other, "5")):
@@ -53,6 +54,7 @@ def test_without_an_output_the_file_lies_in_data(tmp_path: Path) -> None:
     assert [content["game_id"] for content in rows] == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_file_that_exists_is_replaced_by_force_alone(tmp_path: Path) -> None:
     file = tmp_path / "games.jsonl"
     file.write_text("precious")

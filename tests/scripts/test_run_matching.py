@@ -111,6 +111,7 @@ def test_a_package_that_is_missing_is_named_before_anything_is_started(missing: 
     assert done.returncode != 0 and f"there is no {missing}" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_nothing_is_said_where_nothing_is_missing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", *checks(SCRIPT)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

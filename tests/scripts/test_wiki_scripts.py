@@ -89,6 +89,7 @@ print("loaded", *sorted({heavy!r} & sys.modules.keys()))
 HEAVY = {"torch", "transformers", "chromadb", "sentence_transformers", "datasets"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", ["--help", "--typo"])
 def test_help_and_typos_are_answered_before_anything_heavy_is_loaded(word: str, tmp_path: Path):
     commands = [[script, word] for script in ALL if script != "run_llamacpp"]

@@ -112,6 +112,7 @@ def test_rollouts_go_if_asked_for_unless_they_hold_a_key(tmp_path):
         assert "me/other" not in hub.repos
 
 
+@pytest.mark.slow
 def test_an_upload_that_was_interrupted_goes_on_with_what_is_missing(run):
     with fake_hub() as hub:
         hub.refuse_uploads_after = 1

@@ -17,9 +17,10 @@ from tests.viewer.played import Writer, play
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The browser."""
+    """The browser. Not for longer than a module: while Playwright is on, no other test of the process can have an event
+    loop."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright: `uv run --group browser pytest`")
     if CHROMIUM is None:
         pytest.skip("needs Chromium: `apt-get install chromium`")
@@ -103,7 +104,7 @@ class Served:
     writer: Writer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
     """Two runs of one configuration, served by the command."""
     runs = tmp_path_factory.mktemp("viewer")

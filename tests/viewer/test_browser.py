@@ -8,6 +8,8 @@ import pytest
 from tests.viewer.conftest import Opener, Served, Tab, serve
 from tests.viewer.played import play, step_records, write_metrics, write_step
 
+pytestmark = pytest.mark.slow  # a browser of its own
+
 COLOURS = r"""(column) => {
   const colour = (token) => token.className.match(/\b[dshm]-?\d/)?.[0] ?? "";
   return [...new Set([...column.querySelectorAll(".part .t")].map(colour))];

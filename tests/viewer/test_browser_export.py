@@ -11,6 +11,8 @@ from slimrl.commands.view import run_view
 from tests.viewer.conftest import Opener, Tab
 from tests.viewer.played import play
 
+pytestmark = pytest.mark.slow  # a browser of its own
+
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Path:

@@ -5,6 +5,8 @@ import pytest
 from tests.viewer.conftest import Tab
 from tests.viewer.played import INJECTIONS
 
+pytestmark = pytest.mark.slow  # a browser of its own
+
 GROUP = "#/group?run=a&group=4/train/%3Cimg+src=x+onerror=alert(12)%3E%E2%80%AE"
 # The page with its texts left out: what hostile texts must not change.
 ELEMENTS = """() => {

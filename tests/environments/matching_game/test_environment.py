@@ -332,6 +332,7 @@ def test_a_partner_that_is_impersonated_in_words_alone_has_agreed_to_nothing():
         assert turn.reward == 0.0 and turn.metrics["agreed"] == 0.0
 
 
+@pytest.mark.slow
 def test_giant_messages_win_nothing():
     """What comes after them is worth as much as after a word, whether or not they would be an order."""
     rng = random.Random(0)

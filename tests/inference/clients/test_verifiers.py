@@ -109,6 +109,7 @@ def test_several_turns(parrot: Server, parrot_reference: Reference, client: str)
         assert_grows(output["trajectory"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS)
 def test_tools(parrot: Server, parrot_reference: Reference, client: str) -> None:
     environment = vf.ToolEnv(
