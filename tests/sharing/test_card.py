@@ -22,7 +22,9 @@ def test_a_card_has_the_runs_numbers_as_text_and_as_metadata(tmp_path):
     assert write_card(run, weights) == weights / "README.md"
     card = ModelCard.load(weights / "README.md")
     assert (card.data.base_model, card.data.license) == ("HuggingFaceTB/SmolLM2-135M-Instruct", "apache-2.0")
-    assert card.data.library_name == "transformers" and {"slimrl", "aipo", "reverse-text"} <= set(card.data.tags)
+    assert card.data.to_dict()["library_name"] == "transformers" and {"slimrl", "aipo", "reverse-text"} <= set(
+        card.data.tags
+    )
     [result] = card.data.eval_results
     assert (result.metric_value, result.dataset_name, result.dataset_split) == (0.875, "reverse-text", "test")
     assert result.metric_args == {

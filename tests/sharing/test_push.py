@@ -77,7 +77,7 @@ def test_an_adapter_goes_alone_and_names_a_base_that_others_have(run, tmp_path):
     assert (
         '"base_model_name_or_path": "HuggingFaceTB/SmolLM2-135M-Instruct"' in (got / "adapter_config.json").read_text()
     )
-    assert ModelCard.load(got / "README.md").data.library_name == "peft"
+    assert ModelCard.load(got / "README.md").data.to_dict()["library_name"] == "peft"
 
 
 @pytest.mark.slow
