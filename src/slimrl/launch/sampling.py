@@ -33,6 +33,7 @@ from slimrl.types import Metrics
 
 TOKENIZER = "tokenizer/tokenizer.json"
 THINNED = "orchestrator.max_rollouts_gb"
+THIN_EVERY = 10  # steps: a long run has many files to look at
 # Stages of the held-out evaluation, by the names of their files.
 BASE, START = "base", "start"
 FINAL = "final", "after RL"
@@ -198,7 +199,7 @@ def make_orchestrator(parts: SamplingParts, distillation: Distillation | None) -
     def record(step: int, records: Sequence[RolloutRecord]) -> None:
         write_rollouts(rollout_file(parts.output_dir, step), records)
         max_gb = parts.config.orchestrator.max_rollouts_gb
-        if thin_rollouts(parts.output_dir, 1e9 * max_gb) and THINNED not in shown:
+        if step % THIN_EVERY == 0 and thin_rollouts(parts.output_dir, 1e9 * max_gb) and THINNED not in shown:
             shown.add(THINNED)
             parts.console.note(f"rollouts of older steps are deleted from now on, to keep to {max_gb:g} GB ({THINNED})")
         for rollout in (one.rollout for one in records if one.rollout.failure):

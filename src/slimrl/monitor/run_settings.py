@@ -1,7 +1,7 @@
 """The module reads the settings that a run's directory keeps. Knows no PyTorch."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +41,17 @@ def read_run_config(run_dir: Path) -> CommandConfig:
 
 def flat_settings(config: CommandConfig) -> dict[str, Any]:
     """The settings by dotted key, such as `trainer.optim.lr` and `orchestrator.env.0.id`."""
-    found: dict[str, Any] = {}
-    _flatten(config.model_dump(mode="json"), "", found)
-    return found
+    return dict(flatten(config.model_dump(mode="json")))
 
 
-def _flatten(value: Any, key: str, found: dict[str, Any]) -> None:
+def flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """A tree of settings as pairs of a dotted key and a plain value; the sections of a list go by their numbers."""
     match value:
-        case Mapping() if value:
+        case Mapping() if value or not key:
             for name, item in value.items():
-                _flatten(item, f"{key}.{name}" if key else str(name), found)
-        case [{}, *_]:  # a list of sections
+                yield from flatten(item, f"{key}.{name}" if key else str(name))
+        case list() if any(isinstance(item, Mapping) for item in value):
             for number, item in enumerate(value):
-                _flatten(item, f"{key}.{number}", found)
+                yield from flatten(item, f"{key}.{number}")
         case _:
-            found[key] = value
+            yield key, value

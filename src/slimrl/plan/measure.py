@@ -151,7 +151,7 @@ def _training_speeds(
 
 
 def short_sample(sample: Sample) -> Sample:
-    """The short_sample of a sample, up to its first trained tokens."""
+    """The beginning of a sample, up to its first trained token."""
     end = min(len(sample.token_ids_T), sample.loss_mask_T.index(True) + 2, 16)
     token_ids, mask = sample.token_ids_T[:end], (*(False,) * (end - 1), True)
     return Sample(token_ids, mask, (-10.0,) * end, (1.0,) * end, version=sample.version)

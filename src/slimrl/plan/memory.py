@@ -111,7 +111,6 @@ class Demand:
     keeps_cache: bool = False
     references: Mapping[str, Shape] | None = None
     scored: int = 0
-    saves: bool = True
 
     @property
     def is_adapter(self) -> bool:
@@ -161,8 +160,7 @@ def training_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
     ]  # fmt: skip
     if num_ranks > 1:
         parts.append(Part("layers gathered from other ranks", sizes.gather_work(shape, compute), "training"))
-    if demand.saves:
-        parts.append(Part("whole masters for a checkpoint", sizes.checkpoint_work(trained) / num_ranks, "saving"))
+    parts.append(Part("whole masters for a checkpoint", sizes.checkpoint_work(trained) / num_ranks, "saving"))
     return [part for part in parts if part.bytes]
 
 

@@ -56,9 +56,7 @@ def gradients(shape: Shape, compute: Compute, num_trained: int, is_adapter: bool
     With one pack they are in the dtype that was computed in, but for the head: its chunks, and tied embeddings, add to
     one another.
     """
-    if is_adapter:
-        return FLOAT * num_trained
-    if num_packs > 1:
+    if is_adapter or num_packs > 1:
         return FLOAT * num_trained
     return compute.bytes * (num_trained - shape.head) + FLOAT * shape.head
 

@@ -5,19 +5,18 @@ import json
 import re
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from slimrl.errors import UserError
 from slimrl.io.regular_file import read_regular
 from slimrl.io.secrets import HIDDEN, has_secret, names_secret
-from slimrl.monitor.run_settings import NO_RECIPE
+from slimrl.monitor.run_settings import HEADER, NO_RECIPE, flatten
 from slimrl.viewer.curves import Curves
 from slimrl.viewer.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDir
 
 MAX_BYTES = 2**22
-COMMAND = re.compile(r"# slimrl ([a-z]+) @ ")
 SILENT_S = 120.0  # after which a run is not taken to be going on
 SILENT_STEPS = 5.0  # ... or after as long as so many steps took
 Json = dict[str, Any]
@@ -32,7 +31,7 @@ class Settings:
             self.tree: Mapping[str, Any] = tomllib.loads(text)
         except (UserError, ValueError, RecursionError):
             text, self.tree = "", {}
-        found = COMMAND.match(text)
+        found = HEADER.match(text)
         self.command = found[1] if found else ""
 
     def get(self, path: str) -> Any:
@@ -50,11 +49,11 @@ class Settings:
 
     def in_words(self) -> list[list[str]]:
         """All settings in words, with `[key]` in the place of secrets."""
-        return [[path, _show(path, value)] for path, value in _flat(self.tree)]
+        return [[path, _show(path, value)] for path, value in flatten(self.tree)]
 
     def key(self) -> str:
         """A digest of what the seeds of one experiment have in common: the command and the settings of its recipe."""
-        kept = {path: value for path, value in _flat(self.tree) if not NO_RECIPE.fullmatch(path)}
+        kept = {path: value for path, value in flatten(self.tree) if not NO_RECIPE.fullmatch(path)}
         content = json.dumps([self.command, kept], sort_keys=True, default=str)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -116,18 +115,6 @@ def _mtime(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings as pairs of a dotted path and a plain value; the sections of a list go by their numbers."""
-    if isinstance(value, Mapping) and (value or not path):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
-        for number, inner in enumerate(value):
-            yield from _flat(inner, f"{path}.{number}")
-    else:
-        yield path, value
 
 
 def _show(path: str, value: Any) -> str:
