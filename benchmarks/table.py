@@ -33,6 +33,7 @@ from benchmarks.speed import (
 
 TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "decode.json": decode.table,
+    "decode_gpu.json": decode.table,
     "prefill.json": prefill.table,
     "prefill_avx512_bf16.json": prefill.table,
     "rl_step.json": rl_step.table,
