@@ -1,8 +1,9 @@
 """Are plans right? Predicted and measured peak memory and step time of the five examples, and of four variations.
 
-Each case is planned by `slimrl plan`, which times this machine, and then run by `slimrl rl` for a few steps with the
-same words; the run's own summary has what was predicted and what was measured. Runs are thrown away. A case that others
-disturbed, by the load average, is marked: its memory counts, its time does not.
+Each case is planned by `slimrl plan`, which times this machine, and then run by `slimrl rl` for its warm-up and a few
+steps with the same words; the run's own summary has what was predicted and what was measured. Runs are thrown away. A
+case in which other programs took more than a twentieth of the cores' time is marked: its memory counts, its time does
+not.
 
     python -m benchmarks.speed.plan
     python -m benchmarks.speed.plan --cases reverse_text "reverse_text, LoRA" --steps 3
@@ -14,11 +15,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.measure import BUSY, RESULTS, ROOT, machine_facts, markdown_table, write_result
+from benchmarks.harness.measure import RESULTS, ROOT, cores, machine_facts, markdown_table, write_result
 
 REVERSE = "examples/reverse_text/rl.toml"
 CASES: dict[str, list[str]] = {
@@ -31,8 +33,18 @@ CASES: dict[str, list[str]] = {
     "reverse_text, batch halved": [REVERSE, "--orchestrator.batch_size", "32"],
     "reverse_text, float32": [REVERSE, "--model.dtype", "float32"],
 }
-HEAD = ("run", "memory predicted, GB", "measured", "off by", "step predicted, s", "measured", "off by", "load")
-WARMUP_STEPS, EXAMPLES = 2, 16
+HEAD = (
+    "run",
+    "memory predicted, GB",
+    "measured",
+    "off by",
+    "step predicted, s",
+    "measured",
+    "off by",
+    "taken by others",
+)
+EXAMPLES = 16
+MOST_TAKEN = 0.05
 
 
 def main() -> None:
@@ -61,11 +73,10 @@ def earlier_results(path: Path, cases: Sequence[str]) -> dict[str, Any]:
 
 def result_of(words: Sequence[str], steps: int) -> dict[str, Any]:
     """What a run was foretold to take, and what it took."""
-    load = os.getloadavg()[0]
+    clock = OthersClock()
     with tempfile.TemporaryDirectory() as directory:
         output_dir = Path(directory) / "run"
         changes: dict[str, object] = {"max_steps": steps, "eval.num_examples": EXAMPLES, "ckpt.interval_steps": 0}
-        changes |= {} if "alphabet" in words[0] else {"warmup.max_steps": WARMUP_STEPS}
         changes |= {"output_dir": output_dir}
         flags = [text for key, value in changes.items() for text in (f"--{key}", str(value))]
         # The times that `plan` measures are kept in a cache, from which `rl` foretells them.
@@ -76,7 +87,30 @@ def result_of(words: Sequence[str], steps: int) -> dict[str, Any]:
     rounded = {
         kind: {key: round(value, 3) for key, value in summary[kind].items()} for kind in ("predicted", "measured")
     }
-    return {**rounded, "load_average": round(max(load, os.getloadavg()[0] - 2), 1)}
+    return {**rounded, "taken_by_others": round(clock.share(), 3)}
+
+
+class OthersClock:
+    """Tells what share of the cores' time other programs than this one's children have taken since it was made."""
+
+    def __init__(self) -> None:
+        self._began, self._busy, self._own = time.monotonic(), busy_s(), own_s()
+
+    def share(self) -> float:
+        """The share, from 0 to 1."""
+        others = busy_s() - self._busy - (own_s() - self._own)
+        return max(0.0, others) / (time.monotonic() - self._began) / len(cores())
+
+
+def busy_s() -> float:
+    """The seconds that all cores have worked since the machine started; Linux alone tells them."""
+    user, nice, system, _, _, *interrupts = Path("/proc/stat").read_text().splitlines()[0].split()[1:8]
+    return sum(map(int, (user, nice, system, *interrupts))) / os.sysconf("SC_CLK_TCK")
+
+
+def own_s() -> float:
+    """The seconds that this process and those it has waited for have worked."""
+    return sum(os.times()[:4])
 
 
 def cache_with_models(directory: Path) -> Path:
@@ -114,7 +148,7 @@ def table(results: Mapping[str, Any]) -> str:
         for key, digits in (("peak_gb", 2), ("step_s", 1)):
             off = predicted[key] / measured[key] - 1
             cells += [f"{predicted[key]:.{digits}f}", f"{measured[key]:.{digits}f}", f"{off:+.0%}"]
-        busy = f"{result['load_average']:.1f}" + (" (busy)" if result["load_average"] > 2 * BUSY else "")
+        busy = f"{result['taken_by_others']:.0%}" + (" (busy)" if result["taken_by_others"] > MOST_TAKEN else "")
         rows.append((name, *cells, busy))
     return markdown_table(HEAD, rows)
 

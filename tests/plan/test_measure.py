@@ -9,8 +9,9 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.launch.planning import make_planner
 from slimrl.plan.devices import Device, Machine
-from slimrl.plan.measure import measure, recall_speeds
+from slimrl.plan.measure import measure, pieces_of, recall_speeds
 from slimrl.plan.timing import rough_speeds
+from slimrl.plan.workload import row_of, sample_of
 
 MACHINE = Machine("a CPU", Device("CPU", "cpu", 24e9, 2e10, 1e12, 2e11), 0, 24e9, 1e12)
 SHAPE = {
@@ -64,3 +65,21 @@ def test_estimates_follow_bandwidth_and_operations(model: Path) -> None:
     fast = rough_speeds(demand, Device("CPU", "cpu", 24e9, 4e10, 1e12, 8e11), planner.workload)
     assert fast.train == pytest.approx(slow.train / 4)
     assert fast.update == pytest.approx(slow.update / 2)
+
+
+def test_attention_is_told_apart_by_pieces_with_as_much_work_and_fewer_pairs() -> None:
+    samples = [sample_of([*range(500), *range(number, number + 40)], [False] * 500 + [True] * 40) for number in (7, 8)]
+    row, pieces = row_of(samples), row_of(pieces_of(samples))
+    assert pieces.tokens == pytest.approx(row.tokens, rel=0.1)
+    assert pieces.trained == pytest.approx(row.trained, rel=0.2)
+    assert pieces.pairs < row.pairs / 8
+
+
+def test_long_rollouts_have_a_time_of_attention(model: Path) -> None:
+    words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "alphabet-sort"]
+    words += ["--orchestrator.env.0.args.num_examples", "4", "--seq_len", "1024", "--orchestrator.batch_size", "8"]
+    config = load(RLConfig, words, {}).config
+    planner = make_planner(config, 0.8e9)
+    speeds = measure(config, planner.on(MACHINE).demand, planner.workload, 24e9)
+    assert speeds.attend > 0
+    assert speeds.head > 0

@@ -182,7 +182,7 @@ def test_times_add_up_by_hand() -> None:
     assert reply_lengths(samples[1]) == [4]
     assert times.step["decoding"] == pytest.approx(4 * 1.0 + 2 * 0.1 * (2 + 2 + 1 + 1))
     assert times.step["environments"] == 2.0
-    assert times.step["prefill"] == pytest.approx((workload.tokens - 12) * 0.01)
+    assert times.step["prefill"] == pytest.approx((workload.row.tokens - 12) * 0.01)
     assert times.step["update"] == 3.0
     assert times.bottleneck == "decoding"
     assert times.run["10 steps"] == pytest.approx(10 * times.step_s)

@@ -18,14 +18,16 @@ from slimrl.models.device import set_threads
 from slimrl.monitor.summary import Prediction
 from slimrl.plan.advice import Proposal, proposals
 from slimrl.plan.devices import Machine
+from slimrl.plan.experts import from_experts
 from slimrl.plan.local_chat import local_chat
 from slimrl.plan.machine import own_memory, this_machine
 from slimrl.plan.measure import measure, recall_speeds
+from slimrl.plan.outlines import from_recorded
 from slimrl.plan.plan import Configs, Plan, plan_on
 from slimrl.plan.report import explain_refusal, two_lines
 from slimrl.plan.shape import Shape, read_shape
 from slimrl.plan.timing import Speeds
-from slimrl.plan.workload import Workload, from_assumption, from_earlier_run, from_experts
+from slimrl.plan.workload import Workload, from_assumption, from_earlier_run
 
 FILE = "plan.json"
 OVERRIDE = "`--plan warn`"
@@ -74,9 +76,9 @@ def expect_workload(config: Configs) -> Workload:
     """The rollouts that a step is expected to have. Nothing is downloaded for it, nothing built, and no code of the
     user's called."""
     if isinstance(config, RLConfig):
-        earlier = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size)
-        if earlier is not None:
-            return earlier
+        known = from_earlier_run(Path(config.output_dir), config.orchestrator.batch_size) or from_recorded(config)
+        if known is not None:
+            return known
     tasksets = _tasksets(_environments(config))
     try:
         played = from_experts(config, tasksets, local_chat(config.model.name)) if tasksets else None

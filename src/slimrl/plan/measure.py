@@ -7,14 +7,16 @@ so that `rl` can foretell times without measuring again.
 
 import hashlib
 import json
+import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from slimrl.config.model import LoraConfig
 from slimrl.config.run import RLConfig, SFTConfig
@@ -30,7 +32,7 @@ from slimrl.plan import sizes
 from slimrl.plan.memory import Demand
 from slimrl.plan.processes import training_device
 from slimrl.plan.timing import Speeds
-from slimrl.plan.workload import Workload
+from slimrl.plan.workload import Row, Workload, row_of, sample_of
 from slimrl.trainer.optim import MasterAdamW
 from slimrl.trainer.step import TrainStep
 from slimrl.transport.base import Batch
@@ -39,6 +41,8 @@ from slimrl.types import Sample, SamplingParams
 BUDGET_S = 1.0  # for the repetitions of one measurement
 FEWEST, MOST = 3, 12  # repetitions of a decoding step
 MOST_PACK = 1536  # tokens of the measured pack: enough for matrix products to reach their speed
+SEEN = 96  # tokens that one sees on average: from here on the time of attention is measured
+PIECE = 48
 SHARE = 0.5  # of the memory: a larger model is measured with fewer layers
 LAYERS = (2, 4)
 
@@ -72,11 +76,12 @@ def _speeds(config: RLConfig | SFTConfig, model: Any, demand: Demand, workload: 
     device = torch.device(training_device(config, demand.compute))
     dtype = torch.bfloat16 if demand.compute.bytes == sizes.HALF else torch.float32
     module = _random_module(model, dtype, device, config.model.lora)
+    vocab = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
     found = {"decode_step": 0.0, "decode_row": 0.0, "prefill": 0.0}
     if isinstance(config, RLConfig):
         inference, slots = config.inference, min(config.inference.max_slots, round(workload.num))
         engine = Engine(module, frozenset(), slots, config.seq_len, 0, inference.quantization)
-        found = _sampling_speeds(engine, workload, slots)
+        found = _sampling_speeds(engine, workload, slots, vocab)
         engine.offload()
         trainer, optim = config.trainer, config.trainer.optim
     else:
@@ -84,7 +89,6 @@ def _speeds(config: RLConfig | SFTConfig, model: Any, demand: Demand, workload: 
             micro_batch_tokens=config.micro_batch_tokens, activation_checkpointing=config.activation_checkpointing
         )
         optim = config.optim
-    vocab = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
     samples = _few_samples(workload, vocab)
     return Speeds(**found, **_training_speeds(module, trainer, optim, samples, config.seq_len), source="measured here")
 
@@ -99,7 +103,7 @@ def _random_module(config: Any, dtype: torch.dtype, device: torch.device, lora: 
     return module
 
 
-def _sampling_speeds(engine: Engine, workload: Workload, rows: int) -> dict[str, float]:
+def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) -> dict[str, float]:
     """Seconds of a prefilled token, and of a decoding step with many sequences and with a quarter of them, from which
     the share of a step and that of a sequence follow."""
     prompt = max(2, min(engine.capacity - 2 * MOST - 2, int(workload.mean_length / 2)))
@@ -107,7 +111,7 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int) -> dict[str,
 
     def submit(first: int) -> Any:
         # Prompts that share nothing: each token is computed.
-        return engine.submit([(first + place) % 1000 + 1 for place in range(prompt)], params, lambda sampled: False)
+        return engine.submit([(first + place) % vocab for place in range(prompt)], params, lambda sampled: False)
 
     requests = [submit(7 * number) for number in range(min(rows, 2))]
     engine.step()  # makes the copies of the weights, and compiles what is compiled
@@ -130,9 +134,11 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int) -> dict[str,
 def _training_speeds(
     module: nn.Module, config: TrainerConfig, optim: OptimConfig, samples: Sequence[Sample], seq_len: int
 ) -> dict[str, float]:
-    """Seconds of a token of a training row and of an update: a step on some samples, and one on a few tokens."""
+    """Seconds of a training row's parts and of an update, by a step on some samples, one on a few tokens, and, where
+    tokens see many others, one on short pieces of the same samples."""
     step = TrainStep(module, MasterAdamW(module, optim), config, seq_len)
-    short, device = short_sample(samples[0]), next(module.parameters()).device
+    device = next(module.parameters()).device
+    head = _head_share(module)
 
     def run(batch: Sequence[Sample]) -> float:
         began = time.perf_counter()
@@ -141,13 +147,51 @@ def _training_speeds(
             torch.cuda.synchronize(device)
         return time.perf_counter() - began
 
-    run(samples)  # compiles the products of these sizes, and allocates
-    full = min(run(samples) for _ in range(2))
-    little = min(run([short]) for _ in range(2))
-    num = Workload(tuple(samples), 1.0, "").tokens
-    few = len(short.token_ids_T) - 1
-    each = max(0.0, full - little) / max(1, num - few)
-    return {"train": each, "update": max(0.0, little - few * each)}
+    def fastest(batch: Sequence[Sample]) -> tuple[Row, float]:
+        run(batch)  # compiles the products of these sizes, and allocates
+        return row_of(batch), min(run(batch) for _ in range(2))
+
+    row, seconds = fastest(samples)
+    few, update = fastest([short_sample(samples[0])])
+    attend = 0.0
+    each = max(0.0, seconds - update) / max(1.0, _work(row, head) - _work(few, head))
+    if row.pairs > SEEN * row.tokens:
+        apart, seconds_apart = fastest(pieces_of(samples))
+        # Two rows of about the same work, of which one has many more pairs.
+        each, attend = _solve((apart, row), (seconds_apart - update, seconds - update), head)
+    return {
+        "train": each, "head": each * head, "attend": attend, "update": max(0.0, update - each * _work(few, head)),
+    }  # fmt: skip
+
+
+def _head_share(module: nn.Module) -> float:
+    """The weights of the head for each weight that every token is multiplied with in the layers."""
+    head: Tensor = module.get_output_embeddings().weight  # type: ignore[operator]
+    layers = sum(w.numel() for name, w in module.named_parameters() if "embed" not in name and "lm_head" not in name)
+    return head.numel() / layers
+
+
+def _work(row: Row, head: float) -> float:
+    """The products of a row with the layers and the head, in tokens that only the layers see."""
+    return row.tokens + head * row.trained
+
+
+def _solve(rows: tuple[Row, Row], seconds: tuple[float, float], head: float) -> tuple[float, float]:
+    """The seconds of a unit of work and of a pair by which two rows take so many seconds."""
+    (few, many), (short, long) = rows, seconds
+    determinant = _work(few, head) * many.pairs - _work(many, head) * few.pairs
+    attend = max(0.0, (_work(few, head) * long - _work(many, head) * short) / determinant)
+    return max(0.0, (long - attend * many.pairs) / _work(many, head)), attend
+
+
+def pieces_of(samples: Sequence[Sample]) -> list[Sample]:
+    """As many tokens as a row of samples has, as many of them trained, in short pieces that share nothing."""
+    row, rng = row_of(samples), random.Random(0)
+    vocab = 1 + max(max(sample.token_ids_T) for sample in samples)
+    share = row.trained / row.tokens
+    mask = [False, *(int(place * share) > int((place - 1) * share) for place in range(1, PIECE))]
+    mask[-1] = True  # a piece of which nothing is trained is no sample
+    return [sample_of([rng.randrange(vocab) for _ in mask], mask) for _ in range(math.ceil(row.tokens / PIECE))]
 
 
 def short_sample(sample: Sample) -> Sample:
@@ -162,7 +206,7 @@ def _few_samples(workload: Workload, vocab: int) -> list[Sample]:
     chosen = list[Sample]()
     for sample in workload.samples:
         known = replace(sample, token_ids_T=tuple(token % vocab for token in sample.token_ids_T))
-        if chosen and Workload((*chosen, known), 1.0, "").tokens > MOST_PACK:
+        if chosen and row_of((*chosen, known)).tokens > MOST_PACK:
             break
         chosen.append(known)
     return chosen
@@ -195,7 +239,15 @@ def _key(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> st
     shape = replace(demand.shape, name="", saved=0)
     processor = _processor(training_device(config, demand.compute))
     around = [torch.__version__, torch.get_num_threads(), processor, config.command, config.seq_len]
-    about = [demand.num_slots, demand.quantized, demand.recompute, round(workload.num), round(workload.mean_length, -1)]
+    measured = [field.name for field in fields(Speeds)]
+    about = [
+        measured,
+        demand.num_slots,
+        demand.quantized,
+        demand.recompute,
+        round(workload.num),
+        round(workload.mean_length, -1),
+    ]
     parts = [asdict(shape), asdict(demand.compute), config.model.lora.model_dump(), around, about]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
 

@@ -3,6 +3,7 @@
 `Speeds` are measured (`plan/measure.py`), or made from a device's bandwidth and operations by `rough_speeds`.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -10,7 +11,7 @@ from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.plan import sizes
 from slimrl.plan.devices import Device
 from slimrl.plan.memory import Demand
-from slimrl.plan.workload import Workload
+from slimrl.plan.workload import Row, Workload
 
 # The shares of a device's bandwidth and operations that are reached. Those of a CPU are of slimrl's kernels, from steps
 # of reverse_text on two cores; those of a GPU are usual for transformers' layers, and were not measured.
@@ -24,7 +25,8 @@ DISK = 3e8  # bytes a second, synced
 @dataclass(frozen=True, slots=True)
 class Speeds:
     """Seconds: of a decoding step and of each sequence in it, of a prefilled token, of a token of a training row, of an
-    update of the weights, and of a pack beside its tokens. `source` is how they are known."""
+    update of the weights, of a pack beside its tokens, of a trained token's logits, and of a pair of a token and one
+    that it sees. `source` is how they are known."""
 
     decode_step: float
     decode_row: float
@@ -33,6 +35,12 @@ class Speeds:
     update: float
     source: str
     pack: float = 0.0
+    head: float = 0.0
+    attend: float = 0.0
+
+    def row_s(self, row: Row) -> float:
+        """The seconds of forward and backward passes over a row."""
+        return row.tokens * self.train + row.trained * self.head + row.pairs * self.attend
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,8 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
 
     A decoding step reads all weights, b A / B with A active weights; each sequence in it costs 2 A / F and reads its
     keys and values. A token of a training row costs 6 A / F, or 4 A / F with an adapter, as no gradient of a frozen
-    matrix is formed; and 2 A / F where layers are computed twice. The update reads and writes 14 bytes a weight.
+    matrix is formed; and 2 A / F where layers are computed twice; of this, the head's share for trained tokens alone.
+    The update reads and writes 14 bytes a weight.
     """
     shape, compute = demand.shape, demand.compute
     bandwidth_share, flops_share = REACHED[compute.kind]
@@ -77,22 +86,23 @@ def rough_speeds(demand: Demand, device: Device, workload: Workload) -> Speeds:
     logits = 3 * sizes.FLOAT * shape.vocab
     passes = (4 if demand.is_adapter else 6) + 2 * demand.recompute
     again = 2 * 3 * shape.layers * shape.hidden * shape.inner if compute.fuses(shape) else 0  # of the MLP's insides
-    attention = 12 * shape.layers * shape.query * workload.mean_length / 2
     return Speeds(
         decode_step=compute.bytes * shape.active / bandwidth + DECODE_OVERHEAD_S[compute.kind],
         decode_row=2 * shape.active / flops + (keys + logits) / bandwidth,
         prefill=2 * shape.active / flops,
-        train=(passes * shape.active + again + attention) / flops,
+        train=(passes * (shape.active - shape.head) + again) / flops,
         update=2 * 14 * demand.num_trained / bandwidth,
         source="estimated from bandwidth and operations",
         pack=LAUNCHES_S[compute.kind] * shape.layers,
+        head=passes * shape.head / flops,
+        attend=12 * shape.layers * shape.query / flops,
     )
 
 
 def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, speeds: Speeds) -> Times:
     """The times of a step and of a run."""
-    tokens, ranks = workload.tokens, _ranks(config)
-    passes_s = (tokens * speeds.train + demand.rows.num * speeds.pack) / ranks
+    row, ranks = workload.row, _ranks(config)
+    passes_s = (speeds.row_s(row) + demand.rows.num * speeds.pack) / ranks
     if isinstance(config, SFTConfig):
         step = {"forward and backward": passes_s, "update": speeds.update / ranks}
         run = {"loading": LOAD_S, f"{config.max_steps} steps": config.max_steps * sum(step.values())}
@@ -103,15 +113,15 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
     step |= {"forward and backward": passes_s * extra, "update": speeds.update / ranks}
     if demand.scored:
         scorer = next(iter((demand.references or {}).values()), demand.shape)
-        step["the teacher's scores"] = tokens * speeds.train / 3 * scorer.active / demand.shape.active
+        step["the teacher's scores"] = speeds.row_s(row) / 3 * scorer.active / demand.shape.active
     apart = config.deployment.type == "processes" and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
     times = Times(step, {}, overlaps=apart and config.async_level > 0 and bool(config.trainer_gpu_ids))
     episodes = config.eval.num_examples * len(config.eval.temperatures)
     run = {"loading": LOAD_S, f"{_num_evaluations(config)} evaluations of {episodes} episodes": (
-        _num_evaluations(config) * rollout_s * episodes / workload.num
+        _num_evaluations(config) * rollout_s * episodes / sum(workload.waves(config.orchestrator.rollouts_per_example))
     )}  # fmt: skip
     if config.warmup.max_steps:
-        each = workload.distinct_tokens(config.warmup.batch_size) * speeds.train + speeds.update + speeds.pack
+        each = speeds.row_s(workload.distinct_row(config.warmup.batch_size)) + speeds.update + speeds.pack
         run[f"{config.warmup.max_steps} steps of warm-up"] = config.warmup.max_steps * each / ranks
     run[f"{config.max_steps} steps"] = config.max_steps * times.step_s
     return Times(step, run | _checkpoint_times(config, demand), times.overlaps)
@@ -119,16 +129,22 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
 
 def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict[str, float]:
     """The seconds of sampling: rollouts decode side by side, and fewer and fewer are left to."""
-    slots = config.inference.max_slots
-    lengths = [sum(lengths) for lengths in workload.replies]
-    waves = max(1.0, workload.num / slots)  # above the number of slots, a rollout begins where another has ended
-    at_once = min(slots, workload.num) / len(lengths)
-    decoding = sum(speeds.decode_step + speeds.decode_row * at_once * rows for rows in _rows_left(lengths))
-    return {
-        "decoding": decoding * waves,
-        "prefill": workload.num_prefilled * speeds.prefill,
-        "environments": workload.env_s * workload.num,
-    }
+    slots, waves = config.inference.max_slots, workload.waves(config.orchestrator.rollouts_per_example)
+    lengths, turn_ends = [sum(replies) for replies in workload.replies], _turn_ends(workload.replies)
+    decoding = prefill = 0.0
+    for num in waves:
+        rounds = max(1.0, num / slots)  # above the number of slots, a rollout begins where another has ended
+        at_once = min(slots, num) / len(lengths)
+        decoding += rounds * sum(speeds.decode_step + speeds.decode_row * at_once * n for n in _rows_left(lengths))
+        # An observation is prefilled when it comes, alone or with few others, and then the weights are read for it.
+        passes = min(len(set(turn_ends)), len(turn_ends) * num / len(lengths))
+        prefill += passes * speeds.decode_step + num / workload.num * workload.num_prefilled * speeds.prefill
+    return {"decoding": decoding, "prefill": prefill, "environments": workload.env_s * sum(waves)}
+
+
+def _turn_ends(replies: list[list[int]]) -> list[int]:
+    """The numbers of tokens that each rollout has sampled at the ends of its turns, but for the last."""
+    return [end for lengths in replies for end in itertools.accumulate(lengths[:-1])]
 
 
 def _rows_left(lengths: list[int]) -> Iterator[int]:
