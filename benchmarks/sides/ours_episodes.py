@@ -144,6 +144,10 @@ class Resending:
         self._client = client
         self._num_sent = 0
 
+    @property
+    def version(self) -> int:
+        return self._client.version
+
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         self._num_sent += 1
         return await self._client.sample([self._num_sent, *prompt], params)

@@ -49,7 +49,10 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "records.json")
     arguments = parser.parse_args()
     facts = machine_facts()
-    content = {"steps": arguments.steps, "results": {name: result_of(name, arguments.steps) for name in arguments.cases}}
+    content = {
+        "steps": arguments.steps,
+        "results": {name: result_of(name, arguments.steps) for name in arguments.cases},
+    }
     print(f"\n{table(content)}")
     write_result(arguments.output, facts, content, {})
 
@@ -65,7 +68,9 @@ def result_of(name: str, steps: int) -> dict[str, Any]:
         program = [sys.executable, "-m", "benchmarks.speed.records", "--clocked", str(Path(directory) / SECONDS)]
         subprocess.run([*program, *words], check=True, cwd=ROOT)
         seconds = json.loads((Path(directory) / SECONDS).read_text(encoding="utf-8"))
-        step_s = [metrics["time/step_s"] for _, metrics in read_metrics(run / "metrics.jsonl") if "time/step_s" in metrics]
+        step_s = [
+            metrics["time/step_s"] for _, metrics in read_metrics(run / "metrics.jsonl") if "time/step_s" in metrics
+        ]
         files = sorted((run / "rollouts").glob("step_*"))
         records = [record for path in files if path.suffix == ".jsonl" for record in read_rollouts(path)]
         return {
@@ -106,7 +111,9 @@ def table(content: Mapping[str, Any]) -> str:
     for name, result in content["results"].items():
         shares = [f"{result['seconds'].get(kind, 0) / result['steps_s']:.3%}" for kind in kinds]
         size = f"{result['bytes'] / content['steps'] / 1e6:.2f} MB"
-        rows.append((name, f"{result['rollouts']:,} of {result['tokens']:,} tokens", size, *shares, f"{result['share']:.2%}"))
+        rows.append(
+            (name, f"{result['rollouts']:,} of {result['tokens']:,} tokens", size, *shares, f"{result['share']:.2%}")
+        )
     return markdown_table(("run", "rollouts", "disk a step", *kinds, "together, of the steps' time"), rows)
 
 
