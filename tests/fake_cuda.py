@@ -38,7 +38,7 @@ class Waits(TorchDispatchMode):
     supports_higher_order_operators = True  # FlexAttention is one
 
     def __init__(self, number: float = 0.0) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.places: list[str] = []
         self._number = number
         self._last_reading: object = None  # if nothing was computed since

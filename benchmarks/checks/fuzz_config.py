@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from benchmarks.harness.hostile_settings import (
@@ -95,7 +95,7 @@ def watch(seed: int, findings: Path, ends: float) -> Counter[str]:
         case = Path(home) / "case"
         with subprocess.Popen([*command, "--findings", home], stdout=subprocess.PIPE, text=True) as worker:
             lines: queue.Queue[str] = queue.Queue()
-            threading.Thread(target=lambda: [lines.put(line) for line in worker.stdout or ()], daemon=True).start()
+            threading.Thread(target=put_each, args=(worker.stdout or (), lines), daemon=True).start()
             patience_s = START_S
             while (left := ends - time.monotonic()) > 0:
                 try:
@@ -112,6 +112,12 @@ def watch(seed: int, findings: Path, ends: float) -> Counter[str]:
                     keep(case, findings, outcome)
             worker.kill()
     return counts
+
+
+def put_each(lines: Iterable[str], into: queue.Queue[str]) -> None:
+    """Put in the queue each line as it comes, until there are no more."""
+    for line in lines:
+        into.put(line)
 
 
 def keep(case: Path, findings: Path, why: str) -> None:

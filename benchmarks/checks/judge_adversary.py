@@ -170,7 +170,8 @@ def parts_of(question: str) -> dict[str, str]:
 
 def names_one_option(answer_rule: str, case: Case) -> bool:
     """Whether a rule may be a guess at one of the options."""
-    return bool(case.num_options) and re.search(r"<(name|option|word) -?\d>|<(first|last) \d words>", answer_rule)
+    guess = re.search(r"<(name|option|word) -?\d>|<(first|last) \d words>", answer_rule)
+    return bool(case.num_options) and guess is not None
 
 
 def openings(cases: Sequence[Case]) -> dict[str, list[int]]:

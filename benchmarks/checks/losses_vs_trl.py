@@ -124,10 +124,10 @@ def our_loss(case: Case, batch: Batch) -> dict[str, Any]:
     loss_N, _ = POLICY_LOSSES[loss.policy](tokens, loss)
     loss_N = loss_N + loss.kl_beta * kl_to_reference(tokens.new_N, reference_N)
     weights = torch.tensor(token_weights(lengths, loss.aggregation, MAX_TOKENS), dtype=torch.float64)
-    loss = (loss_N * weights[sequence_N]).sum()
-    loss.backward()
+    total = (loss_N * weights[sequence_N]).sum()
+    total.backward()
     assert tokens.new_N.grad is not None
-    return {"loss": loss.item(), "gradient": tokens.new_N.grad.tolist()}
+    return {"loss": total.item(), "gradient": tokens.new_N.grad.tolist()}
 
 
 def our_advantages(estimator: str, rewards_PG: list[list[float]]) -> list[float]:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -84,7 +84,7 @@ def main() -> None:
     write_result(arguments.output, facts, {"checks": content}, {arguments.vllm: "VLLM_ENVIRONMENT/bin/vllm"})
 
 
-def check(program: str, model: str, dtype: str, directory: Path) -> dict[str, Any]:
+def check(program: str, model: str, dtype: Literal["bfloat16", "float32"], directory: Path) -> dict[str, Any]:
     """Everything in one dtype, with two starts of vLLM."""
     directory.mkdir()
     policy = load_policy(ModelConfig(name=model, device="cpu", dtype=dtype))

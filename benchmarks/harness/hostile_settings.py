@@ -69,23 +69,23 @@ class Case:
 
 def damage_bytes(content: bytes, rng: random.Random) -> bytes:
     """The content with some bytes changed, cut, doubled or put in."""
-    content = bytearray(content)
+    damaged = bytearray(content)
     for _ in range(rng.choice((1, 1, 2, 4, 16))):
-        at = rng.randrange(len(content) + 1)
-        end = min(len(content), at + rng.choice((0, 1, 1, 4, 8, 64, 512)))
+        at = rng.randrange(len(damaged) + 1)
+        end = min(len(damaged), at + rng.choice((0, 1, 1, 4, 8, 64, 512)))
         match rng.randrange(5):
             case 0:
-                content[at:end] = rng.randbytes(end - at)
+                damaged[at:end] = rng.randbytes(end - at)
             case 1:
-                del content[at:end]
+                del damaged[at:end]
             case 2:
-                content[at:at] = content[at:end] * rng.choice((1, 2, 50, 2_000))
+                damaged[at:at] = damaged[at:end] * rng.choice((1, 2, 50, 2_000))
             case 3:
-                content[at:end] = rng.choice(TEXTS).encode("utf-8", "surrogatepass")
+                damaged[at:end] = rng.choice(TEXTS).encode("utf-8", "surrogatepass")
             case 4:
                 number = rng.choice((0, 1, 2**31, 2**32 - 1, 2**60, 2**63, 2**64 - 1, rng.getrandbits(64)))
-                content[at : at + 8] = number.to_bytes(8, "little")
-    return bytes(content[: 2 * 2**20])
+                damaged[at : at + 8] = number.to_bytes(8, "little")
+    return bytes(damaged[: 2 * 2**20])
 
 
 def damage_tree(tree: Any, rng: random.Random) -> Any:

@@ -10,7 +10,7 @@ WARMUP_STEPS, WARMUP_LR = 3, 1e-4  # those of the recipe
 
 def warm_up(arguments: argparse.Namespace) -> Path:
     """The weights that every side begins from."""
-    run = arguments.runs / "warmup"
+    run: Path = arguments.runs / "warmup"
     weights = f"weights/step_{WARMUP_STEPS}"
     settings = {
         "max_steps": WARMUP_STEPS,

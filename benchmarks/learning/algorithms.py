@@ -9,8 +9,9 @@ the same settings in `--runs` are not repeated. Writes `benchmarks/results/algor
 
 from pathlib import Path
 
-from benchmarks.harness.comparison import ROOT, Algorithm, common_arguments, compare, initial_weights
+from benchmarks.harness.comparison import Algorithm, common_arguments, compare, initial_weights
 from benchmarks.harness.measure import RESULTS
+from benchmarks.harness.runs import ROOT
 from slimrl.config.loss import PRESETS
 
 PICTURE = ROOT / "docs" / "algorithms" / "curves.png"

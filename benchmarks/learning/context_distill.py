@@ -8,6 +8,7 @@ repeated, and interrupted runs go on. Flags behind `--flags` go to both commands
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _estimate(estimate: dict[str, float]) -> str:
+def _estimate(estimate: Mapping[str, float | None]) -> str:
     if estimate["low"] is None:
         return f"{estimate['mean']:.3f}"
     return f"{estimate['mean']:.3f} ({estimate['low']:.3f} to {estimate['high']:.3f})"

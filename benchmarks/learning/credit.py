@@ -11,8 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness.comparison import MODES, ROOT, Algorithm, common_arguments, compare
+from benchmarks.harness.comparison import MODES, Algorithm, common_arguments, compare
 from benchmarks.harness.measure import RESULTS
+from benchmarks.harness.runs import ROOT
 from benchmarks.learning.alphabet_sort import by_turn
 from slimrl.config.loss import CREDITS
 from slimrl.monitor.rollouts import read_rollouts

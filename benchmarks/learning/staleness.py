@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from benchmarks.harness import comparison
 from benchmarks.harness.comparison import (
-    ROOT,
     Algorithm,
     common_arguments,
     initial_weights,
@@ -37,7 +36,7 @@ from benchmarks.harness.comparison import (
 )
 from benchmarks.harness.measure import RESULTS, machine_facts, markdown_table, write_result
 from benchmarks.harness.plots import draw_lines_of_each
-from benchmarks.harness.runs import Job, drop_weights, finish, flags
+from benchmarks.harness.runs import ROOT, Job, drop_weights, finish, flags
 from slimrl.config.reading.load import Resolved, load
 from slimrl.config.run import RLConfig
 from slimrl.launch.parts import Parts, make_rl_parts
@@ -147,7 +146,7 @@ def train_stale(algorithm: Algorithm, behind: int, weights: Path, seed: int, arg
     return run
 
 
-def by_loss(summary: Summary) -> dict[str, Summary]:
+def by_loss(summary: Summary) -> Mapping[str, Summary]:
     """`summary`'s lines by loss, and those of a loss by how far behind: "0 behind", "2 behind"."""
     found: dict[str, dict[str, Any]] = {}
     for line, row in summary.items():

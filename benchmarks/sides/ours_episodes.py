@@ -95,8 +95,9 @@ class Readings:
     def __init__(self, chat: ChatFormat, group: Group, seed: int) -> None:
         rng = random.Random(seed)
         opening = _text_of(lambda text: len(chat.opening([_user(text)])), group.prompt, rng)
+        begun: list[Message] = [_user(opening), {"role": "assistant", "content": "reply"}]
         observed = [
-            _text_of(lambda text: len(chat.continuation([_user(text)], after=0)), group.observation, rng)
+            _text_of(lambda text: len(chat.continuation([*begun, _user(text)], after=0)), group.observation, rng)
             for _ in range(group.turns - 1)
         ]
         self.task = Task(id=str(seed), data={"texts": [opening, *observed]})
@@ -143,6 +144,10 @@ class Resending:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._num_sent = 0
+
+    @property
+    def version(self) -> int:
+        return self._client.version
 
     async def sample(self, prompt: list[int], params: SamplingParams) -> Completion:
         self._num_sent += 1

@@ -1,7 +1,7 @@
 """Our side of `decode.py` and `prefill.py`: the engine, sampling at temperature 1 and giving log-probabilities."""
 
 from importlib.metadata import version
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 
@@ -19,7 +19,8 @@ class Generator:
     def __init__(self, policy: Policy, quantization: Quantization) -> None:
         self._policy = policy
         self._quantization = quantization
-        self._vocab_size = policy.module.get_input_embeddings().num_embeddings
+        causal: Any = policy.module
+        self._vocab_size: int = causal.get_input_embeddings().num_embeddings
         self._case: Case | None = None
 
     def __call__(self, case: Case, seed: int) -> Timing:

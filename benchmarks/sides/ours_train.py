@@ -3,6 +3,7 @@
 import argparse
 import time
 from importlib.metadata import version
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -37,7 +38,8 @@ def main() -> None:
     policy = load_policy(
         ModelConfig(name=str(arguments.model), device="cpu", dtype=arguments.dtype, num_threads=arguments.threads)
     )
-    sequences = batch_of(arguments.work, policy.module.get_input_embeddings().num_embeddings, arguments.group)
+    causal: Any = policy.module
+    sequences = batch_of(arguments.work, causal.get_input_embeddings().num_embeddings, arguments.group)
     seq_len = max(len(sequence.token_ids) for sequence in sequences)
     config = TrainerConfig(
         optim=OptimConfig(lr=LEARNING_RATE, max_grad_norm=MAX_GRAD_NORM),

@@ -43,8 +43,9 @@ def make_module(dtype: torch.dtype, lora_rank: int, layers: int) -> nn.Module:
         num_key_value_heads=2,
         tie_word_embeddings=True,
     )
-    module = LlamaForCausalLM(config).to(dtype).eval()
-    module.set_attn_implementation(ATTENTION)
+    causal = LlamaForCausalLM(config).to(dtype).eval()
+    causal.set_attn_implementation(ATTENTION)
+    module: nn.Module = causal
     if lora_rank:
         adapt(module, LoraConfig(rank=lora_rank), "made-up")
         keep_merged(module)

@@ -64,6 +64,7 @@ def loss_and_gradient(case: dict[str, Any], batch: dict[str, Any]) -> dict[str, 
     }
     loss = GRPOTrainer._compute_loss(trainer, None, inputs)
     loss.backward()
+    assert new.grad is not None
     return {"loss": loss.item(), "gradient": new.grad[mask.bool()].tolist()}
 
 
@@ -73,7 +74,7 @@ def advantages(settings: dict[str, Any], rewards_PG: list[list[float]]) -> list[
     num = len(rewards)
     told = dict(settings)
     name = told.pop("trainer")
-    generated = {
+    generated: dict[str, tuple[Any, ...]] = {
         "GRPOTrainer": ([[1]] * num, [[1]] * num, None, ["text"] * num, None, {}, None, None),
         "RLOOTrainer": ([[1]] * num, [[1]] * num, ["text"] * num),
     }
@@ -111,8 +112,9 @@ def advantages(settings: dict[str, Any], rewards_PG: list[list[float]]) -> list[
         **told,
     )
     inputs = [{"prompt": "text"} for _ in range(num)]
-    found = getattr(trl, name)._generate_and_score_completions(trainer, inputs)
-    return found["advantages"].tolist()
+    scored = getattr(trl, name)._generate_and_score_completions(trainer, inputs)
+    found: list[float] = scored["advantages"].tolist()
+    return found
 
 
 def main() -> None:

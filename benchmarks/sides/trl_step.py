@@ -24,7 +24,7 @@ from benchmarks.harness.step_work import (
 )
 
 
-class Clock(TrainerCallback):
+class Clock(TrainerCallback):  # type: ignore[misc]
     """Times each step. TRL asks for rewards once a step, right after it has sampled: which parts rollout and train."""
 
     def __init__(self, report: SideReport) -> None:

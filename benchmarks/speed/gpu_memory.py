@@ -72,7 +72,7 @@ class LiveBytes(TorchDispatchMode):
     supports_higher_order_operators = True  # FlexAttention is one
 
     def __init__(self, module: nn.Module) -> None:
-        super().__init__()
+        TorchDispatchMode.__init__(self)
         self.now = self.peak = 0
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
         for parameter in module.parameters():
@@ -215,7 +215,9 @@ def module_of(shape: str) -> nn.Module:
     torch.set_default_dtype(torch.bfloat16)
     try:
         with CUDA:
-            return Qwen2ForCausalLM(Qwen2Config(**SHAPES[shape], attn_implementation=ATTENTION)).eval()
+            config = Qwen2Config(**SHAPES[shape], attn_implementation=ATTENTION)
+            module: nn.Module = Qwen2ForCausalLM(config).eval()
+            return module
     finally:
         torch.set_default_dtype(torch.float32)
 

@@ -14,12 +14,14 @@ from benchmarks.harness import episodes, generate_work, roofline, seeds, train_w
 from benchmarks.learning import alphabet_sort, matching_listening, matching_mute, wordle
 from benchmarks.sides import ours_episodes
 from benchmarks.speed import retrieval, scaling, train_step
+from slimrl.config.model import ModelConfig
 from slimrl.environments.find import load_taskset
 from slimrl.environments.matching_game.rules.game import Propose
 from slimrl.environments.matching_game.rules.generator import deals_of_seed
 from slimrl.environments.matching_game.rules.protocol import format_act
 from slimrl.environments.matching_game.rules.shy_partner import ShyPartner
 from slimrl.launch.demonstrations import order_of_demonstrations
+from slimrl.models.load import load_policy
 from slimrl.monitor.rollouts import RolloutRecord, write_rollouts
 from slimrl.types import Rollout
 
@@ -92,6 +94,15 @@ def test_rollouts_tokens_are_counted_once_where_all_before_is_the_same() -> None
     rollouts = [_rollout((1, 2, 3, 9), "..s."), _rollout((1, 2, 4, 9), "..s.")]
     ours_episodes.count_tokens(rollouts, report)
     assert (report.unique, report.unique_read, report.read, report.sampled) == ([6], [4], [6], [2])
+
+
+def test_episodes_have_the_turns_and_lengths_that_are_asked_for(tiny_dir: Path) -> None:
+    policy = load_policy(ModelConfig(name=str(tiny_dir), device="cpu", dtype="float32"))
+    group = ours_episodes.group_of("2,3,120,40,4")
+    for resend in (False, True):
+        rollouts, _ = ours_episodes.Runner(policy, group, resend).play(seed=1)
+        assert [rollout.num_sampled for rollout in rollouts] == [12, 12]
+        assert 120 + 2 * 40 <= rollouts[0].loss_mask_T.count(False) < group.seq_len - 12
 
 
 def _rollout(token_ids: tuple[int, ...], kinds: str) -> Rollout:
