@@ -48,7 +48,7 @@ def test_an_outline_gives_back_lengths_and_what_was_shared() -> None:
     made = samples_of(outline)
     assert [one.loss_mask_T for one in made] == [one.loss_mask_T for one in (a, b, c)]
     assert outline_of(made) == outline
-    # 1 2 3, then 5 6 behind 1 2, then 8: the last token of each is only predicted. Each sees itself and those before it.
+    # 1 2 3, 5 6 behind 1 2, then 8: last tokens are only predicted. Each sees those before it and itself.
     assert row_of(made) == row_of([a, b, c]) == Row(6, 7, (1 + 2 + 3) + (3 + 4) + 5)
 
 
