@@ -6,7 +6,14 @@ result = slimrl.rl("examples/reverse_text/rl.toml", max_steps=5)
 print(result.held_out["after RL"]["greedy"], result.weights)
 """
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Before PyTorch is loaded, whose OpenMP reads it then. By default a thread that waits for others of its team spins
+# 300,000 times before it sleeps, and so keeps a core from the one it waits for if another program runs too: a decoding
+# step took thirty times as long (benchmarks/speed/contention.py).
+if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & os.environ.keys():
+    os.environ["GOMP_SPINCOUNT"] = "1000"
 
 from slimrl.errors import UserError
 from slimrl.types import Environment, Message, Task, Taskset, Turn

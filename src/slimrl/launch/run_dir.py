@@ -6,12 +6,11 @@ refused before it has measured or saved anything, as for a model that cannot be 
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -23,6 +22,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import explain_write_errors
 from slimrl.launch.seam import describe_jump
+from slimrl.monitor.run_settings import flat_settings
 from slimrl.trainer.recovery import recover, remove_leftovers
 from slimrl.trainer.weights import weights_directory
 
@@ -188,16 +188,7 @@ def _kept_config(config: C, kept: Path) -> C | None:
 
 def _changes(before: CommandConfig, now: CommandConfig, may_differ: Collection[str]) -> Iterator[str]:
     """The differences between the settings of a run so far and the present ones, each as `key: old -> new`."""
-    old, new = dict(_flat(before.model_dump())), dict(_flat(now.model_dump()))
+    old, new = flat_settings(before), flat_settings(now)
     for key in sorted(old.keys() | new.keys()):
         if key not in may_differ and old.get(key) != new.get(key):
             yield f"{key}: {old.get(key, 'none')} -> {new.get(key, 'none')}"
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The settings as pairs of a dotted key, such as `trainer.optim.lr`, and a value."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
