@@ -1,23 +1,11 @@
 """The limits of control groups of both versions, from files like the kernel's."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from slimrl.io.cgroups import cpu_limit, memory_limit
-
-
-def fake_root(root: Path, membership: str, files: Mapping[str, str]) -> Path:
-    """A root with the groups of this process, and with files below `sys/fs/cgroup`."""
-    own = root / "proc" / "self" / "cgroup"
-    own.parent.mkdir(parents=True)
-    own.write_text(membership)
-    for name, text in files.items():
-        path = root / "sys" / "fs" / "cgroup" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"{text}\n")
-    return root
+from tests.fake_root import fake_root
 
 
 @pytest.mark.parametrize(

@@ -17,20 +17,16 @@ from slimrl.plan.devices import DEVICES, find_machines
 from slimrl.plan.machine import free_disk, this_machine, usable_memory
 from slimrl.plan.report import full_report
 from slimrl.plan.shape import read_shape
+from tests.fake_root import fake_root
 
 TOTAL = 8 * 2**30
 
 
-def fake_root(tmp_path: Path, membership: str, limits: dict[str, str]) -> Path:
-    """A root with `proc` and `sys` of a machine of 8 GiB."""
-    (tmp_path / "proc" / "self").mkdir(parents=True)
-    (tmp_path / "proc" / "meminfo").write_text(f"MemTotal:       {TOTAL // 1024} kB\nMemFree: 1 kB\n")
-    (tmp_path / "proc" / "self" / "cgroup").write_text(membership)
-    for path, limit in limits.items():
-        file = tmp_path / "sys" / "fs" / "cgroup" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{limit}\n")
-    return tmp_path
+def machine_root(tmp_path: Path, membership: str, limits: dict[str, str]) -> Path:
+    """A root with the control groups and the memory of a machine of 8 GiB."""
+    root = fake_root(tmp_path, membership, limits)
+    (root / "proc" / "meminfo").write_text(f"MemTotal:       {TOTAL // 1024} kB\nMemFree: 1 kB\n")
+    return root
 
 
 @pytest.mark.parametrize(
@@ -45,7 +41,7 @@ def fake_root(tmp_path: Path, membership: str, limits: dict[str, str]) -> Path:
 def test_a_limit_of_a_control_group_counts_if_it_is_below_the_memory(
     tmp_path: Path, membership: str, limits: dict[str, str], expected: int
 ) -> None:
-    memory, limit = usable_memory(fake_root(tmp_path, membership, limits))
+    memory, limit = usable_memory(machine_root(tmp_path, membership, limits))
     assert memory == expected
     assert bool(limit) == (expected < TOTAL)
 
