@@ -5,7 +5,7 @@
 
 `planted` trains with six faults, on SmolLM2-135M or with `--tiny` on a random model of two layers. `recorded` shows the
 monitors the metrics of every run under `benchmarks/results/`, and of `--more` directories of runs with rollouts, which
-are measured where the run did not do so itself. `healthy` trains ten short runs of the examples and measures what the
+are measured where the run did not do so itself. `healthy` trains short runs of the examples and measures what the
 monitors cost. Writes `benchmarks/results/monitors.json`; exits with 1 if a fault was missed or an alarm was false.
 """
 
@@ -54,6 +54,7 @@ HEALTHY = (
     *(Healthy(f"reverse_text, seed {seed}", "examples/reverse_text/rl.toml", {"seed": seed}) for seed in (3, 4)),
     Healthy("reverse_text, grpo", "examples/reverse_text/rl.toml", {"trainer.loss.type": "grpo"}),
     Healthy("reverse_text, level 2", "examples/reverse_text/rl.toml", {"max_async_level": 2}),
+    Healthy("reverse_text, LoRA", "examples/reverse_text/rl.toml", {"model.lora.rank": 16, "seed": 6}),
     Healthy("reverse_text, longer warm-up", "examples/reverse_text/rl.toml", {"warmup.max_steps": 8, "seed": 5}),
     *(Healthy(f"alphabet_sort, seed {seed}", "examples/alphabet_sort/rl.toml", {"seed": seed}) for seed in (3, 4)),
     Healthy("wordle", "examples/wordle/rl.toml", {"seed": 3, "max_steps": 6}),
