@@ -1,9 +1,9 @@
 """Are plans right? Predicted and measured peak memory and step time of the five examples, and of four variations.
 
-Each case is planned by `slimrl plan`, which times this machine, and then run by `slimrl rl` for its warm-up (in the
-matching game two steps of it) and a few steps with the same words; the run's own summary has what was predicted and what was measured. Runs are thrown away. A
-case in which other programs took more than a twentieth of the cores' time is marked: its memory counts, its time does
-not.
+Each case is planned by `slimrl plan`, which times this machine, and then run by `slimrl rl` for its warm-up (two steps
+of it in the matching game) and a few steps with the same words; the run's own summary has what was predicted and what
+was measured. Runs are thrown away. A case in which other programs took more than a twentieth of the cores' time is
+marked: its memory counts, its time does not.
 
     python -m benchmarks.speed.plan
     python -m benchmarks.speed.plan --cases reverse_text "reverse_text, LoRA" --steps 3

@@ -65,7 +65,7 @@ better (p of the exact sign test, which for right and wrong answers is McNemar's
 
 FIRST and SECOND are the output directories of `slimrl eval` or of a finished `slimrl rl`, or files in their held_out/.
 
-  slimrl compare outputs/eval-sft outputs/eval-rl
+  slimrl compare outputs/eval-rl outputs/eval-sft
   slimrl compare outputs/eval/held_out/eval_greedy.jsonl outputs/eval/held_out/eval_sampled.jsonl
 """
 

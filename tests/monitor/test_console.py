@@ -159,3 +159,10 @@ def test_sparkline_spans_lowest_to_highest():
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (36000, "10:00:00")])
 def test_durations_carry_over(seconds, text):
     assert format_clock(seconds) == text
+
+
+def test_the_trend_of_a_resumed_run_goes_on_from_the_steps_before(plain):
+    console, stream = plain
+    with Monitor([console.steps(6, 5, before=[0.0, 0.0, 0.0, 0.5, 0.5])]) as monitor:
+        monitor.log(5, {"reward/mean": 0.5})
+    assert "step 6/6 · reward 0.500 (+0.500)" in stream.getvalue()

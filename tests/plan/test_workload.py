@@ -1,16 +1,18 @@
 """What rollouts are expected to be like: by an earlier run, a recorded one, or scripts that play the environment."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
-from slimrl.launch.planning import expect_workload
+from slimrl.launch.planning import expect_workload, what_is_left
 from slimrl.monitor.rollouts import RolloutRecord, rollout_file, write_rollouts
 from slimrl.plan.outlines import outline_of, samples_of
 from slimrl.plan.timing import Speeds, times_of
 from slimrl.plan.workload import Row, Workload, from_earlier_run, row_of, sample_of
+from slimrl.trainer.checkpoint import PROGRESS
 from slimrl.types import Rollout, StopReason
 from tests.plan.test_plan import cpu, planner, settings
 
@@ -104,3 +106,16 @@ def test_each_turn_costs_a_prefill_and_each_wave_its_decoding() -> None:
     assert times.step["prefill"] == pytest.approx(2 * 1.0 + (1 + 0.5) * (16 - 12) * 0.01)
     assert workload.row == Row(16, 12, 4 * (1 + 2 + 3 + 4))  # the last token of each is only predicted
     assert times.step["forward and backward"] == pytest.approx(16 * 0.5 + 12 * 0.2 + 40 * 0.01)
+
+
+def test_a_resumed_run_is_planned_for_the_steps_that_are_left(tmp_path: Path) -> None:
+    config = settings("smollm2-135m", "--max_steps", "40", "--warmup.max_steps", "3", "--output_dir", str(tmp_path))
+    checkpoint = tmp_path / "checkpoints" / "step_30"
+    checkpoint.mkdir(parents=True)
+    progress = {"step": 30, "dtype": "float32", "num_threads": 1, "seconds": 1.0, "orchestrator_state": {}}
+    (checkpoint / PROGRESS).write_text(json.dumps(progress))
+    assert what_is_left(config) == config
+    left = what_is_left(config.model_copy(update={"resume": True}))
+    assert (left.max_steps, left.warmup.max_steps) == (10, 0)
+    (checkpoint / PROGRESS).write_text("{")
+    assert what_is_left(config.model_copy(update={"resume": True})).max_steps == 40

@@ -160,7 +160,8 @@ def _find(env_id: str) -> Any:
             f"{class_name}`."
         )
     if class_name not in vars(module):
-        classes = [name for name, value in vars(module).items() if inspect.isclass(value)]
+        own = module.__name__
+        classes = [name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == own]
         raise UserError(f"environment `{env_id}`: {module_name} has no `{class_name}`.{nearest(class_name, classes)}")
     return vars(module)[class_name]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from slimrl.errors import UserError
+from slimrl.errors import UserError, nearest
 from slimrl.eval.episodes import read_episodes
 from slimrl.eval.evaluate import env_of, scores_of
 from slimrl.stats import Estimate, paired_difference, sign_test
@@ -82,9 +82,11 @@ def find_saved_modes(source: Path) -> dict[str, Path]:
         files = sorted((source / "held_out").glob(f"{stage}_*.jsonl"))
         if files:
             return {file.stem.removeprefix(f"{stage}_"): file for file in files}
+    there = sorted(file.name for file in source.parent.glob("*.jsonl")) if source.suffix == ".jsonl" else []
+    hint = nearest(source.name, there) if there else ""
     raise UserError(
-        f"{source} has no saved evaluation. Give the `output_dir` of `slimrl eval` or of a finished `slimrl rl`, or "
-        "one of the files in its `held_out/`."
+        f"{source} has no saved evaluation.{hint} Give the `output_dir` of `slimrl eval` or of a finished `slimrl rl`, "
+        "or one of the files in its `held_out/`."
     )
 
 

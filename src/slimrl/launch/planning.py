@@ -28,6 +28,7 @@ from slimrl.plan.report import explain_refusal, two_lines
 from slimrl.plan.shape import Shape, read_shape
 from slimrl.plan.timing import Speeds
 from slimrl.plan.workload import Workload, from_assumption, from_earlier_run
+from slimrl.trainer.checkpoint import read_progress
 
 FILE = "plan.json"
 OVERRIDE = "`--plan warn`"
@@ -93,10 +94,11 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
 
     Raises UserError where the run cannot fit this machine, unless `plan` is `warn`.
     """
-    if config.plan == "off":
+    left = what_is_left(config)
+    if config.plan == "off" or not left.max_steps:
         return None
     try:
-        plan, refusal = _foresee(config)
+        plan, refusal = _foresee(left)
         lines = two_lines(plan)
     except UserError:
         raise
@@ -110,6 +112,19 @@ def foretell(config: RLConfig, note: Callable[[str, str], None]) -> Plan | None:
     if refusal:
         note(refusal, "yellow")
     return plan
+
+
+def what_is_left(config: RLConfig) -> RLConfig:
+    """The settings with the steps that a resumed run has still to make."""
+    try:
+        progress = read_progress(Path(config.output_dir)) if config.resume else None
+    except UserError:  # of a damaged checkpoint, which is put aside when the run is resumed
+        progress = None
+    if progress is None:
+        return config
+    steps = max(0, config.max_steps - progress.step)
+    warmup = config.warmup.model_copy(update={"max_steps": 0})
+    return config.model_copy(update={"max_steps": steps, "warmup": warmup})
 
 
 def foretell_quietly(config: RLConfig) -> Plan | None:

@@ -15,13 +15,13 @@ from slimrl.launch.advice import note_config_warnings
 from slimrl.launch.cards import note_card
 from slimrl.launch.held_out import stage_path
 from slimrl.launch.parts import TrainerParts
-from slimrl.launch.run_dir import initial_weights
+from slimrl.launch.run_dir import METRICS, initial_weights
 from slimrl.launch.sampling import BASE, FINAL, START, Sampling, base_name, start_name
 from slimrl.launch.stages import report, train_rl
 from slimrl.launch.warm_up import WarmUp, warm_up
 from slimrl.models.history import read_history
 from slimrl.monitor.plots import plot_run
-from slimrl.monitor.sinks import Monitor, Sink
+from slimrl.monitor.sinks import Monitor, Sink, read_metrics
 from slimrl.monitor.summary import Stage
 from slimrl.trainer.aux_losses import build_aux_losses
 from slimrl.trainer.checkpoint import Progress
@@ -48,7 +48,8 @@ class Run:
         if config.warmup.max_steps:
             note_config_warnings(config.model, "warmup.optim.lr", config.warmup.optim.lr, console)
         if config.resume:
-            console.note(f"resuming at step {first} of {config.max_steps}")
+            none = f"{parts.output_dir} has no checkpoint to resume from: the run begins anew"
+            console.note(f"resuming at step {first} of {config.max_steps}" if self.past else none)
 
         # Evaluate, warm up, evaluate. RL starts from the weights that are there afterwards.
         stages, before = self._stages_before_rl(warmup)
@@ -59,7 +60,8 @@ class Run:
         state.spend(time.monotonic() - self.began)  # so that a resumed run also counts the time before the first step
 
         # Train, and evaluate again. The console shows steps from here on, and not those of the warm-up.
-        for sink in (console.steps(config.max_steps, first), *more_sinks):
+        display = console.steps(config.max_steps, first, before=_rewards_before(parts.output_dir, first))
+        for sink in (display, *more_sinks):
             monitor.add(sink)
         train_rl(parts, self.sampling, state, monitor, before)
         stage, metrics = self.sampling.measure(*FINAL)
@@ -93,3 +95,10 @@ class Run:
             sampling.publish(0)
         stage, metrics = found or sampling.measure(START, start_name(config))
         return [*stages, stage], metrics
+
+
+def _rewards_before(output_dir: Path, first: int) -> list[float]:
+    """The mean rewards of the steps before a resumption."""
+    path = output_dir / METRICS
+    lines = read_metrics(path) if first and path.exists() else ()
+    return [metrics["reward/mean"] for step, metrics in lines if step < first and "reward/mean" in metrics]

@@ -7,7 +7,7 @@ NO_COLOR is honoured. The console is passed as an argument: there is no global o
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
@@ -70,9 +70,12 @@ class RunConsole:
         """Print a rich table or panel, without colours or control characters if this is no terminal."""
         self._rich.print(_Visible(renderable), soft_wrap=True)
 
-    def steps(self, total: int, first_step: int = 0, headline: str = "reward/mean") -> "StepDisplay":
-        """A sink that shows each step as it is logged; `headline` is the metric beside the bar."""
-        return StepDisplay(self, total, first_step, headline)
+    def steps(
+        self, total: int, first_step: int = 0, headline: str = "reward/mean", before: Sequence[float] = ()
+    ) -> "StepDisplay":
+        """A sink that shows each step as it is logged; `headline` is the metric beside the bar, and `before` are its
+        values in the steps before `first_step`, from which its trend goes on."""
+        return StepDisplay(self, total, first_step, headline, before)
 
     @contextmanager
     def progress(self, description: str, total: int) -> Iterator["Bar"]:
@@ -152,9 +155,11 @@ class Bar:
 class StepDisplay:
     """The sink that shows a run's steps on a console. Metrics without the headline, as of an evaluation, are notes."""
 
-    def __init__(self, console: RunConsole, total: int, first_step: int, headline: str) -> None:
+    def __init__(
+        self, console: RunConsole, total: int, first_step: int, headline: str, before: Sequence[float]
+    ) -> None:
         self._console, self._total, self._first, self._headline = console, total, first_step, headline
-        self._values: list[float] = []
+        self._values = [*before]
         self._last = ""
         self._started = console.clock()
         self._task = console.add_bar("training", total, done=first_step)

@@ -345,8 +345,8 @@ FILE_FORMAT = (
     'in the same object, as in `"nonfinite": {"loss/policy": "nan"}`: each line is valid JSON, and nothing is lost.',
     "",
     "`step` counts the optimizer steps before: the metrics of the first training step, and of the evaluation before",
-    "it, have step 0. The groups `time/`, `perf/` and `memory/` depend on the machine, and `env/judge_...` and",
-    "`held_out/judge_...` on a judge's server. A resumed run repeats all other metrics bit for bit.",
+    "it, have step 0. The groups `time/`, `perf/`, `memory/` and `async/` depend on the machine, and `env/judge_...`",
+    "and `held_out/judge_...` on a judge's server. A resumed run repeats all other metrics bit for bit.",
 )
 
 

@@ -94,7 +94,7 @@ class Terminal:
 
     def agrees(self, question: str) -> bool:
         """Whether the person answers yes to a question; Enter alone means yes, the end of the input no."""
-        self.note(question)
+        self.note(f"{question} (Enter for yes, n for no)")
         line = self._line("[Y/n] ")
         return line is not None and line.strip().lower() in ("", "y", "yes")
 

@@ -246,7 +246,7 @@ def _key(config: RLConfig | SFTConfig, demand: Demand, workload: Workload) -> st
         demand.quantized,
         demand.recompute,
         round(workload.num),
-        round(workload.mean_length, -1),
+        round(math.log2(workload.mean_length)),
     ]
     parts = [asdict(shape), asdict(demand.compute), config.model.lora.model_dump(), around, about]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:24]
