@@ -6,7 +6,7 @@ import pytest
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.reading.load import load
-from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError
 
 ENV = ["--orchestrator.env.0.id", "reverse-text"]
@@ -209,3 +209,18 @@ def test_directory_is_not_a_file(tmp_path: Path) -> None:
     assert "this is a directory, expected a config file. Name a file in it." in error_of(RLConfig, ["@", str(tmp_path)])
     (tmp_path / "config.toml").touch()
     assert f"Did you mean `@ {tmp_path}/config.toml`?" in error_of(RLConfig, ["@", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("config_class", "path", "command"),
+    [
+        (RLConfig, "examples/reverse_text/eval.toml", "eval"),
+        (RLConfig, "examples/wordle/sft.toml", "sft"),
+        (EvalRunConfig, "examples/reverse_text/rl.toml", "rl"),
+        (SFTConfig, "examples/reverse_text/rl.toml", "rl"),
+    ],
+)
+def test_a_file_of_another_command_is_called_that(config_class: type[CommandConfig], path: str, command: str) -> None:
+    file = Path(__file__).parents[2] / path
+    with pytest.raises(UserError, match=rf"is a settings file of `slimrl {command}`.*Start `slimrl {command} @"):
+        load(config_class, ["@", str(file)], {})

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.prime_rl.rules import is_listed
@@ -10,6 +10,8 @@ from slimrl.config.prime_rl.translation import TABLES, is_foreign, refuse_imposs
 from slimrl.config.reading.old_names import OldNames, old_names
 from slimrl.config.reading.schema import Path, Spec, below, spec_of
 from slimrl.config.reading.sources import Setting
+from slimrl.config.run import COMMANDS
+from slimrl.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +41,35 @@ class Names:
     def translate(self, source: Sequence[Setting]) -> list[Setting]:
         """The settings of one source (a file, the flags, the variables) under their present names.
 
-        Raises UserError where the source has a setting under two names, and where it is written for prime-rl and asks
-        for what slimrl cannot do.
+        Raises UserError where the source has a setting under two names, where it is a file of another command, and
+        where it is written for prime-rl and asks for what slimrl cannot do.
         """
-        if is_foreign(source, self.command, self.is_known):
+        if not is_foreign(source, self.command, self.is_known):
+            self._refuse_file_of_another(source)
+        else:
             translation = translate(source, self.command, self.is_known)
             subject = _subject(source)
+            if translation.impossible:
+                self._refuse_file_of_another(source)
             refuse_impossible(translation, subject)
             self.note(f"{subject} has names of prime-rl's, and is read so:")
             for line in translation.lines():
                 self.note(f"  {line}")
             source = translation.settings
         return self.old.translate(source)
+
+
+    def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
+        """Raises UserError for a file that has settings unknown here, and all of which another command has."""
+        strange = sorted({one.path[0] for one in source if one.kind == "file" and not self.is_known(one.path[:1])})
+        for name, config_class in COMMANDS.items() if strange else ():
+            other = replace(self, command=name, root=spec_of(config_class))
+            if all(other.is_known(one.path) for one in source):
+                raise UserError(
+                    f"{_subject(source)} is a settings file of `slimrl {name}`: of `slimrl {self.command}` there is no "
+                    f"setting {', '.join(f'`{key}`' for key in strange)}. Start `slimrl {name} @ {_subject(source)}`, "
+                    f"or name a file of `slimrl {self.command}`."
+                )
 
 
 def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> Names:
