@@ -54,7 +54,11 @@ HEALTHY = (
     *(Healthy(f"reverse_text, seed {seed}", "examples/reverse_text/rl.toml", {"seed": seed}) for seed in (3, 4)),
     Healthy("reverse_text, grpo", "examples/reverse_text/rl.toml", {"trainer.loss.type": "grpo"}),
     Healthy("reverse_text, level 2", "examples/reverse_text/rl.toml", {"max_async_level": 2}),
-    Healthy("reverse_text, LoRA", "examples/reverse_text/rl.toml", {"model.lora.rank": 16, "seed": 6}),
+    Healthy(
+        "reverse_text, LoRA",
+        "examples/reverse_text/rl.toml",
+        {"model.lora.rank": 8, "trainer.optim.lr": 2e-4, "warmup.optim.lr": 1e-3, "seed": 6},
+    ),
     Healthy("reverse_text, longer warm-up", "examples/reverse_text/rl.toml", {"warmup.max_steps": 8, "seed": 5}),
     *(Healthy(f"alphabet_sort, seed {seed}", "examples/alphabet_sort/rl.toml", {"seed": seed}) for seed in (3, 4)),
     Healthy("wordle", "examples/wordle/rl.toml", {"seed": 3, "max_steps": 6}),

@@ -23,12 +23,13 @@ from typing import Any
 from benchmarks.harness.measure import RESULTS, ROOT, cores, machine_facts, markdown_table, write_result
 
 REVERSE = "examples/reverse_text/rl.toml"
+LORA = ("--model.lora.rank", "8", "--trainer.optim.lr", "2e-4", "--warmup.optim.lr", "1e-3")  # as docs/lora.md has it
 CASES: dict[str, list[str]] = {
     **{
         name: [f"examples/{name}/rl.toml"]
         for name in ("reverse_text", "alphabet_sort", "wordle", "wiki_search", "matching_game")
     },
-    "reverse_text, LoRA": [REVERSE, "--model.lora.rank", "16"],
+    "reverse_text, LoRA": [REVERSE, *LORA],
     "reverse_text, seq_len doubled": [REVERSE, "--seq_len", "256"],
     "reverse_text, batch halved": [REVERSE, "--orchestrator.batch_size", "32"],
     "reverse_text, float32": [REVERSE, "--model.dtype", "float32"],
