@@ -56,6 +56,7 @@ def content_of(run: Path) -> dict[str, Any]:
     return {
         "recipe": found[0].name,
         "subject": subject_of(config),
+        "seq_len": config.seq_len,
         "useless": round(1 - num_useful / num, 3),
         "env_s": round(environment_s(config, median), 4),
         "rollouts": outline_of([sample for record in median if (sample := rollout_sample(record.rollout))]),

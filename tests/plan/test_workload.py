@@ -35,7 +35,7 @@ def test_recipes_are_planned_with_what_was_recorded_of_them(name: str) -> None:
     assert halved.row.tokens == pytest.approx(workload.row.tokens / 2)
 
 
-@pytest.mark.parametrize("flag", ["--orchestrator.sampling.max_tokens=40", "--warmup.max_steps=0", "--seq_len=96"])
+@pytest.mark.parametrize("flag", ["--orchestrator.sampling.max_tokens=40", "--warmup.max_steps=0", "--seq_len=64"])
 def test_a_run_that_differs_in_what_decides_lengths_is_not_planned_with_the_recorded_one(flag: str) -> None:
     assert "recorded" not in expect_workload(recipe("reverse_text", *flag.split("="))).source
 

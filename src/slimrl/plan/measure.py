@@ -77,7 +77,7 @@ def _speeds(config: RLConfig | SFTConfig, model: Any, demand: Demand, workload: 
     dtype = torch.bfloat16 if demand.compute.bytes == sizes.HALF else torch.float32
     module = _random_module(model, dtype, device, config.model.lora)
     vocab = module.get_input_embeddings().num_embeddings  # type: ignore[operator]
-    found = {"decode_step": 0.0, "decode_row": 0.0, "prefill": 0.0}
+    found = {"decode_step": 0.0, "decode_row": 0.0, "prefill": 0.0, "copy": 0.0}
     if isinstance(config, RLConfig):
         inference, slots = config.inference, min(config.inference.max_slots, round(workload.num))
         engine = Engine(module, frozenset(), slots, config.seq_len, 0, inference.quantization)
@@ -104,8 +104,8 @@ def _random_module(config: Any, dtype: torch.dtype, device: torch.device, lora: 
 
 
 def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) -> dict[str, float]:
-    """Seconds of a prefilled token, and of a decoding step with many sequences and with a quarter of them, from which
-    the share of a step and that of a sequence follow."""
+    """Seconds of a prefilled token; of a decoding step with many sequences and with a quarter of them, from which the
+    share of a step and that of a sequence follow; and of making the engine ready again after it was offloaded."""
     prompt = max(2, min(engine.capacity - 2 * MOST - 2, int(workload.mean_length / 2)))
     params = SamplingParams(max_tokens=max(1, engine.capacity - prompt))
 
@@ -128,7 +128,12 @@ def _sampling_speeds(engine: Engine, workload: Workload, rows: int, vocab: int) 
     for request in requests[:few_rows]:
         engine.cancel(request)
     each = max(0.0, (many - few) / (rows - few_rows)) if few_rows < rows else 0.0
-    return {"decode_step": max(0.0, many - each * rows), "decode_row": each, "prefill": prefill}
+    engine.offload()
+    began, request = time.perf_counter(), submit(0)
+    engine.step()
+    copy = max(0.0, time.perf_counter() - began - few - prompt * prefill)
+    engine.cancel(request)
+    return {"decode_step": max(0.0, many - each * rows), "decode_row": each, "prefill": prefill, "copy": copy}
 
 
 def _training_speeds(

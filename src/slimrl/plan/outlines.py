@@ -23,10 +23,13 @@ Outline = list[list[int]]
 
 
 def from_recorded(config: RLConfig) -> Workload | None:
-    """The rollouts of a recorded run with the same tasks, model, prompts and sampling; None if there is none."""
+    """The rollouts of a recorded run with the same tasks, model, prompts and sampling, none of which `seq_len` cuts off;
+    None if there is none."""
     asked = subject_of(config)
     for recorded in _all_recorded():
-        if recorded["subject"] == asked:
+        longest = max(sum(parts) for _, _, *parts in recorded["rollouts"])
+        has_room = config.seq_len == recorded["seq_len"] or longest < min(config.seq_len, recorded["seq_len"])
+        if recorded["subject"] == asked and has_room:
             samples = few(samples_of(recorded["rollouts"]))
             multiple = config.orchestrator.batch_size / len(samples)
             source = f"lengths of a recorded run of {recorded['recipe']}"
@@ -39,7 +42,6 @@ def subject_of(config: RLConfig) -> dict[str, Any]:
     episodes = config.orchestrator
     return {
         "model": config.model.name,
-        "seq_len": config.seq_len,
         "environments": [{"id": env.id, "args": env.args} for env in episodes.env],
         "group": episodes.rollouts_per_example,
         "max_turns": episodes.max_turns,

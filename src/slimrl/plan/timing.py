@@ -25,8 +25,8 @@ DISK = 3e8  # bytes a second, synced
 @dataclass(frozen=True, slots=True)
 class Speeds:
     """Seconds: of a decoding step and of each sequence in it, of a prefilled token, of a token of a training row, of an
-    update of the weights, of a pack beside its tokens, of a trained token's logits, and of a pair of a token and one
-    that it sees. `source` is how they are known."""
+    update of the weights, of a pack beside its tokens, of a trained token's logits, of a pair of a token and one that
+    it sees, and of what the engine does before it samples with new weights. `source` is how they are known."""
 
     decode_step: float
     decode_row: float
@@ -37,6 +37,7 @@ class Speeds:
     pack: float = 0.0
     head: float = 0.0
     attend: float = 0.0
+    copy: float = 0.0
 
     def row_s(self, row: Row) -> float:
         """The seconds of forward and backward passes over a row."""
@@ -50,7 +51,7 @@ class Times:
     step: Mapping[str, float]
     run: Mapping[str, float]
     overlaps: bool = False  # whether sampling and training go on at once
-    rollout: tuple[str, ...] = field(default=("decoding", "prefill", "environments"))
+    rollout: tuple[str, ...] = field(default=("new weights for the engine", "decoding", "prefill", "environments"))
 
     @property
     def step_s(self) -> float:
@@ -139,7 +140,8 @@ def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict
         # An observation is prefilled when it comes, alone or with few others, and then the weights are read for it.
         passes = min(len(set(turn_ends)), len(turn_ends) * num / len(lengths))
         prefill += passes * speeds.decode_step + num / workload.num * workload.num_prefilled * speeds.prefill
-    return {"decoding": decoding, "prefill": prefill, "environments": workload.env_s * sum(waves)}
+    times = {"new weights for the engine": speeds.copy, "decoding": decoding, "prefill": prefill}
+    return times | {"environments": workload.env_s * sum(waves)}
 
 
 def _turn_ends(replies: list[list[int]]) -> list[int]:

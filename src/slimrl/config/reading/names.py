@@ -58,7 +58,6 @@ class Names:
             source = translation.settings
         return self.old.translate(source)
 
-
     def _refuse_file_of_another(self, source: Sequence[Setting]) -> None:
         """Raises UserError for a file that has settings unknown here, and all of which another command has."""
         strange = sorted({one.path[0] for one in source if one.kind == "file" and not self.is_known(one.path[:1])})
