@@ -23,8 +23,8 @@ Outline = list[list[int]]
 
 
 def from_recorded(config: RLConfig) -> Workload | None:
-    """The rollouts of a recorded run with the same tasks, model, prompts and sampling, none of which `seq_len` cuts off;
-    None if there is none."""
+    """The rollouts of a recorded run with the same tasks, model and sampling, of which `seq_len` cuts none off; None if
+    there is none."""
     asked = subject_of(config)
     for recorded in _all_recorded():
         longest = max(sum(parts) for _, _, *parts in recorded["rollouts"])
