@@ -23,7 +23,7 @@ PHASES: tuple[Phase, ...] = ("sampling", "training", "saving", "scoring")
 # Freed memory that malloc keeps on a CPU (`models/allocator.py`). What sampling has freed lies in pieces that do not
 # all fit what training needs, and the other way round: so much of the smaller of the two is taken anew. Each step
 # leaves further holes, until the heap is trimmed, when the process has grown by a fifth. Measured: docs/plan.md.
-NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.34
+NOT_REUSED, HOLES, MOST_KEPT = 0.6, 0.02, 0.38
 GPU_GAPS = 0.08  # what PyTorch's allocator on a GPU keeps in blocks that are not quite filled
 LOADING = 60_000_000  # tokenizer, chat template and what reading the weights leaves behind
 
