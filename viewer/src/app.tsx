@@ -34,7 +34,7 @@ const TABS: [Page, string, Page[]][] = [
 ];
 
 export function App() {
-  const { page } = route.value;
+  const page = route.value.page === "curves" && onlyEvaluations() ? "compare" : route.value.page;
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>Skip to the content</a>
@@ -48,6 +48,12 @@ export function App() {
   );
 }
 
+/** Whether there are evaluations alone, which have no curves. */
+function onlyEvaluations(): boolean {
+  const all = runs.value ?? [];
+  return all.length > 0 && all.every((run) => run.step === null && !run.live) && all.some((run) => counter(run.id, "held_out") > 0);
+}
+
 function TopBar({ page }: { page: Page }) {
   useKeys({});
   const run = param("run") || (page === "curves" ? param("runs").split(",")[0] : "");
@@ -58,7 +64,8 @@ function TopBar({ page }: { page: Page }) {
       <a class="brand" href={link("curves")}>slimrl</a>
       <nav aria-label="Pages">
         {TABS.map(([to, label, members]) => (
-          <a href={link(to, address(to))} aria-current={members.includes(page) ? "page" : undefined} key={to}>
+          // A click would leave the focus here, and Enter belongs to the row that `j` marks.
+          <a href={link(to, address(to))} aria-current={members.includes(page) ? "page" : undefined} onClick={(event) => event.detail && event.currentTarget.blur()} key={to}>
             {label}
             {to === "monitors" && raised > 0 && <span class="badge" title="alarms">{raised}</span>}
           </a>
@@ -82,7 +89,7 @@ function Pulse() {
   if (!live.length) return <span class="pulse muted" role="status" title="No run is being written; new ones are noticed">at rest</span>;
   const one = live[0];
   const step = live.length === 1 && one?.step !== null && one?.step !== undefined ? `, step ${one.step}` : "";
-  return <span class="pulse" role="status" title={`${live.map((run) => run.name).join(", ")}: being written now`}><i class="live-dot" />live{step}</span>;
+  return <span class="pulse" role="status" title={`${live.map((run) => run.name).join(", ")}: being written now. Steps count from 0, as in the files; the console counts them from 1`}><i class="live-dot" />live{step}</span>;
 }
 
 function Status() {

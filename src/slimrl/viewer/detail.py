@@ -46,6 +46,7 @@ def read_rollout(run: Path, place: Place) -> Json:
         "messages": record["messages"],
         "text": text,
         "tokens_note": note,
+        "num_tokens": len(mask),
         "tokens": tokens,
         "segments": segments,
     }

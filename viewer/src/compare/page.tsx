@@ -20,7 +20,7 @@ export function ComparePage() {
   const growth = list.map((run) => counter(run.id, "held_out")).join();
   const answer = useAnswer(`${list.map((run) => run.id).join()} ${growth}`, async () => {
     const found = await Promise.all(
-      list.map(async (run) => (await api.files(run.id)).held_out.map(({ name, label }) => ({ place: `${run.id}/${name}`, label: `${run.name}: ${label || name}` }))),
+      list.map(async (run) => (await api.files(run.id)).held_out.map(({ name, label }) => ({ place: `${run.id}/${name}`, label: `${run.name}: ${shortened(label || name)}` }))),
     );
     return found.flat();
   });
@@ -39,9 +39,13 @@ export function ComparePage() {
   return <Evaluations evaluations={evaluations} />;
 }
 
+/** The end of a long label: runs differ in the ends of their paths. */
+const shortened = (label: string): string => (label.length > MOST_SHOWN ? `…${label.slice(1 - MOST_SHOWN)}` : label);
+const MOST_SHOWN = 44;
+
 const STAGES = ["base", "start", "step", "final"]; // as they follow one another in a run
 
-/** The first and the last evaluation of the same kind in the first run that has two. */
+/** The first and the last evaluation of the same kind in the first run that has two; else those of one kind in two runs. */
 function defaults(found: Evaluation[]): [string, string] {
   const name = (place: string): string => place.replace(/^[^/]*\//, "");
   const kind = (place: string): string => name(place).replace(/^(step_\d+|start|base|final)_?/, "");
@@ -51,6 +55,10 @@ function defaults(found: Evaluation[]): [string, string] {
   for (const { place } of evaluations) {
     const alike = evaluations.filter((other) => run(other.place) === run(place) && kind(other.place) === kind(place));
     if (alike.length > 1) return [place, alike.at(-1)?.place ?? place];
+  }
+  for (const { place } of evaluations) {
+    const elsewhere = evaluations.find((other) => run(other.place) !== run(place) && kind(other.place) === kind(place));
+    if (elsewhere) return [place, elsewhere.place];
   }
   return [evaluations[0]?.place ?? "", evaluations[1]?.place ?? ""];
 }
@@ -99,7 +107,7 @@ function Picker({ label, value, evaluations, choose }: { label: string; value: s
   return (
     <label class="picker">
       <span class="visually-hidden">{label}</span>
-      <select value={value} onChange={(event) => choose(event.currentTarget.value)}>
+      <select value={value} title={evaluations.find((each) => each.place === value)?.label} onChange={(event) => choose(event.currentTarget.value)}>
         {evaluations.map((each) => <option value={each.place} key={each.place}>{each.label}</option>)}
       </select>
     </label>

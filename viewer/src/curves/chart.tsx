@@ -142,24 +142,29 @@ function spoken(name: string, chart: ChartLines): string {
 
 const lastOf = (line: Line) => line.values.filter((value) => value !== null).at(-1) ?? null;
 
-/** The last step of the runs; a recipe's curve may go further. */
-function lastStep(chart: ChartLines): number | undefined {
+/** Where the last step of the runs is; a recipe's curve may go further. */
+function lastPlace(chart: ChartLines): number {
   const own = chart.lines.filter((line) => line.look === "line");
-  return chart.steps.filter((_, i) => own.some((line) => line.values[i] !== null)).at(-1);
+  return Math.max(...chart.steps.map((_, i) => (own.some((line) => line.values[i] !== null) ? i : -1)));
 }
+
+/** A recipe's last value up to a place. */
+const upTo = (line: Line, place: number) => line.values.slice(0, place + 1).filter((value) => value !== null).at(-1) ?? null;
 
 /** The last values, or those at the cursor. */
 function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
   const dark = isDark();
   const shown = chart.lines.map((line, i) => ({ line, i })).filter(({ line }) => line.look === "line" || line.look === "reference");
-  const step = index === null ? lastStep(chart) : chart.steps[index];
+  const last = lastPlace(chart);
+  const step = chart.steps[index ?? last];
   const fills = chart.fills.map(([, bottom]) => chart.lines[bottom]?.look);
   if (step === undefined) return null;
   return (
     <dl class="values">
       <div class="values-step"><dt class="muted">step</dt><dd>{step}</dd></div>
       {shown.map(({ line, i }) => {
-        const value = index === null ? lastOf(line) : (line.values[index] ?? null);
+        const latest = line.look === "reference" ? upTo(line, last) : lastOf(line);
+        const value = index === null ? latest : (line.values[index] ?? null);
         const before = chart.lines[i - 1];
         const raw = index !== null && before?.look === "raw" ? (before.values[index] ?? null) : null;
         return (
