@@ -99,7 +99,7 @@ def test_a_whole_game_of_reverse_text() -> None:
     assert "train/w5b4o3t" not in seen.partition("The episode is over")[0]  # an id may be the answer
     assert "--- user ---\nw5b4o3t\n--- you ---\n<reversed_text>\nt3o4b5w\n</reversed_text>\n" in seen
     assert "The episode is over. Reward: 1 (task train/w5b4o3t)\n  exact   1\n  tagged  1\n" in seen
-    assert seen.endswith("Another task?\n")
+    assert seen.endswith("Another task? (Enter for yes, n for no)\n")
 
 
 def test_the_expert_shows_how_and_the_game_goes_on() -> None:
@@ -155,7 +155,7 @@ def test_a_failing_episode_says_why_and_is_closed(
 ) -> None:
     seen = played(["--id", own, "--args.fault", fault, "--episode_timeout_s", "0.2"], "a\n\nn\n")
     assert f"The episode failed; training would drop it ({reason}" in seen
-    assert seen.endswith("Another task?\n")
+    assert seen.endswith("Another task? (Enter for yes, n for no)\n")
     await_closed(capsys)
 
 
