@@ -19,9 +19,11 @@ from benchmarks.harness import comparison
 from benchmarks.harness.measure import RESULTS, ROOT
 from benchmarks.learning import lora, staleness
 from benchmarks.speed import (
+    contention,
     decode,
     multi_turn,
     prefill,
+    records,
     retrieval,
     rl_step,
     sandbox,
@@ -47,6 +49,8 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "server.json": server.table,
     "sandbox.json": sandbox.table,
     "viewer.json": viewer.table,
+    "records.json": records.table,
+    "contention.json": contention.table,
     "losses_vs_trl.json": losses_vs_trl.table,
     "algorithms.json": comparison.table,
     "credit.json": comparison.table,
