@@ -165,8 +165,13 @@ def test_what_cannot_be_shown_is_explained(tmp_path, monkeypatch, capsys, argume
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--port", "x"], ["--port", "65536"], ["--nothing"]])
+@pytest.mark.parametrize("arguments", [["--port", "x"], ["--port", "65536"]])
 def test_a_wrong_flag_is_refused(arguments, capsys):
     with pytest.raises(SystemExit):
         run(["view", "run", *arguments])
     assert "usage: slimrl view" in capsys.readouterr().err
+
+
+def test_a_wrong_option_names_the_nearest(capsys):
+    assert run(["view", "--exprt", "x"]) == 2
+    assert "there is no option `--exprt`. Did you mean `--export`?" in capsys.readouterr().err

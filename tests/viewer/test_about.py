@@ -96,6 +96,9 @@ def test_a_run_is_live_while_it_writes_and_has_no_summary(tmp_path):
     (run / "summary.json").write_text("{}")
     assert not described(run)["live"]
     (run / "summary.json").unlink()
+    (run / "results.json").write_text("{}")  # of an evaluation that has ended
+    assert not described(run)["live"]
+    (run / "results.json").unlink()
     long_ago = time.time() - 3600
     for path in (run / "metrics.jsonl", run / "held_out", *(run / "rollouts").iterdir()):
         os.utime(path, (long_ago, long_ago))

@@ -345,3 +345,31 @@ def test_a_run_without_steps_says_what_will_appear(tmp_path: Path, new_tab: Open
             page = tab.open(address)
             page.wait_for_selector(".empty h2")
             assert tab.texts(".empty h2") == [words]
+
+
+def test_enter_opens_the_marked_row_after_a_click_on_a_tab(tab: Tab) -> None:
+    page = tab.open("#/curves?runs=a")
+    page.get_by_role("link", name="Groups").click()
+    page.wait_for_selector(".row-link")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".column .part-answer")
+
+
+def test_evaluations_alone_open_on_their_comparison(tmp_path: Path, new_tab: Opener) -> None:
+    writer = play(tmp_path / "played", steps=1)
+    for name, stage in (("one", "start"), ("two", "final")):
+        (tmp_path / name / "held_out").mkdir(parents=True)
+        text = (tmp_path / "played" / "held_out" / f"{stage}_greedy.jsonl").read_text(encoding="utf-8")
+        for mode in ("greedy", "sampled"):
+            (tmp_path / name / "held_out" / f"eval_{mode}.jsonl").write_text(text, encoding="utf-8")
+        (tmp_path / name / "results.json").write_text("{}")
+    for served in serve(tmp_path, writer, "one", "two"):
+        tab = new_tab(served.base)
+        page = tab.open("")
+        page.wait_for_selector(".diff ins")
+        assert [box.input_value() for box in page.locator(".picker select").all()] == [
+            "one/eval_greedy",
+            "two/eval_greedy",
+        ]
+        assert "0 tokens" not in "".join(tab.texts(".diff-side"))

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from slimrl.errors import UserError, visible
+from slimrl.errors import UserError, nearest, visible
 from slimrl.io.http_access import Access
 from slimrl.io.invocation import command_prefix
 from slimrl.io.urls import is_loopback
@@ -41,7 +42,11 @@ What it needs to find rollouts it keeps in RUN/.view/, which can be deleted at a
 def run_view(argv: Sequence[str], show: Callable[[Sequence[Run]], None] | None = None) -> int:
     """Runs `slimrl view RUN ...`: serves the page until a signal, or writes it to a directory with `--export`. With
     `--terminal`, `show` shows the runs instead."""
-    args = _parser().parse_args(argv)
+    parser = _parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flags = re.findall(r"--[\w-]+", parser.format_usage())
+        raise UserError(f"view: there is no option `{unknown[0]}`.{nearest(unknown[0].partition('=')[0], flags)}")
     if not args.runs:
         return _list_runs()
     runs = [open_run(directory) for directory in open_runs(args.runs)]

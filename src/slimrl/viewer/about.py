@@ -17,6 +17,7 @@ from slimrl.viewer.curves import Curves
 from slimrl.viewer.runs import CONFIG, HELD_OUT, METRICS, ROLLOUTS, SUMMARY, RunDir
 
 MAX_BYTES = 2**22
+RESULTS = "results.json"
 SILENT_S = 120.0  # after which a run is not taken to be going on
 SILENT_STEPS = 5.0  # ... or after as long as so many steps took
 Json = dict[str, Any]
@@ -103,8 +104,9 @@ def last_change(run: Path) -> float:
 
 
 def _is_live(run: Path, updated: float, curves: Curves) -> bool:
-    """Whether a run seems to be going on: it has written something lately, and no summary after that."""
-    if _mtime(run / SUMMARY) >= _mtime(run / METRICS) > 0:
+    """Whether a run seems to be going on: it has written something lately, and after that neither a summary nor, as an
+    evaluation does at its end, results."""
+    if _mtime(run / SUMMARY) >= _mtime(run / METRICS) > 0 or _mtime(run / RESULTS) >= updated > 0:
         return False
     patience_s = max(SILENT_S, SILENT_STEPS * (curves.latest("time/step_s") or 0.0))
     return time.time() - updated < patience_s
