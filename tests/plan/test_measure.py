@@ -39,11 +39,11 @@ def test_speeds_are_measured_once_and_then_known(model: Path, lora: str) -> None
     config = load(RLConfig, [*words, "--model.lora.rank", lora, "--orchestrator.batch_size", "16"], {}).config
     planner = make_planner(config, 0.8e9)
     demand = planner.on(MACHINE).demand
-    assert recall_speeds(config, demand, planner.workload) is None
-    speeds = measure(config, demand, planner.workload, 24e9)
+    assert recall_speeds(config, demand, planner.basis.workload) is None
+    speeds = measure(config, demand, planner.basis.workload, 24e9)
     assert speeds.decode_step + speeds.decode_row > 0
     assert speeds.train > 0
-    assert recall_speeds(config, demand, planner.workload) == speeds
+    assert recall_speeds(config, demand, planner.basis.workload) == speeds
     assert planner.on(MACHINE, measures=True).speeds == speeds
 
 
@@ -52,7 +52,7 @@ def test_a_large_model_is_measured_with_some_of_its_layers(model: Path) -> None:
     config = load(SFTConfig, [*words, "--data.env.id", "reverse-text", "--batch_size", "4"], {}).config
     planner = make_planner(config, 0.8e9)
     demand = planner.on(MACHINE).demand
-    speeds = measure(config, demand, planner.workload, 1e6)
+    speeds = measure(config, demand, planner.basis.workload, 1e6)
     assert "2 and 4 of 8 layers" in speeds.source
     assert speeds.train > 0
 
@@ -61,8 +61,8 @@ def test_estimates_follow_bandwidth_and_operations(model: Path) -> None:
     words = ["--model.name", str(model), "--model.dtype", "float32", "--orchestrator.env.0.id", "reverse-text"]
     planner = make_planner(load(RLConfig, words, {}).config, 0.8e9)
     demand = planner.on(MACHINE).demand
-    slow = rough_speeds(demand, MACHINE.device, planner.workload)
-    fast = rough_speeds(demand, Device("CPU", "cpu", 24e9, 4e10, 1e12, 8e11), planner.workload)
+    slow = rough_speeds(demand, MACHINE.device, planner.basis.workload)
+    fast = rough_speeds(demand, Device("CPU", "cpu", 24e9, 4e10, 1e12, 8e11), planner.basis.workload)
     assert fast.train == pytest.approx(slow.train / 4)
     assert fast.update == pytest.approx(slow.update / 2)
 
@@ -80,6 +80,6 @@ def test_long_rollouts_have_a_time_of_attention(model: Path) -> None:
     words += ["--orchestrator.env.0.args.num_examples", "4", "--seq_len", "1024", "--orchestrator.batch_size", "8"]
     config = load(RLConfig, words, {}).config
     planner = make_planner(config, 0.8e9)
-    speeds = measure(config, planner.on(MACHINE).demand, planner.workload, 24e9)
+    speeds = measure(config, planner.on(MACHINE).demand, planner.basis.workload, 24e9)
     assert speeds.attend > 0
     assert speeds.head > 0

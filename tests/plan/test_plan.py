@@ -9,7 +9,7 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.launch.planning import Planner, expect_workload, make_planner
 from slimrl.plan.devices import Device, Machine, find_machines
-from slimrl.plan.plan import Plan
+from slimrl.plan.plan import Basis, Plan
 from slimrl.plan.report import full_report, two_lines, verdict
 from slimrl.plan.timing import Speeds, times_of
 from slimrl.plan.workload import Workload, from_earlier_run, reply_lengths, sample_of
@@ -176,7 +176,7 @@ def test_times_add_up_by_hand() -> None:
     # Two rollouts of 2 and 4 sampled tokens: four steps of the engine, of which two have both and two have one.
     samples = tuple(sample_of([n, *range(1, 4 + num)], [False] * 4 + [True] * num) for n, num in ((8, 2), (9, 4)))
     workload = Workload(samples, 2.0, "by hand", env_s=0.5)
-    made = Planner(config, planner(config).shape, workload, BASE)
+    made = Planner(config, Basis(planner(config).basis.shape, workload, BASE))
     demand = made.on(cpu(64)).demand
     times = times_of(config, demand, workload, Speeds(1.0, 0.1, 0.01, 0.001, 3.0, "by hand"))
     assert reply_lengths(samples[1]) == [4]

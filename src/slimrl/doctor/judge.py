@@ -1,22 +1,17 @@
 """The judge that `.env` or the environment names: whether it answers, and has the model."""
 
 import importlib.util
-import json
 import os
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 from slimrl.errors import UserError
 from slimrl.io.http import check_address, read_api_key
-from slimrl.io.urls import is_this_machine
+from slimrl.io.model_list import list_models
 from slimrl.monitor.findings import Finding, Level
 from slimrl.services.judge_settings import DEFAULT_URL, JudgeSettings
 
 TIMEOUT_S = 3.0
-MAX_BYTES = 1 << 20
 KEY = "JUDGE_API_KEY"
 START = "`uv run python scripts/run_llamacpp.py` or `scripts/run_vllm.py` starts one; so does `ollama serve`"
 
@@ -47,13 +42,7 @@ def read_env_file(path: Path) -> Mapping[str, str]:
 
 def ask(base_url: str, key: str) -> list[str]:
     """The names of the models that a server has. Raises OSError, of which urllib's errors are kinds, or ValueError."""
-    headers = {"User-Agent": "slimrl"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    request = urllib.request.Request(f"{base_url.rstrip('/')}/models", headers=headers)
-    no_proxy = [urllib.request.ProxyHandler({})] if is_this_machine(urlsplit(base_url).hostname or "") else []
-    with urllib.request.build_opener(*no_proxy).open(request, timeout=TIMEOUT_S) as response:
-        told: Any = json.loads(response.read(MAX_BYTES))
-    models = told.get("data", []) if isinstance(told, dict) else []
-    return [str(one.get("id")) for one in models if isinstance(one, dict)]
+    return [str(one.get("id")) for one in list_models(base_url, key, TIMEOUT_S)]
 
 
 def judge_finding(settings: JudgeSettings, models: list[str], trouble: str) -> Finding:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slimrl.config.data import ExpertDataConfig
@@ -23,9 +23,10 @@ from slimrl.plan.local_chat import local_chat
 from slimrl.plan.machine import own_memory, this_machine
 from slimrl.plan.measure import measure, recall_speeds
 from slimrl.plan.outlines import from_recorded
-from slimrl.plan.plan import Configs, Plan, plan_on
+from slimrl.plan.plan import Basis, Configs, Plan, plan_on
 from slimrl.plan.report import explain_refusal, two_lines
-from slimrl.plan.shape import Shape, read_shape
+from slimrl.plan.served import served_models
+from slimrl.plan.shape import read_shape
 from slimrl.plan.timing import Speeds
 from slimrl.plan.workload import Workload, from_assumption, from_earlier_run
 from slimrl.trainer.checkpoint import read_progress
@@ -36,34 +37,33 @@ OVERRIDE = "`--plan warn`"
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Makes the plans of one run: its settings, the shape of its model, and the rollouts that are expected."""
+    """Makes the plans of one run, of which it has the settings and the basis."""
 
     config: Configs
-    shape: Shape
-    workload: Workload
-    base: float
+    basis: Basis
 
     def on(self, machine: Machine, measures: bool = False) -> Plan:
         """The plan on a machine. `measures` is whether times are measured, which only this machine allows."""
         config = place_for(self.config, machine)
-        rough = plan_on(config, self.shape, machine, self.workload, self.base)
+        rough = plan_on(config, machine, self.basis)
         speeds: Speeds | None = None
         if measures and not rough.cannot_fit:
-            speeds = measure(config, rough.demand, self.workload, min(place.capacity for place in rough.places))
-        return plan_on(config, self.shape, machine, self.workload, self.base, speeds) if speeds else rough
+            speeds = measure(config, rough.demand, rough.workload, min(place.capacity for place in rough.places))
+        return plan_on(config, machine, self.basis, speeds) if speeds else rough
 
     def advice(self, plan: Plan) -> list[Proposal]:
         """What to change so that the plan needs less memory."""
 
         def replan(config: Configs, workload: Workload) -> Plan:
-            return plan_on(config, self.shape, plan.machine, workload, self.base, plan.speeds)
+            return plan_on(config, plan.machine, replace(self.basis, workload=workload), plan.speeds)
 
         return proposals(plan, replan)
 
 
 def make_planner(config: Configs, base: float) -> Planner:
     """The planner of a run. Raises UserError for a model whose config cannot be had."""
-    return Planner(config, read_shape(config.model.name, config.model.lora), expect_workload(config), base)
+    shape = read_shape(config.model.name, config.model.lora)
+    return Planner(config, Basis(shape, expect_workload(config), base, served_models(config)))
 
 
 def place_for(config: Configs, machine: Machine) -> Configs:
@@ -141,8 +141,8 @@ def _foresee(config: RLConfig) -> tuple[Plan, str]:
     planner = make_planner(config, own_memory())
     machine = this_machine(Path(config.output_dir), config.model.device)
     rough = planner.on(machine)
-    speeds = recall_speeds(config, rough.demand, planner.workload)
-    plan = plan_on(config, planner.shape, machine, planner.workload, planner.base, speeds) if speeds else rough
+    speeds = recall_speeds(config, rough.demand, rough.workload)
+    plan = plan_on(config, machine, planner.basis, speeds) if speeds else rough
     return plan, explain_refusal(plan, planner.advice(plan), OVERRIDE) if plan.cannot_fit else ""
 
 

@@ -42,7 +42,7 @@ class ProcessMemory:
     """The parts of the memory that a process has on one device, such as `cpu` or `cuda:0`.
 
     `base` are the bytes of Python and the libraries, or of the CUDA context. `num_steps` are those after which it ends,
-    each of which leaves `hole` bytes that no later one fits.
+    each of which leaves `hole` bytes that no later one fits. One that `sleeps` is there only while the policy samples.
     """
 
     name: str
@@ -51,6 +51,7 @@ class ProcessMemory:
     parts: tuple[Part, ...]
     num_steps: int = 0
     hole: float = 0.0
+    sleeps: bool = False
 
     def inside(self, phase: Phase) -> float:
         """The bytes held in a phase and not always."""
@@ -212,3 +213,10 @@ def by_device(processes: Sequence[ProcessMemory]) -> dict[str, list[ProcessMemor
     for one in processes:
         found.setdefault(one.device, []).append(one)
     return found
+
+
+def at_once(processes: Sequence[ProcessMemory]) -> float:
+    """The bytes that the processes on a device need at once, where those that sleep are awake as the others sample."""
+    awake = [one for one in processes if not one.sleeps]
+    beside = sum(one.least for one in processes if one.sleeps)
+    return max(sum(one.least for one in awake), beside + sum(one.base + one.bytes_in("sampling") for one in awake))

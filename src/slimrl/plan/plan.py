@@ -1,6 +1,6 @@
 """A plan: what a run takes on a machine, in memory, on disk and in time, whether it fits, and what would make it fit.
 
-`plan_on` is a function of settings, shape, machine and workload: it loads and downloads nothing.
+`plan_on` is a function of settings, machine and basis: it loads and downloads nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.plan.devices import Machine
 from slimrl.plan.disk import disk_parts
-from slimrl.plan.memory import Demand, Part, ProcessMemory, by_device
+from slimrl.plan.memory import Demand, Part, ProcessMemory, at_once, by_device
 from slimrl.plan.processes import compute_of, demand_of, processes_of
+from slimrl.plan.served import ServedModel
 from slimrl.plan.shape import Shape
 from slimrl.plan.timing import Speeds, Times, rough_speeds, times_of
 from slimrl.plan.workload import Workload, worst_rows
@@ -90,16 +91,27 @@ class Plan:
 TRAINERS = ("one process", "sft", "trainer", "trainer, rank 0")
 
 
-def plan_on(
-    config: Configs, shape: Shape, machine: Machine, workload: Workload, base: float, speeds: Speeds | None = None
-) -> Plan:
-    """The plan of a placed run on a machine. `base` are the bytes of a process with PyTorch and transformers. Without
-    `speeds` they are estimated."""
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What a plan is made of beside settings and machine: the model's shape, the rollouts of a step, the bytes of a
+    process with PyTorch and transformers, and the models that other programs serve to the run."""
+
+    shape: Shape
+    workload: Workload
+    base: float
+    served: Sequence[ServedModel] = ()
+
+
+def plan_on(config: Configs, machine: Machine, basis: Basis, speeds: Speeds | None = None) -> Plan:
+    """The plan of a placed run on a machine. Without `speeds` they are estimated."""
+    workload = basis.workload
     compute = compute_of(config, machine)
     micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
-    demand = demand_of(config, shape, compute, workload.rows(micro))
-    worst = demand_of(config, shape, compute, worst_rows(config))
-    found, at_worst = processes_of(config, demand, base), by_device(processes_of(config, worst, base))
+    demand = demand_of(config, basis.shape, compute, workload.rows(micro))
+    worst = demand_of(config, basis.shape, compute, worst_rows(config))
+    beside = [one for model in basis.served for one in model.processes("cuda:0" if machine.num_gpus else "cpu")]
+    found = [*processes_of(config, demand, basis.base), *beside]
+    at_worst = by_device([*processes_of(config, worst, basis.base), *beside])
     places = [_place(device, processes, at_worst[device], machine) for device, processes in by_device(found).items()]
     known = speeds or rough_speeds(demand, machine.device, workload)
     times = times_of(config, demand, workload, known)
@@ -111,9 +123,12 @@ def _place(device: str, processes: Sequence[ProcessMemory], worst: Sequence[Proc
     on_cpu = device == "cpu"
     capacity = machine.memory * (1 - KEPT_FREE) if on_cpu else machine.device_at(device).memory
     # Processes on one GPU have a context each, which `ProcessMemory.base` counts.
-    least, expected = sum(one.least for one in processes), sum(one.peak for one in processes)
-    most = max(expected, sum(one.peak for one in worst))
-    return Place(device, tuple(processes), least, expected, most, capacity)
+    least, expected = at_once(processes), _with_slack(processes)
+    return Place(device, tuple(processes), least, expected, max(expected, _with_slack(worst)), capacity)
+
+
+def _with_slack(processes: Sequence[ProcessMemory]) -> float:
+    return at_once(processes) + sum(one.slack for one in processes)
 
 
 def saving_of(plan: Plan, changed: Plan) -> float:

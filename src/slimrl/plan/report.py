@@ -97,7 +97,7 @@ def _place_lines(plan: Plan, places: Sequence[Place]) -> Iterator[str]:
             note = "" if phase == "always" else f" ({NAMES[phase]})"
             rows += [(f"{part.name}{note}", _gb(part.bytes)) for part in parts]
         yield from (f"  {row}" for row in _rows(rows))
-        if one.parts:
+        if one.parts and one.base:  # of other programs the parts say all
             yield f"    {'most at once, ' + NAMES[one.widest]:<{WIDTH}}{_gb(one.least):>10}"
             yield f"    {'with what the allocator keeps':<{WIDTH}}{_gb(one.peak):>10}"
     yield f"  {'expected':<{WIDTH + 2}}{_gb(place.expected):>10} of {_gb(place.capacity)}{_limit(plan, place)}"
