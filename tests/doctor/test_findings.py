@@ -52,13 +52,25 @@ def test_requirements_are_grouped_by_their_extra() -> None:
 
 def test_extras_that_are_missing_are_named_and_those_in_part_are_a_note() -> None:
     extras = {"lora": [Requirement("peft>=0.19")], "wandb": [Requirement("wandb")]}
-    some = software.extras_finding(extras, installed(peft="0.20"))
+    some = software.extras_finding(extras, installed(peft="0.20"), ())
     assert some.level is OK and some.found == "installed: lora; not installed: wandb"
     assert "slimrl[wandb]" in some.remedy
-    old = software.extras_finding(extras, installed(peft="0.1", wandb="1"))
+    old = software.extras_finding(extras, installed(peft="0.1", wandb="1"), ())
     assert old.level is NOTE and "lora (peft is 0.1" in old.found and "slimrl[lora]" in old.remedy
-    whole = software.extras_finding(extras, installed(peft="0.19", wandb="1"))
+    whole = software.extras_finding(extras, installed(peft="0.19", wandb="1"), ())
     assert (whole.found, whole.remedy) == ("installed: lora, wandb", "")
+
+
+def test_extras_that_need_nothing_more_than_the_core_are_not_counted_as_installed() -> None:
+    needed = {
+        "slimrl": ["Hub-Client>=1", "other; python_version < '3'", "peft; extra == 'lora'"],
+        "hub-client": ["httpx", "slimrl", "rich; extra == 'cli'"],
+    }
+    core = software.all_needed("slimrl", lambda name: needed.get(name, ()))
+    assert core == {"hub-client", "httpx", "slimrl"}
+    extras = {"judge": [Requirement("HTTPX>=0.28")], "lora": [Requirement("peft")], "server": [Requirement("fastapi")]}
+    found = software.extras_finding(extras, installed(HTTPX="0.28", peft="0.19"), core)
+    assert (found.level, found.found) == (OK, "installed: lora; need nothing more: judge; not installed: server")
 
 
 @pytest.mark.parametrize(

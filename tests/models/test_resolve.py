@@ -2,11 +2,14 @@
 
 import importlib.util
 import shutil
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 import torch
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.utils import _http
 
 from slimrl.config.model import ModelConfig
 from slimrl.errors import UserError
@@ -14,7 +17,7 @@ from slimrl.inference.server.weights import read_weights
 from slimrl.models import resolve as resolve_module
 from slimrl.models.load import load_policy
 from slimrl.models.packaged import find_packaged_file
-from slimrl.models.resolve import resolve
+from slimrl.models.resolve import find_config, resolve
 from tests.tiny import tiny_module
 
 
@@ -164,6 +167,36 @@ def test_hub_model_that_is_not_cached_says_that_the_hub_is_out_of_reach(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"cannot be reached.*HF_HUB_OFFLINE.*smollm2-135m"):
         resolve("tiny/unknown")
+
+
+def test_hub_model_is_asked_for_once_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[httpx.URL] = []
+
+    def fail(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url)
+        raise httpx.ConnectError("Name or service not known")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    client = httpx.Client(transport=httpx.MockTransport(fail))
+    monkeypatch.setattr(_http, "get_session", lambda: client)
+    monkeypatch.setattr("huggingface_hub.hf_api.get_session", lambda: client)
+    for find in (find_config, resolve):
+        asked.clear()
+        with pytest.raises(UserError, match=r"cannot be reached.*Name or service not known"):
+            find("tiny/unknown")
+        assert len(asked) == 1
+
+
+def test_config_of_a_hub_model_is_taken_from_the_cache(
+    tmp_path: Path, tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    snapshot = hub_cache(tmp_path, tiny_dir, "tiny/llama")
+    assert find_config("tiny/llama") == snapshot
+    (snapshot / "config.json").unlink()
+    with pytest.raises(UserError, match=r"has no config\.json"):
+        find_config("tiny/llama")
 
 
 def test_only_needed_files_are_downloaded_and_pickles_only_without_safetensors(

@@ -202,3 +202,11 @@ def test_weights_without_their_run_go_without_a_card(run, tmp_path, capsys):
     assert status == 0 and "they go without a model card" in said and "README.md  (" not in said
     status, _, errors = plan(capsys, moved, "me/a", "--what", "run")
     assert status == 2 and "lies in no run's directory" in errors
+
+
+def test_weights_of_a_run_that_is_not_done_say_how_far_it_is(run, tmp_path, capsys):
+    half = finished_run(tmp_path / "half", "--max_steps", "5")
+    for source in (half, half / "weights" / "step_2"):
+        _, said, _ = plan(capsys, source, "me/a")
+        assert "note: the run is not done: these are its weights of step 2 of 5\n" in said
+    assert "is not done" not in plan(capsys, run, "me/a")[1]

@@ -12,6 +12,7 @@ from filelock import FileLock
 
 from slimrl.monitor.rollouts import rollout_to_json
 from slimrl.viewer import scan
+from slimrl.viewer.api import Api
 from slimrl.viewer.index import change, connect, index_path
 from slimrl.viewer.indexer import Indexer, bring_up_to_date
 from slimrl.viewer.queries import Selection
@@ -274,3 +275,23 @@ def test_the_index_of_a_run_that_cannot_be_written_lies_in_the_cache(tmp_path, m
     run = indexed(tmp_path / "run")
     assert Path(os.path.commonpath([run.index.path, tmp_path / "cache"])) == tmp_path / "cache"
     assert run.index.counts()["rollouts"] == 8
+
+
+def test_an_evaluation_that_has_a_result_and_no_rollout_is_empty(tmp_path):
+    for name in ("start_greedy", "final_greedy", "step_2_sampled_0.5"):
+        write_held_out(tmp_path, name, [record_of("x")])
+    run = indexed(tmp_path)
+    assert run.index.empty_evaluations() == []
+    (tmp_path / "held_out" / "final_greedy.jsonl").write_bytes(b"")
+    half = (tmp_path / "held_out" / "step_2_sampled_0.5.jsonl").read_bytes()[:40]
+    (tmp_path / "held_out" / "step_2_sampled_0.5.jsonl").write_bytes(half)
+    refresh(run)
+    assert run.index.empty_evaluations() == ["final_greedy", "step_2_sampled_0.5"]
+    state = Api([run]).answer("/api/state", {})
+    assert state["runs"][0]["empty"] == []  # one that goes on has no result yet
+    for slug in ("final", "step_2"):
+        (tmp_path / "held_out" / f"{slug}.json").write_text('{"name": "after RL"}')
+    assert Api([run]).answer("/api/state", {})["runs"][0]["empty"] == ["final_greedy", "step_2_sampled_0.5"]
+    write_held_out(tmp_path, "final_greedy", [record_of("x")])
+    refresh(run)
+    assert run.index.empty_evaluations() == ["step_2_sampled_0.5"]

@@ -99,6 +99,7 @@ def test_every_route_answers(port):
             "damaged": 0,
             "monitors": 0,
             "indexing": None,
+            "empty": [],
             "problem": "",
         }
     ]

@@ -98,10 +98,11 @@ function Status() {
     <>
       {connection.value === "lost" && runs.value !== null && <Problem text={problem.value} />}
       {note.value && <p class="note banner">{note.value}</p>}
-      {Object.values(counters.value).map(({ id, damaged = 0, problem: why = "" }) => (
+      {Object.values(counters.value).map(({ id, damaged = 0, empty = [], problem: why = "" }) => (
         <Fragment key={id}>
           {why && <Problem text={`${id}: ${why}`} />}
           {damaged > 0 && <p class="note banner">{id}: {plural(damaged, "damaged line")} of its rollout files left out.</p>}
+          {empty.length > 0 && <p class="note banner">{id}: no rollout is left in {empty.map((name) => `held_out/${name}.jsonl`).join(", ")}, though the evaluation was made.</p>}
         </Fragment>
       ))}
       {busy.map(({ id, indexing: at }) => at && (

@@ -23,6 +23,15 @@ export const whole = (value: number): string => value.toLocaleString("en");
 
 export const plural = (count: number, one: string, many = `${one}s`): string => `${whole(count)} ${count === 1 ? one : many}`;
 
+const MOST_SHOWN = 32; // characters of a name in a list to choose from
+
+/** The beginning and the end of a long name: runs differ in the ends of theirs. */
+export function shortened(name: string, most = MOST_SHOWN): string {
+  if (name.length <= most) return name;
+  const end = Math.ceil((most - 1) * 0.6);
+  return `${name.slice(0, most - 1 - end)}…${name.slice(-end)}`;
+}
+
 /** The time since then, roughly. */
 export function ago(seconds: number, now = Date.now() / 1000): string {
   const passed = Math.max(0, now - seconds);

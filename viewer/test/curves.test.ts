@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chartLines, type RunSeries } from "../src/curves/lines.ts";
+import { chartLines, lastPlace, type RunSeries, shownValue } from "../src/curves/lines.ts";
 import { merge } from "../src/curves/merge.ts";
 import { align, band, smooth } from "../src/curves/smooth.ts";
 import type { Run } from "../src/data/types.ts";
@@ -65,6 +65,16 @@ test("the reference stands behind the runs on its own steps", () => {
     ["reference", [1, null, 2]],
     ["line", [null, 9, null]],
   ]);
+});
+
+test("a recipe's value is told of the step that is shown, and not of its own last one", () => {
+  const curves = { "reward/mean": { steps: [0, 4, 9], low: [0, 0, 0], mid: [1, 2, 3], high: [4, 4, 4] } };
+  const chart = chartLines("reward/mean", [run("a", "k", [[0, 7], [4, 8], [5, 9]], { recipe: "r", source: "s", curves })], plain);
+  const told = (index: number | null) => ["reference", "line"].map((look) => shownValue(chart, chart.lines.find((line) => line.look === look)!, index));
+  assert.equal(chart.steps[lastPlace(chart)], 5);
+  assert.deepEqual(told(null), [2, 9]);
+  assert.deepEqual(told(0), [1, 7]);
+  assert.deepEqual(told(3), [3, null]);
 });
 
 test("new points replace those of their steps and later", () => {

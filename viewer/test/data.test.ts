@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { messagePairs, wordChanges } from "../src/compare/diff.ts";
-import type { Condition, Rollout, Row } from "../src/data/types.ts";
+import { type Condition, type Rollout, type Row, sampledCount, tokenCount } from "../src/data/types.ts";
 import { groupsOf, selectRows, sortBy, valueOf } from "../src/data/where.ts";
-import { number, signed } from "../src/format.ts";
+import { number, shortened, signed } from "../src/format.ts";
 import { link, parseHash } from "../src/route.ts";
 
 const row = (line: number, more: object = {}): Row =>
@@ -57,4 +57,19 @@ test("an address says what it is read as", () => {
 test("numbers are short", () => {
   assert.deepEqual([0.123456, 12345, 0, null, 1e-7].map((value) => number(value)), ["0.1235", "12,345", "0", "–", "1.00e−7"]);
   assert.deepEqual([0.5, -0.5].map((value) => signed(value)), ["+0.5", "−0.5"]);
+});
+
+test("a number of tokens that is not known is none", () => {
+  const rollout = (more: object): Rollout => ({ tokens: null, ...more }) as Rollout;
+  const tokens = { ids: [5, 6, 7], mask: [0, 1, 1] };
+  const found = [{}, { num_tokens: 0, num_sampled: 0 }, { num_tokens: 3 }, { num_tokens: 3, num_sampled: 0 }, { tokens }].map((more) => rollout(more));
+  assert.deepEqual(found.map(tokenCount), [null, null, 3, 3, 3]);
+  assert.deepEqual(found.map(sampledCount), [null, null, null, 0, 2]);
+});
+
+test("a long name is shortened in its middle", () => {
+  assert.equal(shortened("reverse_text"), "reverse_text");
+  const name = `${"a".repeat(40)}_${"b".repeat(40)}_seed7`;
+  assert.match(shortened(name), /^a+…b+_seed7$/);
+  assert.equal(shortened(name).length, 32);
 });

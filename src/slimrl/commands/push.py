@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from slimrl.config.run import TrainingRunConfig
 from slimrl.io.invocation import command_prefix
 from slimrl.io.secrets import redact_words
+from slimrl.monitor.run_settings import read_run_config
+from slimrl.sharing.facts import STEP
 from slimrl.sharing.hub import Hub, Target, check_target
-from slimrl.sharing.upload_files import UploadFiles, What, collect_files, find_source
+from slimrl.sharing.upload_files import Source, UploadFiles, What, collect_files, find_source
 
 EPILOG = """\
 RUN is the output directory of a run, of which the weights that `weights/latest` names are uploaded; name `weights/best`
@@ -41,6 +44,8 @@ def run_push(argv: Sequence[str]) -> int:
         target = Target(hub.full_name(target.repository), target.private, target.revision)
     collected = collect_files(source, arguments.what, target.repository, arguments.rollouts)
     _show(collected)
+    if note := _progress_note(source):
+        print(f"note: {note}")
     if hub is None:
         kind = "private" if target.private else "public"
         print(f"dry run: nothing was uploaded; it would go to {target.repository}, {kind} if it is new")
@@ -73,6 +78,17 @@ def _show(collected: UploadFiles) -> None:
     print(f"{_readable(sum(sizes.values())):>9}  in {len(sizes)} files")
     for remark in collected.remarks:
         print(f"note: {remark}")
+
+
+def _progress_note(source: Source) -> str:
+    """How far the run of some weights is, if it has not come to its end; empty if it has, or if there is none."""
+    config = read_run_config(source.run_dir) if source.run_dir else None
+    step = STEP.fullmatch(source.weights.name)
+    if not isinstance(config, TrainingRunConfig) or not step:
+        return ""
+    if source.weights.with_name(f"step_{config.max_steps}").is_dir():
+        return ""
+    return f"the run is not done: these are its weights of step {step[1]} of {config.max_steps}"
 
 
 def _readable(size: int) -> str:

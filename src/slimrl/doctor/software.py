@@ -2,11 +2,12 @@
 
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from slimrl.errors import install_hint
 from slimrl.monitor.findings import Finding, Level
@@ -24,7 +25,9 @@ def probe() -> list[Finding]:
         Finding("slimrl", Level.OK, f"{version_of('slimrl')} in {Path(__file__).parents[1]}"),
         Finding("Python", Level.OK, here),
         core_finding(asked.get(CORE, []), version_of),
-        extras_finding({extra: asked[extra] for extra in sorted(asked) if extra != CORE}, version_of),
+        extras_finding(
+            {extra: asked[extra] for extra in sorted(asked) if extra != CORE}, version_of, _come_with_core()
+        ),
     ]
 
 
@@ -44,6 +47,27 @@ def by_extra(texts: Iterable[str]) -> dict[str, list[Requirement]]:
         if one.marker is None or one.marker.evaluate({"extra": extra}):
             found.setdefault(extra, []).append(one)
     return found
+
+
+def all_needed(name: str, requirements: Callable[[str], Iterable[str]]) -> set[str]:
+    """The packages that come with a package: those that it needs, those that these need, and so on, without extras."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for one in by_extra(requirements(waiting.pop())).get(CORE, []):
+            if (needed := canonicalize_name(one.name)) not in found:
+                found.add(needed)
+                waiting.append(needed)
+    return found
+
+
+def _come_with_core() -> set[str]:
+    """The packages that are installed wherever slimrl is."""
+
+    def requirements(name: str) -> Iterable[str]:
+        return (requires(name) or ()) if version_of(name) else ()
+
+    return all_needed("slimrl", requirements)
 
 
 def faults_of(asked: Iterable[Requirement], installed: Installed) -> list[str]:
@@ -71,19 +95,29 @@ def core_finding(asked: list[Requirement], installed: Installed) -> Finding:
     return Finding("packages", Level.OK, f"{shown} and {len(asked) - len(SHOWN)} others, as slimrl wants them")
 
 
-def extras_finding(extras: Mapping[str, list[Requirement]], installed: Installed) -> Finding:
-    """Which extras are installed, and which are so in part or in other versions."""
-    whole, broken, missing = [], [], []
+def extras_finding(
+    extras: Mapping[str, list[Requirement]], installed: Installed, come_with_core: Collection[str]
+) -> Finding:
+    """Which extras are installed, which are so in part or in other versions, and which need no more than the packages
+    that come with the core."""
+    whole, broken, missing, nothing_more = [], [], [], []
     for extra, asked in extras.items():
         faults = faults_of(asked, installed)
-        if not faults:
+        if not faults and all(canonicalize_name(one.name) in come_with_core for one in asked):
+            nothing_more.append(extra)
+        elif not faults:
             whole.append(extra)
         elif all(fault.endswith("is missing") for fault in faults):
             missing.append(extra)
         else:
             broken.append(f"{extra} ({'; '.join(faults)})")
-    words = (("installed", whole), ("not installed", missing), ("in other versions", broken))
-    text = "; ".join(f"{word}: {', '.join(names)}" for word, names in words if names)
+    words = {
+        "installed": whole,
+        "need nothing more": nothing_more,
+        "not installed": missing,
+        "in other versions": broken,
+    }
+    text = "; ".join(f"{word}: {', '.join(names)}" for word, names in words.items() if names)
     lacking = [name.partition(" ")[0] for name in (*broken, *missing)]
     remedy = f"What you need of them: {install_hint(lacking[0])}" if lacking else ""
     return Finding("extras", Level.NOTE if broken else Level.OK, text, remedy)

@@ -85,15 +85,26 @@ def describe(run: RunDir, curves: Curves) -> Json:
 
 def label_of(run: Path, name: str) -> str:
     """What an evaluation is called in words: its stage, as its result names it, and its way of decoding."""
-    slug, _, mode = name.rpartition("_")
-    if mode not in ("greedy", "sampled", "scripted"):
-        slug, _, mode = re.sub(r"_(sampled_[0-9.e+-]+)$", r"/\1", name).partition("/")
+    slug, mode = _slug_and_mode(name)
     try:
         content = json.loads(read_regular(run / HELD_OUT / f"{slug}.json", MAX_BYTES))
         stage = str(content["name"])
     except (UserError, ValueError, LookupError, TypeError, RecursionError):
         stage = slug.replace("_", " ")
     return f"{stage}, {mode.replace('_', ' ')}" if mode else stage
+
+
+def has_result(run: Path, name: str) -> bool:
+    """Whether the result of an evaluation is there, which is written after all its rollouts."""
+    return (run / HELD_OUT / f"{_slug_and_mode(name)[0]}.json").is_file()
+
+
+def _slug_and_mode(name: str) -> tuple[str, str]:
+    """The stage of an evaluation and its way of decoding, as its file names them; no way if it names none."""
+    slug, _, mode = name.rpartition("_")
+    if mode not in ("greedy", "sampled", "scripted"):
+        slug, _, mode = re.sub(r"_(sampled_[0-9.e+-]+)$", r"/\1", name).partition("/")
+    return slug, mode
 
 
 def last_change(run: Path) -> float:

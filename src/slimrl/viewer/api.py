@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 from slimrl.errors import UserError, nearest
 from slimrl.monitor.reference import reference_curves
-from slimrl.viewer.about import describe, label_of
+from slimrl.viewer.about import describe, has_result, label_of
 from slimrl.viewer.curves import registry
 from slimrl.viewer.detail import Changed, read_rollout
 from slimrl.viewer.indexer import Run
@@ -80,8 +80,9 @@ class Api:
             counts = run.index.counts()
             progress = run.progress
             indexing = asdict(progress) if progress else None
+            empty = [one for one in run.index.empty_evaluations() if has_result(run.directory.path, one)]
             numbers = {"metrics": run.curves.num_lines(), **counts, "monitors": len(run.alarms.all())}
-            runs.append({"id": name, **numbers, "indexing": indexing, "problem": run.problem})
+            runs.append({"id": name, **numbers, "indexing": indexing, "empty": empty, "problem": run.problem})
         return {"version": _version(), "runs": runs}
 
     def _compare(self, query: Query) -> dict[str, Any]:

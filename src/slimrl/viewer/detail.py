@@ -47,6 +47,7 @@ def read_rollout(run: Path, place: Place) -> Json:
         "text": text,
         "tokens_note": note,
         "num_tokens": len(mask),
+        "num_sampled": sum(mask),
         "tokens": tokens,
         "segments": segments,
     }

@@ -67,6 +67,13 @@ class Index:
         damaged = sum(row[2] for row in rows)
         return {"rollouts": numbers.get(True, 0), "held_out": numbers.get(False, 0), "damaged": damaged}
 
+    def empty_evaluations(self) -> list[str]:
+        """The evaluations of whose files the index has read all, and found no line in it."""
+        with connect(self.path) as connection:
+            sql = "SELECT name FROM files WHERE name != ? AND lines = 0 AND inode ORDER BY name"
+            found = connection.execute(sql, (TRAIN,)).fetchall()
+        return [name.removeprefix(f"{HELD_OUT}/") for (name,) in found]
+
     def files(self) -> Json:
         """The steps that have rollouts, and the evaluations with the number of their episodes."""
         with connect(self.path) as connection:

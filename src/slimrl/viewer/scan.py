@@ -142,6 +142,8 @@ class _Update:
                 self._num_read += end - begin
                 begin, number = end, number + len(lines)
                 yield end
+            if number == 0 and (state.inode, state.mtime) != identity:  # it has been read, and has no whole line
+                self._write(file, _Part(state.id, 0, (), begin, identity, b""))
 
     def _state(self, path: str, file: RolloutFile) -> _State:
         found = self._connection.execute("SELECT * FROM files WHERE path = ?", (path,)).fetchone()

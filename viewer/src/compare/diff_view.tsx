@@ -4,7 +4,7 @@ import * as api from "../data/api.ts";
 import { useAnswer } from "../data/fetch.ts";
 import { runOf } from "../data/store.ts";
 import { tokenCount, type Rollout } from "../data/types.ts";
-import { number, plural } from "../format.ts";
+import { NONE, number, plural } from "../format.ts";
 import { link, param, setParams } from "../route.ts";
 import { Visible } from "../text/chips.tsx";
 import { Loading, Problem, Tag } from "../ui/parts.tsx";
@@ -38,12 +38,13 @@ export function DiffView({ left, right }: { left: string; right: string }) {
 function Side({ place, rollout, kind }: { place: string; rollout: Rollout; kind: "removed" | "added" }) {
   const cut = place.indexOf(":");
   const [run, key] = [place.slice(0, cut), place.slice(cut + 1)];
+  const tokens = tokenCount(rollout);
   return (
     <div class={`diff-side diff-side-${kind}`}>
       <a href={link("rollout", { run, key })}>{runOf(run)?.name ?? run} · {key}</a>
       <span class="diff-reward">reward {number(rollout.reward, 3)}</span>
       {rollout.drop && <Tag kind="drop">{rollout.drop}</Tag>}
-      <span class="muted small">{plural(rollout.turns, "turn")}, {plural(tokenCount(rollout), "token")}</span>
+      <span class="muted small">{plural(rollout.turns, "turn")}, {tokens === null ? `${NONE} tokens` : plural(tokens, "token")}</span>
     </div>
   );
 }

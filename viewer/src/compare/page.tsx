@@ -4,23 +4,34 @@ import * as api from "../data/api.ts";
 import { useAnswer } from "../data/fetch.ts";
 import { counter, runs } from "../data/store.ts";
 import type { Pair } from "../data/types.ts";
+import { shortened } from "../format.ts";
 import { useKeys } from "../keys.ts";
 import { link, param, setParams } from "../route.ts";
 import { Empty, Loading, Problem } from "../ui/parts.tsx";
+import { defaultPair } from "./default_pair.ts";
 import { DiffView } from "./diff_view.tsx";
 import { PairList, shownPairs } from "./pairs.tsx";
 
 interface Evaluation {
   place: string; // RUN/NAME
   label: string;
+  title: string; // the label in full
 }
+
+const MOST_OF_RUN = 24; // characters of its name, as the evaluation's follows
 
 export function ComparePage() {
   const list = runs.value ?? [];
   const growth = list.map((run) => counter(run.id, "held_out")).join();
   const answer = useAnswer(`${list.map((run) => run.id).join()} ${growth}`, async () => {
     const found = await Promise.all(
-      list.map(async (run) => (await api.files(run.id)).held_out.map(({ name, label }) => ({ place: `${run.id}/${name}`, label: `${run.name}: ${shortened(label || name)}` }))),
+      list.map(async (run) =>
+        (await api.files(run.id)).held_out.map(({ name, label }) => ({
+          place: `${run.id}/${name}`,
+          label: `${shortened(run.name, MOST_OF_RUN)}: ${shortened(label || name)}`,
+          title: `${run.name}: ${label || name}`,
+        })),
+      ),
     );
     return found.flat();
   });
@@ -39,32 +50,11 @@ export function ComparePage() {
   return <Evaluations evaluations={evaluations} />;
 }
 
-/** The end of a long label: runs differ in the ends of their paths. */
-const shortened = (label: string): string => (label.length > MOST_SHOWN ? `…${label.slice(1 - MOST_SHOWN)}` : label);
-const MOST_SHOWN = 44;
-
-const STAGES = ["base", "start", "step", "final"]; // as they follow one another in a run
-
-/** The first and the last evaluation of the same kind in the first run that has two; else those of one kind in two runs. */
-function defaults(found: Evaluation[]): [string, string] {
-  const name = (place: string): string => place.replace(/^[^/]*\//, "");
-  const kind = (place: string): string => name(place).replace(/^(step_\d+|start|base|final)_?/, "");
-  const run = (place: string): string => place.split("/")[0] ?? "";
-  const stage = (place: string): number => STAGES.indexOf(name(place).split("_")[0] ?? "");
-  const evaluations = [...found].sort((one, two) => stage(one.place) - stage(two.place));
-  for (const { place } of evaluations) {
-    const alike = evaluations.filter((other) => run(other.place) === run(place) && kind(other.place) === kind(place));
-    if (alike.length > 1) return [place, alike.at(-1)?.place ?? place];
-  }
-  for (const { place } of evaluations) {
-    const elsewhere = evaluations.find((other) => run(other.place) !== run(place) && kind(other.place) === kind(place));
-    if (elsewhere) return [place, elsewhere.place];
-  }
-  return [evaluations[0]?.place ?? "", evaluations[1]?.place ?? ""];
-}
-
 function Evaluations({ evaluations }: { evaluations: Evaluation[] }) {
-  const [first, second] = useMemo(() => defaults(evaluations), [evaluations]);
+  const [first, second] = useMemo(() => {
+    const environments = Object.fromEntries((runs.value ?? []).map((run) => [run.id, run.environments]));
+    return defaultPair(evaluations.map(({ place }) => place), environments);
+  }, [evaluations]);
   const [left, right] = [param("a", first), param("b", second)];
   const growth = [left, right].map((place) => counter(place.split("/")[0] ?? "", "held_out")).join();
   const answer = useAnswer(`${left} ${right} ${growth}`, () => api.heldOutPairs(left, right));
@@ -107,8 +97,8 @@ function Picker({ label, value, evaluations, choose }: { label: string; value: s
   return (
     <label class="picker">
       <span class="visually-hidden">{label}</span>
-      <select value={value} title={evaluations.find((each) => each.place === value)?.label} onChange={(event) => choose(event.currentTarget.value)}>
-        {evaluations.map((each) => <option value={each.place} key={each.place}>{each.label}</option>)}
+      <select value={value} title={evaluations.find((each) => each.place === value)?.title} onChange={(event) => choose(event.currentTarget.value)}>
+        {evaluations.map((each) => <option value={each.place} title={each.title} key={each.place}>{each.label}</option>)}
       </select>
     </label>
   );

@@ -7,7 +7,7 @@ import { link } from "../route.ts";
 import { meaningOf } from "../data/store.ts";
 import type { Alarm } from "../data/types.ts";
 import { runColour } from "./colours.ts";
-import { chartLines, type ChartLines, type Line, type RunSeries, type Settings } from "./lines.ts";
+import { chartLines, type ChartLines, lastOf, lastPlace, type RunSeries, type Settings, shownValue } from "./lines.ts";
 import { plotOptions } from "./plot.ts";
 
 export type Zoom = [number, number] | null;
@@ -140,31 +140,17 @@ function spoken(name: string, chart: ChartLines): string {
   return `${name} over steps ${chart.steps[0] ?? 0} to ${chart.steps.at(-1) ?? 0}: ${values}. Arrow keys move the cursor.`;
 }
 
-const lastOf = (line: Line) => line.values.filter((value) => value !== null).at(-1) ?? null;
-
-/** Where the last step of the runs is; a recipe's curve may go further. */
-function lastPlace(chart: ChartLines): number {
-  const own = chart.lines.filter((line) => line.look === "line");
-  return Math.max(...chart.steps.map((_, i) => (own.some((line) => line.values[i] !== null) ? i : -1)));
-}
-
-/** A recipe's last value up to a place. */
-const upTo = (line: Line, place: number) => line.values.slice(0, place + 1).filter((value) => value !== null).at(-1) ?? null;
-
 /** The last values, or those at the cursor. */
 function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
   const dark = isDark();
   const shown = chart.lines.map((line, i) => ({ line, i })).filter(({ line }) => line.look === "line" || line.look === "reference");
-  const last = lastPlace(chart);
-  const step = chart.steps[index ?? last];
+  const step = chart.steps[index ?? lastPlace(chart)];
   const fills = chart.fills.map(([, bottom]) => chart.lines[bottom]?.look);
   if (step === undefined) return null;
   return (
     <dl class="values">
       <div class="values-step"><dt class="muted">step</dt><dd>{step}</dd></div>
       {shown.map(({ line, i }) => {
-        const latest = line.look === "reference" ? upTo(line, last) : lastOf(line);
-        const value = index === null ? latest : (line.values[index] ?? null);
         const before = chart.lines[i - 1];
         const raw = index !== null && before?.look === "raw" ? (before.values[index] ?? null) : null;
         return (
@@ -173,7 +159,7 @@ function Values({ chart, index }: { chart: ChartLines; index: number | null }) {
               <i class={`dash ${line.look}`} style={line.colour < 0 ? {} : { background: runColour(line.colour, dark) }} />
               {line.label}
             </dt>
-            <dd>{number(value)}{raw !== null && <span class="muted"> ({number(raw)})</span>}</dd>
+            <dd>{number(shownValue(chart, line, index))}{raw !== null && <span class="muted"> ({number(raw)})</span>}</dd>
           </div>
         );
       })}

@@ -78,6 +78,21 @@ export function chartLines(name: string, runs: RunSeries[], settings: Settings):
   return chart;
 }
 
+/** The last value of a line. */
+export const lastOf = (line: Line): Num => line.values.filter((value) => value !== null).at(-1) ?? null;
+
+/** Where the last step of the runs is; a recipe's curve may go further. */
+export function lastPlace(chart: ChartLines): number {
+  const own = chart.lines.filter((line) => line.look === "line");
+  return Math.max(...chart.steps.map((_, i) => (own.some((line) => line.values[i] !== null) ? i : -1)));
+}
+
+/** The value of a line that is told: at the cursor, else the last one, and of a recipe that of the runs' last step. */
+export function shownValue(chart: ChartLines, line: Line, index: number | null): Num {
+  if (index !== null) return line.values[index] ?? null;
+  return lastOf(line.look === "reference" ? { ...line, values: line.values.slice(0, lastPlace(chart) + 1) } : line);
+}
+
 function add(chart: ChartLines, line: Line, log: boolean): number {
   const values = log ? positive(line.values) : line.values;
   if (line.look === "line")

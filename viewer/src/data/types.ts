@@ -14,8 +14,10 @@ export interface RunCounters {
   held_out: number;
   monitors: number;
   indexing: Indexing | null;
-  /** Lines of rollout files that cannot be read, and why the index cannot be built; both only where it happens. */
+  /** Lines of rollout files that cannot be read, evaluations that were made and whose files have no rollout, and why the
+   * index cannot be built; each only where it happens. */
   damaged?: number;
+  empty?: string[];
   problem?: string;
 }
 
@@ -200,6 +202,7 @@ export interface Segment {
 
 export interface Rollout extends Omit<Row, "tokens"> {
   num_tokens?: number;
+  num_sampled?: number;
   metrics: Record<string, Num>;
   failure_detail: string;
   turn_rewards: Num[];
@@ -211,8 +214,14 @@ export interface Rollout extends Omit<Row, "tokens"> {
   segments: Segment[] | null;
 }
 
-/** The number of tokens of a rollout. */
-export const tokenCount = (rollout: Rollout): number => rollout.num_tokens ?? rollout.tokens?.ids.length ?? 0;
+/** The number of tokens of a rollout; null if it is not known, as 0 says too: there is always a prompt. */
+export const tokenCount = (rollout: Rollout): Num => rollout.num_tokens || rollout.tokens?.ids.length || null;
+
+/** The number of tokens that were sampled; null if it is not known. */
+export function sampledCount(rollout: Rollout): Num {
+  if (tokenCount(rollout) === null) return null;
+  return rollout.num_sampled ?? rollout.tokens?.mask.filter(Boolean).length ?? null;
+}
 
 export interface Pair {
   task: string;

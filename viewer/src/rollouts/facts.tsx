@@ -2,7 +2,7 @@
 import { fileOf } from "../data/where.ts";
 import { NONE, number, signed } from "../format.ts";
 import { link } from "../route.ts";
-import { type Rollout, type Row, type Run, tokenCount } from "../data/types.ts";
+import { type Rollout, type Row, type Run, sampledCount, tokenCount } from "../data/types.ts";
 import { STOP } from "../groups/column.tsx";
 import { Visible } from "../text/chips.tsx";
 import { Signed } from "../ui/parts.tsx";
@@ -25,7 +25,7 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
       <dl class="facts-list">
         <Fact name="ended" value={STOP[rollout.stop] ?? rollout.stop} />
         <Fact name="turns" value={number(rollout.turns)} />
-        <Fact name="tokens sampled" value={number(rollout.tokens ? rollout.tokens.mask.filter(Boolean).length : null)} />
+        <Fact name="tokens sampled" value={sampledWords(rollout)} />
         <Fact name="tokens in all" value={number(tokenCount(rollout))} />
         <Fact name="tool calls" value={number(rollout.tool_calls)} />
         <Fact name="weights" value={rollout.version === null ? number(null) : `version ${rollout.version}`} />
@@ -40,6 +40,13 @@ export function Facts({ run, rollout, others }: { run: Run; rollout: Rollout; ot
       {others.length > 0 && <Others run={run} rollout={rollout} others={others} />}
     </aside>
   );
+}
+
+/** How many tokens were sampled, or why that is not known. */
+function sampledWords(rollout: Rollout): string {
+  const count = sampledCount(rollout);
+  if (count !== null) return number(count);
+  return tokenCount(rollout) === null ? "not recorded" : "no tokenizer"; // in exports of an earlier version
 }
 
 /** What a rollout is called where the task is known. */

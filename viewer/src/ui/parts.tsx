@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { param, setParams } from "../route.ts";
 import { runs } from "../data/store.ts";
-import { signed } from "../format.ts";
+import { shortened, signed } from "../format.ts";
 import type { Num, Run } from "../data/types.ts";
 
 /** What a page says when there is nothing to show: what will appear, and when. */
@@ -37,8 +37,8 @@ export function RunPicker() {
   return (
     <label class="picker">
       <span class="visually-hidden">Run</span>
-      <select value={current.id} onChange={(event) => setParams({ run: event.currentTarget.value, group: null, key: null, file: null }, true)}>
-        {all.map((run) => <option value={run.id} key={run.id}>{run.name}</option>)}
+      <select value={current.id} title={current.name} onChange={(event) => setParams({ run: event.currentTarget.value, group: null, key: null, file: null }, true)}>
+        {all.map((run) => <option value={run.id} title={run.name} key={run.id}>{shortened(run.name)}</option>)}
       </select>
     </label>
   );

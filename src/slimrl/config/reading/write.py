@@ -1,8 +1,9 @@
 """The resolved configuration as TOML, which `--dry-run` prints and every run directory keeps as `config.toml`.
 
-Every setting is written, defaults included, and one that is no default ends in a comment with its origin. The text
-loads back to an equal configuration, with two exceptions. `resume` is for one start only: in a file it would make
-another run that reuses the file continue whatever is in its directory. And a secret is not written.
+Every setting is written, defaults included, and one that is no default ends in a comment with its origin: the first,
+where a run is resumed from this file. The text loads back to an equal configuration, with two exceptions. `resume` is
+for one start only: in a file it would make another run that reuses the file continue whatever is in its directory. And
+a secret is not written.
 """
 
 import contextlib
@@ -11,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from slimrl.errors import UserError
 FILE_NAME = "config.toml"
 OF_ONE_START = "resume"
 DIGEST = "# SHA-256 of the lines above: "
+ORIGIN = re.compile(r'(?:[^"#]|"(?:[^"\\]|\\.)*")*# (.*)')  # at the end of a line, in which a text may have a `#`
 
 
 def config_toml(resolved: Resolved[C]) -> str:
@@ -37,7 +40,7 @@ def write_config(resolved: Resolved[C], run_dir: Path) -> Path:
     partial = path.with_suffix(".toml.partial")
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        text = config_toml(resolved)
+        text = config_toml(_with_first_origins(resolved, path))
         partial.write_text(text + _digest_line(text), encoding="utf-8")
         os.replace(partial, path)
     except OSError as error:
@@ -54,6 +57,22 @@ def is_changed(path: Path) -> bool:
     not end in a digest, count as unchanged."""
     text, start, _ = path.read_text(encoding="utf-8", errors="replace").rpartition(DIGEST)
     return bool(start) and path.read_bytes() != (text + _digest_line(text)).encode()
+
+
+def _with_first_origins(resolved: Resolved[C], path: Path) -> Resolved[C]:
+    """The settings with the origins that the file at `path` names for what was read from it, as a resumed run reads its
+    own. A file that somebody has written or edited is an origin itself."""
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if DIGEST not in text or is_changed(path):
+        return resolved
+    lines, provenance = text.split("\n"), dict[str, str]()
+    for key, origin in resolved.provenance.items():
+        file, _, number = origin.rpartition(":")
+        if not number.isdecimal() or Path(file).resolve() != path.resolve():
+            provenance[key] = origin
+        elif found := ORIGIN.fullmatch(lines[int(number) - 1]):  # a default has none
+            provenance[key] = found[1]
+    return replace(resolved, provenance=provenance)
 
 
 def _digest_line(text: str) -> str:
