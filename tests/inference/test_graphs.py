@@ -136,6 +136,18 @@ def test_an_engine_that_rested_records_anew(recorder: Repeated):
     assert recorder.recorded == recorded + 1
 
 
+def test_a_small_cache_of_a_gpu_stays_with_its_graphs(recorder: Repeated, monkeypatch: pytest.MonkeyPatch):
+    engine = Engine(module_of("llama"), frozenset(), 2, 64)
+    engine.reserve()
+    recorded, bytes_held = recorder.recorded, engine._cache.bytes
+    for memory, kept in ((10 * bytes_held, True), (10 * bytes_held - 10, False)):
+        monkeypatch.setattr(engine_module, "memory_of", lambda device, memory=memory: memory)
+        engine.offload()
+        assert (recorder.cleared == 0) == kept
+        engine.reserve()
+        assert (recorder.recorded == recorded) == kept
+
+
 def test_there_are_none_without_cuda():
     forward = ModuleForward(module_of("llama"))
     assert decode_graphs(forward, SlotCache(1, 32), CPU) is None
@@ -155,7 +167,9 @@ def test_real_graphs_change_no_token(family: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_real_graphs_are_recorded_anew_after_a_rest():
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_real_graphs_after_a_rest(is_kept: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(engine_module, "is_kept", lambda cache_bytes, device_bytes: is_kept)
     engine = Engine(module_of("llama").to("cuda"), frozenset([2]), 5, 320)
     first = [request.completion_ids for request in sampled(engine, seed=5)]
     engine.offload()

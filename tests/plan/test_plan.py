@@ -197,3 +197,12 @@ def test_two_lines_say_memory_and_time() -> None:
     assert "of main memory" in memory
     assert "a step" in time
     assert "to the end" in time
+
+
+def test_a_cache_that_is_a_small_part_of_a_gpu_stays_while_the_model_trains() -> None:
+    def phase(machine: str) -> str:
+        parts = (one for place in on(settings("smollm2-135m", "--seq_len", "4096"), machine).places
+                 for process in place.processes for one in process.parts)  # fmt: skip
+        return next(one.phase for one in parts if one.name == "KV cache")
+
+    assert (phase("h100x1"), phase("t4x1")) == ("always", "sampling")

@@ -16,7 +16,7 @@ Knows nothing about scheduling.
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,6 +35,8 @@ from slimrl.models.native import ops
 
 # A shared prefix is read once for all sequences from this many sequences, and this many shared tokens, on.
 MIN_SHARING, MIN_SHARED = 4, 64
+# Padding of prefills: how much more attention it may cost, and the pairs of query and key that one more call is worth.
+MOST_PADDED, FEWEST_PAIRS = 1.5, 1 << 14
 
 
 class SlotCache:
@@ -70,6 +72,11 @@ class SlotCache:
                 values[target, :end] = values[source, :end]
         # Always a new list: the sequence that had the slot before keeps its own as `Request.held`.
         self.tokens[target] = self.tokens[source][:length]
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that the keys and values of all layers take."""
+        return sum(part.nbytes for layer in self._layers.values() for part in layer)
 
     def offload(self) -> None:
         """Free the memory, and so drop every slot's content, until a layer is used again."""
@@ -139,49 +146,101 @@ class CachePlan:
         """The plan in PyTorch's operations, for head sizes, dtypes and devices without a kernel."""
         if all(span.end - span.start == 1 for span in self._sequences):
             return _DecodePlan(self._cache, self._sequences, self._device)
-        return _PrefillPlan(self._cache, self._sequences)
+        return _PrefillPlan(self._cache, self._sequences, self._device)
 
 
 class _PrefillPlan:
-    """`CachePlan` by one attention call per span, for prefill."""
+    """`CachePlan` for prefill, by one attention call per group of spans.
 
-    def __init__(self, cache: SlotCache, spans: Sequence[Span]) -> None:
+    The spans of a group are padded to the longest, and to the earliest start, as rows of a batch. What stands in for
+    missing queries does not matter: their outputs are thrown away, and no query sees a key behind its own position.
+    """
+
+    def __init__(self, cache: SlotCache, spans: Sequence[Span], device: torch.device) -> None:
         self._cache = cache
-        self._spans = spans
-        self._masks: dict[tuple[Span, int], Tensor] = {}
+        firsts = itertools.accumulate((span.end - span.start for span in spans), initial=0)
+        first_rows = dict(zip(spans, firsts, strict=False))
+        places = [span.slot * cache.capacity + position for span in spans for position in range(span.start, span.end)]
+        self._places_T = to_device(places, torch.long, device)
+        self._groups = [_Group(spans, first_rows, device) for spans in _similar(spans)]
+        # Where each token's output is among those of all groups, padding included.
+        sizes = (len(group.slots_G) * group.num_queries for group in self._groups)
+        begins = itertools.accumulate(sizes, initial=0)
+        found = {
+            span: begin + row * group.num_queries + span.start - group.start
+            for group, begin in zip(self._groups, begins, strict=False)
+            for row, span in enumerate(group.spans)
+        }
+        outputs = [found[span] + number for span in spans for number in range(span.end - span.start)]
+        self._outputs_T = to_device(outputs, torch.long, device)
 
     def attend(self, inputs: LayerInputs) -> Tensor:
         keys, values = _layer(self._cache, inputs)
-        new_keys, new_values = (_flat(x) for x in (inputs.key, inputs.value))
-        outputs, offset = [], 0
-        for span in self._spans:
-            rows = slice(offset, offset + span.end - span.start)
-            keys[span.slot, span.start : span.end] = new_keys[rows]
-            values[span.slot, span.start : span.end] = new_values[rows]
-            # A prefill may start behind a reused prefix, so its queries also attend to earlier positions of the slot,
-            # as far as the window of the first one reaches.
-            first = max(0, span.start + 1 - inputs.window) if inputs.window else 0
-            slot, H_kv = slice(span.slot, span.slot + 1), inputs.key.shape[1]
-            key, value = (_heads(kv[slot, first : span.end], H_kv) for kv in (keys, values))
-            mask = self._mask(span, first, inputs.window, keys.device)
-            outputs.append(gqa_attention(inputs.query[:, :, rows], key, value, mask, inputs.scale))
-            offset = rows.stop
-        return torch.cat(outputs, dim=2).transpose(1, 2)
+        keys.flatten(0, 1).index_copy_(0, self._places_T, _flat(inputs.key))
+        values.flatten(0, 1).index_copy_(0, self._places_T, _flat(inputs.value))
+        out = torch.cat([group.attend(inputs, keys, values) for group in self._groups])
+        return out.index_select(0, self._outputs_T)[None]
 
-    def _mask(self, span: Span, first: int, window: int, device: torch.device) -> Tensor | None:
-        """What the span's queries see of the positions from `first` on."""
-        num_queries = span.end - span.start
-        if num_queries == 1:
+
+class _Group:
+    """Spans whose attention is computed in one call, each a row of a batch: the positions `start` to `end` of a slot.
+
+    `first_rows` are the rows of the forward at which spans begin.
+    """
+
+    def __init__(self, spans: Sequence[Span], first_rows: Mapping[Span, int], device: torch.device) -> None:
+        self.spans = spans
+        self.start, self.end = min(span.start for span in spans), max(span.end for span in spans)
+        self.num_queries = self.end - self.start
+        self.slots_G = to_device([span.slot for span in spans], torch.long, device)
+        rows = [0] * (len(spans) * self.num_queries)  # any query stands in for one that is missing
+        for number, span in enumerate(spans):
+            begin = number * self.num_queries + span.start - self.start
+            rows[begin : begin + span.end - span.start] = range(
+                first_rows[span], first_rows[span] + span.end - span.start
+            )
+        self._rows = to_device(rows, torch.long, device)
+        self._masks: dict[int, Tensor] = {}
+
+    def attend(self, inputs: LayerInputs, keys: Tensor, values: Tensor) -> Tensor:
+        """The outputs (G * positions, H, D), those of padding included."""
+        G, H_kv = len(self.slots_G), inputs.key.shape[1]
+        query = inputs.query[0].index_select(1, self._rows).unflatten(1, (G, self.num_queries)).transpose(0, 1)
+        # A prefill may start behind a reused prefix, so its queries also attend to earlier positions of the slot, as
+        # far as the window of the first one reaches.
+        first = max(0, self.start + 1 - inputs.window) if inputs.window else 0
+        key, value = (_heads(kv[:, first : self.end].index_select(0, self.slots_G), H_kv) for kv in (keys, values))
+        out = gqa_attention(query, key, value, self._mask(first, inputs.window, keys.device), inputs.scale)
+        return out.transpose(1, 2).flatten(0, 1)
+
+    def _mask(self, first: int, window: int, device: torch.device) -> Tensor | None:
+        """What the queries see of the positions from `first` on."""
+        if self.num_queries == 1:
             return None  # all of them
-        if not window or window >= span.end:
+        if not window or window >= self.end:
             # The last query sees all, and each one before it one less: PyTorch's kernels need no mask for that.
-            return causal_lower_right(num_queries, span.end)
-        if (span, window) not in self._masks:
-            positions = torch.arange(first, span.end, device=device)
-            self._masks[span, window] = visible(positions[span.start - first :, None], positions[None], window)[
-                None, None
-            ]
-        return self._masks[span, window]
+            return causal_lower_right(self.num_queries, self.end)
+        if window not in self._masks:
+            positions = torch.arange(first, self.end, device=device)
+            self._masks[window] = visible(positions[self.start - first :, None], positions[None], window)[None, None]
+        return self._masks[window]
+
+
+def _similar(spans: Sequence[Span]) -> list[list[Span]]:
+    """The spans in groups, as large as padding does not make the attention more than `MOST_PADDED` times as costly."""
+
+    def pairs(start: int, end: int) -> int:
+        return FEWEST_PAIRS + (end - start) * end
+
+    groups: list[list[Span]] = []
+    for span in sorted(spans, key=lambda span: (span.start, span.end)):
+        together = [*groups[-1], span] if groups else [span]
+        padded = len(together) * pairs(together[0].start, max(one.end for one in together))
+        if groups and padded <= MOST_PADDED * sum(pairs(one.start, one.end) for one in together):
+            groups[-1].append(span)
+        else:
+            groups.append([span])
+    return groups
 
 
 class _DecodePlan:

@@ -28,7 +28,7 @@ from slimrl.inference.graphs import decode_graphs
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
-from slimrl.models.device import to_device
+from slimrl.models.device import memory_of, to_device
 from slimrl.models.forward.choose import Quantization, sampling_forward
 from slimrl.types import SamplingParams
 
@@ -36,6 +36,7 @@ PREFILL_BUDGET = 4096  # tokens in one forward
 SCORED_ROWS = 128  # prompt tokens whose logits exist at once
 GUESSED_ROWS = 32  # tokens in one forward with guesses: up to here reading the weights takes most of the time
 UNBOUNDED = sys.maxsize
+KEPT_SHARE = 0.1  # of a GPU's memory: up to here the cache stays while the model trains
 
 
 @dataclass(slots=True)
@@ -138,9 +139,9 @@ class Engine:
         """Free the copies of the weights and the KV cache, until the next step needs them.
 
         The trainer uses the memory in the meantime. Sequences that are running keep their keys and values, and so the
-        cache.
+        cache; and a cache that is a small part of a GPU is kept with its graphs, which take long to record.
         """
-        if not self._scheduler.running:
+        if not self._scheduler.running and not is_kept(self._cache.bytes, memory_of(self._device)):
             # Graphs first: they hold addresses in the cache.
             if self._graphs is not None:
                 self._graphs.clear()
@@ -302,6 +303,11 @@ class Engine:
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return to_device(values, torch.long, self._device)
+
+
+def is_kept(cache_bytes: int, device_bytes: int) -> bool:
+    """Whether a cache is kept while the model trains. `device_bytes` are those of a GPU, 0 for a CPU."""
+    return cache_bytes <= KEPT_SHARE * device_bytes
 
 
 def _forbid_early_stops(logits_BV: torch.Tensor, sequences: list[Request]) -> None:

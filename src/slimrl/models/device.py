@@ -59,6 +59,11 @@ def to_device(values: Sequence[Any], dtype: torch.dtype, device: torch.device) -
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
+def memory_of(device: torch.device) -> int:
+    """The bytes of a GPU's memory; 0 for a CPU."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else 0
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     """The name of a number format as the settings have it, such as `bfloat16`."""
     return str(dtype).removeprefix("torch.")

@@ -97,7 +97,7 @@ class Demand:
 
     `num_slots` and `seq_len` are the engine's, 0 slots for a run that samples nothing; `quantized` says that it samples
     with bytes. `references` are other models beside the policy, by name; `scored` are the tokens that a teacher reads
-    at once, 0 without one. `keeps_cache` is whether rollouts go on while the trainer trains.
+    at once, 0 without one. `keeps_cache` is whether the cache is there while the trainer trains.
     """
 
     shape: Shape

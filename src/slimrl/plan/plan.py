@@ -107,8 +107,8 @@ def plan_on(config: Configs, machine: Machine, basis: Basis, speeds: Speeds | No
     workload = basis.workload
     compute = compute_of(config, machine)
     micro = config.trainer.micro_batch_tokens if isinstance(config, RLConfig) else config.micro_batch_tokens
-    demand = demand_of(config, basis.shape, compute, workload.rows(micro))
-    worst = demand_of(config, basis.shape, compute, worst_rows(config))
+    demand = demand_of(config, basis.shape, compute, workload.rows(micro), machine)
+    worst = demand_of(config, basis.shape, compute, worst_rows(config), machine)
     beside = [one for model in basis.served for one in model.processes("cuda:0" if machine.num_gpus else "cpu")]
     found = [*processes_of(config, demand, basis.base), *beside]
     at_worst = by_device([*processes_of(config, worst, basis.base), *beside])

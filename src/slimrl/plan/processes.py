@@ -4,7 +4,9 @@ import torch
 
 from slimrl.config.run import RLConfig, SFTConfig
 from slimrl.config.teacher import ModelTeacherConfig, PolicyTeacherConfig
+from slimrl.inference.engine import is_kept
 from slimrl.models.native import ops
+from slimrl.plan import sizes
 from slimrl.plan.devices import Machine
 from slimrl.plan.memory import (
     Demand,
@@ -50,7 +52,7 @@ def training_device(config: Configs, compute: Compute) -> str:
     return config.model.device if config.model.device.startswith("cuda:") else "cuda:0"
 
 
-def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows) -> Demand:
+def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows, machine: Machine) -> Demand:
     """What a run asks for, if its steps have such packs."""
     if isinstance(config, SFTConfig):
         return Demand(
@@ -64,6 +66,9 @@ def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows) -> De
         references["reference: the weights that RL begins with"] = shape
     if named:
         references[f"teacher {named}"] = read_shape(named)
+    slots = config.inference.max_slots
+    device_bytes = machine.device_at(training_device(config, compute)).memory if compute.kind == "cuda" else 0
+    keeps = is_kept(sizes.kv_cache(shape, compute, slots, config.seq_len), int(device_bytes))
     scored = 0
     if isinstance(teacher, PolicyTeacherConfig | ModelTeacherConfig):
         scored = max(config.trainer.micro_batch_tokens, teacher.seq_len)
@@ -73,11 +78,11 @@ def demand_of(config: Configs, shape: Shape, compute: Compute, rows: Rows) -> De
         config.model.lora,
         rows,
         config.seq_len,
-        num_slots=config.inference.max_slots,
-        prefilled=min(rows.tokens, config.inference.max_slots * config.seq_len),
+        num_slots=slots,
+        prefilled=min(rows.tokens, slots * config.seq_len),
         quantized=config.inference.quantization == "int8",
         recompute=config.trainer.activation_checkpointing,
-        keeps_cache=config.async_level > 0,
+        keeps_cache=config.async_level > 0 or keeps,
         references=references,
         scored=scored,
     )
