@@ -27,7 +27,7 @@ tests:
 
 # The viewer's page in the system's Chromium.
 browser:
-	uv run --group browser pytest -n0 -m slow tests/viewer/test_browser.py tests/viewer/test_browser_texts.py tests/viewer/test_browser_export.py
+	uv run --group browser pytest -n0 -m slow tests/viewer/test_browser.py tests/viewer/test_browser_texts.py tests/viewer/test_browser_export.py tests/viewer/test_browser_details.py
 
 # Builds the viewer's page from viewer/ into the package. Needs Node 20 or later; who only uses slimrl does not.
 viewer:
