@@ -13,6 +13,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch import planning
 from slimrl.plan.devices import Device, Machine
+from slimrl.trainer.checkpoint import PROGRESS
 from tests.commands.test_rl import rl_flags
 from tests.plan.test_plan import LARGE
 
@@ -210,3 +211,18 @@ def test_the_closing_table_sets_the_prediction_beside_the_truth(
     summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
     assert summary["predicted"]["peak_gb"] > 0
     assert summary["measured"]["step_s"] > 0
+
+
+def test_plan_of_a_run_that_is_resumed_is_for_the_steps_that_are_left(
+    tmp_path: Path, large: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = tmp_path / "run" / "checkpoints" / "step_5"
+    checkpoint.mkdir(parents=True)
+    progress = {"step": 5, "dtype": "float32", "num_threads": 1, "seconds": 1.0, "orchestrator_state": {}}
+    (checkpoint / PROGRESS).write_text(json.dumps(progress))
+    words = plan_words(large, "--no-measure", "--on", "h200x1", "--output_dir", str(tmp_path / "run"))
+    for more, said in (((), "7 steps"), (("--resume", "true"), "2 steps")):
+        assert run([*words, "--max_steps", "7", *more]) == 0
+        assert f"  {said}  " in capsys.readouterr().out
+    assert run([*words, "--max_steps", "5", "--resume", "true"]) == 0
+    assert "Nothing is left to do" in capsys.readouterr().out

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import re
@@ -170,6 +171,18 @@ def test_a_wrong_flag_is_refused(arguments, capsys):
     with pytest.raises(SystemExit):
         run(["view", "run", *arguments])
     assert "usage: slimrl view" in capsys.readouterr().err
+
+
+def test_runs_may_stand_behind_an_option(tmp_path, capsys):
+    assert run(["view", "nowhere", "--export", str(tmp_path), "neither"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_a_terminal_is_needed_for_the_terminal(tmp_path, capsys, monkeypatch):
+    make_run(tmp_path / "run")
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert run(["view", str(tmp_path / "run"), "--terminal"]) == 2
+    assert "--terminal needs a terminal" in capsys.readouterr().err
 
 
 def test_a_wrong_option_names_the_nearest(capsys):

@@ -1,12 +1,18 @@
 """The memory of judges, partners and teachers that other programs serve on this machine."""
 
 import json
-from collections.abc import Mapping
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
+from slimrl.io.model_list import list_models
 from slimrl.plan.devices import Device, Machine, find_machines
 from slimrl.plan.plan import Plan
 from slimrl.plan.report import explain_refusal, full_report, verdict
@@ -35,6 +41,28 @@ def _toml(table: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} = {value(one)}" for key, one in table.items())
 
 
+@contextmanager
+def raw_server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The address of a port that says to each visitor what it likes, and hangs up."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:  # closed
+                return
+            with connection, suppress(OSError):
+                connection.recv(4096)
+                answer(connection)
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    finally:
+        listening.close()
+
+
 def of_judge(plan: Plan, device: str = "cpu") -> float:
     """The bytes on a device of all that is no part of the run itself."""
     found = (one for place in plan.places if place.device == device for one in place.processes)
@@ -53,6 +81,9 @@ def of_judge(plan: Plan, device: str = "cpu") -> float:
         ("HuggingFaceTB/SmolLM2-135M-Instruct", 0.27),
         ("mistralai/Mixtral-8x7B-v0.1", 112.0),
         ("Qwen/Qwen3-30B-A3B", 60.0),
+        ("qwen2.5:7b-instruct-fp16", 14.0),
+        ("bartowski/Qwen2.5-7B-Instruct-GGUF:F16", 14.0),
+        ("openai/gpt-oss-20b", 20 * 4.25 / 8),
         ("gpt-4.1", 0.0),
         ("gemma3n:e4b", 0.0),
         ("llama3", 0.0),
@@ -142,6 +173,48 @@ def test_a_server_that_says_anything_else_leaves_the_name(body: Any) -> None:
     with server(lambda request: Answer(200, body)) as (url, _):
         (model,) = served_models(judged(base_url=url, model="a-2b"))
     assert (model.bytes, model.source) == (4e9, "by its name")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n" + b"[" * 900_000,
+    ],
+    ids=["nothing", "ssh", "cut", "deep"],
+)
+def test_a_port_that_speaks_no_http_leaves_the_name(said: bytes) -> None:
+    with raw_server(lambda connection: connection.sendall(said)) as url:
+        (model,) = served_models(judged(base_url=url, model="a-2b"))
+    assert (model.bytes, model.source) == (4e9, "by its name")
+
+
+def test_a_server_that_drips_is_not_waited_for() -> None:
+    def drip(connection: socket.socket) -> None:
+        for _ in range(100):
+            connection.sendall(b"H")
+            time.sleep(0.1)
+
+    began = time.monotonic()
+    with raw_server(drip) as url:
+        (model,) = served_models(judged(base_url=url, model="a-2b"))
+    assert model.source == "by its name"
+    assert time.monotonic() - began < 5
+
+
+def test_the_key_goes_to_no_other_server() -> None:
+    def redirect(request: Asked) -> Answer:
+        return Answer(302, b"", {"Location": other})
+
+    with (
+        server(lambda request: Answer(200, {"data": []})) as (other, asked_other),
+        server(redirect) as (url, asked_first),
+        pytest.raises(HTTPError),
+    ):
+        list_models(url, "secret", 5.0)
+    assert (len(asked_first), len(asked_other)) == (1, 0)
 
 
 @pytest.mark.parametrize("size", [-5.0, float("inf"), float("nan")])

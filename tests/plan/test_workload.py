@@ -1,5 +1,6 @@
 """What rollouts are expected to be like: by an earlier run, a recorded one, or scripts that play the environment."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -90,7 +91,35 @@ def test_rollouts_without_signal_are_sampled_and_not_trained_on(tmp_path: Path) 
     assert workload.num == 16
     assert workload.useless == pytest.approx(1 / 3)
     # 8 groups of 2, of which a third has no signal: 3 others in their place, one in place of one of these.
-    assert workload.waves(2) == [16, 6, 2]
+    assert workload.waves(2, 3) == [16, 6, 2]
+
+
+@pytest.mark.parametrize("useless", [0.51, 0.75, 0.99, 1.0])
+def test_waves_end_where_the_orchestrator_gives_up(useless: float) -> None:
+    mask = [False, True]
+    samples = tuple(sample_of([number, number + 1], mask) for number in range(64))
+    waves = Workload(samples, 1.0, "by hand", useless=useless).waves(8, 3)
+    assert waves[0] == 64
+    assert 64 < sum(waves) <= 3 * 64
+    assert all(a >= b for a, b in itertools.pairwise(waves))
+
+
+def test_a_warm_up_has_rollouts_of_different_tasks() -> None:
+    # Two groups of two, of which the second has the longer prompt.
+    rows = [([1, 5], [2]), ([1, 5], [3]), ([6, 7, 8, 9], [2]), ([6, 7, 8, 9], [4])]
+    samples = tuple(sample_of([*prompt, *reply], [False] * len(prompt) + [True]) for prompt, reply in rows)
+    assert Workload(samples, 4.0, "by hand").distinct_row(8).tokens == 4 * (2 + 4)
+
+
+@pytest.mark.parametrize("seq_len", ["64", "128"])
+def test_an_opening_longer_than_seq_len_leaves_the_assumption(seq_len: str) -> None:
+    workload = expect_workload(recipe("wordle", "--seq_len", seq_len))
+    assert workload.source.startswith("assumed")
+
+
+def test_another_warm_up_is_not_that_of_the_recorded_run() -> None:
+    assert expect_workload(recipe("wordle")).source == "lengths of a recorded run of wordle"
+    assert "recorded" not in expect_workload(recipe("wordle", "--warmup.max_steps", "1")).source
 
 
 def test_each_turn_costs_a_prefill_and_each_wave_its_decoding() -> None:
@@ -98,7 +127,7 @@ def test_each_turn_costs_a_prefill_and_each_wave_its_decoding() -> None:
     mask = [False, True, True, False, True]
     samples = tuple(sample_of([number, *range(10 * number, 10 * number + 4)], mask) for number in (1, 2, 3, 4))
     workload = Workload(samples, 1.0, "by hand", useless=0.5)
-    assert workload.waves(2) == [4, 2]
+    assert workload.waves(2, 3) == [4, 2]
     demand = planner(config).on(cpu(64)).demand
     times = times_of(config, demand, workload, Speeds(1.0, 0.1, 0.01, 0.5, 3.0, "by hand", head=0.2, attend=0.01))
     assert times.step["decoding"] == pytest.approx(3 * (1.0 + 0.4) + 3 * (1.0 + 0.2))

@@ -8,7 +8,7 @@ from slimrl.config.model import ModelConfig
 from slimrl.config.plan import PlanOptions
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
-from slimrl.launch.planning import Planner, make_planner
+from slimrl.launch.planning import Planner, make_planner, what_is_left
 from slimrl.models.device import set_threads
 from slimrl.plan.devices import find_machines
 from slimrl.plan.machine import own_memory, this_machine
@@ -21,6 +21,13 @@ def run_plan(
 ) -> int:
     """Show the plan of a run on this machine or on others. Returns 0 if all of them can hold it, else 1."""
     config = resolved.config
+    if isinstance(config, RLConfig) and config.resume:
+        config = what_is_left(config)
+        if not config.max_steps:
+            show(
+                f"Nothing is left to do: the run in {config.output_dir} has made its {resolved.config.max_steps} steps."
+            )
+            return 0
     machines = find_machines(options.on) if options.on else []
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())

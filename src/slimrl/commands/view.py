@@ -43,7 +43,7 @@ def run_view(argv: Sequence[str], show: Callable[[Sequence[Run]], None] | None =
     """Runs `slimrl view RUN ...`: serves the page until a signal, or writes it to a directory with `--export`. With
     `--terminal`, `show` shows the runs instead."""
     parser = _parser()
-    args, unknown = parser.parse_known_args(argv)
+    args, unknown = parser.parse_known_intermixed_args(argv)
     if unknown:
         flags = re.findall(r"--[\w-]+", parser.format_usage())
         raise UserError(f"view: there is no option `{unknown[0]}`.{nearest(unknown[0].partition('=')[0], flags)}")

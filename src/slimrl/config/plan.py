@@ -14,11 +14,13 @@ settings are those of `slimrl rl` or `slimrl sft`; put `plan` in the place of `r
 
 Nothing is loaded and no weights are downloaded. The model's shape comes from its config.json, or a `.gguf` file's
 header. How long rollouts get is not known before: it is taken from the rollouts of an earlier run in the same
-output_dir, else from the environment's scripted expert, else assumed; the report says which. Two numbers for memory:
-what is expected, and what it is at most, if every conversation fills seq_len.
+output_dir, else from a recorded run of the same recipe, else from the environment's scripted expert, else assumed; the
+report says which. Two numbers for memory: what is expected, and what it is at most, if every conversation fills
+seq_len. With `--resume true` it is what the run in output_dir has still to do.
 
   --no-measure      estimate times. Else a decoding step and a training pack are timed on this machine, with random
-                    weights of the real shape: some 10 seconds, once for each model, kept for `slimrl rl`
+                    weights of the real shape: ten seconds, or two minutes on a slow CPU; once for each model, as
+                    `slimrl rl` takes the times from here
   --on DEVICES      plan for other machines, such as `rtx3090x1,h100x8`: their times are estimated. A name that is not
                     known is answered with the list of those that are
 

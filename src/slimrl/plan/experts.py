@@ -50,7 +50,10 @@ def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset], chat
         if (task := next(queue, None)) is None or (played and time.monotonic() - began > EXPERT_S):
             break
         ways = _ways(config, taskset, task)
-        played.append([_encode(way.messages, chat) for way in ways])
+        encoded = [_encode(way.messages, chat) for way in ways]
+        if not all(any(mask[: config.seq_len]) for _, mask in encoded):
+            continue  # an opening that is longer than seq_len leaves nothing to learn
+        played.append(encoded)
         seconds.append(statistics.fmean(way.env_s for way in ways))
     if not played:
         return None
@@ -58,8 +61,7 @@ def from_experts(config: RLConfig | SFTConfig, tasksets: Sequence[Taskset], chat
     samples = few(in_groups([_with_unending(ways, limit) for ways in played], min(group, batch), config.seq_len))
     how = "" if chat else ", with tokens guessed from the text"
     source = f"lengths of the expert's episodes{how}"
-    distinct = min(len(played), len(samples))
-    return Workload(samples, batch / len(samples), source, statistics.median(seconds), distinct)
+    return Workload(samples, batch / len(samples), source, statistics.median(seconds))
 
 
 def _ways(config: RLConfig | SFTConfig, taskset: Taskset, task: Task) -> list[_Played]:

@@ -46,7 +46,7 @@ def subject_of(config: RLConfig) -> dict[str, Any]:
         "group": episodes.rollouts_per_example,
         "max_turns": episodes.max_turns,
         "sampling": episodes.sampling.model_dump(mode="json"),
-        "is_warm": config.warmup.max_steps > 0,
+        "warmup_steps": config.warmup.max_steps,
     }
 
 

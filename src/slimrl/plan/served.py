@@ -19,11 +19,12 @@ from slimrl.io.urls import is_http_url, is_this_machine
 from slimrl.plan.memory import Part, ProcessMemory
 
 TIMEOUT_S = 0.5
-# What a server may answer: its reply may be of any form, and a plan must not fail for it.
-FAULTS = (OSError, ValueError, LookupError, TypeError, AttributeError, StopIteration)
+# What parsing a reply of any form may raise: a plan must not fail for it.
+FAULTS = (LookupError, TypeError, AttributeError, StopIteration, ValueError)
 RUNTIME = 500_000_000  # a cache for some thousand tokens, buffers and the program: docs/plan.md
 # Bits of a weight by a mark in the name: those of llama.cpp's K-quants with their scales, and those of files for GPUs.
-BITS = {"q8": 8.5, "q6": 6.6, "q5": 5.7, "q4": 4.85, "q3": 3.9, "q2": 3.2, "fp8": 8.0, "int8": 8.0, "w8a8": 8.0,
+BITS = {"fp16": 16.0, "f16": 16.0, "mxfp4": 4.25, "gpt-oss": 4.25,
+        "q8": 8.5, "q6": 6.6, "q5": 5.7, "q4": 4.85, "q3": 3.9, "q2": 3.2, "fp8": 8.0, "int8": 8.0, "w8a8": 8.0,
         "awq": 4.5, "gptq": 4.5, "int4": 4.5, "4bit": 4.5, "8bit": 8.5}  # fmt: skip
 NAMED = re.compile(r"(?<![a-z0-9.])(?:(\d{1,2})x)?(\d{1,4}(?:\.\d{1,2})?)([bm])(?![a-z])", re.IGNORECASE)
 
@@ -92,16 +93,22 @@ def _bits(name: str) -> float:
 
 def _size(base_url: str, name: str) -> tuple[float, str]:
     """The bytes of a model's weights, and how they are known."""
-    with suppress(*FAULTS):
+    told = _told_size(base_url, name)
+    return (told, "as its server says") if told else (size_by_name(name), "by its name")
+
+
+def _told_size(base_url: str, name: str) -> float:
+    """The bytes of a model's weights by llama.cpp's list of models, or by Ollama's; 0 if neither says."""
+    try:
         models = list_models(base_url, "", TIMEOUT_S)
-        meta = next(one["meta"] for one in models if one.get("id") == name and "meta" in one)  # of llama.cpp
-        return _check(meta["size"]), "as its server says"
-    with suppress(*FAULTS):
-        root = base_url.rstrip("/").removesuffix("/v1")
-        files = get_json(f"{root}/api/tags", "", TIMEOUT_S)["models"]  # of Ollama
-        size = next(one["size"] for one in files if name in (one["name"], one["model"]))
-        return _check(size), "as its server says"
-    return size_by_name(name), "by its name"
+        with suppress(*FAULTS):
+            return _check(next(one["meta"]["size"] for one in models if one.get("id") == name and "meta" in one))
+        files = get_json(f"{base_url.rstrip('/').removesuffix('/v1')}/api/tags", "", TIMEOUT_S)
+        with suppress(*FAULTS):
+            return _check(next(one["size"] for one in files["models"] if name in (one["name"], one["model"])))
+    except (OSError, ValueError):  # there is no server, or one that lists no models
+        pass
+    return 0.0
 
 
 def _check(size: object) -> float:

@@ -118,9 +118,9 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
     apart = config.deployment.type == "processes" and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
     times = Times(step, {}, overlaps=apart and config.async_level > 0 and bool(config.trainer_gpu_ids))
     episodes = config.eval.num_examples * len(config.eval.temperatures)
-    run = {"loading": LOAD_S, f"{_num_evaluations(config)} evaluations of {episodes} episodes": (
-        _num_evaluations(config) * rollout_s * episodes / sum(workload.waves(config.orchestrator.rollouts_per_example))
-    )}  # fmt: skip
+    evaluations = _num_evaluations(config)
+    evaluation_s = rollout_s * episodes / sum(_waves(config, workload))
+    run = {"loading": LOAD_S, f"{evaluations} evaluations of {episodes} episodes": evaluations * evaluation_s}
     if config.warmup.max_steps:
         each = speeds.row_s(workload.distinct_row(config.warmup.batch_size)) + speeds.update + speeds.pack
         run[f"{config.warmup.max_steps} steps of warm-up"] = config.warmup.max_steps * each / ranks
@@ -130,7 +130,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
 
 def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict[str, float]:
     """The seconds of sampling: rollouts decode side by side, and fewer and fewer are left to."""
-    slots, waves = config.inference.max_slots, workload.waves(config.orchestrator.rollouts_per_example)
+    slots, waves = config.inference.max_slots, _waves(config, workload)
     lengths, turn_ends = [sum(replies) for replies in workload.replies], _turn_ends(workload.replies)
     decoding = prefill = 0.0
     for num in waves:
@@ -142,6 +142,10 @@ def _rollout_times(config: RLConfig, workload: Workload, speeds: Speeds) -> dict
         prefill += passes * speeds.decode_step + num / workload.num * workload.num_prefilled * speeds.prefill
     times = {"new weights for the engine": speeds.copy, "decoding": decoding, "prefill": prefill}
     return times | {"environments": workload.env_s * sum(waves)}
+
+
+def _waves(config: RLConfig, workload: Workload) -> list[float]:
+    return workload.waves(config.orchestrator.rollouts_per_example, config.orchestrator.resample_factor)
 
 
 def _turn_ends(replies: list[list[int]]) -> list[int]:

@@ -55,15 +55,14 @@ class Row:
 class Workload:
     """Rollouts that stand for those of a step, which has `multiple` times as many, and where they come from.
 
-    `env_s` is how long an episode's environment takes; the first `distinct` samples are of different tasks. `useless`
-    is the share of rollouts in whose groups nothing is to be learned: others are sampled in their place.
+    `env_s` is how long an episode's environment takes. `useless` is the share of rollouts in whose groups nothing is to
+    be learned: others are sampled in their place.
     """
 
     samples: tuple[Sample, ...]
     multiple: float
     source: str
     env_s: float = 0.0
-    distinct: int = 1
     useless: float = 0.0
 
     @property
@@ -71,11 +70,12 @@ class Workload:
         """The rollouts that a step trains on."""
         return self.multiple * len(self.samples)
 
-    def waves(self, group: int) -> list[float]:
-        """The rollouts that are sampled at first, then in place of useless groups of these, and so on."""
-        sizes = [self.num]
-        while (groups := round(sizes[-1] * self.useless / group)) >= 1:
-            sizes.append(groups * group)
+    def waves(self, group: int, resample_factor: int) -> list[float]:
+        """The rollouts that are sampled at first, then in place of useless groups of these, and so on, up to
+        `resample_factor` times the first."""
+        sizes, bound = [self.num], resample_factor * self.num
+        while (groups := round(self.num / group * self.useless ** len(sizes))) >= 1 and sum(sizes) < bound:
+            sizes.append(min(float(groups * group), bound - sum(sizes)))
         return sizes
 
     @property
@@ -106,7 +106,8 @@ class Workload:
 
     def distinct_row(self, num: int) -> Row:
         """The row of so many rollouts of different tasks."""
-        return row_of(self.samples[: self.distinct]).times(num / self.distinct)
+        prompts = {sample.token_ids_T[: sample.loss_mask_T.index(True)]: sample for sample in reversed(self.samples)}
+        return row_of(list(prompts.values())).times(num / len(prompts))
 
     def rows(self, micro_batch_tokens: int) -> Rows:
         """The packs of a step."""

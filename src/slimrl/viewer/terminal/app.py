@@ -4,6 +4,7 @@ Enter goes on, Escape back, `q` ends. Everything on them is an answer of `viewer
 """
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -35,7 +36,11 @@ Json = Mapping[str, Any]
 
 
 def show(runs: Sequence[Run]) -> None:
-    """Show the runs until the user quits."""
+    """Show the runs until the user quits. Raises UserError if there is no terminal to show them on."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(
+            "--terminal needs a terminal, and input or output is none here. `--export DIR` writes the same as a page."
+        )
     Viewer(Api(runs), [run.directory.id for run in runs]).run()
 
 
