@@ -6,9 +6,11 @@ that rollout and counted as `drop/<reason>`, and the run goes on.
 """
 
 import difflib
+import importlib
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
 MAX_SHOWN_CHARS = 20_000
 CUT, MAX_CUT_CHARS = re.compile(r" … \((\d[\d,]{,14}) more characters\)\Z", re.ASCII), 50
@@ -32,6 +34,15 @@ class RolloutError(Exception):
 def install_hint(extra: str) -> str:
     """The commands that install an extra, for an installation by pip and for a checkout."""
     return f"`pip install 'slimrl[{extra}]'`, or in a checkout `uv sync --inexact --extra {extra}`"
+
+
+def require(module: str, extra: str, purpose: str) -> Any:
+    """The module of a package that an extra installs. Raises UserError that says what it is for, and how to install it,
+    if it is missing; what else its import raises is left to the caller."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{purpose} needs the extra [{extra}] ({error}): {install_hint(extra)}.") from error
 
 
 def nearest(unknown: str, known: Iterable[str], cutoff: float = 0.5) -> str:

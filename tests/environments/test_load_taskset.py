@@ -1,9 +1,11 @@
 """An environment is found by its id, or the error says what to do."""
 
 import sys
+import types
 
 import pytest
 
+from slimrl.environments import find
 from slimrl.environments.find import load_taskset, tasks_of
 from slimrl.environments.reverse_text import ReverseText
 from slimrl.errors import RolloutError, UserError
@@ -220,3 +222,26 @@ def test_data_of_a_task_that_is_no_json_is_refused(data):
 def test_a_class_of_a_notebook_is_found_there_alone():
     with pytest.raises(UserError, match=r"was written in a notebook or a script.*resume=True"):
         load_taskset("__main__:NoSuchClassHere", {})
+
+
+def test_an_environment_of_another_package_is_found_by_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Adapter:
+        def __init__(self, name: str, size: int = 3) -> None:
+            self.made = (name, size)
+
+        def tasks(self, split: str) -> list[object]:
+            return []
+
+        def environment(self, task: object) -> None: ...
+
+    module = types.ModuleType("adapter_of_a_test")
+    module.Adapter = Adapter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(find.SCHEMES, "other-package", f"{module.__name__}:Adapter")
+    for env_id in ("other-package:some:thing", "other_package:some:thing"):
+        assert vars(load_taskset(env_id, {"size": 4}))["made"] == ("some:thing", 4)
+        assert not find.is_builtin(env_id)
+    with pytest.raises(UserError, match=r"Did you mean `size`\?"):
+        load_taskset("other-package:x", {"sise": 4})
+    with pytest.raises(UserError, match="`other-package:NAME`"):
+        load_taskset("another", {})

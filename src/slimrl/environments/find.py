@@ -1,5 +1,6 @@
 """Finds an environment by its `id`, and checks what it gives: it is other people's code."""
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -29,12 +30,21 @@ BUILTIN = {
     "wordle": "slimrl.environments.wordle.environment:Wordle",
 }
 
+# Environments of other packages, named as `SCHEME:NAME`. Each class takes the name first, then the args.
+SCHEMES = {
+    "openenv": "slimrl.environments.openenv.taskset:OpenEnv",
+    "reasoning-gym": "slimrl.environments.reasoning_gym.taskset:ReasoningGym",
+    "textarena": "slimrl.environments.textarena.taskset:TextArena",
+    "verifiers": "slimrl.environments.verifiers.taskset:Verifiers",
+}
+
 
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     """The taskset with this id and these args.
 
-    The id is that of a built-in environment (`-` and `_` are the same), `path/to/file.py:ClassName`, or
-    `package.module:ClassName`. Raises UserError if there is no such taskset, or it does not take the args.
+    The id is that of a built-in environment (`-` and `_` are the same), `path/to/file.py:ClassName`,
+    `package.module:ClassName`, or `SCHEME:NAME` for an environment of another package (`SCHEMES`). Raises UserError if
+    there is no such taskset, or it does not take the args.
     """
     constructor = find_constructor(env_id, args)
     given = ", ".join(f"{name} = {value!r:.40}" for name, value in args.items()) or "no args"
@@ -49,8 +59,8 @@ def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
 
 
 def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]:
-    """The class of the taskset with this id, which takes the args; it is not called. Raises UserError as `load_taskset`
-    does."""
+    """What makes the taskset with this id from the args, usually its class; it is not called. Raises UserError as
+    `load_taskset` does."""
     constructor = _find(env_id)
     if not callable(constructor):
         raise UserError(
@@ -69,7 +79,9 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
 
 
 def is_builtin(env_id: str) -> bool:
-    """Whether an environment comes with slimrl."""
+    """Whether all code of an environment comes with slimrl."""
+    if _scheme_of(env_id):
+        return False
     module = BUILTIN.get(env_id.replace("_", "-"), env_id).rpartition(":")[0]
     return module.startswith(OURS) and not module.endswith(".py")
 
@@ -142,13 +154,24 @@ def call_user_code(failure: str, call: Callable[[], T]) -> T:
         raise UserError(f"{failure}: {describe(error)}") from error
 
 
+def _scheme_of(env_id: str) -> str:
+    """The scheme of an id of another package's environment; empty if it has none."""
+    scheme = env_id.partition(":")[0].replace("_", "-") if ":" in env_id else ""
+    return scheme if scheme in SCHEMES else ""
+
+
 def _find(env_id: str) -> Any:
+    if scheme := _scheme_of(env_id):
+        module_name, _, class_name = SCHEMES[scheme].partition(":")
+        adapter = vars(_module_by_name(module_name, env_id))[class_name]
+        return functools.partial(adapter, env_id.partition(":")[2])
     location = BUILTIN.get(env_id.replace("_", "-"), env_id)
     module_name, colon, class_name = location.rpartition(":")
     if not colon or not module_name:
         raise UserError(
             f"there is no environment `{env_id}`.{nearest(env_id, BUILTIN)} Your own is named as "
-            "`path/to/file.py:ClassName` or `package.module:ClassName`."
+            "`path/to/file.py:ClassName` or `package.module:ClassName`, one of another package as "
+            f"{', '.join(f'`{scheme}:NAME`' for scheme in SCHEMES)}."
         )
     module = (
         _module_from_file(Path(module_name)) if module_name.endswith(".py") else _module_by_name(module_name, env_id)
