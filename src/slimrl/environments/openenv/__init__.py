@@ -1,0 +1,1 @@
+"""`openenv:`: environment servers that speak OpenEnv's protocol."""
