@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.checks import deals, losses_vs_trl, wordle_solver
+from benchmarks.checks import deals, losses_vs_trl, sft_masks_vs_trl, wordle_solver
 from benchmarks.harness import comparison
 from benchmarks.harness.measure import RESULTS, ROOT
 from benchmarks.learning import lora, staleness
@@ -52,6 +52,7 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "records.json": records.table,
     "contention.json": contention.table,
     "losses_vs_trl.json": losses_vs_trl.table,
+    "sft_masks_vs_trl.json": sft_masks_vs_trl.table,
     "algorithms.json": comparison.table,
     "credit.json": comparison.table,
     "staleness.json": staleness.table,

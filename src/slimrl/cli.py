@@ -339,11 +339,22 @@ def run_command(
     # Before a directory is made for the run, or its settings are written anew.
     check_environments(resolved.config, make=bool(dry_run & set(argv)))
     if dry_run & set(argv):
-        from slimrl.config.reading.write import config_toml
-
-        return _show(config_toml(resolved))
+        return _dry_run(resolved)
     _check_ranks(name or config_class.command)
     return start(resolved)
+
+
+def _dry_run(resolved: "Resolved[C]") -> int:
+    """Shows the settings, and for `sft` the first rows of its data."""
+    from slimrl.config.reading.write import config_toml
+    from slimrl.config.run import SFTConfig
+
+    text = config_toml(resolved)
+    if isinstance(resolved.config, SFTConfig):
+        from slimrl.launch.masked_rows import masked_rows  # imports PyTorch
+
+        text += masked_rows(resolved.config)
+    return _show(text)
 
 
 def _check_ranks(command: str) -> None:

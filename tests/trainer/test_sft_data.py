@@ -62,13 +62,13 @@ USER, ASSISTANT = conversation(1)
         ("not json", "found: not json"),
         ('{"messages": [', "expected"),
         ("[1]", "expected"),
-        ('{"text": "a"}', "expected"),
+        ('{"text": "a"}', "this row is `text`.*those before it are `messages`"),
         ('{"messages": "a"}', "expected"),
         ('{"messages": ["a"]}', "expected"),
         ('{"messages": [{"role": "user"}]}', "expected"),
         ('{"messages": [{"role": "wizard", "content": "a"}]}', "roles system, user, assistant, tool"),
         ('{"messages": [{"role": "user", "content": ["a"]}]}', "text contents"),
-        ('{"messages": []}', "roles: none"),
+        ('{"messages": []}', "`messages`: expected a list of messages"),
         (json.dumps({"messages": [USER, {**ASSISTANT, "tool_calls": [{"id": "1"}]}]}), "message 2: a call is"),
         (json.dumps({"messages": [USER, {**ASSISTANT, "content": None, "tool_calls": [{}]}]}), "message 2: a call is"),
         (json.dumps({"messages": [USER, ASSISTANT], "tools": ["add"]}), "`tools` is a list of functions"),
@@ -86,7 +86,7 @@ def test_a_bad_line_is_named_by_file_and_number(tmp_path, line, message):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, r"a\.jsonl cannot be read.*data\.path"), (b"", "no conversations"), (b"\xff\xfe\x00", "not UTF-8")],
+    [(None, r"a\.jsonl cannot be read.*data\.path"), (b"", "no rows to learn from"), (b"\xff\xfe\x00", "not UTF-8")],
 )
 def test_a_file_that_cannot_be_used(tmp_path, content, message):
     path = tmp_path / "a.jsonl"
@@ -137,9 +137,10 @@ def test_rollouts_that_failed_or_were_cut_off_are_passed_over(tmp_path):
     path.write_text("".join(json.dumps(row) + "\n" for row in (broken, cut, good)))
     NOTES.clear()
     assert load_conversations(FileDataConfig(path=str(path), val_path=str(path)))[0] == [conversation(2)]
-    assert NOTES[0] == f"{path}: passed over 2 rollouts that failed or were cut off"
+    assert NOTES[0] == f"{path}: rows are `messages`: every reply is learnt"
+    assert NOTES[1] == f"{path}: passed over 2 rollouts that failed or were cut off"
     path.write_text(json.dumps(broken) + "\n")
-    with pytest.raises(UserError, match="no conversations, but for 1 rollouts that failed or were cut off"):
+    with pytest.raises(UserError, match="no rows to learn from, but for 1 rollouts that failed or were cut off"):
         load_conversations(FileDataConfig(path=str(path)))
 
 

@@ -11,7 +11,8 @@ from slimrl.errors import UserError
 from slimrl.launch.demonstrations import load_demonstrations
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
-from slimrl.trainer.sft.rows import read_messages, unread_keys
+from slimrl.trainer.sft.rows import Conversation, RowReader
+from slimrl.types import Message
 from tests.models.chat import hub_templates
 from tests.models.chat.templates import TOOLS
 from tests.tiny import tiny_tokenizer
@@ -36,6 +37,18 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments":
 QWEN3 = ChatFormat(tiny_tokenizer(chat_template=hub_templates.QWEN3))
 QWEN25 = ChatFormat(tiny_tokenizer(chat_template=TOOLS))
 CHATML = ChatFormat(tiny_tokenizer())
+
+
+def read_messages(row: Any, where: str) -> list[Message]:
+    read = RowReader().read(row, where)
+    assert isinstance(read, Conversation)
+    return read.messages
+
+
+def unread_keys(row: dict[str, Any]) -> list[str]:
+    reader = RowReader()
+    reader.read(row, "row")
+    return [key for note in reader.notes[1:] for key in note.partition(": ")[2].replace("`", "").split(", ")]
 
 
 def learnt(row: dict[str, Any], chat: ChatFormat = CHATML) -> str:
@@ -143,7 +156,12 @@ def test_calls_that_the_template_does_not_write_are_refused() -> None:
         ({"messages": [{**USER, "reasoning": "a"}, ASSISTANT]}, "only an assistant has thoughts"),
         ({**replying(), "functions": [{"name": "f"}]}, "`functions` would be left out"),
         ({**replying(), "chat_template_kwargs": {"enable_thinking": False}}, "`chat_template_kwargs` would be left"),
-        ({**replying(), "system": "Be brief."}, "`system` would be left out.*first message"),
+        (
+            {"messages": [{"role": "system", "content": "a"}, *replying()["messages"]], "system": "b"},
+            "another one in a c",
+        ),
+        ({**replying(), "system": "a", "system_prompt": "b"}, "`system` and `system_prompt` contradict"),
+        ({**replying(), "system": ["a"]}, "`system` is to be a text"),
         ({**replying(), "tools": "[{"}, "`tools` is a list"),
         ({"messages": [{**USER, "tools": ["f"]}, ASSISTANT]}, "`tools` is a list"),
         ({"messages": [{**USER, "tools": [ADD]}, ASSISTANT], "tools": [ADD]}, "both the row and its first message"),
@@ -151,9 +169,12 @@ def test_calls_that_the_template_does_not_write_are_refused() -> None:
         (replying(tool_calls={"name": "f"}), "`tool_calls` is a list"),
         (replying(tool_calls=[{**CALL, "function": {"name": "f", "arguments": '{"a'}}]), "message 2: a call is"),
         ({"prompt": [USER], "completion": [ASSISTANT], "label": False}, "`label` marks good and bad"),
-        ({"prompt": "q", "completion": "A"}, "expected"),
-        ({"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "{}"}]}, "expected"),
-        ({"conversations": [{"from": ["x"], "value": "q"}]}, "expected"),
+        ({"prompt": "q", "completion": [ASSISTANT]}, "`prompt` is a text and `completion` is none"),
+        (
+            {"conversations": [{"from": "human", "value": "q"}, {"from": "function_call", "value": "{}"}]},
+            "JSON of a call",
+        ),
+        ({"conversations": [{"from": ["x"], "value": "q"}]}, "message 1: `from` is"),
         ({"prompt": ["q"], "completion": [ASSISTANT]}, "expected"),
         ({"prompt": [USER], "completion": []}, "expected"),
     ],
@@ -175,7 +196,7 @@ def load(tmp_path, rows, chat: ChatFormat, monkeypatch) -> list[str]:
     monkeypatch.setattr(console, "note", lambda text, style="": notes.append(text))
     config = SFTConfig(max_steps=1, output_dir=str(tmp_path), data=FileDataConfig(path=str(path), val_path=str(path)))
     load_demonstrations(config, chat, console)
-    return [note for note in notes if not note.startswith("counting tokens")]
+    return [note for note in notes if not note.startswith("counting tokens") and ": rows are `messages`" not in note]
 
 
 def test_the_row_with_thoughts_is_named_where_the_template_does_not_write_them(tmp_path, monkeypatch) -> None:

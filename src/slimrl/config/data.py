@@ -7,6 +7,8 @@ from pydantic import Field
 from slimrl.config.base import Config
 from slimrl.config.rollout import EnvConfig
 
+RowForm = Literal["auto", "messages", "prompt_completion", "conversations", "alpaca", "text"]
+
 
 class ExpertDataConfig(Config):
     """Conversations of an environment's scripted expert; validation uses the held-out tasks."""
@@ -19,9 +21,9 @@ class ExpertDataConfig(Config):
 
 
 class FileDataConfig(Config):
-    """Conversations in a JSONL file, one object a line: `{"messages": [{"role": ..., "content": ...}, ...]}`, or in a
-    `.parquet` file with such rows, which needs the extra `[data]`. The rollouts that a run records are such rows too;
-    those that failed or were cut off are left out."""
+    """Conversations or texts in a JSONL file, one object a line: `{"messages": [{"role": ..., "content": ...}, ...]}`
+    or another form (docs/algorithms/sft.md has a table), or in a `.parquet` file with such rows, which needs the extra
+    `[data]`. The rollouts that a run records are such rows too; those that failed or were cut off are left out."""
 
     type: Literal["file"] = "file"
     """Conversations from disk."""
@@ -35,12 +37,22 @@ class FileDataConfig(Config):
     val_fraction: float = Field(default=0.05, gt=0, lt=1)
     """Share of `path` held out for validation, chosen by a hash of each conversation so that it never changes."""
 
+    form: RowForm = "auto"
+    """The columns to learn from, where rows have those of several forms: `messages`, `prompt` and `completion`,
+    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first of these that the
+    first row has, and says which."""
+
+    skip_bad_rows: bool = False
+    """Leave out rows that cannot be learnt from, and say how many and why the first one, instead of refusing the
+    data."""
+
 
 class HubDataConfig(Config):
-    """Conversations in a data set of the Hub, or in a local directory of that form. Needs the extra `[data]`."""
+    """Conversations or texts in a data set of the Hub, or in a local directory of that form. Needs the extra
+    `[data]`."""
 
     type: Literal["hub"] = "hub"
-    """Conversations from a data set with a column `messages`."""
+    """Conversations or texts from a data set."""
 
     name: str = Field(min_length=1)
     """The data set, as `owner/name`, or a directory."""
@@ -56,6 +68,15 @@ class HubDataConfig(Config):
 
     val_fraction: float = Field(default=0.05, gt=0, lt=1)
     """Share of `split` held out for validation, chosen by a hash of each conversation so that it never changes."""
+
+    form: RowForm = "auto"
+    """The columns to learn from, where rows have those of several forms: `messages`, `prompt` and `completion`,
+    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first of these that the
+    first row has, and says which."""
+
+    skip_bad_rows: bool = False
+    """Leave out rows that cannot be learnt from, and say how many and why the first one, instead of refusing the
+    data."""
 
 
 class FakeDataConfig(Config):

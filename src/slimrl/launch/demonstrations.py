@@ -13,9 +13,10 @@ from slimrl.launch.tasksets import TIMEOUT_S, load_tasksets
 from slimrl.models.chat.template import ChatFormat
 from slimrl.monitor.console import RunConsole
 from slimrl.orchestrator.curriculum import Curriculum, Shuffle
-from slimrl.trainer.sft.data import Conversation, load_conversations
+from slimrl.trainer.sft.data import load_conversations
+from slimrl.trainer.sft.rows import Conversation, PlainText
 from slimrl.trainer.sft.train import Conversations
-from slimrl.types import Message, Sample, Task
+from slimrl.types import Sample, Task
 
 
 def load_demonstrations(config: SFTConfig, chat: ChatFormat, console: RunConsole) -> Conversations:
@@ -35,7 +36,7 @@ def from_experts(config: SFTConfig, tasksets: Sequence[Taskset], chat: ChatForma
     curriculum = order_of_demonstrations(tasksets, config.seed)
 
     def sample_of(taskset: Taskset, task: Task) -> Sample:
-        sample = _sample(demonstrate(taskset, task), chat)
+        sample = _sample(*chat.encode_conversation(demonstrate(taskset, task)))
         if len(sample.token_ids_T) > config.seq_len:
             raise UserError(
                 f"the demonstration of {task.id} has {len(sample.token_ids_T)} tokens; raise `seq_len` above that."
@@ -61,26 +62,24 @@ def order_of_demonstrations(tasksets: Sequence[Taskset], seed: int) -> Curriculu
 def _from_data(
     config: SFTConfig, data: FileDataConfig | HubDataConfig, chat: ChatFormat, console: RunConsole
 ) -> Conversations:
-    """Conversations of a file or data set. Those that are too long are left out before the first step.
+    """Conversations or texts of a file or data set. Those that are too long are left out before the first step.
 
     Tokens are computed for each step anew, because a large data set would not fit into memory as Python integers.
     """
     splits = load_conversations(data, console.note)
-    for role in sorted({m["role"] for split in splits for c in split for m in c.messages if m.get("name")}):
+    conversations = [read for split in splits for read in split if isinstance(read, Conversation)]
+    for role in sorted({m["role"] for conversation in conversations for m in conversation.messages if m.get("name")}):
         if not chat.writes_name(role):
             console.note(
                 f"the chat template does not write the `name` of a message of the {role}: nothing is learnt from it"
             )
 
-    def sample_of(conversation: Conversation) -> Sample:
-        try:
-            return _sample(conversation.messages, chat)
-        except UserError as error:
-            raise UserError(f"{conversation.where}: {error}") from error
+    def sample_of(read: Conversation | PlainText) -> Sample:
+        return _sample(*encode_row(read, chat))
 
-    def fits(conversation: Conversation) -> bool:
+    def fits(read: Conversation | PlainText) -> bool:
         bar.advance()
-        return len(sample_of(conversation).token_ids_T) <= config.seq_len
+        return len(sample_of(read).token_ids_T) <= config.seq_len
 
     total = sum(map(len, splits))
     with console.progress("counting tokens of the conversations", total) as bar:
@@ -98,8 +97,21 @@ def _from_data(
     return Conversations(of_step, [sample_of(chosen) for chosen in validation[: config.val_num_examples]])
 
 
-def _sample(conversation: list[Message], chat: ChatFormat) -> Sample:
-    """The sample of a conversation, in which the assistant's turns are trained with advantage 1."""
-    token_ids, mask = chat.encode_conversation(conversation)
+def encode_row(read: Conversation | PlainText, chat: ChatFormat) -> tuple[list[int], list[bool]]:
+    """The token ids of a row and which of them are trained. Raises UserError that names the row if it cannot be
+    written."""
+    try:
+        if isinstance(read, Conversation):
+            return chat.encode_conversation(read.messages)
+        token_ids, mask = chat.encode_plain(read.prompt, read.completion)
+        if not any(mask):
+            raise UserError("the text is a single token, and nothing predicts it; remove the row.")
+        return token_ids, mask
+    except UserError as error:
+        raise UserError(f"{read.where}: {error}") from error
+
+
+def _sample(token_ids: Sequence[int], mask: Sequence[bool]) -> Sample:
+    """The sample of a row, in which the tokens of the mask are trained with advantage 1."""
     num = len(token_ids)
     return Sample(tuple(token_ids), tuple(mask), (0.0,) * num, (1.0,) * num, version=0)

@@ -164,6 +164,24 @@ class ChatFormat:
             mask += [False] * len(prompt) + [messages[turn].get("weight", 1) != 0] * len(reply)
         return token_ids, mask
 
+    def encode_plain(self, prompt: str, completion: str) -> tuple[list[int], list[bool]]:
+        """The token ids of a text that the chat template does not write, and its loss mask: true for what stands behind
+        the prompt, and for the end token.
+
+        The prompt is encoded as for a completion that is to be sampled, so no token reaches over its end. Control
+        tokens that the texts spell are control tokens. The first token is never trained: nothing predicts it.
+        """
+        bos, eos = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
+        begins = bos is not None and self._tokenizer.encode("x")[:1] == [bos]
+        head = self._encoder.encode(prompt) if prompt else []
+        tail = self._encoder.encode_behind(prompt, completion) if prompt else self._encoder.encode(completion)
+        if begins and (head or tail)[:1] != [bos]:
+            head = [bos, *head]
+        end = self.end_of_turn if eos is None else eos
+        if tail[-1:] != [end]:
+            tail = [*tail, end]
+        return [*head, *tail], [*[False] * len(head), bool(head), *[True] * (len(tail) - 1)]
+
     def writes_name(self, role: str) -> bool:
         """Whether the template writes the `name` of a message in this role."""
         named = cast(Message, {"role": role, "content": "text", "name": MARKER})

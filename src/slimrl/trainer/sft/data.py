@@ -1,4 +1,4 @@
-"""Conversations to train on and to validate on, from a JSONL or parquet file or a Hub data set with `messages`.
+"""Conversations or texts to train on and to validate on, from a JSONL or parquet file or a Hub data set.
 
 A rollout that slimrl recorded (`rollouts/step_000040.jsonl`) is such a row, so a run's own episodes can be trained on.
 Rollouts that failed or were cut off are skipped. To train on good rollouts alone, remove the others from the file. What
@@ -7,30 +7,20 @@ may be in a row is in `trainer/sft/rows.py`.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, hub_rows
-from slimrl.trainer.sft.rows import read_messages, unread_keys
-from slimrl.types import Message
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """Messages, the last of which is the assistant's; `where` names the file and the line they were read from."""
-
-    messages: list[Message]
-    where: str
+from slimrl.trainer.sft.rows import Conversation, PlainText, RowReader, without_nulls
 
 
 def load_conversations(
     config: FileDataConfig | HubDataConfig, note: Callable[[str], None]
-) -> tuple[list[Conversation], list[Conversation]]:
-    """The conversations for training and those for validation. Raises UserError naming the first bad row."""
+) -> tuple[list[Conversation | PlainText], list[Conversation | PlainText]]:
+    """What is read for training and for validation. Raises UserError naming the first bad row."""
     if isinstance(config, FileDataConfig):
         part, apart = config.path, config.val_path
     else:
@@ -39,7 +29,7 @@ def load_conversations(
     if apart:
         return conversations, _load(config, apart, note)[1]
     # By a hash of the conversation, so that a row stays on its side when others are added to the file.
-    held_out = [_fraction(conversation.messages) < config.val_fraction for conversation in conversations]
+    held_out = [_fraction(conversation) < config.val_fraction for conversation in conversations]
     train = [c for c, out in zip(conversations, held_out, strict=True) if not out]
     validation = [c for c, out in zip(conversations, held_out, strict=True) if out]
     if not train or not validation:
@@ -50,33 +40,68 @@ def load_conversations(
     return train, validation
 
 
+def first_rows(
+    config: FileDataConfig | HubDataConfig, num: int, note: Callable[[str], None]
+) -> list[Conversation | PlainText]:
+    """What is learnt from the first rows to train on. Raises UserError naming the first bad one."""
+    part = config.path if isinstance(config, FileDataConfig) else config.split
+    name, rows = _open(config, part)
+    return _from_rows(rows, name, config, note, num)
+
+
 def _load(
     config: FileDataConfig | HubDataConfig, part: str, note: Callable[[str], None]
-) -> tuple[str, list[Conversation]]:
-    """The name of a file or of a data set's split, and its conversations."""
+) -> tuple[str, list[Conversation | PlainText]]:
+    """The name of a file or of a data set's split, and what is learnt from its rows."""
+    name, rows = _open(config, part)
+    return name, _from_rows(rows, name, config, note)
+
+
+def _open(config: FileDataConfig | HubDataConfig, part: str) -> tuple[str, Iterator[tuple[Any, str]]]:
+    """The name of a file or of a data set's split, and its rows."""
     if isinstance(config, FileDataConfig):
-        return part, _from_rows(file_rows(Path(part), "`data.path` and `data.val_path`"), part, note)
-    check = "`data.name`, `data.subset`, `data.split` and `data.val_split`"
-    source = f"{config.name} ({part})"
-    return source, _from_rows(hub_rows(config.name, part, check, config.subset), source, note)
+        rows, name = file_rows(Path(part), "`data.path` and `data.val_path`"), part
+        is_columnar = Path(part).suffix == ".parquet"
+    else:
+        check = "`data.name`, `data.subset`, `data.split` and `data.val_split`"
+        rows, name = hub_rows(config.name, part, check, config.subset), f"{config.name} ({part})"
+        is_columnar = True
+    # In columns, a key that one object has is null in all others.
+    return name, ((without_nulls(row) if is_columnar else row, where) for row, where in rows)
 
 
-def _from_rows(rows: Iterable[tuple[Any, str]], source: str, note: Callable[[str], None]) -> list[Conversation]:
-    conversations, passed_over = list[Conversation](), 0
-    unread = dict[str, None]()  # in the order in which they are found
+def _from_rows(
+    rows: Iterable[tuple[Any, str]],
+    source: str,
+    config: FileDataConfig | HubDataConfig,
+    note: Callable[[str], None],
+    num: int | None = None,
+) -> list[Conversation | PlainText]:
+    """What is learnt from the rows, or from the first `num` that something is learnt from."""
+    reader, read, passed_over, bad = RowReader(config.form), list[Conversation | PlainText](), 0, list[str]()
     for row, where in rows:
+        if len(read) == num:
+            break
         if _is_broken(row):
             passed_over += 1
             continue
-        conversations.append(Conversation(read_messages(row, where), where))
-        unread |= dict.fromkeys(unread_keys(row))
-    if not conversations:
-        raise UserError(f"{source} has no conversations, but for {passed_over} rollouts that failed or were cut off.")
+        try:
+            read.append(reader.read(row, where))
+        except UserError as error:
+            if not config.skip_bad_rows:
+                raise
+            bad.append(str(error))
+    notes = [f"{source}: {text}" for text in reader.notes]
     if passed_over:
-        note(f"{source}: passed over {passed_over} rollouts that failed or were cut off")
-    if unread:
-        note(f"{source}: nothing is learnt from these keys: {', '.join(f'`{key}`' for key in unread)}")
-    return conversations
+        notes.append(f"{source}: passed over {passed_over} rollouts that failed or were cut off")
+    if bad:
+        notes.append(f"{source}: left out {len(bad)} rows that cannot be learnt from; the first is {bad[0]}")
+    if not read:
+        why = f", but for {passed_over} rollouts that failed or were cut off" if passed_over else ""
+        raise UserError(f"{source} has no rows to learn from{why}.{''.join(f' {text}' for text in bad[:1])}")
+    for text in notes:
+        note(text)
+    return read
 
 
 def _is_broken(row: Any) -> bool:
@@ -88,7 +113,8 @@ def _is_broken(row: Any) -> bool:
     return bool(row.get("failure")) or (isinstance(metrics, Mapping) and bool(metrics.get("truncated")))
 
 
-def _fraction(conversation: Sequence[Message]) -> float:
-    """A number in [0, 1) that depends on the conversation alone."""
-    digest = hashlib.sha256(json.dumps(conversation, sort_keys=True).encode()).digest()
+def _fraction(read: Conversation | PlainText) -> float:
+    """A number in [0, 1) that depends on the conversation or text alone."""
+    content: Any = read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48

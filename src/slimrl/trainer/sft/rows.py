@@ -1,189 +1,249 @@
-"""Reads the messages of a row of data, in the forms that OpenAI, TRL and axolotl know.
+"""Reads the rows of one file or data set: a conversation, or a text that no chat template writes.
 
-Whatever in a row decides what is to be learnt is read, or the row is refused: thoughts and calls are for the template
-to write, a weight of 0 masks a reply. The other keys are told, so that nothing is left out without a word.
+Whatever in a row decides what is to be learnt is read, or the row is refused. The other keys are told, so that nothing
+is left out without a word. The forms are in `forms.py`, the messages in `messages.py`.
 """
 
-import json
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
+from slimrl.config.data import RowForm
 from slimrl.errors import UserError
 from slimrl.io.rows import preview
+from slimrl.io.text import is_writable
+from slimrl.trainer.sft.forms import SHAREGPT, Kind, is_empty, kind_of_row, other_forms
+from slimrl.trainer.sft.messages import KEYS, THOUGHTS, WEIGHTS, parse_json, read_message, refuse
 from slimrl.types import Message
 
-ROLES = ("system", "user", "assistant", "tool")
-KEYS = tuple(Message.__annotations__)
-# The names of a reply's thoughts, and of the switch that leaves a reply out of the loss.
-THOUGHTS = ("reasoning_content", "reasoning", "thinking")
-WEIGHTS = ("weight", "train", "training", "train_on_turn", "loss")
-# The keys of ShareGPT's form, and its names of roles.
-SHAREGPT = ("from", "value")
-SHAREGPT_ROLES = {"human": "user", "gpt": "assistant", "observation": "tool"}
-# What would change the meaning of a conversation and cannot be done, and what to do instead.
-CALLS = "Write calls as `tool_calls`, and the functions as `tools` of the row."
-TEXT = "Write what the model is to say into `content`, or remove it."
-MASKS = "Give whole messages a `weight` of 0 instead."
-REFUSED_IN_MESSAGE = {
-    **dict.fromkeys(("function_call", "functions"), CALLS),
-    **dict.fromkeys(("refusal", "audio", "images", "videos", "thinking_blocks", "reasoning_details"), TEXT),
-    **dict.fromkeys(("train_detail", "training_detail", "mask", "masked", "loss_mask"), MASKS),
-}
-REFUSED_IN_ROW = {
-    **dict.fromkeys(("function_call", "functions"), CALLS),
+SYSTEM = ("system", "system_prompt")
+# What would change the meaning of a row and cannot be done, and what to do instead.
+REFUSED = {
+    **dict.fromkeys(("function_call", "functions"), "Write calls as `tool_calls`, and the functions as `tools`."),
     "chat_template_kwargs": "Templates are rendered with their defaults: write the messages as they are to be read.",
-    **dict.fromkeys(("system", "system_prompt"), "Write it as the first message, with the role `system`."),
     **dict.fromkeys(("documents", "images", "videos", "audio", "audios"), "Only texts are read: remove it."),
     **dict.fromkeys(("chosen", "rejected"), "Preferences are not learnt from: give the better reply as `messages`."),
+    "history": "Write the turns as `messages`.",
 }
+REFUSED_OF_TEXTS = dict.fromkeys(
+    ("tools", *SYSTEM), "No template writes it into a text: give `messages`, or write it into the text."
+)
 # Keys of rollouts that slimrl recorded (`monitor/rollouts.py`).
 OF_ROLLOUTS = ("task_id", "loss_mask")
-READ_IN_ROW = ("tools", "failure", "metrics")
+READ_IN_ROW = ("tools", "failure", "metrics", *SYSTEM)
+# By this tag a system message describes tools in words, as Hermes' data does.
+TOOLS_TAG = "<tools>"
+TOOLS_IN_WORDS = f"`tools` is not offered where the system message describes tools in {TOOLS_TAG} already"
 
 
-def read_messages(row: Any, where: str) -> list[Message]:
-    """The messages of a row. Raises UserError that names the row (`where`) if they cannot be learnt from."""
-    given = _given(row, where)
-    _refuse(row, REFUSED_IN_ROW, where)
-    messages = [_message(message, f"{where}: message {number}") for number, message in enumerate(given, 1)]
-    if not all(message["role"] in ROLES for message in messages):
-        raise _unexpected(row, where)
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages, the last of which is the assistant's; `where` names the file and the line they were read from."""
+
+    messages: list[Message]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlainText:
+    """A text that is learnt as it stands, behind a prompt that is not learnt; the prompt may be empty."""
+
+    prompt: str
+    completion: str
+    where: str
+
+
+class RowReader:
+    """Reads the rows of one file, which are all of one kind. `form` is the setting `data.form`.
+
+    `notes` are the sentences about the rows so far that a user has to know, in order.
+    """
+
+    def __init__(self, form: RowForm = "auto") -> None:
+        self._form = form
+        self._kind: Kind | None = None
+        self._others = dict[str, None]()
+        self._unread = dict[str, None]()
+        self._describes_tools = False
+
+    def read(self, row: Any, where: str) -> Conversation | PlainText:
+        """What is to be learnt of a row. Raises UserError that names the row (`where`) if that cannot be known."""
+        kind = kind_of_row(row, where, self._form)
+        if self._kind is not None and kind != self._kind:
+            raise UserError(
+                f"{where}: this row is {kind.name}, and those before it are {self._kind.name}. The rows of a file are "
+                "of one kind: write two files, or name the columns to read by `data.form`."
+            )
+        refuse(row, REFUSED, where)
+        read = _text(row, kind, where) if kind.is_text else self._conversation(row, kind, where)
+        if not is_writable(read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]):
+            raise UserError(f"{where}: a lone surrogate such as \\ud800 is no text that can be encoded; remove it.")
+        self._kind = kind
+        if not _is_rollout(row):
+            self._others |= dict.fromkeys(form.name for form in other_forms(row, kind.form))
+            self._unread |= dict.fromkeys(_unread_columns(row, kind))
+        self._unread |= dict.fromkeys(_unread_keys(row, kind))
+        return read
+
+    @property
+    def notes(self) -> list[str]:
+        """How the rows are meant, and what of them is not read."""
+        others = "".join(f"; `--data.form {name}` takes another column that is there" for name in self._others)
+        notes = [f"rows are {self._kind.name}: {self._kind.learnt}{others}"] if self._kind else []
+        notes += [TOOLS_IN_WORDS] if self._describes_tools else []
+        if self._unread:
+            notes.append(f"nothing is learnt from these keys: {', '.join(f'`{key}`' for key in self._unread)}")
+        return notes
+
+    def _conversation(self, row: Mapping[str, Any], kind: Kind, where: str) -> Conversation:
+        messages = _alpaca(row, where) if kind.form.name == "alpaca" else _messages(row, kind, where)
+        if (system := _system(row, where)) is not None:
+            _put_first(system, messages, where)
+        _check_order(messages, where)
+        _check_learnt(messages, where, may_be_silent=_is_rollout(row))
+        tools = _offered(row, messages, where)
+        if tools and TOOLS_TAG in messages[0]["content"] and messages[0]["role"] == "system":
+            self._describes_tools = True
+            messages[0].pop("tools", None)
+        elif tools:
+            messages[0]["tools"] = tools
+        return Conversation(messages, where)
+
+
+def _text(row: Mapping[str, Any], kind: Kind, where: str) -> PlainText:
+    refuse(row, REFUSED_OF_TEXTS, where)
+    *prompts, last = kind.form.needs
+    for column in kind.form.needs:
+        if not isinstance(row[column], str):
+            raise UserError(f"{where}: `{column}` is to be a text, found: {preview(row[column])}")
+        if not row[column]:
+            raise UserError(f"{where}: `{column}` is empty; remove the row.")
+    if prompts and row.get("label") is not None:
+        raise _labelled(where)
+    return PlainText("".join(row[column] for column in prompts), row[last], where)
+
+
+def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
+    """An instruction with its input, if there is one, and the reply."""
+    texts = {column: row.get(column) or "" for column in ("instruction", "input", "output")}
+    for column, text in texts.items():
+        if not isinstance(text, str):
+            raise UserError(f"{where}: `{column}` is to be a text, found: {preview(text)}")
+    question = "\n\n".join(text for text in (texts["instruction"], texts["input"]) if text.strip())
+    if not question:
+        raise UserError(f"{where}: `instruction` is empty; remove the row.")
+    return [{"role": "user", "content": question}, {"role": "assistant", "content": texts["output"]}]
+
+
+def _messages(row: Mapping[str, Any], kind: Kind, where: str) -> list[Message]:
+    """The messages as they stand in the row. Of a prompt nothing is learnt."""
+    if kind.form.name == "prompt_completion" and row.get("label") is not None:
+        raise _labelled(where)
+    read = list[Message]()
+    for column in kind.form.needs:
+        for number, given in enumerate(row[column], 1):
+            message = read_message(given, f"{where}: `{column}`, message {number}")
+            if column == "prompt" and message["role"] == "assistant":
+                message["weight"] = 0
+            read.append(message)
+    return read
+
+
+def _labelled(where: str) -> UserError:
+    return UserError(f"{where}: `label` marks good and bad completions: keep the good ones, without it.")
+
+
+def _system(row: Mapping[str, Any], where: str) -> str | None:
+    """The system prompt that has a column of its own."""
+    found = {column: row[column] for column in SYSTEM if not is_empty(row.get(column))}
+    for column, text in found.items():
+        if not isinstance(text, str):
+            raise UserError(f"{where}: `{column}` is to be a text, found: {preview(text)}")
+    if len(set(found.values())) > 1:
+        raise UserError(f"{where}: {' and '.join(f'`{column}`' for column in found)} contradict each other.")
+    return next(iter(found.values()), None)
+
+
+def _put_first(system: str, messages: list[Message], where: str) -> None:
+    """Adds the system message, unless the messages begin with the same one."""
+    if messages and messages[0]["role"] != "system":
+        first: Message = {"role": "system", "content": system}
+        if "tools" in messages[0]:
+            first["tools"] = messages[0].pop("tools")
+        messages.insert(0, first)
+    elif messages and messages[0]["content"] != system:
+        raise UserError(f"{where}: the row has a system message and another one in a column; remove one of them.")
+
+
+def _check_order(messages: Sequence[Message], where: str) -> None:
     roles = [message["role"] for message in messages]
     if roles[:1] == ["assistant"] or roles[-1:] != ["assistant"]:
         raise UserError(
             f"{where}: a conversation to learn from begins with a system or user message and ends with an assistant "
             f"message; this one has the roles: {', '.join(roles) or 'none'}."
         )
-    if not any(message["role"] == "assistant" and message.get("weight", 1) for message in messages):
+    if any(role == "tool" and before not in ("assistant", "tool") for before, role in pairwise(["", *roles])):
+        raise UserError(
+            f"{where}: the result of a tool stands behind an assistant message or another result; this conversation "
+            f"has the roles: {', '.join(roles)}."
+        )
+
+
+def _check_learnt(messages: Sequence[Message], where: str, may_be_silent: bool) -> None:
+    learnt = [message for message in messages if message["role"] == "assistant" and message.get("weight", 1)]
+    if not learnt:
         raise UserError(f"{where}: every assistant message has a weight of 0, so there is nothing to learn.")
+    says = [m for m in learnt if m["content"].strip() or "tool_calls" in m or "reasoning_content" in m]
+    if not says and not may_be_silent:
+        raise UserError(f"{where}: the assistant says nothing, so only silence could be learnt; remove the row.")
+
+
+def _offered(row: Mapping[str, Any], messages: Sequence[Message], where: str) -> list[dict[str, Any]]:
+    """The tools of the row or of its first message; none if there are none."""
     if any("tools" in message for message in messages[1:]):
         raise UserError(f"{where}: only the row or its first message has `tools`, not a later one.")
-    offered = [tools for tools in (row.get("tools"), messages[0].get("tools")) if not _is_empty(tools)]
+    offered = [tools for tools in (row.get("tools"), messages[0].get("tools")) if not is_empty(tools)]
     if len(offered) > 1:
         raise UserError(f"{where}: both the row and its first message have `tools`; remove one of them.")
-    if offered:
-        messages[0]["tools"] = _tools(offered[0], where)
-    return messages
-
-
-def unread_keys(row: Mapping[str, Any]) -> Iterator[str]:
-    """The keys of a row and its messages that nothing is learnt from, but for those of recorded rollouts."""
-    parts = _parts(row)
-    if not all(key in row for key in OF_ROLLOUTS):
-        yield from (key for key, value in row.items() if key not in (*READ_IN_ROW, *parts) and not _is_empty(value))
-    for message in (message for part in parts for message in row[part]):
-        for key, value in message.items():
-            if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT) and not _is_empty(value):
-                yield f"messages.{key}"
-
-
-def _given(row: Any, where: str) -> list[dict[str, Any]]:
-    """The messages as they stand in the row, with roles and contents. Of a prompt nothing is learnt."""
-    lists: list[Any] = [row.get(part) for part in _parts(row)] if isinstance(row, dict) else [None]
-    if not all(isinstance(given, list) and all(isinstance(item, dict) for item in given) for given in lists):
-        raise _unexpected(row, where)
-    if "completion" in _parts(row) and "label" in row:
-        raise UserError(f"{where}: `label` marks good and bad completions: keep the good ones, without it.")
-    *prompts, last = [[_named(message) for message in given] for given in lists]
-    masked = [{**m, "weight": 0} if m.get("role") == "assistant" else m for prompt in prompts for m in prompt]
-    if not all("role" in message for message in [*masked, *last]):
-        raise _unexpected(row, where)
-    return [*masked, *last]
-
-
-def _parts(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys of the row's lists of messages, which stand one behind the other."""
-    forms = (("messages",), ("prompt", "completion"), ("conversations",))
-    return next((form for form in forms if not any(_is_empty(row.get(part)) for part in form)), forms[0])
-
-
-def _named(message: dict[str, Any]) -> dict[str, Any]:
-    """The message with `role` and `content`, which ShareGPT's form calls `from` and `value`."""
-    if not all(key in message for key in SHAREGPT):
-        return message
-    role, content, others = message["from"], message["value"], {k: v for k, v in message.items() if k not in SHAREGPT}
-    return {"role": SHAREGPT_ROLES.get(str(role), role), "content": content, **others}
-
-
-def _unexpected(row: Any, where: str) -> UserError:
-    return UserError(
-        f'{where}: expected {{"messages": [{{"role": ..., "content": ...}}, ...]}}, or such lists as `prompt` and '
-        f"`completion` or as `conversations`, with roles {', '.join(ROLES)} and text contents, found: {preview(row)}"
-    )
-
-
-def _message(given: dict[str, Any], where: str) -> Message:
-    """The message in the form that the chat format takes. Columnar files have every key in every message, mostly
-    empty."""
-    _refuse(given, REFUSED_IN_MESSAGE, where)
-    message = {key: given[key] for key in KEYS if key not in WEIGHTS and given.get(key) is not None}
-    thoughts = [given[key] for key in THOUGHTS if not _is_empty(given.get(key))]
-    if any(not isinstance(text, str) or text != thoughts[0] for text in thoughts):
-        raise UserError(f"{where}: give one text as `{THOUGHTS[0]}`, found: {preview(thoughts)}")
-    if thoughts:
-        message[THOUGHTS[0]] = thoughts[0]
-    calls = message.pop("tool_calls", None)
-    if calls:
-        if not isinstance(calls, list):
-            raise UserError(f"{where}: `tool_calls` is a list of calls, found: {preview(calls)}")
-        message["tool_calls"] = [_call(call, where) for call in calls]
-    if thoughts or calls:
-        if given["role"] != "assistant":
-            raise UserError(f"{where}: only an assistant has thoughts and calls, not the {given['role']}.")
-        message.setdefault("content", "")
-    if not isinstance(message.get("content"), str):
-        raise UserError(f"{where}: expected text contents, found: {preview(given)}")
-    if (weight := _weight(given, where)) is not None:
-        message["weight"] = weight
-    return cast(Message, message)
-
-
-def _weight(message: Mapping[str, Any], where: str) -> int | None:
-    """0 for a reply that is not to be learnt, and None for a message that says nothing about it."""
-    found = {key: message[key] for key in WEIGHTS if message.get(key) is not None}
-    for key, value in found.items():
-        if value not in (0, 1):
-            raise UserError(f"{where}: `{key}` is {value!r}; a message is learnt (1, true) or not (0, false).")
-        if value and message["role"] != "assistant":
-            raise UserError(f"{where}: `{key}` asks to learn a message of the {message['role']}; only replies are.")
-    if len(set(found.values())) > 1:
-        raise UserError(f"{where}: {' and '.join(f'`{key}`' for key in found)} contradict each other.")
-    return 0 if 0 in found.values() else None
-
-
-def _call(call: Any, where: str) -> dict[str, Any]:
-    """A call in OpenAI's form, or without `function` around it, with its arguments as an object."""
-    function = call.get("function", call) if isinstance(call, dict) else None
-    arguments = function.get("arguments") if isinstance(function, dict) else None
-    if isinstance(arguments, str):
-        arguments = _parse(arguments)
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
-        raise UserError(
-            f'{where}: a call is {{"function": {{"name": ..., "arguments": {{...}}}}}}, and the arguments are an '
-            f"object or its JSON, found: {preview(call)}"
-        )
-    call_id = call.get("id") or "0"
-    return {"id": call_id, "type": "function", "function": {"name": function["name"], "arguments": arguments}}
+    return _tools(offered[0], where) if offered else []
 
 
 def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
-    read = _parse(tools) if isinstance(tools, str) else tools
-    if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in read):
+    """The functions in OpenAI's form, from a list or its JSON."""
+    read = parse_json(tools) if isinstance(tools, str) else tools
+    functions = [parse_json(tool) if isinstance(tool, str) else tool for tool in read] if isinstance(read, list) else []
+    if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in functions):
         raise UserError(f"{where}: `tools` is a list of functions as JSON schemas, found: {preview(tools)}")
-    return read
+    bare = [without_nulls(tool) for tool in functions]
+    wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in bare]
+    for tool in wrapped:
+        if not isinstance(tool["function"], dict) or not isinstance(tool["function"].get("name"), str):
+            raise UserError(f"{where}: a function of `tools` has no `name`: {preview(tool)}")
+    return wrapped
 
 
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def without_nulls(value: Any) -> Any:
+    """The value without the keys that columnar files add to an object because another one has them."""
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return value
 
 
-def _refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> None:
-    if key := next((key for key in refused if not _is_empty(found.get(key))), None):
-        raise UserError(f"{where}: `{key}` would be left out, and the model would learn without it. {refused[key]}")
+def _is_rollout(row: Mapping[str, Any]) -> bool:
+    return all(key in row for key in OF_ROLLOUTS)
 
 
-def _is_empty(value: Any) -> bool:
-    return value is None or value in ("", [], {})
+def _unread_columns(row: Mapping[str, Any], kind: Kind) -> Iterator[str]:
+    read = {*READ_IN_ROW, *kind.form.columns, *(c for form in other_forms(row, kind.form) for c in form.columns)}
+    return (key for key, value in row.items() if key not in read and not is_empty(value))
+
+
+def _unread_keys(row: Mapping[str, Any], kind: Kind) -> Iterator[str]:
+    """The keys of messages that nothing is learnt from."""
+    lists = [row[column] for column in kind.form.needs if isinstance(row[column], list)]
+    for key, value in ((key, value) for messages in lists for message in messages for key, value in message.items()):
+        if key not in (*KEYS, *THOUGHTS, *WEIGHTS, *SHAREGPT) and not is_empty(value):
+            yield f"messages.{key}"

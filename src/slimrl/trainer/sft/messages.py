@@ -1,0 +1,150 @@
+"""Reads one message of a row of supervised data, in the forms that OpenAI, Hugging Face, ShareGPT and axolotl know.
+
+Whatever in a message decides what is to be learnt is read, or the message is refused: thoughts and calls are for the
+template to write, a weight of 0 masks a reply.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+from slimrl.errors import UserError
+from slimrl.io.rows import preview
+from slimrl.trainer.sft.forms import SHAREGPT, is_empty
+from slimrl.types import Message
+
+ROLES = ("system", "user", "assistant", "tool")
+KEYS = tuple(Message.__annotations__)
+# The names of a reply's thoughts, and of the switch that leaves a reply out of the loss.
+THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+WEIGHTS = ("weight", "train", "training", "train_on_turn", "loss")
+# ShareGPT's names of roles. The value of `function_call` is the JSON of a call, or of a list of them.
+CALLING = "function_call"
+SHAREGPT_ROLES = {
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "assistant", CALLING), "assistant"),
+    **dict.fromkeys(("observation", "function_response", "tool"), "tool"),
+    "system": "system",
+}
+# What would change the meaning of a conversation and cannot be done, and what to do instead.
+CALLS = "Write calls as `tool_calls`, and the functions as `tools` of the row."
+TEXT = "Write what the model is to say into `content`, or remove it."
+MASKS = "Give whole messages a `weight` of 0 instead."
+REFUSED = {
+    **dict.fromkeys(("function_call", "functions"), CALLS),
+    **dict.fromkeys(("refusal", "audio", "images", "videos", "thinking_blocks", "reasoning_details"), TEXT),
+    **dict.fromkeys(("train_detail", "training_detail", "mask", "masked", "loss_mask"), MASKS),
+}
+
+
+def read_message(row: Mapping[str, Any], where: str) -> Message:
+    """The message in the form that the chat format takes. Columnar files have every key in every message, mostly
+    empty. Raises UserError that names the message (`where`) if it cannot be learnt from."""
+    given = _named(row, where)
+    refuse(given, REFUSED, where)
+    message = {key: given[key] for key in KEYS if key not in WEIGHTS and given.get(key) is not None}
+    thoughts = [given[key] for key in THOUGHTS if not is_empty(given.get(key))]
+    if any(not isinstance(text, str) or text != thoughts[0] for text in thoughts):
+        raise UserError(f"{where}: give one text as `{THOUGHTS[0]}`, found: {preview(thoughts)}")
+    if thoughts:
+        message[THOUGHTS[0]] = thoughts[0]
+    calls = message.pop("tool_calls", None)
+    if calls:
+        if not isinstance(calls, list):
+            raise UserError(f"{where}: `tool_calls` is a list of calls, found: {preview(calls)}")
+        message["tool_calls"] = [_call(call, where) for call in calls]
+    if thoughts or calls:
+        if given["role"] != "assistant":
+            raise UserError(f"{where}: only an assistant has thoughts and calls, not the {given['role']}.")
+        message.setdefault("content", "")
+    message["content"] = _text(message.get("content"), given, where)
+    if (weight := _weight(given, where)) is not None:
+        message["weight"] = weight
+    return cast(Message, message)
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text; None for a text that is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> None:
+    """Raises UserError if one of the `refused` keys is there with a value."""
+    if key := next((key for key in refused if not is_empty(found.get(key))), None):
+        raise UserError(f"{where}: `{key}` would be left out, and the model would learn without it. {refused[key]}")
+
+
+def _named(message: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The message with `role` and `content`, which ShareGPT's form calls `from` and `value`."""
+    given = {key: value for key, value in message.items() if key not in SHAREGPT}
+    if all(message.get(key) is None for key in SHAREGPT):
+        return _with_role(given, given.get("role"), "role", where)
+    for one, other in (("role", "from"), ("content", "value")):
+        if not is_empty(message.get(one)) and not is_empty(message.get(other)):
+            raise UserError(f"{where}: has both `{one}` and `{other}`; remove one of them.")
+    name, value = message.get("from"), message.get("value")
+    role = SHAREGPT_ROLES.get(name) if isinstance(name, str) else None
+    if role is None:
+        known = ", ".join(SHAREGPT_ROLES)
+        raise UserError(f"{where}: `from` is {preview(name)}, which is not one of the known names {known}.")
+    if name == CALLING:
+        calls = parse_json(value) if isinstance(value, str) else None
+        if not isinstance(calls, dict | list) or not calls:
+            raise UserError(f"{where}: the value of `{CALLING}` is the JSON of a call, found: {preview(value)}")
+        given |= {"tool_calls": calls if isinstance(calls, list) else [calls], "content": None}
+    else:
+        given["content"] = value
+    return _with_role(given, role, "from", where)
+
+
+def _with_role(given: dict[str, Any], role: Any, key: str, where: str) -> dict[str, Any]:
+    if role not in ROLES:
+        found = f"`{key}` is {preview(role)}" if key in given else f"it has no `{key}`"
+        raise UserError(f"{where}: expected one of the roles {', '.join(ROLES)}, and {found}.")
+    return {**given, "role": role}
+
+
+def _text(content: Any, given: Mapping[str, Any], where: str) -> str:
+    """The text of a content, which may come as a list of parts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise UserError(f"{where}: expected text contents, found: {preview(given)}")
+    for number, part in enumerate(content, 1):
+        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+            found = part.get("type") if part.get("type") != "text" else part
+            raise UserError(
+                f"{where}: part {number} of `content` is no text, and only texts are read: {preview(found)}"
+            )
+    return "".join(part["text"] for part in content)
+
+
+def _weight(message: Mapping[str, Any], where: str) -> int | None:
+    """0 for a reply that is not to be learnt, and None for a message that says nothing about it."""
+    found = {key: message[key] for key in WEIGHTS if message.get(key) is not None}
+    for key, value in found.items():
+        if value not in (0, 1):
+            raise UserError(f"{where}: `{key}` is {value!r}; a message is learnt (1, true) or not (0, false).")
+        if value and message["role"] != "assistant":
+            raise UserError(f"{where}: `{key}` asks to learn a message of the {message['role']}; only replies are.")
+    if len(set(found.values())) > 1:
+        raise UserError(f"{where}: {' and '.join(f'`{key}`' for key in found)} contradict each other.")
+    return 0 if 0 in found.values() else None
+
+
+def _call(call: Any, where: str) -> dict[str, Any]:
+    """A call in OpenAI's form, or without `function` around it, with its arguments as an object."""
+    function = (call.get("function") or call) if isinstance(call, dict) else None
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if isinstance(arguments, str):
+        arguments = parse_json(arguments)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str) or not isinstance(arguments, dict):
+        raise UserError(
+            f'{where}: a call is {{"function": {{"name": ..., "arguments": {{...}}}}}}, and the arguments are an '
+            f"object or its JSON, found: {preview(call)}"
+        )
+    call_id = call.get("id") or "0"
+    return {"id": call_id, "type": "function", "function": {"name": function["name"], "arguments": arguments}}

@@ -1,0 +1,234 @@
+"""Rows with the columns of well-known data sets of the Hub, written for these tests: three shapes or more of a form.
+
+`SHAPES` has a row by its name, and what is learnt of it as the ChatML of the tests writes it: rows are marked with `[[`
+and `]]` around what is learnt.
+"""
+
+import json
+from typing import Any
+
+END = "<|im_end|>"
+ADD_SCHEMA = {
+    "name": "add",
+    "description": "Adds two numbers.",
+    "parameters": {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}},
+}
+ADD = {"type": "function", "function": ADD_SCHEMA}
+ARGUMENTS = {"a": 2, "b": 3}
+CALLS = '[[<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>' + END + "]]"
+
+
+def user(text: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: Any, **others: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": text, **others}
+
+
+def system(text: Any) -> dict[str, Any]:
+    return {"role": "system", "content": text}
+
+
+def share(name: str, text: str, **others: Any) -> dict[str, Any]:
+    return {"from": name, "value": text, **others}
+
+
+def turn(role: str, text: str) -> str:
+    return f"<|im_start|>{role}\n{text}{END}\n"
+
+
+def reply(text: str) -> str:
+    return f"<|im_start|>assistant\n[[{text}{END}]]"
+
+
+def openai_call(arguments: Any) -> dict[str, Any]:
+    return {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+
+
+CHATS: dict[str, tuple[dict[str, Any], str]] = {
+    "messages, as no_robots": (
+        {
+            "prompt": "Name a colour.",
+            "prompt_id": "f0e37e9f",
+            "messages": [system("Be brief."), user("Name a colour."), assistant("Red.")],
+            "category": "Chat",
+        },
+        turn("system", "Be brief.") + turn("user", "Name a colour.") + reply("Red."),
+    ),
+    "messages, as ultrachat_200k": (
+        {
+            "prompt": "Hi",
+            "prompt_id": "3b1c",
+            "messages": [user("Hi"), assistant("Hello."), user("And now?"), assistant("Bye.")],
+        },
+        turn("user", "Hi") + reply("Hello.") + "\n" + turn("user", "And now?") + reply("Bye."),
+    ),
+    "messages, as tulu-3-sft-mixture": (
+        {"id": "oasst1_1", "messages": [user("1 + 1?"), assistant("2")], "source": "ai2-adapt-dev/oasst1"},
+        turn("user", "1 + 1?") + reply("2"),
+    ),
+    "messages, contents as parts": (
+        {
+            "messages": [
+                user([{"type": "text", "text": "Name "}, {"type": "text", "text": "a colour."}]),
+                assistant([{"type": "text", "text": "Red.", "image_url": None}]),
+            ]
+        },
+        turn("user", "Name a colour.") + reply("Red."),
+    ),
+    "prompt and completion, as messages": (
+        {"prompt": [user("The sky is")], "completion": [assistant("blue.")]},
+        turn("user", "The sky is") + reply("blue."),
+    ),
+    "prompt and completion, with turns before": (
+        {
+            "prompt": [system("Be brief."), user("Hi"), assistant("Hello."), user("And now?")],
+            "completion": [assistant("Bye.")],
+            "chat_template_kwargs": None,
+        },
+        turn("system", "Be brief.")
+        + turn("user", "Hi")
+        + turn("assistant", "Hello.")
+        + turn("user", "And now?")
+        + reply("Bye."),
+    ),
+    "conversations, as OpenHermes-2.5": (
+        {
+            **dict.fromkeys(("custom_instruction", "topic", "model_name", "model", "language", "id", "title")),
+            **dict.fromkeys(("skip_prompt_formatting", "category", "views", "idx", "hash", "system_prompt")),
+            "conversations": [share("human", "Name a colour."), share("gpt", "Red.")],
+            "source": "airoboros2.2",
+        },
+        turn("user", "Name a colour.") + reply("Red."),
+    ),
+    "conversations, as ShareGPT": (
+        {
+            "id": "QWJhYvA_0",
+            "conversations": [
+                share("human", "Hi"),
+                share("gpt", "Hello."),
+                share("human", "And now?"),
+                share("gpt", "Bye."),
+            ],
+        },
+        turn("user", "Hi") + reply("Hello.") + "\n" + turn("user", "And now?") + reply("Bye."),
+    ),
+    "conversations, as SlimOrca": (
+        {
+            "conversations": [
+                share("system", "Be brief.", weight=None),
+                share("human", "Name a colour.", weight=0.0),
+                share("gpt", "Red.", weight=1.0),
+            ]
+        },
+        turn("system", "Be brief.") + turn("user", "Name a colour.") + reply("Red."),
+    ),
+    "alpaca, as alpaca-cleaned": (
+        {"instruction": "Name a colour.", "input": "", "output": "Red."},
+        turn("user", "Name a colour.") + reply("Red."),
+    ),
+    "alpaca, with input and text": (
+        {
+            "instruction": "Sort the numbers.",
+            "input": "3 1 2",
+            "output": "1 2 3",
+            "text": "Below is an instruction ... ### Response:\n1 2 3",
+        },
+        turn("user", "Sort the numbers.\n\n3 1 2") + reply("1 2 3"),
+    ),
+    "alpaca, with system and history": (
+        {"instruction": "Name a colour.", "input": None, "output": "Red.", "system": "Be brief.", "history": []},
+        turn("system", "Be brief.") + turn("user", "Name a colour.") + reply("Red."),
+    ),
+}
+TEXTS: dict[str, tuple[dict[str, Any], str]] = {
+    "prompt and completion, as texts": (
+        {"prompt": "The sky is", "completion": " blue."},
+        f"The sky is[[ blue.{END}]]",
+    ),
+    "text, as TinyStories": ({"text": "One day, a girl found a key."}, f"O[[ne day, a girl found a key.{END}]]"),
+    "text, as openassistant-guanaco": (
+        {"text": "### Human: Name a colour.### Assistant: Red."},
+        f"#[[## Human: Name a colour.### Assistant: Red.{END}]]",
+    ),
+    "text, with a template written out": (
+        {"text": f"<|im_start|>user\nHi{END}\n<|im_start|>assistant\nHello.{END}"},
+        f"<|im_start|>[[user\nHi{END}\n<|im_start|>assistant\nHello.{END}]]",
+    ),
+}
+ANSWER = "\n<|im_start|>user\n<tool_response>\n5\n</tool_response><|im_end|>\n" + reply("It is 5.")
+RESULT = {"role": "tool", "tool_call_id": "call_1", "content": "5"}
+# Behind the tools, which each template writes in its own way.
+TOOLS: dict[str, tuple[dict[str, Any], str]] = {
+    "tools, in OpenAI's form": (
+        {
+            "messages": [
+                user("2 + 3?"),
+                assistant(None, tool_calls=[openai_call(json.dumps(ARGUMENTS))]),
+                RESULT,
+                assistant("It is 5."),
+            ],
+            "tools": [ADD],
+        },
+        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS + ANSWER,
+    ),
+    "tools, in Hugging Face's form": (
+        {
+            "messages": [
+                user("2 + 3?"),
+                {
+                    "role": "assistant",
+                    "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": ARGUMENTS}}],
+                },
+                {"role": "tool", "name": "add", "content": "5"},
+                assistant("It is 5."),
+            ],
+            "tools": json.dumps([ADD]),
+        },
+        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS + ANSWER,
+    ),
+    "tools, as prompt and completion": (
+        {
+            "prompt": [user("2 + 3?")],
+            "completion": [assistant("", tool_calls=[openai_call(ARGUMENTS)]), RESULT, assistant("It is 5.")],
+            "tools": [ADD],
+        },
+        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS + ANSWER,
+    ),
+    "tools, as xLAM in messages": (
+        {
+            "id": 0,
+            "messages": [user("2 + 3?"), assistant("", tool_calls=[{"name": "add", "arguments": ARGUMENTS}])],
+            "tools": json.dumps([ADD_SCHEMA]),
+        },
+        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS,
+    ),
+    "tools, as glaive_toolcall in ShareGPT's form": (
+        {
+            "conversations": [
+                share("human", "2 + 3?"),
+                share("function_call", json.dumps({"name": "add", "arguments": ARGUMENTS})),
+                share("observation", "5"),
+                share("gpt", "It is 5."),
+            ],
+            "tools": json.dumps([ADD_SCHEMA]),
+        },
+        turn("user", "2 + 3?") + "<|im_start|>assistant\n" + CALLS + ANSWER,
+    ),
+}
+HERMES = {
+    "id": "85f9",
+    "conversations": [
+        share("system", f"You call functions. <tools>{json.dumps([ADD])}</tools>"),
+        share("human", "2 + 3?"),
+        share("gpt", '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'),
+        share("tool", "5"),
+        share("gpt", "It is 5."),
+    ],
+    "tools": json.dumps([ADD]),
+    "category": "Arithmetic",
+    "subcategory": "Sums",
+    "task": "Add",
+}
+XLAM = {"id": 0, "query": "2 + 3?", "answers": json.dumps([ARGUMENTS]), "tools": json.dumps([ADD_SCHEMA])}
