@@ -44,6 +44,7 @@ def evaluations() -> list[Path]:
 def test_all_evaluations_are_compared() -> None:
     both = {f"examples/{name}/{file}" for name in ("alphabet_sort", "matching_game", "wordle") for file in EVALUATIONS}
     others = {
+        "examples/reasoning_gym/eval.toml",
         "examples/reverse_text/eval.toml",
         "examples/wiki_search/eval.toml",
         "experiments/context_distill/eval.toml",

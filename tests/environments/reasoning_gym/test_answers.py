@@ -1,0 +1,78 @@
+"""reasoning-gym: which answer is found in a reply, and which may be evaluated by a scorer."""
+
+import time
+
+import pytest
+
+from slimrl.environments.reasoning_gym.answers import FORMULA, LITERAL, find_answer, is_safe
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("<answer>7</answer>", "7"),
+        ("It is <answer>\n 7 </answer>.", "7"),
+        ("<answer>7</answer> no, <answer>8</answer>", "8"),
+        ("<answer>7</answer> <answer>8", "7"),
+        ("<answer>7</answer></answer>", "7"),
+        ("<answer></answer>", ""),
+        ("7", None),
+        ("<answer>7", None),
+        ("7</answer>", None),
+        ("", None),
+    ],
+)
+def test_the_last_closed_pair_of_tags_counts(reply, answer):
+    assert find_answer(reply) == answer
+
+
+def test_a_long_reply_without_a_closing_tag_is_searched_quickly():
+    began = time.monotonic()
+    assert find_answer("<answer>" * 200_000) is None
+    assert time.monotonic() - began < 1.0
+
+
+@pytest.mark.parametrize("name", sorted(LITERAL | FORMULA))
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "__import__('os').system('true')",
+        "().__class__.__bases__",
+        "[x for x in (1,)]",
+        "open('f')",
+        "(lambda: 1)()",
+        "9**9**9",
+        "[0] * 9",
+        "print(1)",
+        "x.diff()",
+        "f'{1}'",
+    ],
+)
+def test_an_answer_that_does_more_than_name_values_is_not_evaluated(name, answer):
+    assert not is_safe(name, answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["9**99999", "2**(2**(2**9))", "(((9**40)**40)**40)", "x!", "1" * 30, "exp(exp(exp(x)))", "S('f')", "symbols('x')",
+     "x" * 1_001, "x if y else z", "x := 1", "[1]", "'x'", "1j", "True", "x\0", "x**2 + C  # c" * 200],
+)  # fmt: skip
+def test_a_formula_of_unbounded_size_or_with_other_calls_is_not_evaluated(answer):
+    assert not any(is_safe(name, answer) for name in FORMULA)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["3*4 + 12", "-x**5/5 + C", "sin(2*x)*exp(x)/3 + C", "2*(x + 1)**(3/2)/3 + C", "x*log(x) - x", "(1 + 3)*6"],
+)
+def test_formulas_are_evaluated(answer):
+    assert all(is_safe(name, answer) for name in FORMULA)
+
+
+@pytest.mark.parametrize("answer", ["1 2 3", "0 1\n1 0", "ABCAD", "[1, -2, 3]", "[['A', 'B'], ['C', 'D']]", "Q _ _"])
+def test_plain_texts_and_lists_reach_the_scorers_that_read_lists(answer):
+    assert all(is_safe(name, answer) for name in LITERAL)
+
+
+def test_other_scorers_are_given_everything():
+    assert is_safe("chain_sum", "__import__('os')")
