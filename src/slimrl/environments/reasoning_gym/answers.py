@@ -1,6 +1,6 @@
 """Finds the answer in a reply, and tells which answers the package's scorers may be given.
 
-Nine of its scorers evaluate the answer as Python, seven of them what a policy may have written to run code or to take
+Eight of its scorers evaluate the answer as Python, seven of them what a policy may have written to run code or to take
 hours. These get an answer only where nothing but numbers, names, lists and arithmetic is in it.
 """
 
@@ -17,7 +17,7 @@ MAX_POWERS = 2  # within one another
 LITERAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
 # ... and with sympy, which evaluates a formula.
 FORMULA = frozenset(
-    {"countdown", "intermediate_integration", "polynomial_multiplication", "puzzle24", "simple_integration"}
+    {"countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration"}
 )
 FUNCTIONS = frozenset(
     {"Abs", "Rational", "acos", "asin", "atan", "cos", "cosh", "erf", "exp", "ln", "log", "sin", "sinh", "sqrt", "tan"}

@@ -20,6 +20,11 @@ TRIES, MORE_TRIES = 4, 100  # items made at most for each wanted one, and beside
 CACHED_ENTRIES = 1_024
 DECIDED = ("seed", "size")  # settings of a config that follow from the split
 NOT_OURS = ("composite",)  # its own mixture
+# Tasks whose scorer pays without the question being read: a policy would learn that.
+UNSOUND = {
+    "game_of_life_halting": "its scorer pays every answer",
+    "puzzle24": "its scorer does not compare the numbers with those of the question, so one answer solves all",
+}
 # What a scorer raises at an answer that it cannot read.
 UNREADABLE = (
     ArithmeticError,
@@ -62,9 +67,11 @@ class Part:
         factory = _factory()
         if name not in factory.DATASETS or name in NOT_OURS:
             raise UserError(
-                f"reasoning-gym has no task `{name}`.{nearest(name, set(factory.DATASETS) - set(NOT_OURS))} A mixture "
+                f"reasoning-gym has no task `{name}`.{nearest(name, task_names())} A mixture "
                 "is named as in `reasoning-gym:chain_sum+leg_counting`."
             )
+        if name in UNSOUND:
+            raise UserError(f"reasoning-gym: {name} cannot be trained on: {UNSOUND[name]}.")
         self.name = name
         self._make_dataset, self._make_config = factory.DATASETS[name]
         self._settings = self._settings_of_level(factory.CURRICULA, level) | self._check(config)
@@ -212,7 +219,7 @@ class Part:
 
 def task_names() -> list[str]:
     """The names of the package's tasks."""
-    return sorted(set(_factory().DATASETS) - set(NOT_OURS))
+    return sorted(set(_factory().DATASETS) - {*NOT_OURS, *UNSOUND})
 
 
 def _factory() -> Any:
