@@ -217,6 +217,18 @@ def test_a_reply_that_is_no_verdict_is_asked_for_again(tmp_path):
     with server(lambda asked: completion(next(replies))) as (url, asked):
         assert ask_once(url, tmp_path / "cache.sqlite") is False
     assert [one.body["temperature"] > 0 for one in asked] == [False, True, True]
+    assert ["structured_outputs" in one.body for one in asked] == [False, True, True]
+
+
+def test_a_server_that_cannot_constrain_is_asked_without(tmp_path):
+    def answer(asked: Asked) -> Answer:
+        if "structured_outputs" in asked.body:
+            return Answer(400, {"error": {"message": "unknown field"}})
+        return completion("yes" if asked.body["temperature"] else "maybe")
+
+    with server(answer) as (url, asked):
+        assert ask_once(url, tmp_path / "cache.sqlite") is True
+    assert ["structured_outputs" in one.body for one in asked] == [False, True, False]
 
 
 def test_a_busy_server_is_asked_again_more_often_than_one_that_errs(tmp_path):

@@ -28,6 +28,7 @@ from slimrl.inference.graphs import decode_graphs
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import sample_tokens, score_tokens, top_tokens
 from slimrl.inference.scheduler import PLAIN, Request, RequestOptions, Scheduler
+from slimrl.inference.shaping import shape_logits
 from slimrl.models.device import memory_of, to_device
 from slimrl.models.forward.choose import Quantization, sampling_forward
 from slimrl.types import SamplingParams
@@ -267,13 +268,26 @@ class Engine:
         logits_BV = self._next_logits(sequences)
         if self._scheduler.num_needing_logits:
             _forbid_early_stops(logits_BV, sequences)
+        shaped = [row for row, s in enumerate(sequences) if s.shaper is not None]
+        if not shaped:
+            self._draw(logits_BV, sequences)
+            return
+        # Apart from the others, which draw as if these were not there.
+        free = [row for row, s in enumerate(sequences) if s.shaper is None]
+        if free:
+            self._draw(logits_BV[self._tensor(free)], [sequences[row] for row in free])
+        shapers = [shaper for s in sequences if (shaper := s.shaper) is not None]
+        self._draw(shape_logits(logits_BV[self._tensor(shaped)], shapers), [sequences[row] for row in shaped])
+
+    def _draw(self, logits_NV: torch.Tensor, sequences: list[Request]) -> None:
+        """Sample the next token of each sequence from its logits, and append it."""
         uniforms = [uniform for s in sequences for uniform in s.uniforms(1)]
-        tokens_B, logprobs_B = sample_tokens(logits_BV, [s.params for s in sequences], uniforms)
+        tokens_N, logprobs_N = sample_tokens(logits_NV, [s.params for s in sequences], uniforms)
         # After sampling, which does not change the logits.
         if self._scheduler.num_needing_logits:
-            _keep_top(logits_BV, sequences)
+            _keep_top(logits_NV, sequences)
         self.counters.sampled += len(sequences)
-        for sequence, token, logprob in zip(sequences, tokens_B, logprobs_B, strict=True):
+        for sequence, token, logprob in zip(sequences, tokens_N, logprobs_N, strict=True):
             self._scheduler.record_computed(sequence.slot, len(sequence.tokens))
             self._append(sequence, token, logprob)
 
@@ -294,12 +308,18 @@ class Engine:
         sequence.logprobs.append(logprob)
         sequence.versions.append(self.version)
         sampled = len(sequence.logprobs)
+        shaper = sequence.shaper
+        if shaper is not None:
+            shaper.accept(token)
+            if shaper.error:
+                sequence.failure, sequence.finish_reason = shaper.error, "abort"
+                return
         stopped = token in sequence.stop_ids or sequence.finished(sequence.completion_ids)
         # No stop token can be drawn before `min_tokens`, but the text may contain a stop string.
         if stopped and sampled >= sequence.options.min_tokens:
             sequence.finish_reason = "stop"
         elif sampled == sequence.params.max_tokens or len(sequence.tokens) == self.capacity:
-            sequence.finish_reason = "length"
+            sequence.finish_reason = "stop" if shaper is not None and shaper.is_complete else "length"
 
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return to_device(values, torch.long, self._device)

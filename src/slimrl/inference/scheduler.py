@@ -27,6 +27,7 @@ from slimrl.inference.cache import SlotCache, Span, common_prefix_length
 from slimrl.inference.client import FinishReason
 from slimrl.inference.lookup import Lookup
 from slimrl.inference.sampling import ScoredToken, Top
+from slimrl.inference.shaping import UNSHAPED, Shaper, Shaping
 from slimrl.types import SamplingParams
 
 
@@ -37,7 +38,8 @@ class RequestOptions:
     `stop_ids` end the sequence in addition to the engine's own, which `ignore_eos` switches off; before `min_tokens`
     tokens neither kind can be drawn, and no stop string ends the sequence. `top_logprobs` is how many of the likeliest
     tokens are recorded with each sampled one. `prompt_logprobs` is the same for the prompt's tokens, and -1 does not
-    score them. A scored prompt is computed in full, whatever the cache holds.
+    score them. A scored prompt is computed in full, whatever the cache holds. `shaping` changes the logits; its grammar
+    ends the sequence by the engine's own `stop_ids`, so it goes with neither `ignore_eos` nor `min_tokens`.
     """
 
     stop_ids: frozenset[int] = frozenset()
@@ -45,9 +47,11 @@ class RequestOptions:
     min_tokens: int = 0
     top_logprobs: int = 0
     prompt_logprobs: int = -1
+    shaping: Shaping = UNSHAPED
 
     def __post_init__(self) -> None:
         assert self.min_tokens >= 0 and self.top_logprobs >= 0 and self.prompt_logprobs >= -1, self
+        assert self.shaping.grammar is None or not (self.min_tokens or self.ignore_eos), self
 
 
 PLAIN = RequestOptions()
@@ -61,7 +65,8 @@ class Request:
     `top` (if asked for) and `versions` have one entry per sampled token. `versions` is appended to last, so that
     another thread may read as many entries of each list as there are versions. `scored` are the prompt's tokens after
     the first, if asked for. `computed` and `slot` are the scheduler's, `held` is the cache's record of the slot,
-    `cached` the number of prompt tokens found in the cache, and `lookup` guesses the next tokens.
+    `cached` the number of prompt tokens found in the cache, `lookup` guesses the next tokens, and `shaper` changes the
+    logits. `failure` is the reason of an "abort" that the request itself is to blame for.
     """
 
     prompt: list[int]
@@ -75,11 +80,13 @@ class Request:
     versions: list[int] = field(default_factory=list)
     scored: list[ScoredToken] = field(default_factory=list)
     finish_reason: FinishReason | Literal["abort"] | None = None
+    failure: str = ""
     slot: int = -1
     computed: int = 0
     cached: int = 0
     held: list[int] = field(default_factory=list)
     lookup: Lookup | None = None
+    shaper: Shaper | None = None
     rng: random.Random = field(default_factory=random.Random)
     _drawn: list[float] = field(default_factory=list)
 
@@ -87,6 +94,8 @@ class Request:
         assert self.prompt, "a request needs at least one prompt token"
         self.tokens = list(self.prompt)  # prompt and sampled tokens
         self.rng.seed(self.params.seed)
+        if self.options.shaping != UNSHAPED:
+            self.shaper = Shaper(self.options.shaping, self.prompt)
 
     def uniforms(self, num: int) -> list[float]:
         """The random numbers in [0, 1) for the next `num` tokens; the n-th token of a seed always gets the same one."""
@@ -109,7 +118,7 @@ class Request:
     @property
     def needs_logits(self) -> bool:
         """Whether a step needs this sequence's logits for more than sampling; nothing is guessed ahead then."""
-        return self.options.top_logprobs > 0 or self.options.min_tokens > 0
+        return self.options.top_logprobs > 0 or self.options.min_tokens > 0 or self.shaper is not None
 
 
 class Scheduler:

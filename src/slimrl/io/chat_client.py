@@ -29,6 +29,7 @@ MAX_REPLY_BYTES = 1 << 20
 # The fields of a request that the client sets itself, so that `extra` may not contain them.
 OWN_FIELDS = ("model", "messages", "max_tokens", "temperature", "seed", "stream")
 TEXT_PARTS = ("text", "output_text")  # the types of parts of a message that are its text
+REFUSED = (400, 422)
 SWITCH_S = 120.0  # limit for sleeping and waking: vLLM copies its weights to the memory of the CPU and back
 
 
@@ -104,6 +105,10 @@ class Reply:
 
     text: str
     num_tokens: int
+
+
+class RequestRefused(RolloutError):
+    """The server does not accept the request as it is, status 400 or 422: another one may do."""
 
 
 class TryAgain(Exception):
@@ -203,7 +208,7 @@ class ChatConnection:
         failure = RolloutError(reason, f"{url} answered {status}: {text}")
         if status in BUSY or status in PASSING:
             raise TryAgain(failure, status not in BUSY, retry_after_s(response.headers))
-        raise failure
+        raise RequestRefused(failure.reason, failure.detail) if status in REFUSED else failure
 
     async def _read(self, response: Any) -> bytes:
         """The body of a response without the API key. Raises TryAgain when it is longer than MAX_REPLY_BYTES."""

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.cache import cache_root
-from slimrl.io.chat_client import Reply, TryAgain
-from slimrl.io.chat_retry import RetryingChat
+from slimrl.io.chat_client import Reply, RequestRefused, TryAgain
+from slimrl.io.chat_retry import Deadline, RetryingChat
 from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings
 from slimrl.judges.server import JudgeServer
@@ -34,6 +34,9 @@ from slimrl.types import Metrics
 AROUND = "\\s*_`\"'“”‘’«»()"
 VERDICT = re.compile(rf"[{AROUND}]*((?ai:yes|no))[{AROUND}.,!。]*")
 GREEDY = {"temperature": 0.0, "seed": 0}
+NO_VERDICT = "judge_verdict"
+# What vLLM and our own server allow as a reply. Only of later tries, since a judge may think before its verdict.
+CONSTRAINED = {"structured_outputs": {"choice": ["yes", "no"]}}
 MAX_RESPONSE_CHARS = 2000  # an answer is short; a long one must not overflow the judge's context
 PROMPT = """\
 Question: {question}
@@ -126,7 +129,8 @@ def judge_of(settings: Mapping[str, Any]) -> Judge:
 class LLMJudge:
     """A judge that asks a server, greedily, for the verdicts that are not in the cache.
 
-    Everything happens in the event loop of a thread of its own. Equal requests at the same time are made once.
+    Everything happens in the event loop of a thread of its own. Equal requests at the same time are made once. Where
+    the first reply is no verdict, the next ones are constrained to be one, if the server can do that.
     """
 
     def __init__(self, server: JudgeServer, cache: Path) -> None:
@@ -134,6 +138,7 @@ class LLMJudge:
         self._chat = RetryingChat(server)
         self._cache = VerdictCache(cache)
         self._thread = LoopThread("judge")
+        self._constrains = True  # until the server refuses it
         self._thread.keep(self._chat.connection.close)
         # A lock for each request under way, by its key; it goes with the last request that holds it.
         self._asking: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -177,12 +182,27 @@ class LLMJudge:
             found = self._cache.get(key)
             if found is not None:
                 return Verdict(found, {"judge_cached": 1.0})
-            # A second greedy reply would be the same as the first, so later ones are sampled.
-            correct = await self._chat.ask(
-                lambda tries: body | ({"temperature": 0.7, "seed": tries} if tries else GREEDY), _read_verdict, deadline
-            )
+            try:
+                correct = await self._chat.ask(
+                    lambda tries: body | self._sampling(tries, deadline), _read_verdict, deadline
+                )
+            except RequestRefused:
+                if not self._constrains or not _had_no_verdict(deadline):
+                    raise
+                self._constrains = False
+                correct = await self._chat.ask(
+                    lambda tries: body | self._sampling(tries + 1, deadline), _read_verdict, deadline
+                )
             self._cache.put(key, correct)
         return Verdict(correct, {"judge_cached": 0.0, "judge_s": time.perf_counter() - began})
+
+    def _sampling(self, tries: int, deadline: Deadline) -> dict[str, Any]:
+        """The fields of a request after so many tries. A second greedy reply would be the same as the first, so later
+        ones are sampled."""
+        if not tries:
+            return {**GREEDY}
+        constrains = self._constrains and _had_no_verdict(deadline)
+        return {"temperature": 0.7, "seed": tries, **(CONSTRAINED if constrains else {})}
 
     def _body(self, prompt: str) -> dict[str, Any]:
         return self._server.body([{"role": "user", "content": prompt}])
@@ -194,9 +214,13 @@ class LLMJudge:
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
+def _had_no_verdict(deadline: Deadline) -> bool:
+    return any(trouble.reason == NO_VERDICT for trouble in deadline.troubles)
+
+
 def _read_verdict(reply: Reply) -> bool:
     verdict = verdict_of(reply.text)
     if verdict is None:
-        neither = RolloutError("judge_verdict", f"neither yes nor no, but {reply.text!r:.200}")
+        neither = RolloutError(NO_VERDICT, f"neither yes nor no, but {reply.text!r:.200}")
         raise TryAgain(neither, counts=True, at_once=True)
     return verdict

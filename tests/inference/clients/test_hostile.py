@@ -113,7 +113,6 @@ def test_a_bad_completion_is_refused(server: Server, body: bytes) -> None:
         {"top_logprobs": 2},
         {"tool_choice": {"type": "function", "function": {"name": "f"}}},
         {"parallel_tool_calls": 1},
-        {"parallel_tool_calls": False},
     ],
     ids=str,
 )

@@ -29,17 +29,12 @@ OTHERS: dict[str, dict[str, Any]] = {
     "/inference/v1/abort_requests": {"request_ids": []},
 }
 CONSTRAINTS: dict[str, Any] = {
-    "guided_json": {"type": "object"},
-    "guided_choice": ["yes", "no"],
-    "guided_regex": "[ab]+",
-    "guided_grammar": "root ::= 'a'",
-    "structured_outputs": {"choice": ["yes", "no"]},
+    "guided_whitespace_pattern": " ",
     "structural_tag": "{}",
     "bad_words": ["no"],
     "allowed_token_ids": [5, 6],
     "use_beam_search": True,
     "length_penalty": 2.0,
-    "logit_bias": {"5": -100},
     "truncate_prompt_tokens": 3,
     "logits_processors": ["x"],
     "thinking_token_budget": 10,

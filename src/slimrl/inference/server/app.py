@@ -168,7 +168,7 @@ def _token_routes(service: Service) -> APIRouter:
     @router.post("/inference/v1/generate", responses=_json(replies.GenerateReply))
     async def generate_tokens(request: Request, body: bodies.GenerateBody) -> Response:
         """Token ids in, token ids out."""
-        generation = open_generation(service, body)
+        generation = await open_generation(service, body)
         generation.start()
         return JSONResponse(await unless_gone(request, generate(service, body, generation), generation.close))
 

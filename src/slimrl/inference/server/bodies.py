@@ -7,78 +7,42 @@ are named here with the type `Ignored`.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from slimrl.errors import nearest
+from slimrl.inference.server.body import Body, Ignored, Items, OnlyFalse, OnlyTrue, Request, Some
+from slimrl.inference.server.format_bodies import Guided, ResponseFormat, ToolChoice
 
 MAX_CHOICES = 128
 MAX_TOP = 20
+MAX_BIASES, MAX_BIAS = 1024, 100
 INT64 = 2**63
 
-LONGEST_NAME = 64  # characters of an unknown name that an error repeats
-
-Ignored = Any  # the type of a field that may hold anything, since no reply depends on it
-
-T = TypeVar("T")
-# Validation stops at the first bad item: millions of them would become as many errors, in gigabytes of memory.
-Items = Annotated[list[T], Field(fail_fast=True)]
-Some = Annotated[Items[T], Field(min_length=1)]
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 TokenIds = Some[TokenId]
 Stop = Annotated[str, Field(min_length=1, max_length=1024)]
-Zero = Annotated[float, Field(ge=0, le=0)]
 One = Annotated[float, Field(ge=1, le=1)]
 Top = Annotated[int, Field(ge=0, le=MAX_TOP)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
 
 Nothing = Annotated[list[Any], Field(max_length=0)]
 
 
-def _true(value: bool) -> bool:
-    if not value:
-        raise ValueError("must be true")
-    return value
+def _in_bounds(biases: dict[str, Any]) -> dict[str, Any]:
+    # The first bad number ends it, as with `Items`.
+    for number in biases.values():
+        if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= MAX_BIAS:
+            raise ValueError(f"must have numbers from -{MAX_BIAS} to {MAX_BIAS}")
+    return biases
 
 
-def _false(value: bool) -> bool:
-    if value:
-        raise ValueError("must be false")
-    return value
-
-
-# `Literal[True]` would also accept 1, because 1 == True.
-OnlyTrue = Annotated[bool, AfterValidator(_true), WithJsonSchema({"type": "boolean", "const": True})]
-OnlyFalse = Annotated[bool, AfterValidator(_false), WithJsonSchema({"type": "boolean", "const": False})]
-
-
-class Body(BaseModel):
-    """A JSON object; unknown fields are ignored."""
-
-    model_config = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=(), frozen=True)
-
-
-class Request(Body):
-    """The body of a request, or its sampling parameters: unknown fields are refused, unless they are null."""
-
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": {"type": "null"}})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown(cls, content: Any) -> Any:
-        if not isinstance(content, Mapping):
-            return content
-        unknown = next((key for key in content if key not in cls.model_fields and content[key] is not None), None)
-        if unknown is not None:
-            name = str(unknown)[:LONGEST_NAME]
-            similar, _, _ = nearest(name, cls.model_fields).partition(" Known:")
-            raise PydanticCustomError(
-                "unknown_field",
-                "{name} is not known here, so the reply would be as if it were not there.{similar} Leave it out.",
-                {"name": name, "similar": similar},
-            )
-        return content
+_BIASES = {
+    "type": "object",
+    "additionalProperties": {"type": "number", "minimum": -MAX_BIAS, "maximum": MAX_BIAS},
+    "maxProperties": MAX_BIASES,
+}
+Biases = Annotated[dict[str, Any], Field(max_length=MAX_BIASES), AfterValidator(_in_bounds), WithJsonSchema(_BIASES)]
 
 
 class StreamOptions(Request):
@@ -86,7 +50,7 @@ class StreamOptions(Request):
     include_obfuscation: Ignored = None
 
 
-class Sampling(Request):
+class Sampling(Guided):
     """The sampling fields of all routes that sample."""
 
     n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
@@ -102,12 +66,12 @@ class Sampling(Request):
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
     prompt_logprobs: Top | None = None
-    frequency_penalty: Zero | None = None
-    presence_penalty: Zero | None = None
-    repetition_penalty: One | None = None
+    frequency_penalty: Penalty | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: float | None = Field(default=None, gt=0, le=100)
     length_penalty: One | None = None
     use_beam_search: OnlyFalse | None = None
-    logit_bias: Annotated[dict[str, Any], Field(max_length=0)] | None = None
+    logit_bias: Biases | None = None
     bad_words: Nothing | None = None
     allowed_token_ids: Nothing | None = None
     spaces_between_special_tokens: Ignored = None
@@ -134,10 +98,6 @@ class Generation(Sampling):
     cache_salt: Ignored = None
 
 
-class TextFormat(Request):
-    type: Literal["text"]
-
-
 class CompletionBody(Generation):
     """`POST /v1/completions`."""
 
@@ -148,7 +108,7 @@ class CompletionBody(Generation):
     best_of: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     add_special_tokens: bool | None = None
     suffix: None = None
-    response_format: TextFormat | None = None
+    response_format: ResponseFormat | None = None
 
 
 class TextPart(Body):
@@ -183,6 +143,7 @@ class FunctionSpec(Body):
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class Tool(Body):
@@ -213,9 +174,9 @@ class ChatBody(Generation, Conversation):
     max_completion_tokens: int | None = Field(default=None, ge=1, lt=2**31)
     logprobs: bool | None = None
     top_logprobs: Top | None = None
-    tool_choice: Literal["none", "auto"] | None = None
-    parallel_tool_calls: OnlyTrue | None = None
-    response_format: TextFormat | None = None
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: ResponseFormat | None = None
 
 
 class ChatTokensBody(ChatBody):

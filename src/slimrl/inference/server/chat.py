@@ -138,9 +138,10 @@ async def open_chat(service: Service, body: ChatBody) -> Chat:
         streams=bool(body.stream),
     )
     id = f"chatcmpl-{uuid.uuid4().hex}"
-    generation = prepare(service, [prompt], body, [wanted], id)
-    names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
     in_thoughts = opens_thoughts(service.model.vocabulary.decode(prompt[-TAG_TOKENS:], skip_special=False))
+    grammar = await service.formats.grammar_of(body, in_thoughts)
+    generation = prepare(service, [prompt], body, [wanted], id, grammar)
+    names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
     return Chat(body, name, prompt, generation, names, id, int(time.time()), in_thoughts)
 
 

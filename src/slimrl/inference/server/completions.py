@@ -122,7 +122,7 @@ async def open_completions(service: Service, body: CompletionBody) -> Completion
         # `max_tokens = 0` with an echo scores the prompt only; the engine still samples one token for it.
         wanted.append(Wanted(asked, -1 if body.logprobs is None else body.logprobs, scores, bool(body.stream)))
     id = f"cmpl-{uuid.uuid4().hex}"
-    generation = prepare(service, prompts, body, wanted, id)
+    generation = prepare(service, prompts, body, wanted, id, await service.formats.grammar_of(body))
     names = TokenNames(service.model.vocabulary, bool(body.return_tokens_as_token_ids))
     offsets = [] if body.logprobs is None else _offsets(service, body, prompts, echoes)
     return Completions(body, name, prompts, echoes, generation, names, id, int(time.time()), offsets)

@@ -46,7 +46,8 @@ class PromptWriter:
     def write(self, messages: Sequence[ChatMessage], tools: Sequence[Tool], settings: Plain) -> str:
         """The text of the prompt. `settings` are passed to the template, such as `add_generation_prompt`."""
         plain = [_message(message) for message in messages]
-        functions = [tool.model_dump(exclude_none=True) for tool in tools]
+        # `strict` is for the sampler: the model reads the same prompt with it.
+        functions = [tool.model_dump(exclude_none=True, exclude={"function": {"strict"}}) for tool in tools]
         plain = _as_text(plain, every_call=not self._knows_tools)
         if not self._knows_tools:
             plain, functions = _with_prompt(plain, functions), []

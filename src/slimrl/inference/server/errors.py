@@ -20,14 +20,10 @@ TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_e
 
 # Fields of OpenAI's and vLLM's that this server does not support: only the value that switches them off is accepted.
 NOT_HERE = {
-    "frequency_penalty": "frequency_penalty is not supported; leave it at 0.",
-    "presence_penalty": "presence_penalty is not supported; leave it at 0.",
-    "logit_bias": "logit_bias is not supported; leave it empty.",
-    "response_format": 'response_format is not supported; only {"type": "text"} is accepted.',
     "suffix": "suffix is not supported; leave it out.",
-    "parallel_tool_calls": "parallel_tool_calls = false is not supported: a reply may hold several calls.",
-    "tool_choice": 'tool_choice must be "none" or "auto": a call cannot be forced here.',
-    "repetition_penalty": "repetition_penalty is not supported; leave it at 1.",
+    "tool_choice": (
+        'tool_choice must be "none", "auto", "required" or {"type": "function", "function": {"name": "..."}}.'
+    ),
     "length_penalty": "length_penalty is not supported; leave it at 1.",
     "use_beam_search": "use_beam_search is not supported; leave it false.",
     "bad_words": "bad_words is not supported; leave it empty.",

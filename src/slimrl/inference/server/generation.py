@@ -10,13 +10,16 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from slimrl.inference.grammar import Grammar
 from slimrl.inference.sampling import ScoredToken
 from slimrl.inference.scheduler import Request, RequestOptions
 from slimrl.inference.server.bodies import MAX_TOP, Sampling
+from slimrl.inference.server.body import LONGEST_NAME
 from slimrl.inference.server.errors import ApiError, bad_request
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.text import GrowingText
 from slimrl.inference.server.worker import Job
+from slimrl.inference.shaping import Shaping
 from slimrl.types import SamplingParams
 
 SEED_STEP = 0x9E3779B97F4A7C15  # between the seeds of one request's choices (the golden ratio times 2^64)
@@ -78,6 +81,11 @@ class Choice:
         return any(request is not None and request.finish_reason == "abort" for request in requests)
 
     @property
+    def failure(self) -> str:
+        """Why the request itself made the completion end; empty if it did not."""
+        return self.job.request.failure if self.job.request is not None else ""
+
+    @property
     def prompt_scores(self) -> list[ScoredToken]:
         """The scores of the prompt's tokens after the first."""
         assert self.first.request is not None
@@ -135,6 +143,8 @@ class Generation:
                 done = choice.job.is_done
                 if choice.job.failed:
                     raise ApiError(500, "The engine failed while it computed this request.")
+                if choice.failure:
+                    raise bad_request(f"The reply could not obey what it must: {choice.failure}.")
                 if not choice.prompt_is_scored:
                     if choice.is_aborted:
                         raise ApiError(503, "The request was aborted before its prompt was scored.")
@@ -176,9 +186,15 @@ async def take_turns(write: Callable[[Choice], T], choices: Sequence[Choice]) ->
 
 
 def prepare(
-    service: Service, prompts: Sequence[list[int]], body: Sampling, wanted: Sequence[Wanted], request_id: str
+    service: Service,
+    prompts: Sequence[list[int]],
+    body: Sampling,
+    wanted: Sequence[Wanted],
+    request_id: str,
+    grammar: Grammar | None = None,
 ) -> Generation:
-    """The choices of a body, `n` per prompt in order; none is queued. Raises ApiError 400 for invalid settings."""
+    """The choices of a body, `n` per prompt in order, which obey the grammar if there is one; none is queued. Raises
+    ApiError 400 for invalid settings."""
     arrived = asyncio.Event()
     seed = random.getrandbits(63) if body.seed is None else body.seed
     num = body.n or 1
@@ -186,7 +202,7 @@ def prepare(
     choices: list[Choice] = []
     _check_scores(service, prompts, num, wanted)
     for prompt, want in zip(prompts, wanted, strict=True):
-        options = _options(service, body, want)
+        options = _options(service, body, want, grammar)
         first: Job | None = None
         for _ in range(num):
             # Every choice has a seed of its own: the choices of a prompt differ, and repeat with the request's seed.
@@ -233,7 +249,7 @@ def _params(body: Sampling, wanted: Wanted, seed: int) -> SamplingParams:
     )
 
 
-def _options(service: Service, body: Sampling, wanted: Wanted) -> RequestOptions:
+def _options(service: Service, body: Sampling, wanted: Wanted, grammar: Grammar | None) -> RequestOptions:
     num_tokens = service.model.vocabulary.num_tokens
     stop_ids = frozenset(body.stop_token_ids or ())
     if stop_ids and max(stop_ids) >= num_tokens:
@@ -247,4 +263,21 @@ def _options(service: Service, body: Sampling, wanted: Wanted) -> RequestOptions
         min_tokens=min_tokens,
         top_logprobs=max(0, wanted.top_logprobs),
         prompt_logprobs=wanted.prompt_logprobs,
+        shaping=_shaping(body, num_tokens, grammar),
+    )
+
+
+def _shaping(body: Sampling, num_tokens: int, grammar: Grammar | None) -> Shaping:
+    bias = body.logit_bias or {}
+    for key in bias:
+        if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < num_tokens):
+            raise bad_request(
+                f"logit_bias: {key[:LONGEST_NAME]!r} is no token id of the model's 0 to {num_tokens - 1}.", "logit_bias"
+            )
+    return Shaping(
+        frequency=body.frequency_penalty or 0.0,
+        presence=body.presence_penalty or 0.0,
+        repetition=body.repetition_penalty or 1.0,
+        bias=tuple((int(key), value) for key, value in bias.items() if value),
+        grammar=grammar,
     )

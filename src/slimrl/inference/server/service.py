@@ -12,9 +12,12 @@ from typing import Any
 from slimrl.config.serve import ServeConfig
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
-from slimrl.inference.server.bodies import LONGEST_NAME, ChatMessage, Tool
+from slimrl.inference.grammar import GrammarCompiler
+from slimrl.inference.server.bodies import ChatMessage, Tool
+from slimrl.inference.server.body import LONGEST_NAME
 from slimrl.inference.server.conversation import PromptWriter
 from slimrl.inference.server.errors import ApiError, bad_request, too_long
+from slimrl.inference.server.formats import Formats
 from slimrl.inference.server.metrics import ServerMetrics
 from slimrl.inference.server.text import Vocabulary
 from slimrl.inference.server.worker import EngineThread
@@ -45,6 +48,7 @@ class Service:
         self.created = int(time.time())
         self.thread = EngineThread(self._load)
         self.metrics = ServerMetrics(self.thread, self.base_name)
+        self.formats = Formats(self._grammar_compiler)
         self._model: ServedModel | None = None
 
     def _load(self) -> Engine:
@@ -64,6 +68,10 @@ class Service:
         engine.version = NOT_GIVEN
         self._model = ServedModel(policy, vocabulary, PromptWriter(policy.tokenizer, date_of(config.model)))
         return engine
+
+    def _grammar_compiler(self) -> GrammarCompiler:
+        policy = self.model.policy
+        return GrammarCompiler(policy.tokenizer, self.model.vocabulary.num_tokens, policy.chat.stop_ids)
 
     def check_ready(self) -> None:
         """Raise ApiError 503 while the model is being loaded, and after its engine has ended."""

@@ -61,7 +61,7 @@ def tokenizer_info(service: Service) -> dict[str, Any]:
     }
 
 
-def open_generation(service: Service, body: GenerateBody) -> Generation:
+async def open_generation(service: Service, body: GenerateBody) -> Generation:
     """The choices of `/inference/v1/generate`; none is queued yet.
 
     As with vLLM, `max_tokens` may reach beyond the context: then sampling stops at its end, by "length".
@@ -79,7 +79,9 @@ def open_generation(service: Service, body: GenerateBody) -> Generation:
         top_logprobs=-1 if sampling.logprobs is None else sampling.logprobs,
         prompt_logprobs=-1 if sampling.prompt_logprobs is None else sampling.prompt_logprobs,
     )
-    return prepare(service, [body.token_ids], sampling, [wanted], body.request_id or f"generate-{uuid.uuid4().hex}")
+    request_id = body.request_id or f"generate-{uuid.uuid4().hex}"
+    grammar = await service.formats.grammar_of(sampling)
+    return prepare(service, [body.token_ids], sampling, [wanted], request_id, grammar)
 
 
 async def generate(service: Service, body: GenerateBody, generation: Generation) -> dict[str, Any]:

@@ -1,0 +1,148 @@
+"""Grammars that a reply must obey: which tokens may come next, by the package llguidance. Knows nothing of models.
+
+A `Grammar` is compiled once and may be used by many sequences; each has a `Matcher`, which is told its tokens. Grammars
+come from strangers, so what compiling and each step may cost is bounded. Beyond that, and for what llguidance does not
+support, there is a `GrammarError` with the reason.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from slimrl.errors import require
+
+PURPOSE = "A reply in a given format"
+MAX_THREADS = 8
+SHORT = 300  # characters of a reason
+# One step may take some 10 ms, and the states of one sequence's lexer some 40 MB.
+LIMITS = {"max_lexer_states": 20_000, "max_grammar_size": 100_000, "verbose_errors": False}
+
+
+class GrammarError(Exception):
+    """A grammar cannot be used, or a sequence cannot go on with it; the message is the reason, in one line."""
+
+
+class Matcher:
+    """The place of one sequence in its grammar."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing but the end may follow."""
+        return bool(self.state.is_stopped())
+
+    @property
+    def error(self) -> str:
+        """The reason why the sequence cannot go on; empty if it can."""
+        return one_line(self.state.get_error())
+
+    def accept(self, token: int) -> None:
+        """Move on by a token, which the mask must have allowed."""
+        self.state.consume_token(token)
+
+
+class Grammar:
+    """A compiled grammar."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def begin(self) -> Matcher:
+        """The place of a sequence that has no token yet."""
+        return Matcher(self._state.deep_copy())
+
+
+class GrammarCompiler:
+    """Compiles grammars for the tokens of one model; `stop_ids` may be drawn where a grammar may end.
+
+    Making it takes a second or two. Raises UserError without the package, GrammarError for a tokenizer that llguidance
+    cannot read.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, num_tokens: int, stop_ids: Iterable[int]) -> None:
+        self._library = require("llguidance", "server", PURPOSE)
+        read = require("llguidance.hf", "server", PURPOSE).from_tokenizer
+        try:
+            self._tokens = read(tokenizer, n_vocab=num_tokens, eos_token=sorted(stop_ids))
+        except (ValueError, RuntimeError) as error:
+            raise GrammarError(f"the model's tokenizer cannot be constrained: {one_line(str(error))}") from error
+
+    def compile(self, source: str) -> Grammar:
+        """The grammar of a source: of one of the functions below, or a text in GBNF or Lark. Raises GrammarError if it
+        cannot be used."""
+        limits = self._library.LLParserLimits(**LIMITS)
+        if not source.startswith("{"):
+            try:
+                source = self._library.grammar_from("grammar", source)
+            except (ValueError, RecursionError) as error:
+                raise GrammarError(one_line(str(error))) from error
+        state = self._library.LLMatcher(self._tokens, source, log_level=0, limits=limits)
+        # The first mask is a part of it: what is too large mostly shows there.
+        if not state.is_error():
+            state.compute_bitmask()
+        if reason := one_line(state.get_error()):
+            raise GrammarError(reason)
+        return Grammar(state)
+
+
+def json_source(schema: dict[str, Any]) -> str:
+    """The source of JSON that obeys a schema."""
+    return json.dumps({"grammars": [{"json_schema": schema}]})
+
+
+def regex_source(pattern: str) -> str:
+    """The source of texts that match a regular expression as a whole."""
+    return json.dumps({"grammars": [{"lark_grammar": f"start: /{_in_slashes(pattern)}/"}]})
+
+
+def lark_source(lines: Sequence[str]) -> str:
+    """The source of the texts of a Lark grammar."""
+    return json.dumps({"grammars": [{"lark_grammar": "\n".join(lines) + "\n"}]})
+
+
+def literal(text: str) -> str:
+    """A text as Lark spells it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def token_masks(matchers: Sequence[Matcher], num_tokens: int, device: torch.device) -> Tensor:
+    """Which tokens (N, V) may come next; for a matcher with an error only the end."""
+    num_words = (num_tokens + 31) // 32
+    packed = torch.zeros(len(matchers), num_words, dtype=torch.int32)
+    if len(matchers) == 1:
+        matchers[0].state.unsafe_compute_mask_ptr(packed.data_ptr(), 4 * num_words)
+    else:
+        places = [(matcher.state, row) for row, matcher in enumerate(matchers)]
+        _executor().unsafe_compute_mask_ptr(places, packed.data_ptr(), 4 * num_words, len(matchers))
+    bytes_NB = packed.view(torch.uint8).to(device)
+    shifts = torch.arange(8, dtype=torch.uint8, device=device)
+    bits = (bytes_NB[:, :, None] >> shifts) & 1
+    return bits.view(len(matchers), -1)[:, :num_tokens].bool()
+
+
+def one_line(text: str) -> str:
+    """The text on one line, shortened."""
+    line = " ".join(text.replace("<non-verbose/>", "").split())
+    return line if len(line) <= SHORT else f"{line[:SHORT]} [...]"
+
+
+@functools.cache
+def _executor() -> Any:
+    return require("llguidance", "server", PURPOSE).LLExecutor(num_threads=min(MAX_THREADS, os.cpu_count() or 1))
+
+
+def _in_slashes(pattern: str) -> str:
+    """The pattern as it stands between slashes: those in it are escaped, if they are not already."""
+    written, escaped = [], False
+    for character in pattern:
+        written.append("\\/" if character == "/" and not escaped else character)
+        escaped = character == "\\" and not escaped
+    return "".join(written)

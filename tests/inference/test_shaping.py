@@ -1,0 +1,217 @@
+"""Penalties, biases and grammars: the definitions, the log-probabilities, and that nobody else notices."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from slimrl.inference.engine import Engine
+from slimrl.inference.grammar import Grammar, GrammarCompiler, GrammarError, json_source, lark_source, regex_source
+from slimrl.inference.scheduler import Request, RequestOptions
+from slimrl.inference.shaping import Shaper, Shaping, shape_logits
+from slimrl.models.forward.attention import ATTENTION
+from slimrl.types import SamplingParams
+from tests.tiny import tiny_module, tiny_tokenizer
+
+pytest.importorskip("llguidance", reason="the package llguidance is not installed")
+
+STOP = 2
+SCHEMA = {
+    "x-guidance": {"whitespace_flexible": False},
+    "type": "object",
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 14}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+
+
+def engine_of(lookup_tokens: int = 0, dtype: torch.dtype = torch.float32) -> Engine:
+    module = tiny_module("llama").to(dtype)
+    module.set_attn_implementation(ATTENTION)
+    return Engine(module.eval(), frozenset([STOP]), num_slots=6, capacity=128, lookup_tokens=lookup_tokens)
+
+
+@pytest.fixture(scope="module")
+def compiler() -> GrammarCompiler:
+    return GrammarCompiler(tiny_tokenizer(), 300, [STOP])
+
+
+@pytest.fixture(scope="module")
+def trip(compiler: GrammarCompiler) -> Grammar:
+    return compiler.compile(json_source(SCHEMA))
+
+
+def submit(engine: Engine, options: RequestOptions, **params: float) -> Request:
+    return engine.submit([5, 6, 7], SamplingParams(**{"max_tokens": 60, **params}), lambda _: False, options)  # type: ignore[arg-type]
+
+
+def run(engine: Engine) -> None:
+    while engine.busy:
+        engine.step()
+
+
+def text_of(request: Request) -> str:
+    return str(tiny_tokenizer().decode([token for token in request.completion_ids if token != STOP]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_schema_is_obeyed_by_a_model_without_sense(trip: Grammar, dtype: torch.dtype) -> None:
+    engine = engine_of(dtype=dtype)
+    kinds = ({}, {"temperature": 0.0}, {"temperature": 5.0}, {"top_p": 0.5}, {"top_k": 3}, {"min_p": 0.1})
+    requests = [
+        submit(engine, RequestOptions(shaping=Shaping(grammar=trip), top_logprobs=top), seed=seed, **kind)
+        for seed, kind in enumerate(kinds)
+        for top in (0, 2)
+    ]
+    run(engine)
+    for request in requests:
+        said = json.loads(text_of(request))
+        assert said["city"] in ("Paris", "Rome") and 1 <= said["days"] <= 14
+        assert request.finish_reason == "stop" and request.completion_ids[-1] == STOP
+        assert all(math.isfinite(logprob) and logprob <= 1e-6 for logprob in request.logprobs)
+        for top in request.top:
+            assert math.exp(top[0][1]) <= 1 + 1e-5
+
+
+def test_log_probabilities_are_those_of_the_allowed_tokens(compiler: GrammarCompiler) -> None:
+    """`[ab]` leaves two tokens, whose probabilities sum to 1; what follows is certain."""
+    grammar = compiler.compile(regex_source("[ab]cd"))
+    seen: dict[str, float] = {}
+    for seed in range(40):
+        engine = engine_of()
+        request = submit(engine, RequestOptions(shaping=Shaping(grammar=grammar)), seed=seed, temperature=3.0)
+        run(engine)
+        assert text_of(request) in ("acd", "bcd")
+        assert request.logprobs[-1] == 0.0
+        seen[text_of(request)] = math.exp(request.logprobs[0])
+        if len(seen) == 2:
+            break
+    assert sum(seen.values()) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_what_is_too_long_is_cut_off_and_what_just_fits_is_whole(compiler: GrammarCompiler) -> None:
+    options = RequestOptions(shaping=Shaping(grammar=compiler.compile(regex_source("abcdefgh"))))
+    engine = engine_of()
+    whole = submit(engine, options)
+    run(engine)
+    num_tokens = len(whole.completion_ids) - 1  # without the stop token
+    short, fits = (submit(engine, options, max_tokens=num) for num in (num_tokens - 1, num_tokens))
+    run(engine)
+    assert (whole.finish_reason, short.finish_reason, fits.finish_reason) == ("stop", "length", "stop")
+    assert text_of(fits) == "abcdefgh"
+
+
+@pytest.mark.parametrize("lookup_tokens", [0, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_free_rows_beside_shaped_ones_stay_bit_for_bit_the_same(
+    trip: Grammar, dtype: torch.dtype, lookup_tokens: int
+) -> None:
+    """The neighbours have the same prompt and random numbers, so that the forward is over the same rows."""
+
+    def sample(shaping: Shaping) -> list[tuple[list[int], list[float]]]:
+        engine = engine_of(lookup_tokens, dtype)
+        free = [submit(engine, RequestOptions(), seed=seed, max_tokens=12) for seed in range(3)]
+        submit(engine, RequestOptions(shaping=shaping, top_logprobs=1), seed=9, max_tokens=12)
+        run(engine)
+        return [(request.completion_ids, request.logprobs) for request in free]
+
+    plain = sample(Shaping())
+    assert sample(Shaping(grammar=trip)) == plain
+    assert sample(Shaping(frequency=1.0)) == plain
+
+
+def test_new_weights_do_not_end_a_grammar(trip: Grammar) -> None:
+    engine = engine_of()
+    request = submit(engine, RequestOptions(shaping=Shaping(grammar=trip)))
+    for version in range(1, 5):
+        engine.step()
+        engine.publish(version)
+    run(engine)
+    json.loads(text_of(request))
+    assert set(request.versions) >= {0, 1, 2, 3}
+
+
+def test_a_sequence_that_cannot_go_on_fails_alone(trip: Grammar) -> None:
+    engine = engine_of()
+    lost, other = (submit(engine, RequestOptions(shaping=Shaping(grammar=trip)), seed=seed) for seed in range(2))
+    engine.step()
+    assert lost.shaper is not None and lost.shaper.matcher is not None
+    lost.shaper.matcher.state.consume_token(299)  # as if a limit had been reached
+    run(engine)
+    assert lost.finish_reason == "abort" and lost.failure
+    assert json.loads(text_of(other))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        json_source({"type": "object", "properties": {"a": {"not": {"type": "string"}}}}),
+        json_source({"type": "wat"}),
+        json_source({"$ref": "http://example.org/schema.json"}),
+        regex_source("(?=a)b"),
+        regex_source("("),
+        lark_source(["start: nothing"]),
+        "root ::= (",
+        "{}",
+        "{",
+        "",
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused_in_a_line(compiler: GrammarCompiler, source: str) -> None:
+    with pytest.raises(GrammarError) as caught:
+        compiler.compile(source)
+    reason = str(caught.value)
+    assert reason and "\n" not in reason and len(reason) < 400
+
+
+def test_gbnf_and_slashes(compiler: GrammarCompiler) -> None:
+    for source, text in (
+        ('root ::= "a" ("b" | [0-9]+) "c"', "a12c"),
+        (regex_source("a/b"), "a/b"),
+        (regex_source("[/]\\/x"), "//x"),
+    ):
+        matcher = compiler.compile(source).begin()
+        for token in tiny_tokenizer().encode(text):
+            matcher.accept(token)
+        assert not matcher.error and matcher.state.is_accepting()
+
+
+def shaped(shaping: Shaping, prompt: list[int], reply: list[int], logits: list[float]) -> list[float]:
+    shaper = Shaper(shaping, prompt)
+    for token in reply:
+        shaper.accept(token)
+    values: list[float] = shape_logits(torch.tensor([logits]), [shaper])[0].tolist()
+    return values
+
+
+def test_penalties_are_openais_and_vllms() -> None:
+    logits = [1.0, -1.0, 2.0, 0.0]
+    # OpenAI: mu - count * frequency - (count > 0) * presence, over the reply alone.
+    assert shaped(Shaping(frequency=0.5, presence=0.25), [0], [2, 2, 1], logits) == [1.0, -1.75, 0.75, 0.0]
+    # transformers and vLLM: over prompt and reply, divided if positive, else multiplied.
+    assert shaped(Shaping(repetition=2.0), [0], [1, 1], logits) == [0.5, -2.0, 2.0, 0.0]
+    assert shaped(Shaping(bias=((3, 7.0), (0, -100.0))), [0], [], logits) == [-99.0, -1.0, 2.0, 7.0]
+    # A bias comes first, then the repetition penalty, then the others.
+    assert shaped(Shaping(0.5, 0.0, 2.0, ((1, 3.0),)), [], [1], logits) == [1.0, 0.5, 2.0, 0.0]
+
+
+def test_the_repetition_penalty_is_that_of_transformers() -> None:
+    from transformers import RepetitionPenaltyLogitsProcessor
+
+    logits = torch.randn(1, 50)
+    tokens = torch.randint(0, 50, (1, 30))
+    expected = RepetitionPenaltyLogitsProcessor(1.3)(tokens, logits.clone())
+    shaper = Shaper(Shaping(repetition=1.3), tokens[0, :10].tolist())
+    for token in tokens[0, 10:].tolist():
+        shaper.accept(token)
+    assert torch.equal(shape_logits(logits, [shaper]), expected)
+
+
+def test_a_bias_of_100_decides_and_of_minus_100_forbids() -> None:
+    engine = engine_of()
+    forced = submit(engine, RequestOptions(shaping=Shaping(bias=((17, 100.0),))), max_tokens=5)
+    banned = submit(engine, RequestOptions(shaping=Shaping(bias=((STOP, -100.0),))), max_tokens=50)
+    run(engine)
+    assert forced.completion_ids == [17] * 5 and forced.logprobs == pytest.approx([0.0] * 5, abs=1e-6)
+    assert STOP not in banned.completion_ids
