@@ -1,5 +1,5 @@
 # `make check` is what continuous integration runs (.ci/run), less the installation of uv.
-.PHONY: check format lint types floors tests browser site viewer fix
+.PHONY: check format lint types floors tests browser verifiers site viewer fix
 
 # The group has the tools and what the tests need; `uv run rl` installs neither.
 RUN = uv run --group dev
@@ -28,6 +28,10 @@ tests:
 # The viewer's page in the system's Chromium.
 browser:
 	uv run --group browser pytest -n0 -m slow tests/viewer/test_browser.py tests/viewer/test_browser_texts.py tests/viewer/test_browser_export.py tests/viewer/test_browser_details.py
+
+# Tasksets of verifiers 0.4, in an environment of their own: it needs another openai than the other tests.
+verifiers:
+	uv run --isolated --no-default-groups --group verifiers pytest -n0 -m '' tests/environments/verifiers
 
 # Builds the viewer's page from viewer/ into the package. Needs Node 20 or later; who only uses slimrl does not.
 viewer:
