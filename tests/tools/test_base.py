@@ -1,5 +1,7 @@
 """Calls as a policy writes them, right and wrong."""
 
+import asyncio
+
 import pytest
 
 from slimrl.tools.base import Frame, ToolError, purpose, schema_of
@@ -33,7 +35,7 @@ TOOLS = {"search_pages": search_pages, "join": join}
     ],
 )
 def test_a_call_is_made_with_its_arguments(text: str, result: str):
-    called, said = make_call(TOOLS, *parse_call(text), str)
+    called, said = asyncio.run(make_call(TOOLS, *parse_call(text), str))
     assert said == result and not called.error
     assert called.tool in TOOLS and "".join(called.arguments) in result.replace("ab", "a")
 
@@ -66,7 +68,7 @@ def test_a_call_is_made_with_its_arguments(text: str, result: str):
 )
 def test_what_is_wrong_is_said_to_the_policy(text: str, said: str):
     try:
-        called, answer = make_call(TOOLS, *parse_call(text), str)
+        called, answer = asyncio.run(make_call(TOOLS, *parse_call(text), str))
         assert answer == f"Error: {called.error}"
     except ToolError as error:
         answer = str(error)

@@ -14,6 +14,7 @@ __all__ = [
     "Closing",
     "Environment",
     "FailureKinds",
+    "GroupRewarding",
     "Message",
     "Offloading",
     "Preparing",
@@ -70,6 +71,19 @@ class SelfPlay(Protocol):
 
     def self_play(self, task: Task) -> Sequence[Environment]:
         """Fresh episodes on the task, one for each role in the order of `roles`, that wait for one another."""
+
+
+@runtime_checkable
+class GroupRewarding(Protocol):
+    """A taskset that rewards the rollouts of a task in comparison with one another, which only training has."""
+
+    @property
+    def group_reward_names(self) -> Sequence[str]:
+        """The names of these rewards; empty if there is none."""
+
+    def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> Mapping[str, Sequence[float]]:
+        """What each finished rollout earns besides, by the reward's name. It is added to the last turn's reward, and
+        logged as `env/reward_NAME`."""
 
 
 @runtime_checkable

@@ -24,11 +24,15 @@ OURS = "slimrl."  # the beginning of the modules that come with slimrl
 # Built-in environments: id -> module:class, imported only when asked for.
 BUILTIN = {
     "alphabet-sort": "slimrl.environments.alphabet_sort.environment:AlphabetSort",
+    "dataset": "slimrl.environments.dataset.taskset:Dataset",
     "matching-game": "slimrl.environments.matching_game.environment:MatchingTaskset",
     "reverse-text": "slimrl.environments.reverse_text:ReverseText",
     "wiki-search": "slimrl.environments.wiki_search.environment:WikiSearch",
     "wordle": "slimrl.environments.wordle.environment:Wordle",
 }
+
+# Built-in environments that call functions, tools or programs of the user's.
+CALLS_USER_CODE = ("dataset",)
 
 # Environments of other packages, named as `SCHEME:NAME`. Each class takes the name first, then the args.
 SCHEMES = {
@@ -80,7 +84,7 @@ def find_constructor(env_id: str, args: Mapping[str, Any]) -> Callable[..., Any]
 
 def is_builtin(env_id: str) -> bool:
     """Whether all code of an environment comes with slimrl."""
-    if _scheme_of(env_id):
+    if _scheme_of(env_id) or env_id.replace("_", "-") in CALLS_USER_CODE:
         return False
     module = BUILTIN.get(env_id.replace("_", "-"), env_id).rpartition(":")[0]
     return module.startswith(OURS) and not module.endswith(".py")
@@ -154,6 +158,23 @@ def call_user_code(failure: str, call: Callable[[], T]) -> T:
         raise UserError(f"{failure}: {describe(error)}") from error
 
 
+def load_named(location: str, what: str, loaded: dict[str, Any]) -> Any:
+    """What a user's module has at `path/to/file.py:NAME` or `package.module:NAME`. Raises UserError if there is none;
+    `what` it should be begins the message. `loaded` keeps the modules, so that each is run once."""
+    module_name, _, name = location.rpartition(":")
+    if not module_name or not name:
+        raise UserError(f"{what} `{location}` is named as `path/to/file.py:function` or `package.module:function`.")
+    if module_name not in loaded:
+        is_file = module_name.endswith(".py")
+        load = _module_from_file if is_file else _module_by_name
+        loaded[module_name] = load(module_name, what if is_file else f"{what} `{location}`")
+    known = vars(loaded[module_name])
+    if name not in known:
+        own = [key for key, value in known.items() if inspect.isfunction(value) and not key.startswith("_")]
+        raise UserError(f"{what} `{location}`: {module_name} has no `{name}`.{nearest(name, own)}")
+    return known[name]
+
+
 def _scheme_of(env_id: str) -> str:
     """The scheme of an id of another package's environment; empty if it has none."""
     scheme = env_id.partition(":")[0].replace("_", "-") if ":" in env_id else ""
@@ -163,7 +184,7 @@ def _scheme_of(env_id: str) -> str:
 def _find(env_id: str) -> Any:
     if scheme := _scheme_of(env_id):
         module_name, _, class_name = SCHEMES[scheme].partition(":")
-        adapter = vars(_module_by_name(module_name, env_id))[class_name]
+        adapter = vars(_module_by_name(module_name, f"environment `{env_id}`"))[class_name]
         return functools.partial(adapter, env_id.partition(":")[2])
     location = BUILTIN.get(env_id.replace("_", "-"), env_id)
     module_name, colon, class_name = location.rpartition(":")
@@ -173,9 +194,10 @@ def _find(env_id: str) -> Any:
             "`path/to/file.py:ClassName` or `package.module:ClassName`, one of another package as "
             f"{', '.join(f'`{scheme}:NAME`' for scheme in SCHEMES)}."
         )
-    module = (
-        _module_from_file(Path(module_name)) if module_name.endswith(".py") else _module_by_name(module_name, env_id)
-    )
+    if module_name.endswith(".py"):
+        module = _module_from_file(module_name, "environment")
+    else:
+        module = _module_by_name(module_name, f"environment `{env_id}`")
     if class_name not in vars(module) and module_name == NOTEBOOK:
         raise UserError(
             f"environment `{env_id}` was written in a notebook or a script, and only there it can be found: go on "
@@ -189,18 +211,19 @@ def _find(env_id: str) -> Any:
     return vars(module)[class_name]
 
 
-def _module_by_name(name: str, env_id: str) -> Any:
-    return call_user_code(f"environment `{env_id}`: {name} failed to load", lambda: importlib.import_module(name))
+def _module_by_name(name: str, what: str) -> Any:
+    return call_user_code(f"{what}: {name} failed to load", lambda: importlib.import_module(name))
 
 
-def _module_from_file(path: Path) -> Any:
+def _module_from_file(name: str, what: str) -> Any:
+    path = Path(name)
     if not os.path.isfile(path):  # also of a name that no file can have, at which `Path.is_file` raises
-        raise UserError(f"environment file {path} does not exist (looked in {path.absolute().parent}).")
+        raise UserError(f"{what} file {path} does not exist (looked in {path.absolute().parent}).")
     name = f"slimrl_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses and pickle look up a class's module
     execute = spec.loader.exec_module
-    call_user_code(f"environment file {path} failed to load", lambda: execute(module))
+    call_user_code(f"{what} file {path} failed to load", lambda: execute(module))
     return module

@@ -24,6 +24,7 @@ from slimrl.monitor.rollouts import RolloutRecord
 from slimrl.orchestrator.advantages import token_advantages, token_rewards
 from slimrl.orchestrator.curriculum import Curriculum
 from slimrl.orchestrator.distill import Distillation, Opening, without_teacher
+from slimrl.orchestrator.group_rewards import add_group_rewards
 from slimrl.orchestrator.pool import Games, PlayedGroup, Pool
 from slimrl.orchestrator.roles import check_groups, num_games, role_advantages
 from slimrl.orchestrator.state import OrchestratorState, read_state, save_group
@@ -123,7 +124,7 @@ class Orchestrator:
         while (missing := wanted - sum(group.has_signal for group in groups)) > 0 and num_looked < bound:
             num = min(missing, bound - num_looked)
             num_started += self._fill(step, num)
-            taken = self._pool.take(num)
+            taken = [self._compare(group) for group in self._pool.take(num)]
             num_looked += len(taken)
             read, openings = self._read(taken)
             played += read
@@ -179,6 +180,10 @@ class Orchestrator:
             for number in range(num_games(draw.taskset, self.config.rollouts_per_example))
         ]
         self._pool.issue(position, games)
+
+    def _compare(self, group: PlayedGroup) -> PlayedGroup:
+        """The group with what its rollouts earn in comparison with one another."""
+        return replace(group, rollouts=add_group_rewards(group.rollouts, self._curriculum.draw(group.position)))
 
     def _read(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:
         """The groups, and the opening that a teacher reads for each. A rollout that the teacher cannot read is marked

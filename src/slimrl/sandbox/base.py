@@ -1,5 +1,6 @@
 """The module defines what a sandbox is: it takes code and returns what the code printed. How it isolates is no part."""
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,6 +12,17 @@ from slimrl.errors import UserError
 # reaches the code. They are called in worker threads, several at once.
 Tools = Mapping[str, Callable[[str], Any]]
 CALL_CHARS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class JsonTool:
+    """A tool that code calls with any arguments, which come as the text of `[[...], {...}]`; others take one text."""
+
+    function: Callable[[list[Any], dict[str, Any]], Any]
+
+    def __call__(self, argument: str) -> Any:
+        positional, keywords = json.loads(argument)
+        return self.function(positional, keywords)
 
 
 @dataclass(frozen=True, slots=True)

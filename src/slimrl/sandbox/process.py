@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 
 from slimrl.errors import UserError
-from slimrl.sandbox.base import Execution, Limits, Tools
+from slimrl.sandbox.base import Execution, JsonTool, Limits, Tools
 from slimrl.sandbox.cgroup import Group
 from slimrl.sandbox.channel import BrokenChannel, Channel, writable
 from slimrl.sandbox.isolation import Isolation, call_filter, why_not
@@ -194,7 +194,8 @@ class Process:
     async def _serve(self, program: Program) -> str:
         start = {
             "code": writable(program.code),
-            "tools": list(program.tools),
+            "tools": [name for name, tool in program.tools.items() if not isinstance(tool, JsonTool)],
+            "json_tools": [name for name, tool in program.tools.items() if isinstance(tool, JsonTool)],
             "limits": rlimits(self._limits),
         }
         try:

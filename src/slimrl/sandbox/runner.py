@@ -74,7 +74,8 @@ def main() -> None:
     start = channel.receive()
     for which, limit in start["limits"]:
         resource.setrlimit(which, limit)
-    error = run(start["code"], {name: tool(name, channel) for name in start["tools"]})
+    tools = {name: tool(name, channel) for name in start["tools"]}
+    error = run(start["code"], tools | {name: json_tool(name, channel) for name in start["json_tools"]})
     for stream in (sys.stdout, sys.stderr):
         try:  # noqa: SIM105  # `contextlib` would be one more import
             stream.flush()
@@ -92,14 +93,31 @@ def tool(name: str, channel: Channel) -> "Any":
         values = [*args, *keywords.values()]
         if len(values) != 1 or not isinstance(values[0], str):
             raise TypeError(f'{name} takes one text, as in {name}("text")')
-        channel.send(f'{{"tool": {quoted(name)}, "argument": {quoted(str(values[0]))}}}')
-        reply = channel.receive()
-        if "error" in reply:
-            raise ToolError(reply["error"])
-        return reply["result"]
+        return ask(channel, name, str(values[0]))
 
     call.__name__ = call.__qualname__ = name
     return call
+
+
+def json_tool(name: str, channel: Channel) -> "Any":
+    """The function by which code calls a tool that takes any arguments of JSON."""
+
+    def call(*args: "Any", **keywords: "Any") -> "Any":
+        import json  # late, since it takes milliseconds, and most programs need none
+
+        return ask(channel, name, json.dumps([args, keywords], allow_nan=False))
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def ask(channel: Channel, name: str, argument: str) -> "Any":
+    """The host's answer to a call of a tool. Raises ToolError if the tool failed."""
+    channel.send(f'{{"tool": {quoted(name)}, "argument": {quoted(argument)}}}')
+    reply = channel.receive()
+    if "error" in reply:
+        raise ToolError(reply["error"])
+    return reply["result"]
 
 
 def run(code: str, tools: "dict[str, Any]") -> str:

@@ -4,15 +4,18 @@ A mistake in a call becomes text that the policy reads, and the episode goes on.
 """
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from slimrl.errors import nearest
 from slimrl.io.text import is_writable
+from slimrl.tools.json_schema import mistake_of
 from slimrl.types import Message
 
 Tool = Callable[..., Any]
+EXAMPLES = {"string": '"words"', "integer": "1", "number": "1.5", "boolean": "True", "array": "[]", "object": "{}"}
 
 
 class ToolError(Exception):
@@ -35,14 +38,38 @@ class CallAttempt:
     error: str = ""
 
 
+class TypedTool:
+    """A tool whose parameters have types, as a JSON schema; a function without types takes texts alone.
+
+    `call` takes the arguments as keywords in `call(**arguments)`, and may be async. It raises ToolError for what the
+    policy should read.
+    """
+
+    def __init__(self, name: str, description: str, schema: Mapping[str, Any], call: Callable[..., Any]) -> None:
+        self.__name__, self.__doc__ = name, description
+        self.schema = schema
+        self.call = call
+
+    def __call__(self, **arguments: Any) -> Any:
+        return self.call(**arguments)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The schema of each parameter, by its name."""
+        found = self.schema.get("properties")
+        return found if isinstance(found, Mapping) else {}
+
+
 def arguments_of(
     tools: Mapping[str, Tool], name: str, positional: Sequence[Any], keywords: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """The arguments of a call in the order of the tool's parameters. Raises ToolError for a tool that does not exist,
-    for arguments that it does not take, and for those that are no text."""
+) -> dict[str, Any]:
+    """The arguments of a call by the names of the tool's parameters. Raises ToolError for a tool that does not exist,
+    for arguments that it does not take, and for those of another type: of text, unless it is a TypedTool."""
     if name not in tools:
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
     tool = tools[name]
+    if isinstance(tool, TypedTool):
+        return _typed_arguments(tool, positional, keywords)
     try:
         bound = inspect.signature(tool).bind(*positional, **keywords)
     except TypeError as error:
@@ -53,7 +80,31 @@ def arguments_of(
             raise ToolError(f"{name}: `{parameter}` must be text in quotes, not {value!r:.80}.")
         if not is_writable(value):
             raise ToolError(f"{name}: `{parameter}` has half of a surrogate pair, which is no text: {value!r:.80}.")
-    return tuple(bound.arguments.values())
+    return dict(bound.arguments)
+
+
+def _typed_arguments(tool: TypedTool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    name, parameters = tool.__name__, list(tool.parameters)
+    called = f"It is called as {usage(tool)}."
+    if len(positional) > len(parameters):
+        raise ToolError(f"{name}: it takes {len(parameters)} arguments, not {len(positional)}. {called}")
+    placed = dict(zip(parameters, positional, strict=False))
+    if twice := [key for key in keywords if key in placed]:
+        raise ToolError(f"{name}: `{twice[0]:.80}` is given twice. {called}")
+    try:  # a Python literal may be a set, or have a number as a key
+        arguments: dict[str, Any] = json.loads(json.dumps({**placed, **keywords}, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise ToolError(f"{name}: the arguments must be texts, numbers, lists and objects of JSON. {called}") from None
+    if not is_writable(arguments):
+        raise ToolError(f"{name}: an argument has half of a surrogate pair, which is no text.")
+    if unknown := [key for key in arguments if parameters and key not in parameters]:
+        raise ToolError(f"{name}: there is no parameter `{unknown[0]:.80}`. {called}")
+    if missing := [key for key in tool.schema.get("required", ()) if key not in arguments]:
+        raise ToolError(f"{name}: `{missing[0]:.80}` is missing. {called}")
+    for key, value in arguments.items():
+        if wrong := mistake_of(value, tool.parameters.get(key), tool.schema):
+            raise ToolError(f"{name}: `{key:.80}` {wrong}. {called}")
+    return arguments
 
 
 def usage(tool: Tool) -> str:
@@ -62,8 +113,38 @@ def usage(tool: Tool) -> str:
     >>> usage(usage)
     'usage("tool")'
     """
+    if isinstance(tool, TypedTool):
+        required = tool.schema.get("required", ())
+        named = [
+            f"{name}{_type_of(kind)}{'' if name in required else ' = ...'}" for name, kind in tool.parameters.items()
+        ]
+        return f"{tool.__name__}({', '.join(named)})"
     parameters = ", ".join(f'"{name}"' for name in inspect.signature(tool).parameters)
     return f"{tool.__name__}({parameters})"
+
+
+def _type_of(schema: Any) -> str:
+    """The type of a parameter, as it stands behind the parameter's name."""
+    if not isinstance(schema, Mapping):
+        return ""
+    if isinstance(allowed := schema.get("enum"), list):
+        return f": {' | '.join(json.dumps(one, ensure_ascii=False) for one in allowed[:20])}"
+    return f": {schema['type']}" if isinstance(schema.get("type"), str) else ""
+
+
+def example_call(tool: Tool) -> str:
+    """A call of the tool with arguments of the right types.
+
+    >>> example_call(TypedTool("add", "", {"properties": {"a": {"type": "integer"}}, "required": ["a"]}, dict))
+    'add(1)'
+    """
+    if not isinstance(tool, TypedTool):
+        return f'{tool.__name__}("words")'
+    required = [tool.parameters[name] for name in tool.schema.get("required", ()) if name in tool.parameters]
+    values = [
+        json.dumps(one["enum"][0]) if one.get("enum") else EXAMPLES.get(one.get("type"), '"words"') for one in required
+    ]
+    return f"{tool.__name__}({', '.join(values)})"
 
 
 def purpose(tool: Tool) -> str:
@@ -77,7 +158,10 @@ def purpose(tool: Tool) -> str:
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """The tool's JSON schema, as chat templates and OpenAI's API take it; all parameters are strings."""
+    """The tool's JSON schema, as chat templates and OpenAI's API take it. The parameters of a function are strings."""
+    if isinstance(tool, TypedTool):
+        function = {"name": tool.__name__, "description": tool.__doc__ or "", "parameters": dict(tool.schema)}
+        return {"type": "function", "function": function}
     parameters = inspect.signature(tool).parameters
     required = [name for name, parameter in parameters.items() if parameter.default is inspect.Parameter.empty]
     return {

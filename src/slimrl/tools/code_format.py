@@ -4,12 +4,13 @@ The policy reads what a program prints. The programs of an episode share the fil
 of the sandbox) and no variables. Knows nothing of questions, answers and rewards.
 """
 
+import asyncio
 import inspect
 import math
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from textwrap import dedent
@@ -17,11 +18,11 @@ from typing import Any, Literal
 
 from slimrl.errors import UserError
 from slimrl.io.settings import read_settings
-from slimrl.sandbox.base import Execution, Limits, Sandbox
+from slimrl.sandbox.base import Execution, JsonTool, Limits, Sandbox
 from slimrl.sandbox.client import HttpSandbox
 from slimrl.sandbox.local import BubblewrapSandbox
-from slimrl.tools.base import CallAttempt, Frame, Tool, purpose, usage
-from slimrl.tools.formats import END, Reaction, quote
+from slimrl.tools.base import CallAttempt, Frame, Tool, TypedTool, arguments_of, example_call, purpose, usage
+from slimrl.tools.formats import END, LOOK, Reaction, quote
 from slimrl.types import Message
 
 CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
@@ -51,7 +52,7 @@ Opened = AbstractAsyncContextManager[Sandbox]
 def code_formats(tools: Mapping[str, Tool], max_tokens: int, settings: Mapping[str, Any]) -> Callable[[], "CodeFormat"]:
     """A function that makes the `CodeFormat` of an episode; all of them share the sandbox that `settings` describe."""
     chosen = settings_of(settings)
-    shared = SharedSandbox(sandbox_of(chosen, tools))
+    shared = SharedSandbox(sandbox_of(chosen, {name: _for_programs(tool) for name, tool in tools.items()}))
     return lambda: CodeFormat(tools, max_tokens, shared, chosen.wall_s)
 
 
@@ -112,12 +113,12 @@ class CodeFormat:
         self._session_id = uuid.uuid4().hex
         self._sandbox: Sandbox | None = None
 
-    def opening(self, task: str, question: str) -> list[Message]:
+    def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
         lines = [
-            f"{task} Look it up with Python, one program in <code> tags at a time: you read what it prints. It has",
+            f"{task} {what} with Python, one program in <code> tags at a time: you read what it prints. It has",
             *(_description(tool) for tool in self._tools.values()),
             "For example:",
-            self.write_call(next(iter(self._tools)), "words"),
+            f"<code>\nprint({example_call(next(iter(self._tools.values())))})\n</code>",
             END,
         ]
         return [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": question}]
@@ -147,6 +148,22 @@ class CodeFormat:
         if self._sandbox is not None:
             self._sandbox = None
             await self._shared.leave()
+
+
+def _for_programs(tool: Tool) -> Tool:
+    """The tool as a sandbox calls it, with one text; a typed one with all arguments in JSON, in a thread."""
+    if not isinstance(tool, TypedTool):
+        return tool
+
+    def call(positional: list[Any], keywords: dict[str, Any]) -> Any:
+        result = tool(**arguments_of({tool.__name__: tool}, tool.__name__, positional, keywords))
+        return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+    return JsonTool(call)
+
+
+async def _awaited(result: Awaitable[Any]) -> Any:
+    return await result
 
 
 def program_of(text: str) -> str:

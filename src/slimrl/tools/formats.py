@@ -5,11 +5,11 @@ answers and rewards.
 """
 
 import ast
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, Protocol
 
 from slimrl.models.chat.tags import CLOSE, OPEN
@@ -17,6 +17,7 @@ from slimrl.models.chat.tool_calls import ToolCall, ToolReader
 from slimrl.tools.base import CallAttempt, Frame, Tool, ToolError, arguments_of, purpose, schema_of, usage
 from slimrl.types import Message
 
+LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 # A call ends at the first closing tag outside of its quoted texts, or where these are not closed at the first of all.
 CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
@@ -33,8 +34,8 @@ class Reaction:
 class CallFormat(Protocol):
     """The calls of one episode. `close` is called once, after everything else."""
 
-    def opening(self, task: str, question: str) -> list[Message]:
-        """The opening messages: the task, how to call the tools, and the question."""
+    def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
+        """The opening messages: the task, what to do with the tools and how to call them, and the question."""
 
     def call_start(self, reply: str) -> int:
         """The position of the first call in a reply, even a malformed one; the reply's length if there is none."""
@@ -55,9 +56,9 @@ class TagFormat:
         self._tools = tools
         self._frame = Frame("user", max_tokens, "<result>\n", "\n</result>")
 
-    def opening(self, task: str, question: str) -> list[Message]:
+    def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
         lines = [
-            f"{task} Look it up, with one of these calls at a time:",
+            f"{task} {what}, with one of these calls at a time:",
             *(f"<tool>{usage(tool)}</tool> {purpose(tool)}" for tool in self._tools.values()),
             END,
         ]
@@ -76,7 +77,7 @@ class TagFormat:
             name, positional, keywords = parse_call(call["call"])
         except ToolError as error:
             return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=str(error)),))
-        called, text = make_call(self._tools, name, positional, keywords, str)
+        called, text = await make_call(self._tools, name, positional, keywords, str)
         return Reaction([self._frame.message(text)], (called,))
 
     def write_call(self, tool: str, argument: str) -> str:
@@ -95,10 +96,10 @@ class NativeFormat:
         self._result = Frame("tool", max_tokens)
         self._remark = Frame("user", max_tokens)
 
-    def opening(self, task: str, question: str) -> list[Message]:
+    def opening(self, task: str, question: str, what: str = LOOK) -> list[Message]:
         tools = [schema_of(tool) for tool in self._tools.values()]
         return [
-            {"role": "system", "content": f"{task} Look it up with the tools.\n{END}", "tools": tools},
+            {"role": "system", "content": f"{task} {what} with the tools.\n{END}", "tools": tools},
             {"role": "user", "content": question},
         ]
 
@@ -108,7 +109,7 @@ class NativeFormat:
 
     async def react(self, reply: str) -> Reaction:
         parts = ToolReader().read(reply, closed=True)
-        answered = [self._call(part) for part in parts if isinstance(part, ToolCall)]
+        answered = [await self._call(part) for part in parts if isinstance(part, ToolCall)]
         messages = [self._result.message(text) for _, text in answered]
         calls = [called for called, _ in answered]
         # An opening tag that is left in a text part began a call that could not be parsed.
@@ -123,14 +124,14 @@ class NativeFormat:
         return Reaction(messages, tuple(calls))
 
     def write_call(self, tool: str, argument: str) -> str:
-        (parameter,) = signature(self._tools[tool]).parameters
+        (parameter,) = inspect.signature(self._tools[tool]).parameters
         call = {"name": tool, "arguments": {parameter: argument}}
         return f"{OPEN}\n{json.dumps(call, ensure_ascii=False)}\n{CLOSE}"
 
     async def close(self) -> None:
         pass
 
-    def _call(self, call: ToolCall) -> tuple[CallAttempt, str]:
+    async def _call(self, call: ToolCall) -> tuple[CallAttempt, str]:
         try:
             arguments = json.loads(call.arguments)
         except (ValueError, RecursionError):  # no JSON, or JSON nested as deeply as no call needs
@@ -138,10 +139,10 @@ class NativeFormat:
         if not isinstance(arguments, dict):
             error = f"the arguments of `{call.name:.100}` must be a JSON object, not {call.arguments:.80}"
             return CallAttempt(call.name, error=error), f"Error: {error}"
-        return make_call(self._tools, call.name, (), arguments, as_json)
+        return await make_call(self._tools, call.name, (), arguments, as_json)
 
 
-def make_call(
+async def make_call(
     tools: Mapping[str, Tool],
     name: str,
     positional: Sequence[Any],
@@ -152,8 +153,10 @@ def make_call(
     mistake."""
     arguments: tuple[str, ...] = ()
     try:
-        arguments = arguments_of(tools, name, positional, keywords)
-        return CallAttempt(name, arguments), spelt(tools[name](*arguments))
+        bound = arguments_of(tools, name, positional, keywords)
+        arguments = tuple(map(as_json, bound.values()))
+        result = tools[name](**bound)
+        return CallAttempt(name, arguments), spelt(await result if inspect.isawaitable(result) else result)
     except ToolError as error:
         return CallAttempt(name, arguments, str(error)), f"Error: {error}"
 

@@ -27,6 +27,7 @@ from typing import Any
 from slimrl.environments.base import (
     Environment,
     FailureKinds,
+    GroupRewarding,
     Offloading,
     Preparing,
     Scripted,
@@ -231,6 +232,7 @@ class Worker:
             "tasks": self._tasks,
             "script": self._script,
             "failure_kind": self._failure_kind,
+            "group_rewards": self._group_rewards,
             "offload": self._offload,
             "seed": lambda message: _seed(message["text"]),
         }
@@ -252,6 +254,7 @@ class Worker:
         optional = {
             "scripts": lambda: list(find_scripts(taskset)) if isinstance(taskset, Scripted) else None,
             "roles": lambda: list(taskset.roles) if isinstance(taskset, SelfPlay) else None,
+            "group_rewards": lambda: list(taskset.group_reward_names) if isinstance(taskset, GroupRewarding) else None,
             "failure_kind": lambda: isinstance(taskset, FailureKinds),
             "prepare": lambda: isinstance(taskset, Preparing),
             "offload": lambda: isinstance(taskset, Offloading),
@@ -283,6 +286,16 @@ class Worker:
         assert isinstance(self._taskset, FailureKinds)
         taskset, rollout = self._taskset, rollout_from_json(message["rollout"]).rollout
         return call_user_code("failure_kind() failed", lambda: taskset.failure_kind(rollout))
+
+    def _group_rewards(self, message: Mapping[str, Any]) -> dict[str, list[float]]:
+        assert isinstance(self._taskset, GroupRewarding)
+        taskset, task = self._taskset, self._task(message)
+        rollouts = [rollout_from_json(line).rollout for line in message["rollouts"]]
+        given = call_user_code("group_rewards() failed", lambda: taskset.group_rewards(task, rollouts))
+        try:
+            return {str(name): [float(value) for value in values] for name, values in given.items()}
+        except (TypeError, ValueError, AttributeError) as error:
+            raise RolloutError("group_reward_error", f"group_rewards() gave what is no number: {error}") from error
 
     def _offload(self, message: Mapping[str, Any]) -> None:
         assert isinstance(self._taskset, Offloading)

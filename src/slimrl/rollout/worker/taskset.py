@@ -81,9 +81,15 @@ def load_in_worker(source: Source, process: WorkerProcess) -> Taskset:
 def _load(source: Source, process: WorkerProcess) -> dict[str, Any]:
     fields = {"id": source.env_id, "args": dict(source.args), "timeout_s": source.timeout_s}
     told = source.ask(process, "load", **fields)
-    texts = [told["name"], told["purpose"], *(told["scripts"] or ()), *(told["roles"] or ())]
+    texts = [
+        told["name"],
+        told["purpose"],
+        *(told["scripts"] or ()),
+        *(told["roles"] or ()),
+        *(told["group_rewards"] or ()),
+    ]
     if not all(isinstance(text, str) for text in texts):
-        raise UserError(f"environment `{source.env_id}`: the names of its scripts and roles must be texts.")
+        raise UserError(f"environment `{source.env_id}`: the names of its scripts, roles and rewards must be texts.")
     return dict(told)
 
 
@@ -203,6 +209,19 @@ class _WithSelfPlay(RemoteTaskset):
         return [RemoteEpisode(self, *opened, None) for opened in self.open_episodes("self_play", task)]
 
 
+class _WithGroupRewards(RemoteTaskset):
+    @property
+    def group_reward_names(self) -> Sequence[str]:
+        return list(self._told["group_rewards"])
+
+    def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> Mapping[str, Sequence[float]]:
+        lines = [rollout_to_json(RolloutRecord(rollout, (), "")) for rollout in rollouts]
+        given: dict[str, list[float]] = self._process().ask_episode(
+            "group_rewards", task=[task.id, task.data], rollouts=lines
+        )
+        return given
+
+
 class _Prepared(RemoteTaskset):
     def prepare(self) -> None:
         self._process().ask("prepare")
@@ -220,6 +239,7 @@ class _Offloaded(RemoteTaskset):
 OPTIONAL = {
     "scripts": _WithScripts,
     "failure_kind": _WithFailureKinds,
+    "group_rewards": _WithGroupRewards,
     "roles": _WithSelfPlay,
     "prepare": _Prepared,
     "offload": _Offloaded,

@@ -1,0 +1,106 @@
+"""Reads the answer in a reply: in the form that was asked for, or leniently in one of the forms that models fall into.
+
+The lenient reader never picks among candidates: a reply in which two different ones stand has no answer, and neither
+has one that negates or weighs. It knows neither the question nor the reference, so it cannot prefer what is right. It
+errs towards no answer.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slimrl.models.chat.thoughts import without_thoughts
+
+Form = Literal["lenient", "tag", "last_line", "whole"]
+FORMS: tuple[Form, ...] = ("lenient", "tag", "last_line", "whole")
+
+MAX_CHARS = 20_000  # of a reply that is read leniently: nobody writes a short answer in more
+MAX_ANSWER_CHARS = 200  # of an answer in another form than a tag
+MAX_WORDS = 5  # of a reply that is an answer and nothing else
+
+TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.DOTALL)
+ANY_TAG = re.compile(r"[<\[]/?answer[>\]]", re.IGNORECASE)
+TAG_LIKE = re.compile(r"[<\[]answer[>\]]([^<\[\n]*)", re.IGNORECASE)  # of another case, in brackets, or never closed
+BOXED = re.compile(r"\\boxed\{([^{}\n]*)\}")
+SAID = re.compile(r"\banswer(?: is|:| =)[ \t]*:?([^\n]*)", re.IGNORECASE)
+SIDES = re.compile(r"(?<![!<>=~:])=(?!=)")
+SUM = re.compile(r"[\w.$€£%()]+(?:\s*[-+*×·÷^]\s*[\w.$€£%()]+)*", re.ASCII)  # an inner side of a chain of equations
+DIGITS = re.compile(r"\d+", re.ASCII)
+NUMBER = re.compile(r"[-+]?[$€£]?\d[\d,]*(?:\.\d+)?%?", re.ASCII)
+SENTENCE_END = re.compile(r"[.!;](?=\s|$)")
+# What takes an answer back, weighs it, or asks for it: a reply with one of these words is not read leniently.
+DOUBT = re.compile(
+    r"\b(?:not|no|never|neither|nor|or|either|maybe|perhaps|possibly|unless|if|except|wrong|incorrect|false|un\w*sure|"
+    r"cannot|options?|candidates?|choices?|any|all)\b|n['’]t\b|[?≠≈/|]|!=",
+    re.IGNORECASE,
+)
+AROUND = " \t\r\n*_`\"'“”‘’$.,;:!()[]"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was read in a reply: the answer, or None, and whether it stood in the form that was asked for."""
+
+    text: str | None
+    is_strict: bool
+
+
+def read_answer(reply: str, form: Form = "lenient") -> Answer:
+    """The answer of a reply, whose thoughts do not count.
+
+    `tag` reads what stands in `<answer>` tags; several tags must say the same. `last_line` reads the last line that is
+    not empty, `whole` everything. `lenient` reads tags, and where there are none what `candidates` finds, if all of
+    that is the same.
+
+    >>> read_answer("So <answer> 6 </answer>"), read_answer("1 + 5 = 6")
+    (Answer(text='6', is_strict=True), Answer(text='6', is_strict=False))
+    >>> read_answer("1 + 5 = 6, or 1 + 5 = 7").text, read_answer("The answer is not 6.").text
+    (None, None)
+    """
+    visible = without_thoughts(reply).strip()
+    if form == "whole":
+        return Answer(visible or None, is_strict=True)
+    if form == "last_line":
+        return Answer(visible.rpartition("\n")[2].strip() or None, is_strict=True)
+    if tagged := {text.strip() for text in TAG.findall(visible)}:
+        return Answer(tagged.pop() if len(tagged) == 1 else None, is_strict=True)
+    if form == "tag" or len(visible) > MAX_CHARS or DOUBT.search(ANY_TAG.sub("", visible)):
+        return Answer(None, is_strict=False)
+    found = {cleaned for text in candidates(visible) if (cleaned := _clean(text))}
+    return Answer(found.pop() if len(found) == 1 else None, is_strict=False)
+
+
+def candidates(text: str) -> Iterator[str]:
+    """All that a text without answer tags may mean as its answer: what stands behind a broken tag, in `\\boxed{}`,
+    behind "the answer is", each side of an equation that is a plain number, and a reply of a few words itself.
+
+    >>> list(candidates("2 * 4 = 8 = 5 + 3. The answer is 8."))
+    ['8', '8']
+    """
+    for pattern in (TAG_LIKE, BOXED):
+        yield from pattern.findall(text)
+    is_marked = bool(TAG_LIKE.search(text) or BOXED.search(text))
+    for line in text.splitlines():
+        for sentence in SENTENCE_END.split(line):
+            said, sides = SAID.findall(sentence), SIDES.split(sentence)
+            yield from said
+            yield from _numbers(sides)
+            is_marked = is_marked or bool(said) or len(sides) > 1
+    if not is_marked and "\n" not in text and len(text.split()) <= MAX_WORDS and "," not in text:
+        yield text
+
+
+def _numbers(sides: Sequence[str]) -> Iterator[str]:
+    """The sides of an equation that are plain numbers; all numbers, if two equations stand in one sentence."""
+    if len(sides) > 1:
+        bare = [side.strip(AROUND) for side in sides]
+        if all(SUM.fullmatch(side) for side in bare[1:-1]):
+            yield from (side for side in bare if NUMBER.fullmatch(side))
+        else:
+            yield from DIGITS.findall("=".join(sides))
+
+
+def _clean(text: str) -> str:
+    """A candidate without Markdown, quotes and punctuation around it; empty if it is too long."""
+    return stripped if len(stripped := text.strip(AROUND)) <= MAX_ANSWER_CHARS else ""

@@ -1,0 +1,1 @@
+"""Questions from a file, with rewards and tools that are functions, servers or names."""

@@ -1,0 +1,191 @@
+"""Rewards as a config names them: scorers by their names, and functions of the user's, several with weights.
+
+A function is recognised by its parameters' names. One with `completions` has TRL's signature: it gets lists, one entry
+for each completion (`prompts`, `completions`, and the columns of the rows), and gives a list. Any other takes `reply`
+(the last reply), `task` (a `slimrl.types.Task`) and `given` (the answer that was read, or None), as many as it wants,
+and gives a number. Both may be async, and give None where a reward does not apply.
+"""
+
+import inspect
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slimrl.environments.dataset.scorers import JUDGE, SCORERS, Finished, judge_scorer
+from slimrl.environments.find import load_named
+from slimrl.errors import RolloutError, UserError, describe, nearest
+from slimrl.io.settings import read_settings
+from slimrl.judges.judge import Judge
+from slimrl.types import Metrics
+
+NAME = re.compile(r"[A-Za-z][\w.-]{0,59}", re.ASCII)  # a part of a metric's name
+OWN = ("reply", "task", "given")
+TRL = ("prompts", "completions")
+
+Score = Callable[[Sequence[Finished]], Awaitable[Sequence[object]]]
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSettings:
+    """The settings of one reward. With `group` it sees all rollouts of a task at once, which only training has."""
+
+    function: str
+    weight: float = 1.0
+    name: str = ""
+    group: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """One reward: its values for finished episodes, and the columns that it cannot do without."""
+
+    name: str
+    weight: float
+    is_of_group: bool
+    score: Score
+    columns: tuple[str, ...] = ()
+    scorer: str = ""
+
+    async def values(self, finished: Sequence[Finished]) -> list[float | None]:
+        """A number for each episode, or None where the reward does not apply. Raises RolloutError where the function
+        fails, or gives anything else."""
+        try:
+            values = list(await self.score(finished))
+        except (RolloutError, UserError):
+            raise
+        except Exception as error:
+            raise RolloutError("reward_error", f"reward `{self.name}` failed: {describe(error)}") from error
+        if len(values) != len(finished):
+            raise RolloutError(
+                "reward_error", f"reward `{self.name}` gave {len(values)} values for {len(finished)} completions"
+            )
+        return [self._number(value) for value in values]
+
+    def _number(self, value: object) -> float | None:
+        if value is None:
+            return None
+        try:
+            number = float(value)  # type: ignore[arg-type]  # numpy's, PyTorch's and others' numbers
+        except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise RolloutError("reward_error", f"reward `{self.name}` gave {value!r:.100}, no number") from error
+        if not math.isfinite(number):
+            raise RolloutError("nonfinite_reward", f"reward `{self.name}` gave {number}")
+        return number
+
+
+def read_rewards(given: object, loaded: dict[str, Any], judge: Callable[[], Judge]) -> list[Reward]:
+    """The rewards that a config's `reward` names. Raises UserError for one that does not exist or cannot be called."""
+    entries = given if isinstance(given, list) else [given]
+    rewards = [_reward_of(entry, loaded, judge) for entry in entries]
+    names = [reward.name for reward in rewards]
+    if not rewards:
+        raise UserError("dataset: `reward` is an empty list; leave it out to compare answers exactly.")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"dataset: two rewards are called `{twice[0]}`; give one another `name`.")
+    return rewards
+
+
+async def grade(rewards: Sequence[Reward], finished: Finished) -> tuple[float, Metrics]:
+    """The weighted sum of those rewards that apply, and each of them as a metric. Raises RolloutError where none does.
+
+    TRL sums in the same way."""
+    values = {reward.name: (await reward.values([finished]))[0] for reward in rewards}
+    if rewards and all(value is None for value in values.values()):
+        raise RolloutError("no_reward", f"none of the rewards {', '.join(values)} applies to task {finished.task.id}")
+    total = sum(reward.weight * (values[reward.name] or 0.0) for reward in rewards)
+    metrics = {f"reward_{name}": value for name, value in values.items() if value is not None}
+    return total, metrics
+
+
+def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]) -> Reward:
+    if not isinstance(entry, (str, Mapping)):
+        raise UserError(
+            f"dataset: a reward is a name, a function's `file.py:name`, or a table with `function`, not {entry!r:.80}."
+        )
+    table: Mapping[str, Any] = {"function": entry} if isinstance(entry, str) else entry
+    if "function" not in table:
+        raise UserError(f"dataset: a reward needs a `function`, and this one has {sorted(table)}.")
+    settings = read_settings(RewardSettings, table, "reward")
+    where = settings.function
+    name = settings.name or where.rpartition(":")[2]
+    if not NAME.fullmatch(name):
+        raise UserError(f"dataset: a reward cannot be called {name!r:.80}; take letters, digits, `_`, `-` and `.`.")
+    if not math.isfinite(settings.weight):
+        raise UserError(f"dataset: the `weight` of reward `{name}` must be a number, not {settings.weight}.")
+    if where in SCORERS or where == JUDGE:
+        scorer = judge_scorer(judge) if where == JUDGE else SCORERS[where]
+
+        async def score(finished: Sequence[Finished]) -> list[float]:
+            return [await scorer(one) for one in finished]
+
+        return Reward(name, settings.weight, settings.group, score, scorer=where)
+    if ":" not in where:
+        raise UserError(
+            f"dataset: there is no reward `{where}`.{nearest(where, [*SCORERS, JUDGE])} Your own is named as "
+            "`path/to/file.py:function` or `package.module:function`."
+        )
+    function = load_named(where, "reward", loaded)
+    if not callable(function):
+        raise UserError(f"reward `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
+    score_of, columns = _caller(function, where)
+    return Reward(name, settings.weight, settings.group, score_of, columns)
+
+
+def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str, ...]]:
+    """How a function is called for finished episodes, and the columns that it needs."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    required = [p.name for p in parameters if p.name in names and p.default is p.empty]
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if any(p.kind is p.POSITIONAL_ONLY for p in parameters):
+        raise UserError(f"reward `{where}` has parameters without names (`/`), and is called with keywords.")
+    if "completions" in names:
+        return _call_trl(function, names, takes_all), tuple(name for name in required if name not in TRL)
+    unknown = [name for name in required if name not in OWN]
+    if unknown or not set(names) & set(OWN):
+        raise UserError(
+            f"reward `{where}` takes `{', '.join(names)}`. It may take `reply`, `task` (columns are `task.data[...]`) "
+            "and `given`, and return a number; or, as in TRL, `prompts`, `completions` and columns by their names, and "
+            "return a list."
+        )
+    return _call_own(function, [name for name in OWN if name in names]), ()
+
+
+def _call_own(function: Callable[..., Any], names: Sequence[str]) -> Score:
+    async def score(finished: Sequence[Finished]) -> list[object]:
+        values = []
+        for one in finished:
+            everything = {"reply": one.reply, "task": one.task, "given": one.given}
+            values.append(await _result(function(**{name: everything[name] for name in names})))
+        return values
+
+    return score
+
+
+def _call_trl(function: Callable[..., Any], names: Sequence[str], takes_all: bool) -> Score:
+    async def score(finished: Sequence[Finished]) -> Sequence[object]:
+        columns = dict.fromkeys(name for one in finished for name in one.task.data if name not in ("prompt", *TRL))
+        everything: dict[str, list[Any]] = {name: [one.task.data.get(name) for one in finished] for name in columns}
+        everything["prompts"] = [one.prompt for one in finished]
+        everything["completions"] = [_completion(one) for one in finished]
+        given: Any = await _result(
+            function(**{name: value for name, value in everything.items() if takes_all or name in names})
+        )
+        if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+            raise TypeError(f"it gave a {type(given).__name__}, not a list with a number for each completion")
+        return list(given)
+
+    return score
+
+
+def _completion(finished: Finished) -> Any:
+    """What TRL gives a function: a text for a text, and messages for messages or where there were several turns."""
+    if isinstance(finished.prompt, str) and len(finished.completion) == 1:
+        return finished.reply
+    return [dict(message) for message in finished.completion]
+
+
+async def _result(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,111 @@
+"""Rows of a file of questions, and the tasks that they become. Knows nothing of rewards.
+
+A row has a `prompt` (a text, or chat messages) or a `question`. It may have right answers (`answer`, `answers` or
+`reference`), a `split`, an `id`, and any other columns, which reward functions get.
+"""
+
+import csv
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from slimrl.errors import UserError, nearest
+from slimrl.io.rows import file_rows, preview
+from slimrl.io.text import is_writable
+from slimrl.types import Message, Split, Task
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+PROMPTS = ("prompt", "question")
+REFERENCES = ("answer", "answers", "reference")
+ROLES = ("system", "user", "assistant", "tool")
+
+
+def read_tasks(path: str, setting: str, split: Split | None, test_share: float) -> dict[Split, list[Task]]:
+    """The tasks of a file, by split: the one that is given, else that of a row's column `split`, else by a hash of the
+    question, which holds out `test_share` of them. Raises UserError that names the row that cannot be meant."""
+    tasks: dict[Split, list[Task]] = {one: [] for one in SPLITS}
+    for row, where in _rows(Path(path), setting):
+        if not isinstance(row, dict):
+            raise UserError(f"{where} is no JSON object: {preview(row)}")
+        _check_row(row, where)
+        mine = split or _split_of(row, where, test_share)
+        name = row.get("id", where.rpartition(":")[2])
+        tasks[mine].append(Task(f"{mine}/{name}", row))
+    if not any(tasks.values()):
+        raise UserError(f"{path} has no rows. Check {setting}.")
+    return tasks
+
+
+def prompt_of(data: Mapping[str, Any]) -> str | list[Message]:
+    """The question of a task: a text, or chat messages."""
+    return cast(str | list[Message], next(data[name] for name in PROMPTS if data.get(name)))
+
+
+def question_of(data: Mapping[str, Any]) -> str:
+    """The question of a task as a text: of chat messages the last one."""
+    prompt = prompt_of(data)
+    return prompt if isinstance(prompt, str) else prompt[-1]["content"]
+
+
+def references_of(data: Mapping[str, Any]) -> list[str]:
+    """The right answers of a task, as texts; none where no column has one."""
+    given: Any = next((data[name] for name in REFERENCES if data.get(name) is not None), [])
+    return [_as_text(one) for one in (given if isinstance(given, list) else [given])]
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _rows(path: Path, setting: str) -> Iterator[tuple[Any, str]]:
+    if path.suffix != ".csv":
+        yield from file_rows(path, setting)
+        return
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for row in (reader := csv.DictReader(file)):
+                if None in row:
+                    raise UserError(f"{path}:{reader.line_num} has more cells than the first line has names.")
+                yield {name: cell for name, cell in row.items() if cell}, f"{path}:{reader.line_num}"
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read as CSV: {error}. Check {setting}.") from error
+
+
+def _check_row(row: Mapping[str, Any], where: str) -> None:
+    given = [name for name in PROMPTS if row.get(name)]
+    if not given:
+        raise UserError(f"{where} has neither `prompt` nor `question`, but {sorted(map(str, row))}.")
+    prompt = row[given[0]]
+    if not is_writable(dict(row)):
+        raise UserError(f"{where} has half of a surrogate pair, which is no text.")
+    if isinstance(prompt, str):
+        return
+    if not isinstance(prompt, list) or not all(_is_message(message) for message in prompt):
+        raise UserError(
+            f"{where}: `{given[0]}` must be a text or a list of messages, each with a role and a text as content, not "
+            f"{preview(prompt)}"
+        )
+    if prompt[-1]["role"] == "assistant":
+        raise UserError(f"{where}: `{given[0]}` ends with a message of the assistant, which leaves nothing to answer.")
+
+
+def _is_message(message: Any) -> bool:
+    is_whole = isinstance(message, dict) and isinstance(message.get("content"), str)
+    return is_whole and message.get("role") in ROLES
+
+
+def _split_of(row: Mapping[str, Any], where: str, test_share: float) -> Split:
+    given = row.get("split")
+    if given in SPLITS:
+        return cast(Split, given)
+    if given is not None:
+        raise UserError(f"{where}: there is no split {given!r:.80}.{nearest(str(given), SPLITS)}")
+    return "test" if hash_share(prompt_of(row)) < test_share else "train"
+
+
+def hash_share(prompt: str | Sequence[Message]) -> float:
+    """A number from 0 to 1 that is a function of the question alone, the same on every machine."""
+    text = json.dumps(prompt, sort_keys=True)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48

@@ -1,0 +1,232 @@
+"""`dataset`: questions from a JSONL, CSV or parquet file, graded by functions of yours, or by scorers and a judge.
+
+`rows.py` says what a row has, `rewards.py` how a reward is called, `environments/answers.py` how an answer is read.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from slimrl.environments.answers import FORMS, Form
+from slimrl.environments.base import Environment, Script
+from slimrl.environments.dataset.episode import (
+    Grader,
+    QuestionEpisode,
+    ToolEpisode,
+    finish,
+    opening,
+    opening_with_tools,
+    play,
+)
+from slimrl.environments.dataset.rewards import Reward, read_rewards
+from slimrl.environments.dataset.rows import question_of, read_tasks, references_of
+from slimrl.environments.dataset.scorers import JUDGE, SCORERS, number_of
+from slimrl.environments.dataset.toolbox import add_tool, read_toolbox, write_call
+from slimrl.errors import UserError, nearest
+from slimrl.judges.judge import Judge, judge_of, read_judge
+from slimrl.judges.word_match import matches
+from slimrl.tools.code_format import code_formats, settings_of
+from slimrl.tools.formats import CallFormat, NativeFormat, TagFormat
+from slimrl.types import Message, Rollout, Split, Task
+
+INSTRUCTIONS: dict[Form, str] = {
+    "lenient": "Write the answer like this: <answer>answer</answer>",
+    "tag": "Write the answer like this: <answer>answer</answer>",
+    "last_line": "Write the answer alone on the last line.",
+    "whole": "",
+}
+
+
+TOOL_FORMATS = ("tags", "native", "code")
+TASK = "Answer the question."
+
+
+@dataclass
+class Dataset:
+    """Questions from the file `path`. The fields are the `args` of the config section.
+
+    Tests come from `test_path`, from the rows' column `split`, or are the share `test_share` that a hash of the
+    question picks. `reward` is a scorer's name, a function, or a list of these and of tables (`RewardSettings`);
+    `judge` has the fields of `judges/judge.py`'s `JudgeServer`.
+
+    `answer` is how a reply is read (`environments/answers.py`), and `system` what the policy is told before the
+    question, in place of a line about the answer's form. Questions that are chat messages with a system message have
+    their own.
+
+    `tools` are functions and MCP servers (`toolbox.py`), called in the `format` `tags`, `native` (as the model's chat
+    template has it) or `code`, for which `sandbox` has the fields of `tools/code_format.py`'s `SandboxSettings`. An
+    episode then goes on until there is an answer in tags, and the policy reads at most `max_tool_tokens` tokens of a
+    result.
+    """
+
+    path: str
+    test_path: str = ""
+    test_share: float = 0.2
+    reward: Any = ""
+    judge: dict[str, Any] = field(default_factory=dict)
+    answer: str = "lenient"
+    system: str = ""
+    tools: Any = ()
+    format: str = "tags"
+    max_tool_tokens: int = 500
+    sandbox: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.answer not in FORMS:
+            raise UserError(f"dataset: there is no `answer` {self.answer!r}.{nearest(self.answer, FORMS)}")
+        if not 0.0 <= self.test_share < 1.0:
+            raise UserError(f"dataset: `test_share` must be at least 0 and below 1, not {self.test_share}.")
+        self._loaded: dict[str, Any] = {}
+        self._form: Form = "tag" if self.tools else next(form for form in FORMS if form == self.answer)
+        default = JUDGE if self.judge else "exact"
+        self._rewards = read_rewards(default if self.reward == "" else self.reward, self._loaded, lambda: self._judge)
+        asks = any(reward.scorer == JUDGE for reward in self._rewards)
+        if self.judge and not asks:
+            raise UserError('dataset: there is a `judge`, but no reward asks it; add the reward "judge".')
+        if asks:
+            read_judge(self.judge)
+        self._check_tools()
+        self._functions, self._servers = read_toolbox(self.tools, self._loaded)
+
+    def _check_tools(self) -> None:
+        if not isinstance(self.tools, (list, tuple)):
+            raise UserError(f"dataset: `tools` is a list of tables, not {self.tools!r:.80}.")
+        if self.tools and self.answer not in ("lenient", "tag"):
+            raise UserError(
+                f'dataset: with `tools` an answer stands in tags, so `answer = "{self.answer}"` cannot act.'
+            )
+        if self.format not in TOOL_FORMATS:
+            raise UserError(f"dataset: there is no `format` {self.format!r}.{nearest(self.format, TOOL_FORMATS)}")
+        if self.max_tool_tokens < 1:
+            raise UserError(f"dataset: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
+        if self.sandbox and (self.format != "code" or not self.tools):
+            raise UserError('dataset: a `sandbox` is for `tools` with `format = "code"`.')
+        settings_of(self.sandbox)
+
+    @cached_property
+    def _new_calls(self) -> Callable[[], CallFormat]:
+        tools = dict(self._functions)
+        for server in self._servers:
+            for tool in server.tools():
+                add_tool(tools, tool)
+        if self.format == "code":
+            return code_formats(tools, self.max_tool_tokens, self.sandbox)
+        one = NativeFormat if self.format == "native" else TagFormat
+        return lambda: one(tools, self.max_tool_tokens)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return judge_of(self.judge)
+
+    @cached_property
+    def _tasks(self) -> dict[Split, list[Task]]:
+        if not self.test_path:
+            tasks = read_tasks(self.path, "args.path", None, self.test_share)
+        else:
+            # A column `split` says nothing then: the files do.
+            tasks = read_tasks(self.path, "args.path", "train", 0.0)
+            tasks["test"] = read_tasks(self.test_path, "args.test_path", "test", 0.0)["test"]
+        everything = [task for split in tasks.values() for task in split]
+        for reward in self._rewards:
+            _check_tasks(reward, everything)
+        return tasks
+
+    def prepare(self) -> None:
+        """Reads the file, and asks a judge's server whether it is there. Raises UserError if it cannot."""
+        _ = self._tasks
+        if any(reward.scorer == JUDGE for reward in self._rewards):
+            _ = self._judge
+        if self.tools:
+            _ = self._new_calls
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split. Raises UserError for a row that cannot be meant."""
+        return self._tasks[split]
+
+    def environment(self, task: Task) -> Environment:
+        """A fresh episode on the task."""
+        if self.tools:
+            return self._agent(task)
+        return QuestionEpisode(Grader(task, self._form, self._rewards), self._opening(task))
+
+    def _agent(self, task: Task) -> ToolEpisode:
+        calls = self._new_calls()
+        return ToolEpisode(Grader(task, self._form, self._rewards), self._opening_of(task, calls), calls)
+
+    def _opening_of(self, task: Task, calls: CallFormat) -> list[Message]:
+        (told, *_) = calls.opening(self.system or TASK, question_of(task.data), "Work it out")
+        return opening_with_tools(task, told)
+
+    @property
+    def scripts(self) -> dict[str, Script]:
+        """An expert, where rows have a right answer: it writes that in the form that is asked for. With tools it makes
+        the calls of a column `calls` before, and there is none where a row lacks these."""
+        tasks = [task for split in self._tasks.values() for task in split]
+        known = all(references_of(task.data) and (not self.tools or task.data.get("calls")) for task in tasks)
+        return {"expert": self._solve} if known else {}
+
+    def _solve(self, task: Task, seed: int) -> list[Message]:
+        answer = references_of(task.data)[0]
+        if self.tools:
+            replies = [write_call(self.format, call) for call in task.data["calls"]]
+            return asyncio.run(play(self._agent(task), [*replies, f"<answer>{answer}</answer>"]))
+        reply = f"<answer>{answer}</answer>" if self._form in ("lenient", "tag") else answer
+        return [*self._opening(task), {"role": "assistant", "content": reply}]
+
+    @property
+    def group_reward_names(self) -> list[str]:
+        """The rewards that see all rollouts of a task at once."""
+        return [reward.name for reward in self._rewards if reward.is_of_group]
+
+    def group_rewards(self, task: Task, rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
+        """What these rewards give, times their weights, and 0 where one does not apply."""
+        opened = self._opening_of(task, self._new_calls()) if self.tools else self._opening(task)
+        finished = [finish(task, self._form, list(rollout.messages[len(opened) :])) for rollout in rollouts]
+        rewards = [reward for reward in self._rewards if reward.is_of_group]
+
+        async def compare() -> dict[str, list[float]]:
+            given = {reward.name: await reward.values(finished) for reward in rewards}
+            weights = {reward.name: reward.weight for reward in rewards}
+            return {name: [weights[name] * (value or 0.0) for value in values] for name, values in given.items()}
+
+        return asyncio.run(compare())
+
+    def failure_kind(self, rollout: Rollout) -> str:
+        """The way in which a reply failed: it had no answer. Else the words of evaluation suffice."""
+        return "" if rollout.metrics.get("answered", 1.0) else "no answer in the form that was asked for"
+
+    def offload(self) -> None:
+        """Frees the device memory of a judge that shares the policy's device."""
+        if self.judge:
+            self._judge.offload()
+
+    def _opening(self, task: Task) -> list[Message]:
+        return opening(task, self.system or INSTRUCTIONS[self._form])
+
+
+def _check_tasks(reward: Reward, tasks: Sequence[Task]) -> None:
+    """Raises UserError for a task that a reward could not grade: a column is missing, or a right answer."""
+    columns = {name for task in tasks for name in task.data}
+    if missing := [name for name in reward.columns if name not in columns]:
+        raise UserError(f"reward `{reward.name}` needs `{missing[0]}`, which no row has.{nearest(missing[0], columns)}")
+    if not reward.scorer:
+        return
+    for task in tasks:
+        references = references_of(task.data)
+        if not references:
+            raise UserError(
+                f"reward `{reward.scorer}` compares with right answers, and task `{task.id}` has none: give the row "
+                "`answer`, `answers` or `reference`, or name a function of your own as `reward`."
+            )
+        is_read: dict[str, Callable[[str], bool]] = {
+            "number": lambda one: number_of(one) is not None,
+            "match": lambda one: matches(one, [one]),
+        }
+        test = is_read.get(reward.scorer, lambda one: bool(one.strip()))
+        if wrong := [one for one in references if not test(one)]:
+            raise UserError(
+                f"reward `{reward.scorer}` cannot read the right answer {wrong[0]!r:.80} of task `{task.id}`, so no "
+                f"reply could earn it. Correct the row, or take another of {', '.join([*SCORERS, JUDGE])}."
+            )

@@ -1,0 +1,92 @@
+"""Tools as a config names them: functions of the user's, and those of MCP servers."""
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_type_hints
+
+from slimrl.environments.find import call_user_code, load_named
+from slimrl.errors import RolloutError, UserError, describe
+from slimrl.io.settings import read_settings
+from slimrl.models.chat.tags import CLOSE, OPEN
+from slimrl.tools.base import ToolError, TypedTool
+from slimrl.tools.json_schema import schema_of_hint
+from slimrl.tools.mcp_server import McpServer, McpSettings
+
+KINDS = '{ python = "path/to/file.py:function" } or { mcp = "command or URL" }'
+
+
+def read_toolbox(given: Sequence[Any], loaded: dict[str, Any]) -> tuple[dict[str, TypedTool], list[McpServer]]:
+    """The user's functions by their names, and the MCP servers, which are not started. Raises UserError for an entry
+    that is neither."""
+    tools: dict[str, TypedTool] = {}
+    servers = []
+    for entry in given:
+        if not isinstance(entry, Mapping) or ("python" in entry) == ("mcp" in entry):
+            raise UserError(f"dataset: a tool is {KINDS}, not {entry!r:.100}.")
+        if "mcp" in entry:
+            settings = {name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()}
+            servers.append(McpServer(read_settings(McpSettings, settings, "tool")))
+            continue
+        if more := [name for name in entry if name != "python"]:
+            raise UserError(f"dataset: a Python tool has no setting `{more[0]}`.")
+        add_tool(tools, _tool_of(str(entry["python"]), loaded))
+    return tools, servers
+
+
+def add_tool(tools: dict[str, TypedTool], tool: TypedTool) -> None:
+    """Adds a tool. Raises UserError if there is one of the same name, or none could call it."""
+    name = tool.__name__
+    if name in tools:
+        raise UserError(f"dataset: two tools are called `{name}`.")
+    if not name.isidentifier():
+        raise UserError(f"dataset: a tool cannot be called {name!r:.80}: policies call tools by Python's names.")
+    tools[name] = tool
+
+
+def _tool_of(where: str, loaded: dict[str, Any]) -> TypedTool:
+    function = load_named(where, "tool", loaded)
+    if not inspect.isroutine(function):
+        raise UserError(f"tool `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
+    hints = call_user_code(f"tool `{where}`: its types cannot be read", lambda: get_type_hints(function))
+    properties: dict[str, Any] = {}
+    required = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise UserError(f"tool `{where}`: each parameter needs a name, and `{parameter}` has none of its own.")
+        try:
+            properties[name] = schema_of_hint(hints.get(name, str))
+        except TypeError as error:
+            raise UserError(
+                f"tool `{where}`: `{name}` has {error}, which a call cannot hold. Take str, int, float, bool, list, "
+                "dict or Literal."
+            ) from error
+        if parameter.default is parameter.empty:
+            required.append(name)
+    schema = {"type": "object", "properties": properties, "required": required}
+    return TypedTool(function.__name__, inspect.getdoc(function) or "", schema, _guard(function))
+
+
+def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose errors become text that the policy reads."""
+
+    async def call(**arguments: Any) -> Any:
+        try:
+            result = function(**arguments)
+            return await result if inspect.isawaitable(result) else result
+        except (ToolError, RolloutError):
+            raise
+        except Exception as error:
+            raise ToolError(f"{function.__name__}: {describe(error)}") from error
+
+    return call
+
+
+def write_call(form: str, call: Mapping[str, Any]) -> str:
+    """The text of a call of a row's column `calls`, as the policy should write it in a format."""
+    name, arguments = call["tool"], call.get("arguments", {})
+    if form == "native":
+        text = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+        return f"{OPEN}\n{text}\n{CLOSE}"
+    written = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+    return f"<code>\nprint({written})\n</code>" if form == "code" else f"<tool>{written}</tool>"

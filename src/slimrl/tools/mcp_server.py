@@ -1,0 +1,157 @@
+"""Tools of an MCP server: a command that is started once and shared by all episodes, or a URL.
+
+A call that takes too long, or that the tool itself refuses, becomes text that the policy reads. A server that ends in
+the midst of calls fails the rollouts that wait for it, and is started again for the next call. It ends with this
+process.
+"""
+
+import asyncio
+import os
+import shlex
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from slimrl.errors import RolloutError, UserError, describe, require
+from slimrl.io.loop_thread import LoopThread
+from slimrl.tools.base import ToolError, TypedTool
+
+START_S = 60.0  # for a server to be started and to list its tools
+MAX_RESULT_CHARS = 100_000  # how many tokens of these the policy reads is decided elsewhere
+MAX_PAGES = 100  # of a list of tools
+
+
+@dataclass(frozen=True, slots=True)
+class McpSettings:
+    """The settings of an MCP server: `mcp` is its command or URL; `only` names the tools to take, all if it is empty.
+
+    A command gets the variables of this process that `env` names, besides PATH, HOME and the like. A call may take
+    `timeout_s` seconds.
+    """
+
+    mcp: str
+    only: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    timeout_s: float = 30.0
+
+
+class McpServer:
+    """A server, which is started by the first call of `tools`. Its connection lives in a thread of its own."""
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+        self._package = require("mcp", "mcp", "a tool of an MCP server")
+        self._thread = LoopThread("mcp")
+        self._connecting: asyncio.Task[Any] | None = None
+        self._holders: set[asyncio.Task[None]] = set()
+
+    def tools(self) -> list[TypedTool]:
+        """The server's tools. Raises UserError if it does not start, or lacks one that is wanted."""
+        where = self._settings.mcp
+        try:
+            found = self._thread.wait(asyncio.wait_for(self._list(), START_S))
+        except UserError:
+            raise
+        except Exception as error:
+            said = f"it did not answer in {START_S:g} s" if isinstance(error, TimeoutError) else describe(_cause(error))
+            raise UserError(f"the MCP server `{where}` does not work: {said}.") from error
+        known = [tool.__name__ for tool in found]
+        if missing := [name for name in self._settings.only if name not in known]:
+            raise UserError(f"the MCP server `{where}` has no tool `{missing[0]}`, but {', '.join(known)}.")
+        return [tool for tool in found if not self._settings.only or tool.__name__ in self._settings.only]
+
+    def close(self) -> None:
+        """Ends the connection, and the server if it is a command."""
+        self._thread.close()
+
+    async def _list(self) -> list[TypedTool]:
+        client, cursor, found = await self._client(), None, []
+        for _ in range(MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools:
+                call = partial(self._call, tool.name)
+                found.append(TypedTool(tool.name, tool.description or "", tool.input_schema, call))
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return found
+
+    async def _call(self, tool: str, **arguments: Any) -> str:
+        """The text of a tool's result, awaited from any event loop."""
+        return await self._thread.run(self._ask(tool, arguments))
+
+    async def _ask(self, tool: str, arguments: dict[str, Any]) -> str:
+        connecting = None
+        try:
+            client = await asyncio.wait_for(self._client(), START_S)
+            connecting = self._connecting
+            result = await asyncio.wait_for(client.call_tool(tool, arguments), self._settings.timeout_s)
+        except TimeoutError:
+            raise ToolError(f"{tool}: no answer in {self._settings.timeout_s:g} s.") from None
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            if self._is_refusal(error):
+                raise ToolError(f"{tool}: {error!s:.2000}") from error
+            if self._connecting is connecting:  # else another call has started the server again already
+                self._connecting = None
+            raise RolloutError(
+                "tool_server_died", f"the MCP server of `{tool}` is gone: {describe(_cause(error))}"
+            ) from error
+        text = text_of(result)
+        if result.is_error:
+            raise ToolError(f"{tool}: {text or 'it failed, and did not say why'}")
+        return text
+
+    def _is_refusal(self, error: Exception) -> bool:
+        """Whether a server that lives has refused a call."""
+        if not isinstance(error, self._package.MCPError):
+            return False
+        return "closed" not in str(error).lower()
+
+    async def _client(self) -> Any:
+        """The connected client; it is connected once, and again after a server has ended."""
+        if self._connecting is None or (self._connecting.done() and self._connecting.exception()):
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> Any:
+        ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        holder = asyncio.get_running_loop().create_task(self._hold(ready))
+        self._holders.add(holder)  # a loop holds its tasks weakly
+        holder.add_done_callback(self._holders.discard)
+        return await ready
+
+    async def _hold(self, ready: "asyncio.Future[Any]") -> None:
+        """Keeps the connection open. It is opened and closed in one task, as the package wants it."""
+        try:
+            async with self._package.Client(self._target()) as client:
+                ready.set_result(client)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if not ready.done():
+                ready.set_exception(error)
+
+    def _target(self) -> Any:
+        where = self._settings.mcp
+        if where.startswith(("http://", "https://")):
+            return where
+        command, *arguments = shlex.split(where)
+        variables = {name: os.environ[name] for name in self._settings.env if name in os.environ}
+        return self._package.StdioServerParameters(command=command, args=arguments, env=variables)
+
+
+def text_of(result: Any) -> str:
+    """The text of a tool's result; what is no text is named by its kind."""
+    parts = [part.text if part.type == "text" else f"[{part.type}]" for part in result.content]
+    text = "\n".join(parts)[: MAX_RESULT_CHARS + 1]
+    cut = len(text) > MAX_RESULT_CHARS
+    whole = text.encode("utf-8", "replace").decode()
+    return whole[:MAX_RESULT_CHARS] + " [...]" if cut else whole
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The first error within groups of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

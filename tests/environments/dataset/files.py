@@ -1,0 +1,43 @@
+"""Files of questions and of reward functions for tests, and one reply to a question."""
+
+import asyncio
+import json
+
+from slimrl.environments.find import load_taskset
+from slimrl.rollout.answers import close_episode
+from slimrl.types import Turn
+
+SUMS = [{"question": f"What is {a} + 1?", "answer": a + 1} for a in range(40)]
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def made(tmp_path, rows=SUMS, **args):
+    return load_taskset("dataset", {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), **args})
+
+
+def functions(tmp_path, text):
+    path = tmp_path / "rewards.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def answered(taskset, *replies, number=0) -> Turn:
+    async def play() -> Turn:
+        episode = taskset.environment(taskset.tasks("train")[number])
+        try:
+            await episode.start()
+            for reply in replies:
+                turn = await episode.step(reply)
+            return turn
+        finally:
+            await close_episode(episode)
+
+    return asyncio.run(play())
+
+
+def opened(taskset):
+    return asyncio.run(taskset.environment(taskset.tasks("train")[0]).start())

@@ -1,0 +1,171 @@
+"""Rewards are scorers and functions in our signature or TRL's, with weights and metrics of their own."""
+
+import pytest
+
+from slimrl.environments.dataset.scorers import number_of
+from slimrl.errors import RolloutError, UserError
+from tests.environments.dataset.files import answered, functions, made
+
+OURS = """
+import asyncio
+
+NUM_LOADED = []
+
+def own(reply, task):
+    return len(reply) / task.data["answer"]
+
+def given_only(given):
+    return 1.0 if given == "1" else None
+
+async def slow(reply):
+    await asyncio.sleep(0)
+    return 2
+
+def trl(prompts, completions, answer, **columns):
+    assert prompts == ["What is 0 + 1?"] and columns == {"question": prompts}
+    return [float(completion == str(one)) for completion, one in zip(completions, answer, strict=True)]
+
+def chat(completions, **columns):
+    return [completion[0]["content"] == "1" for completion in completions]
+
+def nothing(completions, **columns):
+    return [None] * len(completions)
+
+def numpy_like(completions):
+    import numpy
+    return numpy.asarray([0.5])
+
+def answers(reply, answer):
+    return 0.0
+
+def more(completions, trainer_state):
+    return [0.0]
+
+def breaks(reply):
+    return {}["x"]
+
+def nan(reply):
+    return float("nan")
+
+def text(reply):
+    return "high"
+
+def too_many(completions):
+    return [1.0, 1.0]
+
+def scalar(completions):
+    return 1.0
+"""
+
+
+def graded(tmp_path, reward, reply="1", rows=None):
+    path = functions(tmp_path, OURS)
+
+    def named(one):
+        if isinstance(one, dict):
+            return {**one, "function": named(one["function"])}
+        return one if one in ("exact", "number", "match") else f"{path}:{one}"
+
+    reward = [named(one) for one in reward] if isinstance(reward, list) else named(reward)
+    rows = rows or [{"question": "What is 0 + 1?", "answer": 1}]
+    return answered(made(tmp_path, rows, test_share=0.0, reward=reward), reply)
+
+
+@pytest.mark.parametrize(
+    ("reward", "wanted"),
+    [("own", 1.0), ("slow", 2.0), ("given_only", 1.0), ("trl", 1.0), ("numpy_like", 0.5), ("exact", 1.0)],
+)
+def test_a_function_of_each_signature_gives_the_reward(tmp_path, reward, wanted):
+    turn = graded(tmp_path, reward)
+    assert turn.reward == turn.metrics[f"reward_{reward}"] == wanted
+
+
+def test_rewards_are_weighted_and_each_is_a_metric(tmp_path):
+    turn = graded(tmp_path, ["exact", {"function": "slow", "weight": -0.25, "name": "length"}])
+    assert turn.reward == 1.0 - 0.5
+    assert turn.metrics == {"reward_exact": 1.0, "reward_length": 2.0, "answered": 1.0, "strict": 0.0, "lenient": 1.0}
+
+
+def test_a_reward_that_does_not_apply_is_left_out(tmp_path):
+    turn = graded(tmp_path, ["exact", "nothing"])
+    assert turn.reward == 1.0
+    assert "reward_nothing" not in turn.metrics
+    with pytest.raises(RolloutError) as caught:
+        graded(tmp_path, "nothing")
+    assert caught.value.reason == "no_reward"
+
+
+def test_messages_are_given_to_trl_where_the_prompt_is_messages(tmp_path):
+    rows = [{"prompt": [{"role": "user", "content": "x"}]}]
+    assert graded(tmp_path, "chat", rows=rows).reward == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reward", "reason"),
+    [
+        ("breaks", "reward_error"),
+        ("nan", "nonfinite_reward"),
+        ("text", "reward_error"),
+        ("too_many", "reward_error"),
+        ("scalar", "reward_error"),
+    ],
+)
+def test_a_reward_that_fails_drops_the_rollout(tmp_path, reward, reason):
+    with pytest.raises(RolloutError) as caught:
+        graded(tmp_path, reward)
+    assert caught.value.reason == reason
+    assert reward in caught.value.detail or reason == "nonfinite_reward"
+
+
+def test_a_signature_that_is_neither_is_explained(tmp_path):
+    with pytest.raises(UserError, match=r"takes `reply, answer`.*task\.data"):
+        graded(tmp_path, "answers")
+    with pytest.raises(UserError, match="needs `trainer_state`, which no row has"):
+        graded(tmp_path, "more")
+    with pytest.raises(UserError, match=r"has no `owm`\. Did you mean `own`"):
+        graded(tmp_path, "owm")
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [("6", "6.0"), ("1,000", "1000"), ("1/2", "0.5"), ("-3", "-3.00"), ("$5", "5"), ("+7", "7"), ("50%", "50%")],
+)
+def test_numbers_are_equal_however_they_are_written(text, same):
+    assert number_of(text) == number_of(same) is not None
+
+
+@pytest.mark.parametrize("text", ["", "six", "6 or 7", "not 6", "6 7", "1,00", "1e5", "٦", "1/0", "9" * 100, "--6"])
+def test_anything_else_is_no_number(text):
+    assert number_of(text) is None
+
+
+HOSTILE = [
+    "",
+    " ",
+    "\x00\x1b[2J",
+    "\ud800",
+    "x" * 100_000,
+    "<answer>" * 5000,
+    "<answer></answer>",
+    "<answer>\x00</answer>",
+    "</answer><answer>",
+    "<think>" * 1000,
+    "<answer><answer>1</answer></answer>",
+    "[" * 50_000,
+    '{"answer": 1}' * 1000,
+    "‮1‬",
+    "\u200b1",
+    "answer answer answer",
+    "0\n1\n2\n3",
+    "<answer>0 1 2 3</answer>",
+    "The answer is the correct one.",
+    "<tool>f(1)</tool>",
+    "</s><|im_end|>",
+]
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+@pytest.mark.parametrize("scorer", ["exact", "number", "match"])
+def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path, number, scorer):
+    rows = [{"question": "How many are there?", "answer": "17"}]
+    assert graded(tmp_path, scorer, HOSTILE[number], rows).reward == 0.0

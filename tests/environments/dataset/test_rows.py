@@ -1,0 +1,112 @@
+"""Rows of a file become tasks of disjoint splits, or the row that cannot be meant is named."""
+
+import pytest
+
+from slimrl.environments.find import is_builtin, load_taskset, tasks_of
+from slimrl.environments.scripts import demonstrate
+from slimrl.environments.splits import shared_tasks
+from slimrl.errors import UserError
+from tests.environments.dataset.files import SUMS, answered, made, opened, write_rows
+
+
+def questions(taskset, split):
+    return {task.data["question"] for task in tasks_of(taskset, split)}
+
+
+def test_a_hash_of_the_question_splits_the_rows(tmp_path):
+    one, other = made(tmp_path), made(tmp_path, [*reversed(SUMS)])
+    assert questions(one, "test") == questions(other, "test")  # wherever the row stands
+    assert 0 < len(questions(one, "test")) < 20
+    assert not shared_tasks(one.tasks("train"), one.tasks("test"))
+    assert len(one.tasks("train")) + len(one.tasks("test")) == len(SUMS)
+    assert not one.tasks("validation")
+    assert not made(tmp_path, test_share=0.0).tasks("test")
+
+
+def test_a_column_splits_the_rows(tmp_path):
+    rows = [{**row, "split": split} for row, split in zip(SUMS, ("train", "validation", "test"), strict=False)]
+    taskset = made(tmp_path, rows)
+    assert [len(taskset.tasks(split)) for split in ("train", "validation", "test")] == [1, 1, 1]
+
+
+def test_files_split_the_rows(tmp_path):
+    test = write_rows(tmp_path / "test.jsonl", SUMS[:3])
+    taskset = made(tmp_path, SUMS[3:], test_path=str(test))
+    assert len(taskset.tasks("test")) == 3
+    assert len(taskset.tasks("train")) == len(SUMS) - 3
+
+
+def test_csv_and_parquet_are_read(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text('question,answer\n"What is 1 + 1?",2\n"a\nb",3\n', encoding="utf-8")
+    taskset = load_taskset("dataset", {"path": str(path), "test_share": 0.0, "reward": "number"})
+    assert answered(taskset, "2").reward == 1.0
+    datasets = pytest.importorskip("datasets", reason="needs the package datasets")
+    datasets.Dataset.from_list(SUMS).to_parquet(tmp_path / "rows.parquet")
+    taskset = load_taskset("dataset", {"path": str(tmp_path / "rows.parquet"), "test_share": 0.0})
+    assert answered(taskset, "1").reward == 1.0
+
+
+def test_messages_keep_their_own_system(tmp_path):
+    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hello?"}]
+    taskset = made(tmp_path, [{"prompt": chat, "answer": "Hi"}], test_share=0.0, answer="whole")
+    assert opened(taskset) == chat
+    taskset = made(tmp_path, [{"prompt": chat[1:], "answer": "Hi"}], test_share=0.0, system="Greet.")
+    assert opened(taskset)[0] == {"role": "system", "content": "Greet."}
+
+
+def test_the_expert_earns_everything_in_every_form(tmp_path):
+    for form in ("lenient", "tag", "last_line", "whole"):
+        taskset = made(tmp_path, answer=form)
+        said = demonstrate(taskset, taskset.tasks("train")[0])[-1]["content"]
+        assert answered(taskset, said).reward == 1.0
+
+
+def test_code_of_the_users_runs_in_a_worker():
+    assert not is_builtin("dataset")
+
+
+BAD_ROWS = {
+    "no JSON": ("oops", "rows.jsonl:1 is no JSON object"),
+    "no question": ({"text": "x"}, r"rows.jsonl:1 has neither `prompt` nor `question`"),
+    "parts": ({"prompt": [{"role": "user", "content": [{"type": "text"}]}]}, "rows.jsonl:1: `prompt` must be"),
+    "number": ({"prompt": 3}, "must be a text or a list"),
+    "role": ({"prompt": [{"role": "human", "content": "x"}]}, "must be a text or a list"),
+    "ends with a reply": ({"prompt": [{"role": "assistant", "content": "x"}]}, "leaves nothing to answer"),
+    "split": ({"question": "x", "answer": "y", "split": "tset"}, "Did you mean `test`"),
+    "no answer": ({"question": "x"}, "has none: give the row `answer`"),
+    "blank answer": ({"question": "x", "answer": " "}, "cannot read the right answer"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_ROWS)
+def test_a_row_that_cannot_be_meant_is_named(tmp_path, fault):
+    row, message = BAD_ROWS[fault]
+    with pytest.raises(UserError, match=message):
+        tasks_of(made(tmp_path, [row], test_share=0.0), "train")
+
+
+BAD_ARGS = {
+    "form": ({"answer": "tags"}, "Did you mean `tag`"),
+    "share": ({"test_share": 1.0}, "below 1"),
+    "reward": ({"reward": "exactly"}, "Did you mean `exact`"),
+    "judge unasked": ({"judge": {"base_url": "http://x", "model": "m"}, "reward": "exact"}, "no reward asks it"),
+    "no file": ({"reward": "nowhere.py:f"}, "reward file nowhere.py does not exist"),
+    "no number": ({"reward": "number"}, "cannot read the right answer"),
+    "twice": ({"reward": ["exact", "exact"]}, "two rewards are called `exact`"),
+    "empty list": ({"reward": []}, "exact|empty"),
+    "key": ({"reward": {"function": "exact", "wieght": 2}}, "Did you mean `weight`"),
+    "type": ({"reward": {"function": "exact", "weight": "2"}}, "cannot be '2'"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_ARGS)
+def test_args_that_cannot_work_say_why(tmp_path, fault):
+    args, message = BAD_ARGS[fault]
+    with pytest.raises(UserError, match=message):
+        made(tmp_path, [{"question": "x", "answer": "y"}], **args).tasks("train")
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    with pytest.raises(UserError, match="has no rows"):
+        made(tmp_path, []).tasks("train")

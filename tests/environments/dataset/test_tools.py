@@ -1,0 +1,273 @@
+"""Tools of the user's own: functions and MCP servers, in all three formats."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from slimrl.environments.find import load_taskset
+from slimrl.errors import RolloutError, UserError
+from tests.environments.dataset.files import answered, functions, made, opened, write_rows
+
+TOOLS = '''
+from typing import Literal
+
+def add(a: int, b: int = 1) -> int:
+    """Adds two numbers."""
+    return a + b
+
+async def join(words: list[str], way: Literal["up", "down"]) -> str:
+    """Joins words."""
+    return "-".join(words if way == "up" else words[::-1])
+
+def breaks(text):
+    raise KeyError(text)
+
+def odd(a: set):
+    return a
+'''
+ROWS = [{"question": "How much is 2 + 3?", "answer": 5}]
+ANSWER = "<answer>5</answer>"
+
+
+def agent(tmp_path, *names, rows=ROWS, **args):
+    path = functions(tmp_path, TOOLS)
+    return made(tmp_path, rows, test_share=0.0, tools=[{"python": f"{path}:{name}"} for name in names], **args)
+
+
+def said(taskset, *replies):
+    turn = answered(taskset, *replies)
+    return turn, "\n".join(message["content"] for message in turn.messages)
+
+
+CALLS = {
+    "add(2, 3)": "5",
+    "add(a=2)": "3",
+    'join(["a", "b"], "down")': "b-a",
+    "add(2, 3, 4)": "Error: add: it takes 2 arguments, not 3. It is called as add(a: integer, b: integer = ...)",
+    "add('2')": "`a` must be an integer, not '2'",
+    "add(True)": "`a` must be an integer, not True",
+    "add(2.5)": "must be an integer",
+    "add()": "`a` is missing",
+    "add(1, c=2)": "there is no parameter `c`",
+    "add(1, a=2)": "`a` is given twice",
+    "add({1})": "of JSON",
+    "add(1j)": "of JSON",
+    'join(["a", 1], "up")': "must have at 1",
+    'join(["a"], "left")': "must be one of 'up', 'down'",
+    "breaks('x')": "Error: breaks: KeyError: 'x'",
+    "subtract(1)": "there is no tool `subtract`",
+    "add(": "this is no call",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_is_made_or_its_mistake_is_told(tmp_path, call):
+    turn, text = said(agent(tmp_path, "add", "join", "breaks"), f"<tool>{call}</tool>")
+    assert not turn.done
+    assert CALLS[call] in text
+    assert turn.metrics["invalid_calls"] == float("Error" in text)
+
+
+def test_an_answer_ends_the_episode_and_is_graded(tmp_path):
+    turn = answered(agent(tmp_path, "add"), "<tool>add(2, 3)</tool>", ANSWER)
+    assert turn.done
+    assert turn.reward == 1.0
+    assert turn.metrics["tool_calls"] == 1.0
+
+
+def test_what_comes_first_in_a_reply_counts(tmp_path):
+    assert not answered(agent(tmp_path, "add"), f"<tool>add(2)</tool>{ANSWER}").done
+    assert answered(agent(tmp_path, "add"), f"{ANSWER}<tool>add(2)</tool>").done
+
+
+def test_two_answers_are_none(tmp_path):
+    assert answered(agent(tmp_path, "add"), f"{ANSWER}<answer>6</answer>").reward == 0.0
+
+
+def test_native_calls_have_types(tmp_path):
+    taskset = agent(tmp_path, "add", "join", format="native")
+    (first, *_) = opened(taskset)
+    assert first["tools"][0]["function"]["parameters"] == {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+        "required": ["a"],
+    }
+    call = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
+    assert said(taskset, call)[1] == "5"
+    assert "must be an integer" in said(taskset, call.replace("2", '"2"'))[1]
+
+
+def test_programs_call_typed_tools(tmp_path):
+    taskset = agent(tmp_path, "add", "join", "breaks", format="code", sandbox={"isolation": "none"})
+    text = said(taskset, "<code>\nprint(add(2, b=3), join(['x', 'y'], way='up'))\n</code>")[1]
+    assert "5 x-y" in text
+    assert "must be an integer" in said(taskset, "<code>add('2')</code>")[1]
+    assert "KeyError" in said(taskset, "<code>breaks('x')</code>")[1]
+
+
+def test_a_system_message_of_the_row_stays(tmp_path):
+    chat = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "2 + 3?"}]
+    messages = opened(agent(tmp_path, "add", rows=[{"prompt": chat, "answer": 5}]))
+    assert [message["role"] for message in messages] == ["system", "user"]
+    assert messages[0]["content"].startswith("Be kind.\n\nAnswer the question. Work it out")
+
+
+@pytest.mark.parametrize("form", ["tags", "native"])
+def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
+    rows = [{**ROWS[0], "calls": [{"tool": "add", "arguments": {"a": 2, "b": 3}}]}]
+    taskset = agent(tmp_path, "add", rows=rows, format=form)
+    messages = taskset.scripts["expert"](taskset.tasks("train")[0], 0)
+    assert [message["role"] for message in messages][-3:-1] == ["assistant", "tool" if form == "native" else "user"]
+    assert "5" in messages[-2]["content"]
+    assert answered(taskset, *[one["content"] for one in messages if one["role"] == "assistant"]).reward == 1.0
+    assert not agent(tmp_path, "add").scripts
+
+
+BAD_TOOLS = {
+    "kind": ([{"pythn": "x"}], "a tool is { python"),
+    "both": ([{"python": "x", "mcp": "y"}], "a tool is { python"),
+    "text": ("tools.py:add", "is a list of tables"),
+    "file": ([{"python": "nowhere.py:add"}], "tool file nowhere.py does not exist"),
+    "no function": ([{"python": "math:pi"}], "is not a function, but the float"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_TOOLS)
+def test_a_tool_that_is_none_is_named(tmp_path, fault):
+    tools, message = BAD_TOOLS[fault]
+    with pytest.raises(UserError, match=message):
+        made(tmp_path, ROWS, tools=tools)
+
+
+def test_a_tool_of_odd_types_and_a_form_without_tags_are_refused(tmp_path):
+    with pytest.raises(UserError, match="`a` has the type"):
+        agent(tmp_path, "odd")
+    with pytest.raises(UserError, match="two tools are called `add`"):
+        agent(tmp_path, "add", "add").environment(agent(tmp_path).tasks("train")[0])
+    with pytest.raises(UserError, match="cannot act"):
+        agent(tmp_path, "add", answer="whole")
+
+
+HOSTILE = [
+    "",
+    "\x00\x1b[2J",
+    "\ud800",
+    "<tool>" * 3000,
+    "<tool>add(" + "[" * 5000 + "</tool>",
+    "<tool>add(" + "9" * 9000 + ")</tool>",
+    "<tool>add(**{})</tool>",
+    "<tool>add(*[1])</tool>",
+    "<tool>__import__('os')</tool>",
+    "<tool>add(1)</tool>" * 500,
+    "<tool>add(float('nan'))</tool>",
+    "<tool>add(1e999)</tool>",
+    "<tool>add.__call__(1)</tool>",
+    "<tool>add('\\ud800')</tool>",
+    "<answer>" * 3000,
+    "<answer></answer>",
+    "<answer>\x00</answer>",
+    "<think><answer>5</answer>",
+    "<result>\n5\n</result>",
+    "<tool><answer>5</answer></tool>",
+    "<code>add(1)</code>",
+]
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)))
+def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path, number):
+    assert answered(agent(tmp_path, "add"), HOSTILE[number]).reward == 0.0
+
+
+SERVER = '''
+import os, time
+from mcp.server import MCPServer
+server = MCPServer("test")
+
+@server.tool()
+def add(a: int, b: int = 1) -> str:
+    """Adds."""
+    return str(a + b)
+
+@server.tool()
+def fail(text: str) -> str:
+    raise ValueError("it was " + text)
+
+@server.tool()
+def hang(text: str) -> str:
+    time.sleep(60)
+    return text
+
+@server.tool()
+def end(text: str) -> str:
+    os._exit(3)
+
+@server.tool()
+def pid() -> str:
+    return str(os.getpid())
+
+@server.tool()
+def large(text: str) -> str:
+    return text * 200_000
+
+server.run("stdio")
+'''
+
+
+@pytest.fixture
+def served(tmp_path):
+    pytest.importorskip("mcp", reason="needs the package mcp")
+    path = tmp_path / "server.py"
+    path.write_text(SERVER, encoding="utf-8")
+    entry = {"mcp": f"{sys.executable} {path}", "timeout_s": 2.0}
+    args = {"path": str(write_rows(tmp_path / "rows.jsonl", ROWS)), "test_share": 0.0, "tools": [entry]}
+    taskset = load_taskset("dataset", args)
+    taskset.prepare()
+    yield taskset
+    for server in taskset._servers:
+        server.close()
+
+
+def test_tools_of_an_mcp_server_are_called(served):
+    assert said(served, "<tool>add(2, 3)</tool>")[1] == "<result>\n5\n</result>"
+    assert "must be an integer" in said(served, "<tool>add('2')</tool>")[1]
+    assert "Error: fail" in said(served, "<tool>fail('bad')</tool>")[1]
+    assert len(said(served, "<tool>large('x')</tool>")[1]) < 110_000
+    turn = answered(served, "<tool>add(2, 3)</tool>", ANSWER)
+    assert turn.reward == 1.0
+
+
+def test_a_server_is_shared_and_started_again_when_it_has_ended(served):
+    first = said(served, "<tool>pid()</tool>")[1]
+    assert said(served, "<tool>pid()</tool>")[1] == first
+    with pytest.raises(RolloutError) as caught:
+        said(served, "<tool>end('x')</tool>")
+    assert caught.value.reason == "tool_server_died"
+    assert said(served, "<tool>pid()</tool>")[1] != first
+
+
+def test_a_call_that_hangs_becomes_text(served):
+    assert "no answer in 2 s" in said(served, "<tool>hang('x')</tool>")[1]
+
+
+def test_a_server_ends_with_its_taskset(served):
+    pid = int(said(served, "<tool>pid()</tool>")[1].split("\n")[1])
+    served._servers[0].close()
+
+    async def gone():
+        for _ in range(100):
+            if not Path(f"/proc/{pid}/stat").exists() or " Z " in Path(f"/proc/{pid}/stat").read_text():
+                return True
+            await asyncio.sleep(0.05)
+        return False
+
+    assert asyncio.run(gone())
+
+
+def test_a_server_that_does_not_start_says_so(tmp_path):
+    pytest.importorskip("mcp", reason="needs the package mcp")
+    for command in ("no-such-command-at-all", f"{sys.executable} -c pass"):
+        taskset = made(tmp_path, ROWS, tools=[{"mcp": command}])
+        with pytest.raises(UserError, match="does not work"):
+            taskset.prepare()

@@ -1,0 +1,100 @@
+"""Answers are read in the form that was asked for, and leniently without picking among candidates."""
+
+import pytest
+
+from slimrl.environments.answers import MAX_CHARS, read_answer
+
+RIGHT = {
+    "tags": ("<answer>6</answer>", "6"),
+    "tags among words": ("Sure. <answer> 6 </answer> Done.", "6"),
+    "the same twice": ("<answer>6</answer><answer>6</answer>", "6"),
+    "an equation": ("1 + 5 = 6", "6"),
+    "an equation with words before it": ("First I add. 1 + 5 = 6.", "6"),
+    "the same equation twice": ("1 + 5 = 6\n1 + 5 = 6", "6"),
+    "an equation the other way": ("6 = 1 + 5", "6"),
+    "a sentence": ("The answer is 6.", "6"),
+    "a decimal in a sentence": ("The answer is 6.5.", "6.5"),
+    "a label": ("Answer: Rome", "Rome"),
+    "a bold label": ("**Answer:** Rome", "Rome"),
+    "a box": (r"So $\boxed{6}$.", "6"),
+    "only the answer": ("6", "6"),
+    "only the answer, bold": ("**Rome.**", "Rome"),
+    "a tag in capitals": ("<ANSWER>6</ANSWER>", "6"),
+    "a tag that never ends": ("<answer>6", "6"),
+    "a tag in brackets": ("[answer]6[/answer]", "6"),
+    "two forms that agree": ("1 + 5 = 6. The answer is 6.", "6"),
+    "thoughts do not count": ("<think>7? 8?</think>1 + 5 = 6", "6"),
+}
+
+ABUSE = {
+    "nothing": "",
+    "blank": " \n\t",
+    "two tags": "<answer>6</answer><answer>7</answer>",
+    "two tags, one empty": "<answer>6</answer><answer></answer>",
+    "all sums": "\n".join(f"1 + 5 = {n}" for n in range(20)),
+    "all sums in a line": " ".join(f"1 + 5 = {n}" for n in range(20)),
+    "a chain of numbers": "5 = 6 = 7",
+    "a chain that changes its mind": "1 + 5 = 7 = 6",
+    "two equations and only a comma": "1+5=7,1+5=6",
+    "two equations and a comma": "1 + 5 = 7, 1 + 5 = 6",
+    "or": "1 + 5 = 6 or 7",
+    "a slash": "The answer is 6/7",
+    "a list": "6, 7, 8",
+    "a list of lines": "6\n7\n8",
+    "a list in words": "The answer is one of 6, 7 or 8",
+    "a negation": "The answer is not 6.",
+    "a contraction": "It isn't so that 1 + 5 = 6.",
+    "taken back": "1 + 5 = 6 is wrong.",
+    "a doubt": "Maybe 1 + 5 = 6.",
+    "a question": "1 + 5 = 6?",
+    "another equation": "1 + 5 != 6",
+    "two sentences": "The answer is 6. The answer is 7.",
+    "two forms that differ": "1 + 5 = 6. The answer is 7.",
+    "two boxes": r"\boxed{6} \boxed{7}",
+    "a table": "| 6 | 7 |",
+    "a story without an answer": "I have 6 apples and 7 pears, and so we go on and on.",
+    "all numbers": " ".join(map(str, range(500))),
+    "very long": "1 + 5 = 6 " + "x" * MAX_CHARS,
+    "an answer that is very long": "Answer: " + "6" * 1000,
+    "thoughts that never end": "<think>1 + 5 = 6",
+    "negation behind a tag that never ends": "<answer>6 is not it",
+    "any of": "any of these: 1 + 5 = 6",
+}
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_an_answer_in_another_form_is_read(kind):
+    reply, wanted = RIGHT[kind]
+    assert read_answer(reply).text == wanted
+
+
+@pytest.mark.parametrize("kind", ABUSE)
+def test_nothing_is_picked_among_candidates(kind):
+    assert read_answer(ABUSE[kind]).text is None
+
+
+def test_a_list_earns_no_more_than_its_own_text():
+    assert read_answer("<answer>6, 7, 8</answer>").text == "6, 7, 8"  # which equals no right answer
+
+
+@pytest.mark.parametrize("kind", [kind for kind in RIGHT if "tags" not in kind and "the same twice" not in kind])
+def test_the_strict_reader_wants_the_tags(kind):
+    if "<answer>" not in RIGHT[kind][0] or "</answer>" not in RIGHT[kind][0]:
+        assert read_answer(RIGHT[kind][0], "tag").text is None
+
+
+def test_it_is_told_which_form_an_answer_had():
+    assert read_answer("<answer>6</answer>").is_strict
+    assert not read_answer("1 + 5 = 6").is_strict
+
+
+def test_the_last_line_and_the_whole_reply():
+    assert read_answer("I add.\n 6 \n", "last_line").text == "6"
+    assert read_answer("I add.\n 6 \n", "whole").text == "I add.\n 6"
+    assert read_answer("\n", "last_line").text is None
+    assert read_answer("", "whole").text is None
+
+
+@pytest.mark.parametrize("reply", ["=" * 5000, "answer is " * 3000, "\\boxed{" * 3000, "<answer>" * 3000, "1=" * 9000])
+def test_useless_replies_take_no_time(reply):
+    assert read_answer(reply).text in (None, "1")
