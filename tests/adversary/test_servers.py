@@ -59,7 +59,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await response(scope, receive, send)
 
 
-def respond(refusal: Refusal) -> Response:
+def respond(refusal: Refusal, path: str) -> Response:
     return PlainTextResponse(refusal.message, refusal.status, refusal.headers)
 
 

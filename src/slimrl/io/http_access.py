@@ -26,11 +26,13 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Access:
     """Who is answered: whoever sends the key that `variable` of the environment sets, or without one the programs of
-    this machine, for which the addresses in `forwarders` stand too."""
+    this machine, for which the addresses in `forwarders` stand too. The key may also come in the header `key_header`,
+    if that is named."""
 
     key: str
     variable: str
     forwarders: Collection[str] = ()
+    key_header: str = ""
 
     def refusal(self, sender: str, headers: Mapping[str, str]) -> Refusal | None:
         """Why a request from the address `sender` is not answered; None if it is. The names of headers are in lower
@@ -38,7 +40,9 @@ class Access:
         if not self.key:
             return self._page_refusal(sender, headers)
         # In constant time, so that the time of an answer tells nothing of the key.
-        if hmac.compare_digest(headers.get("authorization", "").encode(), f"Bearer {self.key}".encode()):
+        given = [(headers.get("authorization", ""), f"Bearer {self.key}")]
+        given += [(headers.get(self.key_header, ""), self.key)] if self.key_header else []
+        if any(hmac.compare_digest(found.encode(), wanted.encode()) for found, wanted in given):
             return None
         why = (
             f"The header `Authorization: Bearer KEY` is needed, with the key that {self.variable} sets where the "

@@ -21,10 +21,11 @@ CLOSE = {"Connection": "close"}
 
 
 class Guard:
-    """ASGI middleware that answers what is refused by `respond`, and hands on the others with their whole bodies."""
+    """ASGI middleware that answers what is refused by `respond`, which is told the path too, and hands on the others
+    with their whole bodies."""
 
     def __init__(
-        self, app: ASGIApp, access: Access, max_body_bytes: int, respond: Callable[[Refusal], Response]
+        self, app: ASGIApp, access: Access, max_body_bytes: int, respond: Callable[[Refusal, str], Response]
     ) -> None:
         self._app = app
         self._access = access
@@ -38,7 +39,7 @@ class Guard:
             return
         headers = Headers(scope=scope)
         if refusal := self._refusal(scope, headers):
-            await self._respond(refusal)(scope, receive, send)
+            await self._respond(refusal, scope["path"])(scope, receive, send)
         elif headers.get("content-length", "0") == "0":
             await self._app(scope, receive, send)
         else:
@@ -75,7 +76,7 @@ class Guard:
                 self._num_held += len(parts[-1])
                 # Small ones always pass: others could fill what there is for large ones.
                 if self._num_held > MAX_BODIES_BYTES and num_bytes > SMALL_BODY_BYTES:
-                    await self._respond(_FULL)(scope, receive, send)
+                    await self._respond(_FULL, scope["path"])(scope, receive, send)
                     return
                 more = message.get("more_body", False)
             body = b"".join(parts)

@@ -140,7 +140,7 @@ def serve(app: FastAPI, host: str, port: int, token: str, published: bool = Fals
         server.run()
 
 
-def _respond(refusal: Refusal) -> Response:
+def _respond(refusal: Refusal, _path: str) -> Response:
     return _error(refusal.status, refusal.message, refusal.headers)
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,13 @@ def task_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def run(server: Server, task_dir: Path, output: Path, **model_args: Any) -> dict[str, list[dict[str, Any]]]:
-    """Both tasks; the samples of each, in order."""
+TASKS = ("local_loglikelihood", "local_generate")
+
+
+def run(
+    server: Server, task_dir: Path, output: Path, *flags: str, tasks: Sequence[str] = TASKS, **model_args: Any
+) -> dict[str, list[dict[str, Any]]]:
+    """The samples of each task, in order."""
     arguments = {
         "model": server.model,
         "base_url": f"{server.v1}/completions",
@@ -73,17 +79,18 @@ def run(server: Server, task_dir: Path, output: Path, **model_args: Any) -> dict
         "lm_eval",
         *("--model", "local-completions"),
         *("--model_args", ",".join(f"{name}={value}" for name, value in arguments.items())),
-        *("--tasks", "local_loglikelihood,local_generate"),
+        *("--tasks", ",".join(tasks)),
         *("--include_path", str(task_dir)),
         *("--output_path", str(output)),
         *("--batch_size", "3"),
         "--log_samples",
+        *flags,
     ]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(output)}
     result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=170)
     assert result.returncode == 0, result.stdout + result.stderr
     samples = {}
-    for task in ("local_loglikelihood", "local_generate"):
+    for task in tasks:
         (path,) = output.rglob(f"samples_{task}_*.jsonl")
         lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         samples[task] = sorted(lines, key=lambda line: line["doc_id"])
@@ -109,4 +116,12 @@ def test_scores_are_the_engines(
         assert str(is_greedy) == str(reference.greedy(prompt, len(completion))[0] == completion)
     for line, sample in zip(QUESTIONS, samples["local_generate"], strict=True):
         tokens, _ = reference.greedy(reference.encode(line["question"]), 12)
+        assert sample["filtered_resps"] == [reference.policy.chat.text(tokens).partition("e")[0]]
+
+
+def test_the_chat_template_is_the_servers(server: Server, reference: Reference, task_dir: Path, tmp_path: Path) -> None:
+    samples = run(server, task_dir, tmp_path, "--apply_chat_template", tasks=["local_generate"])
+    for line, sample in zip(QUESTIONS, samples["local_generate"], strict=True):
+        prompt = reference.policy.chat.opening([{"role": "user", "content": line["question"]}])
+        tokens, _ = reference.greedy(prompt, 12)
         assert sample["filtered_resps"] == [reference.policy.chat.text(tokens).partition("e")[0]]

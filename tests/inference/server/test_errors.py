@@ -72,7 +72,13 @@ def refused(reply: httpx.Response, status: int) -> dict[str, Any]:
             {"messages": USER, "continue_final_message": True, "add_generation_prompt": True},
             "continue_final_message",
         ),
+        ("/v1/responses", {}, "input"),
+        ("/v1/responses", {"input": "a", "frequency_penalty": 1.0}, "frequency_penalty"),
+        ("/v1/responses", {"input": [{"role": "clown", "content": "x"}]}, "role"),
+        ("/v1/responses", {"input": [{"type": "message" * 99, "role": "user"}]}, "not supported"),
+        ("/v1/responses", {"input": "a", "stream": True, "max_output_tokens": 600}, "maximum context length"),
         ("/tokenize", {}, "either prompt or messages"),
+        ("/tokenize", {"prompt": []}, "prompt"),
         ("/tokenize", {"prompt": "a", "messages": USER}, "either prompt or messages"),
         ("/detokenize", {"tokens": [2**31 - 1]}, "token id"),
         (
@@ -128,10 +134,32 @@ def test_only_utf_8_is_read(http: httpx.Client, encoding: str) -> None:
     assert http.post("/v1/completions", content=content, headers=JSON).status_code == 200
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages", "/v1/messages/count_tokens"])
+def test_the_dialects_are_read_as_strictly_as_chat(http: httpx.Client, path: str) -> None:
+    deep = b"[" * 70 + b"]" * 70
+    for content in (
+        b"",
+        b"[]",
+        b"\xff\xfe",
+        b'{"input": "\\ud800"}',
+        b'{"messages": NaN}',
+        b'{"input": ' + deep + b"}",
+    ):
+        reply = http.post(path, content=content, headers=JSON)
+        error = reply.json()["error"]
+        assert reply.status_code == 400 and error["message"], reply.text
+        assert error["type"] == "invalid_request_error"
+        assert ("type" in reply.json()) == path.startswith("/v1/messages")
+    for headers, status in (({"Host": "example.org"}, 403), ({"Origin": "http://example.org"}, 403)):
+        assert http.post(path, json={}, headers=headers).status_code == status
+    assert http.post(path, content=b" " * (MAX_BODY_BYTES + 1), headers=JSON).status_code == 413
+
+
 def test_a_text_that_cannot_fit_is_refused_without_reading_it(http: httpx.Client) -> None:
     for path, body in (
         ("/v1/completions", {"prompt": "a" * 10_000_000}),
         ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a " * 5_000_000}]}),
+        ("/v1/responses", {"input": "a " * 5_000_000}),
     ):
         assert "maximum context length is 512 tokens" in refused(http.post(path, json=body), 400)["message"]
 

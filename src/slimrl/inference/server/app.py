@@ -14,6 +14,7 @@ from slimrl.inference.server import bodies, replies
 from slimrl.inference.server.admin import Administration
 from slimrl.inference.server.chat import open_chat
 from slimrl.inference.server.completions import open_completions
+from slimrl.inference.server.dialects.routes import message_routes, response_routes
 from slimrl.inference.server.errors import install_handlers
 from slimrl.inference.server.events import EventStream, unless_gone
 from slimrl.inference.server.guard import MAX_BODY_BYTES, TextRoute, respond
@@ -46,13 +47,15 @@ def make_app(service: Service) -> FastAPI:
     for router in (
         _state_routes(service),
         _openai_routes(service),
+        response_routes(service),
+        message_routes(service),
         _token_routes(service),
         _sampling_routes(service, administration),
         _weight_routes(service, administration, transfer),
         _adapter_routes(administration),
     ):
         app.include_router(router, dependencies=locked)
-    access = Access(service.config.api_key, "SLIMRL_API_KEY")
+    access = Access(service.config.api_key, "SLIMRL_API_KEY", key_header="x-api-key")
     app.add_middleware(Guard, access=access, max_body_bytes=MAX_BODY_BYTES, respond=respond)
     return app
 

@@ -186,10 +186,10 @@ class ChatTokensBody(ChatBody):
 
 
 class TokenizeBody(Rendering):
-    """`POST /tokenize`: a prompt, or messages."""
+    """`POST /tokenize`: a prompt, or messages. lm-eval sends messages as `prompt`."""
 
     model: str | None = None
-    prompt: str | None = None
+    prompt: str | Some[ChatMessage] | None = None
     messages: Some[ChatMessage] | None = None
     return_token_strs: bool | None = None
 

@@ -1,4 +1,5 @@
-"""Formats errors as OpenAI's clients expect them: a status and `{"error": {"message", "type", "param", "code"}}`.
+"""Formats errors as OpenAI's clients expect them: a status and `{"error": {"message", "type", "param", "code"}}`; on
+Anthropic's routes as its clients do: `{"type": "error", "error": {"type", "message"}}`.
 
 All errors have this format: refused requests, bodies that do not validate, unknown routes, and bugs. A bug's traceback
 is only written to the log.
@@ -17,6 +18,9 @@ from slimrl.errors import UserError
 
 LOG = logging.getLogger("slimrl.server")
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+ANTHROPIC_PATH = "/v1/messages"
+ANTHROPIC_TYPES = {**TYPES, 413: "request_too_large", 503: "overloaded_error"}
+BUG = "Internal error of the server; its log has the details."
 
 # Fields of OpenAI's and vLLM's that this server does not support: only the value that switches them off is accepted.
 NOT_HERE = {
@@ -68,27 +72,38 @@ def error_body(status: int, message: str, param: str = "", code: str = "") -> di
     return {"error": {"message": message, "type": kind, "param": param or None, "code": code or None}}
 
 
+def anthropic_error(status: int, message: str) -> dict[str, Any]:
+    """The JSON body of an error on Anthropic's routes."""
+    kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def error_on(path: str, status: int, message: str, param: str = "", code: str = "") -> dict[str, Any]:
+    """The JSON body of an error on a route."""
+    if path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/"):
+        return anthropic_error(status, message)
+    return error_body(status, message, param, code)
+
+
 def install_handlers(app: FastAPI) -> None:
     """Install the handlers that format every error of the app."""
 
     def answer_http_error(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         param, code = (error.param, error.code) if isinstance(error, ApiError) else ("", "")
-        return JSONResponse(
-            error_body(error.status_code, error.detail, param, code), error.status_code, error.headers or None
-        )
+        body = error_on(request.url.path, error.status_code, error.detail, param, code)
+        return JSONResponse(body, error.status_code, error.headers or None)
 
     def answer_invalid_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
-        message, param = explain(error.errors())
-        return JSONResponse(error_body(400, message, param), 400)
+        return JSONResponse(error_on(request.url.path, 400, *explain(error.errors())), 400)
 
     def answer_user_error(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse(error_body(400, str(error)), 400)
+        return JSONResponse(error_on(request.url.path, 400, str(error)), 400)
 
     def answer_bug(request: Request, error: Exception) -> JSONResponse:
         LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
-        return JSONResponse(error_body(500, "Internal error of the server; its log has the details."), 500)
+        return JSONResponse(error_on(request.url.path, 500, BUG), 500)
 
     # The most specific handler wins; the last one catches bugs.
     app.add_exception_handler(HTTPException, answer_http_error)

@@ -7,13 +7,14 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from slimrl.inference.server.errors import ApiError, error_body
+from slimrl.inference.server.errors import BUG, ApiError, error_body
 from slimrl.io.http_leaving import ClientGone, run_unless_gone
 
 LOG = logging.getLogger("slimrl.server")
@@ -21,11 +22,36 @@ T = TypeVar("T")
 Close = Callable[[bool], None]
 
 
-class EventStream(StreamingResponse):
-    """A reply of objects as `data:` lines, then `[DONE]`. `close` is called even if nothing was sent."""
+def data_line(item: dict[str, Any]) -> bytes:
+    """An object as an event without a name, as OpenAI's chat has them."""
+    return b"data: " + json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
-    def __init__(self, objects: AsyncIterator[dict[str, Any]], close: Close) -> None:
+
+def named_line(item: dict[str, Any]) -> bytes:
+    """An object as an event that has the name of the object's type."""
+    return f"event: {item['type']}\n".encode() + data_line(item)
+
+
+@dataclass(frozen=True, slots=True)
+class EventForm:
+    """How objects and an error become events, and what is sent last."""
+
+    write: Callable[[dict[str, Any]], bytes]
+    failure: Callable[[ApiError], dict[str, Any]]
+    end: bytes
+
+
+CHAT_EVENTS = EventForm(
+    data_line, lambda error: error_body(error.status_code, error.detail, error.param, error.code), b"data: [DONE]\n\n"
+)
+
+
+class EventStream(StreamingResponse):
+    """A reply of objects as events. `close` is called even if nothing was sent."""
+
+    def __init__(self, objects: AsyncIterator[dict[str, Any]], close: Close, form: EventForm = CHAT_EVENTS) -> None:
         super().__init__(self._lines(objects), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        self._form = form
         self._close = close
         self._ended = False
 
@@ -40,20 +66,17 @@ class EventStream(StreamingResponse):
             self._close(not self._ended and not cancelled)
 
     async def _lines(self, objects: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
+        form = self._form
         try:
             async for item in objects:
-                yield _line(item)
+                yield form.write(item)
         except ApiError as error:
-            yield _line(error_body(error.status_code, error.detail, error.param, error.code))
+            yield form.write(form.failure(error))
         except Exception:  # the status was sent long ago, so only an event can report the error
             LOG.exception("a stream failed")
-            yield _line(error_body(500, "Internal error of the server; its log has the details."))
+            yield form.write(form.failure(ApiError(500, BUG)))
         self._ended = True
-        yield b"data: [DONE]\n\n"
-
-
-def _line(item: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+        yield form.end
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T], close: Close) -> T:

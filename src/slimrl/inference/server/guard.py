@@ -8,7 +8,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 
-from slimrl.inference.server.errors import bad_request, error_body
+from slimrl.inference.server.errors import bad_request, error_on
 from slimrl.io.http_access import Refusal
 from slimrl.io.text import MAX_DEPTH, is_too_deep, is_writable
 
@@ -17,9 +17,9 @@ MAX_BODY_BYTES = 16 * 2**20
 MAX_VALUES, MAX_CONTAINERS = 2**21, 2**16
 
 
-def respond(refusal: Refusal) -> JSONResponse:
+def respond(refusal: Refusal, path: str) -> JSONResponse:
     """The response to a request that is refused before any route sees it."""
-    body = error_body(refusal.status, refusal.message, code=refusal.code)
+    body = error_on(path, refusal.status, refusal.message, code=refusal.code)
     return JSONResponse(body, refusal.status, refusal.headers)
 
 

@@ -21,10 +21,14 @@ async def tokenize(service: Service, body: TokenizeBody) -> dict[str, Any]:
     service.check_model(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise bad_request("Give either prompt or messages.", "prompt")
-    if body.messages is None:
-        text, add_special = body.prompt or "", body.add_special_tokens is not False
+    messages = body.messages or (body.prompt if isinstance(body.prompt, list) else None)
+    if isinstance(body.prompt, list) and body.prompt[-1].role == "assistant" and body.add_generation_prompt is None:
+        # lm-eval does not say whether the last message is to be continued; a reply that it began is.
+        body = body.model_copy(update={"continue_final_message": True})
+    if messages is None:
+        text, add_special = str(body.prompt), body.add_special_tokens is not False
     else:
-        text = service.write_prompt(body.messages, body.tools or [], template_settings(service, body))
+        text = service.write_prompt(messages, body.tools or [], template_settings(service, body))
         add_special = bool(body.add_special_tokens)
     if len(text) > (most := MOST_CONTEXTS * CHARACTERS * service.config.context_len):
         raise bad_request(f"The text has {len(text)} characters; send at most {most} at once.", "prompt")

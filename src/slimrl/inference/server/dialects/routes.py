@@ -1,0 +1,91 @@
+"""Defines the routes of the dialects."""
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from slimrl.inference.server import replies
+from slimrl.inference.server.dialects import replies as dialect_replies
+from slimrl.inference.server.dialects.message_bodies import CountBody, MessagesBody
+from slimrl.inference.server.dialects.messages import count_tokens, open_message
+from slimrl.inference.server.dialects.response_bodies import ResponseBody
+from slimrl.inference.server.dialects.response_store import ResponseStore
+from slimrl.inference.server.dialects.responses import open_response
+from slimrl.inference.server.errors import ApiError
+from slimrl.inference.server.events import EventForm, EventStream, named_line, unless_gone
+from slimrl.inference.server.guard import TextRoute
+from slimrl.inference.server.service import Service
+
+EVENTS: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+ANTHROPIC_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {**documented, "model": dialect_replies.AnthropicErrorReply}
+    for status, documented in replies.DOCUMENTED_ERRORS.items()
+}
+
+
+def response_routes(service: Service) -> APIRouter:
+    """OpenAI's Responses."""
+    router, store = APIRouter(route_class=TextRoute), ResponseStore()
+    one = {200: {"model": dialect_replies.ResponseReply}, **replies.DOCUMENTED_ERRORS}
+
+    @router.post("/v1/responses", responses={**one, 200: {**one[200], **EVENTS}})
+    async def create_response(request: Request, body: ResponseBody) -> Response:
+        """A reply to a conversation, in the form of OpenAI's Responses."""
+        opened = await open_response(service, store, body)
+        generation = opened.chat.generation
+        generation.start()
+        if body.stream:
+            form = EventForm(named_line, opened.writer.failure, b"")
+            return EventStream(opened.events(), generation.close, form)
+        return JSONResponse(await unless_gone(request, opened.reply(), generation.close))
+
+    @router.get("/v1/responses/{response_id}", responses=one)
+    async def get_response(response_id: str) -> Response:
+        """A response that is kept."""
+        service.check_ready()
+        if (response := store.response(response_id)) is None:
+            raise _not_kept()
+        return JSONResponse(response)
+
+    @router.delete(
+        "/v1/responses/{response_id}",
+        responses={200: {"model": dialect_replies.DeletedResponse}, **replies.DOCUMENTED_ERRORS},
+    )
+    async def delete_response(response_id: str) -> Response:
+        """Forget a response."""
+        service.check_ready()
+        if not store.remove(response_id):
+            raise _not_kept()
+        return JSONResponse({"id": response_id, "object": "response.deleted", "deleted": True})
+
+    return router
+
+
+def _not_kept() -> ApiError:
+    return ApiError(404, "This response is not kept here: it was not stored, or it was long ago.", param="response_id")
+
+
+def message_routes(service: Service) -> APIRouter:
+    """Anthropic's Messages."""
+    router = APIRouter(route_class=TextRoute)
+
+    @router.post("/v1/messages", responses={200: {"model": dialect_replies.MessageReply, **EVENTS}, **ANTHROPIC_ERRORS})
+    async def create_message(request: Request, body: MessagesBody) -> Response:
+        """A reply to a conversation, in the form of Anthropic's Messages."""
+        opened = await open_message(service, body)
+        generation = opened.chat.generation
+        generation.start()
+        if body.stream:
+            form = EventForm(named_line, opened.writer.failure, b"")
+            return EventStream(opened.events(), generation.close, form)
+        return JSONResponse(await unless_gone(request, opened.reply(), generation.close))
+
+    @router.post(
+        "/v1/messages/count_tokens", responses={200: {"model": dialect_replies.CountReply}, **ANTHROPIC_ERRORS}
+    )
+    async def count(body: CountBody) -> Response:
+        """The number of tokens of a prompt."""
+        return JSONResponse(await count_tokens(service, body))
+
+    return router
