@@ -220,11 +220,11 @@ def _check_tasks(reward: Reward, tasks: Sequence[Task]) -> None:
                 f"reward `{reward.scorer}` compares with right answers, and task `{task.id}` has none: give the row "
                 "`answer`, `answers` or `reference`, or name a function of your own as `reward`."
             )
-        is_read: dict[str, Callable[[str], bool]] = {
+        is_read: dict[str, Callable[[str], object]] = {
             "number": lambda one: number_of(one) is not None,
             "match": lambda one: matches(one, [one]),
         }
-        test = is_read.get(reward.scorer, lambda one: bool(one.strip()))
+        test = is_read.get(reward.scorer, str.strip)
         if wrong := [one for one in references if not test(one)]:
             raise UserError(
                 f"reward `{reward.scorer}` cannot read the right answer {wrong[0]!r:.80} of task `{task.id}`, so no "

@@ -16,9 +16,7 @@ MAX_POWERS = 2  # within one another
 # The scorers that evaluate answers: with `eval`, which reads a list where the answer is to be plain text ...
 LITERAL = frozenset({"binary_matrix", "n_queens", "spiral_matrix", "string_insertion"})
 # ... and with sympy, which evaluates a formula.
-FORMULA = frozenset(
-    {"countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration"}
-)
+FORMULA = frozenset({"countdown", "intermediate_integration", "polynomial_multiplication", "simple_integration"})
 FUNCTIONS = frozenset(
     {"Abs", "Rational", "acos", "asin", "atan", "cos", "cosh", "erf", "exp", "ln", "log", "sin", "sinh", "sqrt", "tan"}
 )

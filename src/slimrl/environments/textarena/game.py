@@ -106,7 +106,7 @@ class Game:
         _, found = self._call("textarena failed to show the game", self._game.get_observation)
         if isinstance(found, str):
             return [Seen(-1, found.strip("\n"), BOARD)]
-        seen = [_seen(*one, player) for one in found]
+        seen = [_seen(one[0], one[1], one[2], player) for one in found]
         return [one for one in seen if not (one.kind == ACTION and one.sender == player)]
 
     def play(self, reply: str) -> Move:

@@ -68,7 +68,7 @@ def load_game(name: str, config: Mapping[str, Any]) -> Blueprint:
 def no_downloads() -> Iterator[None]:
     """Keeps textarena from loading word lists from the internet, which it tries at the import of a game and again for
     each one made. What is there already is found without it."""
-    nltk = _import("nltk")
+    nltk: Any = _import("nltk")
     download = nltk.download
     nltk.download = lambda *args, **kwargs: False
     try:

@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from slimrl.inference.server.bodies import INT64, Body, Ignored, Items, Nothing, Request, Some, Stop
+from slimrl.inference.server.bodies import INT64, Nothing, Stop
+from slimrl.inference.server.body import Body, Ignored, Items, Request, Some
 from slimrl.inference.server.dialects.translation import only_types, tag_of
 
 

@@ -4,17 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from slimrl.inference.server.bodies import (
-    INT64,
-    Body,
-    Ignored,
-    Items,
-    OnlyFalse,
-    Request,
-    Some,
-    Stop,
-    Top,
-)
+from slimrl.inference.server.bodies import INT64, Stop, Top
+from slimrl.inference.server.body import Body, Ignored, Items, OnlyFalse, Request, Some
 from slimrl.inference.server.dialects.translation import only_types, tag_of
 
 LOGPROBS = "message.output_text.logprobs"

@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import BeforeValidator, ValidationError
 from pydantic_core import PydanticCustomError
 
-from slimrl.inference.server.bodies import LONGEST_NAME, ChatBody
+from slimrl.inference.server.bodies import ChatBody
+from slimrl.inference.server.body import LONGEST_NAME
 from slimrl.inference.server.errors import bad_request, explain
 
 Plain = dict[str, Any]
