@@ -351,9 +351,9 @@ def _dry_run(resolved: "Resolved[C]") -> int:
 
     text = config_toml(resolved)
     if isinstance(resolved.config, SFTConfig):
-        from slimrl.launch.masked_rows import masked_rows  # imports PyTorch
+        from slimrl.launch.masked_rows import show_rows  # imports PyTorch
 
-        text += masked_rows(resolved.config)
+        text += show_rows(resolved.config)
     return _show(text)
 
 

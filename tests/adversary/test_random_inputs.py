@@ -23,7 +23,7 @@ from slimrl.errors import UserError
 from slimrl.models.gguf import convert
 from slimrl.tools.base import ToolError
 from slimrl.tools.formats import parse_call
-from slimrl.trainer.sft.rows import read_messages
+from slimrl.trainer.sft.rows import Conversation, RowReader
 from tests.models.gguf_files import write_gguf
 from tests.tiny import tiny_module, tiny_tokenizer
 
@@ -75,10 +75,13 @@ def test_json_is_read_as_it_is(tree):
 @given(ROWS | st.fixed_dictionaries({"messages": st.lists(ROWS, max_size=3)}))
 def test_any_row_is_a_conversation_or_refused(row):
     try:
-        messages = read_messages(row, "a.jsonl:1")
+        read = RowReader().read(row, "a.jsonl:1")
     except UserError:
         return
-    assert all(isinstance(message["content"], str) for message in messages)
+    if isinstance(read, Conversation):
+        assert all(isinstance(message["content"], str) for message in read.messages)
+    else:
+        assert isinstance(read.completion, str)
 
 
 @MANY

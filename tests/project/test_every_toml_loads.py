@@ -28,7 +28,7 @@ def test_there_are_recipes() -> None:
 def test_recipe_loads(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     first_line = recipe.read_text(encoding="utf-8").split("\n")[0]
-    command = re.fullmatch(r"# (?:uv run )?(?:slimrl )?(\w+) @ (\S+)(?: .*)?", first_line)
+    command = re.fullmatch(r"# (?:uv run (?:--extra \S+ )*)?(?:slimrl )?(\w+) @ (\S+)(?: .*)?", first_line)
     assert command, f"{recipe}: the first line must be the command that reads it, `# uv run rl @ {recipe}`"
     assert command[1] in COMMANDS, first_line
     assert command[2] == str(recipe), first_line

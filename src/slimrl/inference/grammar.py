@@ -115,6 +115,7 @@ def literal(text: str) -> str:
 
 def token_masks(matchers: Sequence[Matcher], num_tokens: int, device: torch.device) -> Tensor:
     """Which tokens (N, V) may come next; for a matcher with an error only the end."""
+    # llguidance writes a bit for each token, in words of 32.
     num_words = (num_tokens + 31) // 32
     packed = torch.zeros(len(matchers), num_words, dtype=torch.int32)
     if len(matchers) == 1:
@@ -122,6 +123,7 @@ def token_masks(matchers: Sequence[Matcher], num_tokens: int, device: torch.devi
     else:
         places = [(matcher.state, row) for row, matcher in enumerate(matchers)]
         _executor().unsafe_compute_mask_ptr(places, packed.data_ptr(), 4 * num_words, len(matchers))
+    # The bits go to the device as they are, an eighth of the bytes of booleans, and are unpacked there.
     bytes_NB = packed.view(torch.uint8).to(device)
     shifts = torch.arange(8, dtype=torch.uint8, device=device)
     bits = (bytes_NB[:, :, None] >> shifts) & 1

@@ -59,7 +59,7 @@ class Shaper:
         if self.matcher is not None:
             self.matcher.accept(token)
 
-    def repeated(self) -> set[int]:
+    def tokens_to_repeat_less(self) -> set[int]:
         """The tokens that the repetition penalty is for."""
         return {*self.prompt, *self.counts} if self.shaping.repetition != 1.0 else set()
 
@@ -75,14 +75,16 @@ def shape_logits(logits_NV: Tensor, shapers: Sequence[Shaper]) -> Tensor:
     """The changed logits, in float32: the steps between bfloat16's numbers are larger than many a penalty."""
     shaped_NV = logits_NV.float() if logits_NV.dtype != torch.float32 else logits_NV.clone()
     _change(shaped_NV, [dict(shaper.shaping.bias) for shaper in shapers], torch.add)
-    factors = [dict.fromkeys(shaper.repeated(), shaper.shaping.repetition) for shaper in shapers]
+    factors = [dict.fromkeys(shaper.tokens_to_repeat_less(), shaper.shaping.repetition) for shaper in shapers]
     _change(shaped_NV, factors, lambda logits, factor: torch.where(logits > 0, logits / factor, logits * factor))
+    # The penalties come before the mask: subtracting from what has no probability would change nothing.
     _change(shaped_NV, [shaper.penalties() for shaper in shapers], torch.sub)
     masked = [row for row, shaper in enumerate(shapers) if shaper.matcher is not None]
     if masked:
         matchers = [matcher for shaper in shapers if (matcher := shaper.matcher) is not None]
         allowed = token_masks(matchers, shaped_NV.shape[1], shaped_NV.device)
         rows = to_device(masked, torch.long, shaped_NV.device)
+        # Sampling normalises what is left, so log-probabilities are those of the allowed tokens.
         shaped_NV[rows] = shaped_NV[rows].masked_fill(~allowed, -torch.inf)
     return shaped_NV
 

@@ -21,7 +21,7 @@ MAX_CHARACTERS = 4000
 BEGIN, END = "⟦", "⟧"
 
 
-def masked_rows(config: SFTConfig) -> str:
+def show_rows(config: SFTConfig) -> str:
     """The first rows as comments; empty for data that a dry run does not open: experts and data sets of the Hub.
 
     A model that lies in a directory writes them by its own template, and ChatML stands in for others, because a dry run
@@ -40,7 +40,7 @@ def masked_rows(config: SFTConfig) -> str:
     lines.append(f"the first rows as written by {writer}; what is learnt stands between {BEGIN} and {END}:")
     for row in rows:
         try:
-            lines += ["", f"{row.where}: {_shown(*encode_row(row, chat), chat)}"]
+            lines += ["", f"{row.where}: {_mark_trained(*encode_row(row, chat), chat)}"]
         except UserError as error:
             if is_own:
                 raise
@@ -48,7 +48,7 @@ def masked_rows(config: SFTConfig) -> str:
     return "".join(f"# {line}".rstrip() + "\n" for text in lines for line in text.split("\n"))
 
 
-def _shown(token_ids: list[int], mask: list[bool], chat: ChatFormat) -> str:
+def _mark_trained(token_ids: list[int], mask: list[bool], chat: ChatFormat) -> str:
     text = ""
     for trained, places in groupby(range(len(mask)), mask.__getitem__):
         part = chat.full_text([token_ids[place] for place in places])

@@ -93,11 +93,11 @@ def _bits(name: str) -> float:
 
 def _size(base_url: str, name: str) -> tuple[float, str]:
     """The bytes of a model's weights, and how they are known."""
-    told = _told_size(base_url, name)
+    told = _ask_size(base_url, name)
     return (told, "as its server says") if told else (size_by_name(name), "by its name")
 
 
-def _told_size(base_url: str, name: str) -> float:
+def _ask_size(base_url: str, name: str) -> float:
     """The bytes of a model's weights by llama.cpp's list of models, or by Ollama's; 0 if neither says."""
     try:
         models = list_models(base_url, "", TIMEOUT_S)

@@ -69,7 +69,7 @@ def arguments_of(
         raise ToolError(f"there is no tool `{name:.100}`.{nearest(name, tools)}")
     tool = tools[name]
     if isinstance(tool, TypedTool):
-        return _typed_arguments(tool, positional, keywords)
+        return _bind_typed(tool, positional, keywords)
     try:
         bound = inspect.signature(tool).bind(*positional, **keywords)
     except TypeError as error:
@@ -83,7 +83,7 @@ def arguments_of(
     return dict(bound.arguments)
 
 
-def _typed_arguments(tool: TypedTool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+def _bind_typed(tool: TypedTool, positional: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     name, parameters = tool.__name__, list(tool.parameters)
     called = f"It is called as {usage(tool)}."
     if len(positional) > len(parameters):

@@ -157,12 +157,12 @@ def _for_programs(tool: Tool) -> Tool:
 
     def call(positional: list[Any], keywords: dict[str, Any]) -> Any:
         result = tool(**arguments_of({tool.__name__: tool}, tool.__name__, positional, keywords))
-        return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+        return asyncio.run(_await(result)) if inspect.isawaitable(result) else result
 
     return JsonTool(call)
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
+async def _await(result: Awaitable[Any]) -> Any:
     return await result
 
 

@@ -55,7 +55,7 @@ def mistake_of(value: Any, schema: Any, root: Any = None, depth: int = MAX_DEPTH
     for part in schema.get("allOf", ()):
         if wrong_part := mistake_of(value, part, root, depth - 1):
             return wrong_part
-    return _bound_mistake(value, schema) or _inner_mistake(value, schema, root, depth)
+    return _mistake_of_bounds(value, schema) or _inner_mistake(value, schema, root, depth)
 
 
 def schema_of_hint(hint: Any) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def _local(root: Any, reference: str) -> Any:
     return found
 
 
-def _bound_mistake(value: Any, schema: Mapping[str, Any]) -> str:
+def _mistake_of_bounds(value: Any, schema: Mapping[str, Any]) -> str:
     if isinstance(value, (str, list)):
         for name, kind in LENGTHS.items():
             belongs = name.endswith("Length") == isinstance(value, str)

@@ -133,6 +133,7 @@ VARIANTS = [
     [*GAME, "--args.n", "3", "--args.notes", "true", "--args.thoughts", "true"],
     *([*WIKI, "--args.format", form] for form in ("tags", "native", "code")),
     [*WIKI, "--args.hops", "2"],
+    ["dataset", "--args.path", "examples/your_task/questions.jsonl", "--args.reward", "number"],
 ]
 
 

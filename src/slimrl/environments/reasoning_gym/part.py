@@ -189,7 +189,7 @@ class Part:
 
     def _check(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The config itself. Raises UserError for a setting that the task does not have."""
-        known = self._known_settings()
+        known = self._names_of_settings()
         for key in config:
             if key in DECIDED:
                 raise UserError(
@@ -199,7 +199,7 @@ class Part:
                 raise UserError(f"reasoning-gym: {self.name} has no setting `{key}`.{nearest(key, known)}")
         return dict(config)
 
-    def _known_settings(self) -> set[str]:
+    def _names_of_settings(self) -> set[str]:
         return {field.name for field in dataclasses.fields(self._make_config) if field.init} - set(DECIDED)
 
     def _settings_of_level(self, curricula: Mapping[str, Any], level: int | None) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class Part:
             raise UserError(f"reasoning-gym: `level` of {self.name} must be 0 to {highest}, not {level}.")
         curriculum.set_global_level(level)
         config = call_user_code(f"reasoning-gym's curriculum of {self.name} failed", curriculum.generate_configuration)
-        return {name: getattr(config, name) for name in self._known_settings()}
+        return {name: getattr(config, name) for name in self._names_of_settings()}
 
 
 def task_names() -> list[str]:

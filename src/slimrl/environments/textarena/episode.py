@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slimrl.environments.textarena.game import PROMPT, Game, Move, Seen, shown
+from slimrl.environments.textarena.game import PROMPT, Game, Move, Seen, as_text
 from slimrl.environments.turn_taking import TurnTaking
 from slimrl.errors import RolloutError
 from slimrl.models.chat.thoughts import without_thoughts
@@ -123,8 +123,8 @@ class MatchEpisode:
         if match.is_over:
             raise RolloutError("partner_left", "the game was over before this player's first turn")
         seen = match.read()
-        rules = shown([one for one in seen if one.kind == PROMPT])
-        news = shown([one for one in seen if one.kind != PROMPT])
+        rules = as_text([one for one in seen if one.kind == PROMPT])
+        news = as_text([one for one in seen if one.kind != PROMPT])
         opening: Sequence[Message] = [{"role": "system", "content": rules}] if rules else []
         return [*opening, {"role": "user", "content": news or "Begin."}]
 
@@ -139,7 +139,7 @@ class MatchEpisode:
         if match.is_over:
             ending: Message = {"role": "user", "content": f"The game is over. {match.game.reason()}".strip()}
             return Turn(done=True, messages=[ending], reward=match.reward(self._player), metrics=metrics)
-        text = shown(match.read()) or "Go on."
+        text = as_text(match.read()) or "Go on."
         return Turn(done=False, messages=[{"role": "user", "content": text}], metrics=metrics)
 
     async def close(self) -> None:

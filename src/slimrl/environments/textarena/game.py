@@ -106,7 +106,7 @@ class Game:
         _, found = self._call("textarena failed to show the game", self._game.get_observation)
         if isinstance(found, str):
             return [Seen(-1, found.strip("\n"), BOARD)]
-        seen = [_seen(one[0], one[1], one[2], player) for one in found]
+        seen = [_read_observation(one[0], one[1], one[2], player) for one in found]
         return [one for one in seen if not (one.kind == ACTION and one.sender == player)]
 
     def play(self, reply: str) -> Move:
@@ -164,14 +164,14 @@ class Game:
             return call_user_code(failure, call)
 
 
-def _seen(sender: object, text: object, kind: object, player: int) -> Seen:
+def _read_observation(sender: object, text: object, kind: object, player: int) -> Seen:
     """An observation. Some games for one player log a move with its parts in another order: it is the player's own."""
     if not isinstance(sender, int) or not isinstance(kind, Enum):
         return Seen(player, str(text), ACTION)
     return Seen(sender, str(text).strip("\n"), kind.name)
 
 
-def shown(seen: list[Seen]) -> str:
+def as_text(seen: list[Seen]) -> str:
     """What was seen as one text. Of several boards with the same first line only the last stays."""
     last = {_title(one): number for number, one in enumerate(seen) if one.kind == BOARD}
     kept = [one for number, one in enumerate(seen) if one.kind != BOARD or last[_title(one)] == number]

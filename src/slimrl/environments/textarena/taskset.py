@@ -50,7 +50,8 @@ class TextArena:
             raise UserError(
                 f"textarena: there is no `opponent` {self.opponent!r}.{nearest(self.opponent, OPPONENTS_BY)}"
             )
-        for key, value in (("max_invalid_moves", self.max_invalid_moves), ("num_train", self.num_train)):
+        sizes = {"num_train": self.num_train, "num_test": self.num_test}
+        for key, value in {"max_invalid_moves": self.max_invalid_moves, **sizes}.items():
             if value < 0:
                 raise UserError(f"textarena: `{key}` must be 0 or more, not {value}.")
         self._blueprint: Blueprint = load_game(self.name, self.config)

@@ -68,7 +68,7 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
         """The policy's reply. How it is sampled is slimrl's affair."""
         if isinstance(prompt, str):
             raise RolloutError("environment_error", "it asks for the continuation of a text; only chats are played")
-        reply = await self._ask([said_of(message) for message in prompt], [schema(tool) for tool in tools or ()])
+        reply = await self._ask([message_of(message) for message in prompt], [schema(tool) for tool in tools or ()])
         calls = [ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in reply.calls]
         finish = "tool_calls" if calls else "stop"
         message = ResponseMessage(
@@ -102,7 +102,7 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
         return response
 
 
-def said_of(message: Any) -> Said:
+def message_of(message: Any) -> Said:
     """A message of verifiers."""
     calls = tuple(Call(call.id, call.name, call.arguments) for call in getattr(message, "tool_calls", None) or ())
     return Said(message.role, text_of(message.content), calls)

@@ -36,7 +36,7 @@ class Said:
     name: str = ""
 
     @property
-    def meaning(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         """What two copies of a message have in common."""
         return (self.role, self.text, [(call.name, json.dumps(_value_of(call.arguments))) for call in self.calls])
 
@@ -115,7 +115,7 @@ class Conversation:
             self._said, self._tools = messages, tools
             return opening(messages, tools)
         known = len(self._said)
-        if [one.meaning for one in messages[:known]] != [one.meaning for one in self._said]:
+        if [one.key for one in messages[:known]] != [one.key for one in self._said]:
             self._fail("the policy was asked to go on with another conversation than it had", question)
         if tools != self._tools:
             self._fail("the tools of the policy changed during the episode", question)

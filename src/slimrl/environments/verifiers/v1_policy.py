@@ -47,7 +47,7 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
         request = turn if turn is not None else dialect.parse_request(body)
         messages = request.prompt if turn is not None else request.messages
         tools = [tool_to_wire(tool) for tool in request.tools or ()]
-        reply = await self.asks[session_id or ""]([said_of(message) for message in messages], tools)
+        reply = await self.asks[session_id or ""]([message_of(message) for message in messages], tools)
         calls = [ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in reply.calls]
         response = Response(
             id=f"{session_id}/{len(messages)}",
@@ -216,7 +216,7 @@ async def exchange(session: Any, messages: list[Any], tools: Any) -> Any:
     return response.message
 
 
-def said_of(message: Any) -> Said:
+def message_of(message: Any) -> Said:
     """A message of verifiers."""
     calls = tuple(Call(call.id, call.name, call.arguments) for call in getattr(message, "tool_calls", None) or ())
     name = getattr(message, "name", None) or ""

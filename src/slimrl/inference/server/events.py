@@ -27,7 +27,7 @@ def data_line(item: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
-def named_line(item: dict[str, Any]) -> bytes:
+def event_line(item: dict[str, Any]) -> bytes:
     """An object as an event that has the name of the object's type."""
     return f"event: {item['type']}\n".encode() + data_line(item)
 

@@ -57,21 +57,23 @@ class Formats:
                 f"{param} comes to {len(source)} characters of grammar; {MAX_SOURCE} are the most.", param
             )
         try:
-            compiler = await self._made_compiler()
+            compiler = await self._find_compiler()
             async with asyncio.timeout(COMPILE_S):
-                return await self._compiled(compiler, source)
+                return await self._compile(compiler, source)
         except GrammarError as error:
             raise bad_request(f"{param} cannot be obeyed: {error}.", param) from error
         except TimeoutError as error:
             raise ApiError(503, f"{param} was not compiled within {COMPILE_S:g} s.", param=param) from error
 
-    async def _made_compiler(self) -> GrammarCompiler:
+    async def _find_compiler(self) -> GrammarCompiler:
+        # Reading the vocabulary takes a second or two: once, and not before somebody asks for a format.
         async with self._lock:
             if self._compiler is None:
                 self._compiler = await asyncio.to_thread(self._make_compiler)
         return self._compiler
 
-    async def _compiled(self, compiler: GrammarCompiler, source: str) -> Grammar:
+    async def _compile(self, compiler: GrammarCompiler, source: str) -> Grammar:
+        # Clients send the same schema with each request, and compiling takes up to a second.
         if source in self._kept:
             self._kept.move_to_end(source)
             return self._kept[source]
@@ -120,19 +122,19 @@ def _of_response_format(given: ResponseFormat) -> list[tuple[str, Any]]:
     if given.type == "text":
         return []
     if given.type == "json_object":
-        return [("response_format", _spaced(ANY_OBJECT))]
+        return [("response_format", _with_spaces(ANY_OBJECT))]
     if given.json_schema is None:
         raise bad_request("response_format of the type json_schema needs its json_schema.", "response_format")
     schema = given.json_schema.schema_
-    return [("response_format", _spaced(ANY_OBJECT if schema is None else schema))]
+    return [("response_format", _with_spaces(ANY_OBJECT if schema is None else schema))]
 
 
 def _of_structured_outputs(given: StructuredOutputs, name: str) -> list[Any]:
     found: list[Any] = []
     if given.json_ is not None:
-        found.append(_spaced(_read_schema(given.json_, name)))
+        found.append(_with_spaces(_read_schema(given.json_, name)))
     if given.json_object is not None:
-        found.append(_spaced(ANY_OBJECT))
+        found.append(_with_spaces(ANY_OBJECT))
     if given.regex is not None:
         found.append(regex_source(given.regex))
     if given.choice is not None:
@@ -154,7 +156,7 @@ def _read_schema(given: Mapping[str, Any] | str, name: str) -> dict[str, Any]:
     return schema
 
 
-def _spaced(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _with_spaces(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "x-guidance": SPACES}
 
 
@@ -213,4 +215,4 @@ def _call_rule(function: FunctionSpec, obeys: bool) -> str:
         if schema["type"] != "object":
             raise bad_request(f"The parameters of {function.name!r:.80} must be an object's schema.", "tools")
     head = f'\n{{"name": {json.dumps(function.name, ensure_ascii=False)}, "arguments": '
-    return f"{literal(head)} %json {json.dumps(_spaced(schema))}"
+    return f"{literal(head)} %json {json.dumps(_with_spaces(schema))}"

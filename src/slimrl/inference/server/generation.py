@@ -263,11 +263,11 @@ def _options(service: Service, body: Sampling, wanted: Wanted, grammar: Grammar 
         min_tokens=min_tokens,
         top_logprobs=max(0, wanted.top_logprobs),
         prompt_logprobs=wanted.prompt_logprobs,
-        shaping=_shaping(body, num_tokens, grammar),
+        shaping=_read_shaping(body, num_tokens, grammar),
     )
 
 
-def _shaping(body: Sampling, num_tokens: int, grammar: Grammar | None) -> Shaping:
+def _read_shaping(body: Sampling, num_tokens: int, grammar: Grammar | None) -> Shaping:
     bias = body.logit_bias or {}
     for key in bias:
         if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < num_tokens):

@@ -40,7 +40,7 @@ REFUSED = {
 def read_message(row: Mapping[str, Any], where: str) -> Message:
     """The message in the form that the chat format takes. Columnar files have every key in every message, mostly
     empty. Raises UserError that names the message (`where`) if it cannot be learnt from."""
-    given = _named(row, where)
+    given = _with_names(row, where)
     refuse(given, REFUSED, where)
     message = {key: given[key] for key in KEYS if key not in WEIGHTS and given.get(key) is not None}
     thoughts = [given[key] for key in THOUGHTS if not is_empty(given.get(key))]
@@ -77,7 +77,7 @@ def refuse(found: Mapping[str, Any], refused: Mapping[str, str], where: str) -> 
         raise UserError(f"{where}: `{key}` would be left out, and the model would learn without it. {refused[key]}")
 
 
-def _named(message: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _with_names(message: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The message with `role` and `content`, which ShareGPT's form calls `from` and `value`."""
     given = {key: value for key, value in message.items() if key not in SHAREGPT}
     if all(message.get(key) is None for key in SHAREGPT):

@@ -102,7 +102,7 @@ class RowReader:
             _put_first(system, messages, where)
         _check_order(messages, where)
         _check_learnt(messages, where, may_be_silent=_is_rollout(row))
-        tools = _offered(row, messages, where)
+        tools = _tools_of(row, messages, where)
         if tools and TOOLS_TAG in messages[0]["content"] and messages[0]["role"] == "system":
             self._describes_tools = True
             messages[0].pop("tools", None)
@@ -120,7 +120,7 @@ def _text(row: Mapping[str, Any], kind: Kind, where: str) -> PlainText:
         if not row[column]:
             raise UserError(f"{where}: `{column}` is empty; remove the row.")
     if prompts and row.get("label") is not None:
-        raise _labelled(where)
+        raise _refuse_label(where)
     return PlainText("".join(row[column] for column in prompts), row[last], where)
 
 
@@ -139,7 +139,7 @@ def _alpaca(row: Mapping[str, Any], where: str) -> list[Message]:
 def _messages(row: Mapping[str, Any], kind: Kind, where: str) -> list[Message]:
     """The messages as they stand in the row. Of a prompt nothing is learnt."""
     if kind.form.name == "prompt_completion" and row.get("label") is not None:
-        raise _labelled(where)
+        raise _refuse_label(where)
     read = list[Message]()
     for column in kind.form.needs:
         for number, given in enumerate(row[column], 1):
@@ -150,7 +150,7 @@ def _messages(row: Mapping[str, Any], kind: Kind, where: str) -> list[Message]:
     return read
 
 
-def _labelled(where: str) -> UserError:
+def _refuse_label(where: str) -> UserError:
     return UserError(f"{where}: `label` marks good and bad completions: keep the good ones, without it.")
 
 
@@ -199,7 +199,7 @@ def _check_learnt(messages: Sequence[Message], where: str, may_be_silent: bool) 
         raise UserError(f"{where}: the assistant says nothing, so only silence could be learnt; remove the row.")
 
 
-def _offered(row: Mapping[str, Any], messages: Sequence[Message], where: str) -> list[dict[str, Any]]:
+def _tools_of(row: Mapping[str, Any], messages: Sequence[Message], where: str) -> list[dict[str, Any]]:
     """The tools of the row or of its first message; none if there are none."""
     if any("tools" in message for message in messages[1:]):
         raise UserError(f"{where}: only the row or its first message has `tools`, not a later one.")

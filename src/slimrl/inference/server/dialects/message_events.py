@@ -61,6 +61,7 @@ class MessageWriter:
             reason = "tool_use"
         else:
             reason = "end_turn" if stop is None else "stop_sequence"
+        # Anthropic counts what was found in the cache apart, and OpenAI as a part of the prompt.
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         counts = {"input_tokens": usage["prompt_tokens"] - cached, "output_tokens": usage["completion_tokens"]}
         counts |= {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}

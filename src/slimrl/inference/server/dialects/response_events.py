@@ -44,10 +44,11 @@ class ResponseWriter:
 
     def call(self, call: Plain) -> Iterator[Plain]:
         """Yield the events of a tool call, given as chat tells it."""
-        yield from self._close("completed")
+        yield from self._close("completed")  # a call is an item of its own, behind the message
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         item = {"id": _id("fc"), "type": "function_call", "call_id": call["id"], "name": name, "arguments": arguments}
         item["status"] = "completed"
+        # Chat tells a call in one piece: it is announced without its arguments, which come as a single delta.
         yield from self._add({**item, "arguments": "", "status": "in_progress"})
         self.response["output"][-1] = item
         where = {"item_id": item["id"], "output_index": len(self.response["output"]) - 1}

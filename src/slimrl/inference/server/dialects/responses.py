@@ -59,7 +59,7 @@ class OpenResponse:
         for event in self.writer.end(finish_reason, usage([self.chat.generation.choices])):
             yield event
         if self.store is not None:
-            self.store.add(self.writer.response, [*self.messages, _written(self.writer.response["output"])])
+            self.store.add(self.writer.response, [*self.messages, _output_message(self.writer.response["output"])])
         yield self.writer.last()
 
 
@@ -130,7 +130,7 @@ def _text(content: str | Sequence[TextPart]) -> str:
     return content if isinstance(content, str) else "".join(part.text for part in content)
 
 
-def _written(output: Sequence[Plain]) -> Plain:
+def _output_message(output: Sequence[Plain]) -> Plain:
     """The chat message that an output is."""
     texts = [item["content"][0]["text"] for item in output if item["type"] == "message"]
     calls = [

@@ -13,7 +13,7 @@ from slimrl.inference.server.dialects.response_bodies import ResponseBody
 from slimrl.inference.server.dialects.response_store import ResponseStore
 from slimrl.inference.server.dialects.responses import open_response
 from slimrl.inference.server.errors import ApiError
-from slimrl.inference.server.events import EventForm, EventStream, named_line, unless_gone
+from slimrl.inference.server.events import EventForm, EventStream, event_line, unless_gone
 from slimrl.inference.server.guard import TextRoute
 from slimrl.inference.server.service import Service
 
@@ -36,7 +36,7 @@ def response_routes(service: Service) -> APIRouter:
         generation = opened.chat.generation
         generation.start()
         if body.stream:
-            form = EventForm(named_line, opened.writer.failure, b"")
+            form = EventForm(event_line, opened.writer.failure, b"")
             return EventStream(opened.events(), generation.close, form)
         return JSONResponse(await unless_gone(request, opened.reply(), generation.close))
 
@@ -77,7 +77,7 @@ def message_routes(service: Service) -> APIRouter:
         generation = opened.chat.generation
         generation.start()
         if body.stream:
-            form = EventForm(named_line, opened.writer.failure, b"")
+            form = EventForm(event_line, opened.writer.failure, b"")
             return EventStream(opened.events(), generation.close, form)
         return JSONResponse(await unless_gone(request, opened.reply(), generation.close))
 
