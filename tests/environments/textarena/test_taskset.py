@@ -116,6 +116,7 @@ def test_a_random_opponent_listens_to_nobody():
     assert board[0] == board[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "args"),
     [
@@ -129,6 +130,7 @@ def test_the_expert_is_better_than_chance(name, args):
     assert mean_reward(taskset, "expert") > max(0.9, mean_reward(taskset, "random") + 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["Nim-v0", "TicTacToe-v0", "ConnectFour-v0"])
 def test_a_scripted_opponent_is_harder_than_a_random_one(name):
     random_one, scripted = (games(name, opponent=opponent, player="both") for opponent in ("random", "scripted"))

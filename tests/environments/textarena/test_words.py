@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 WORDS = ["apple", "bread", "chair", "crane", "plant", "river", "stone", "table"]
 PLAY = """
 import asyncio
