@@ -1,5 +1,5 @@
 # `make check` is what continuous integration runs (.ci/run), less the installation of uv.
-.PHONY: check format lint types floors tests browser verifiers site viewer fix
+.PHONY: check format lint types floors tests browser verifiers openenv site viewer fix
 
 # The group has the tools and what the tests need; `uv run rl` installs neither.
 RUN = uv run --group dev
@@ -32,6 +32,11 @@ browser:
 # Tasksets of verifiers 0.4, in an environment of their own: it needs another openai than the other tests.
 verifiers:
 	uv run --isolated --no-default-groups --group verifiers pytest -n0 -m '' tests/environments/verifiers
+
+# OpenEnv's own servers, in an environment of their own: it needs another mcp than the other tests.
+openenv:
+	uv venv --allow-existing .openenv && uv pip install --python .openenv openenv==0.10.0
+	SLIMRL_OPENENV_PYTHON=$(CURDIR)/.openenv/bin/python uv run --group test pytest -n0 -m '' tests/environments/openenv
 
 # Builds the viewer's page from viewer/ into the package. Needs Node 20 or later; who only uses slimrl does not.
 viewer:
