@@ -1,10 +1,11 @@
 """textarena: every kind of game that can be made here ends under useless replies, with a finite reward.
 
-It takes minutes: `pytest -m slow tests/environments/textarena/test_all_games.py`.
+It takes minutes: `TEST_TEXTARENA=1 uv run --group test pytest -m slow tests/environments/textarena/test_all_games.py`.
 """
 
 import asyncio
 import math
+import os
 
 import pytest
 from textarena.envs.registration import ENV_REGISTRY
@@ -23,6 +24,7 @@ def kinds() -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("TEST_TEXTARENA"), reason="takes minutes: set TEST_TEXTARENA=1")
 @pytest.mark.parametrize("name", kinds())
 def test_useless_replies_end_a_game(name):
     try:
