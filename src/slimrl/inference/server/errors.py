@@ -13,6 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 
 from slimrl.errors import UserError
 
@@ -92,7 +93,10 @@ def install_handlers(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         param, code = (error.param, error.code) if isinstance(error, ApiError) else ("", "")
         body = error_on(request.url.path, error.status_code, error.detail, param, code)
-        return JSONResponse(body, error.status_code, error.headers or None)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_allowed_methods(request))
+        return JSONResponse(body, error.status_code, headers or None)
 
     def answer_invalid_body(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)
@@ -110,6 +114,13 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, answer_invalid_body)
     app.add_exception_handler(UserError, answer_user_error)
     app.add_exception_handler(Exception, answer_bug)
+
+
+def _allowed_methods(request: Request) -> list[str]:
+    """The methods of all routes with the request's path; Starlette itself tells those of the first one alone."""
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    same = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted({method for route in same for method in route.methods or ()})
 
 
 def explain(errors: Sequence[Any]) -> tuple[str, str]:

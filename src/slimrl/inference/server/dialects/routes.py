@@ -17,7 +17,9 @@ from slimrl.inference.server.events import EventForm, EventStream, event_line, u
 from slimrl.inference.server.guard import TextRoute
 from slimrl.inference.server.service import Service
 
-EVENTS: dict[str, Any] = {"content": {"text/event-stream": {"schema": {"type": "string"}}}}
+# An event has a name besides its data, and so is an object.
+EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
+EVENTS: dict[str, Any] = {"content": {"text/event-stream": {"schema": EVENT}}}
 ANTHROPIC_ERRORS: dict[int | str, dict[str, Any]] = {
     status: {**documented, "model": dialect_replies.AnthropicErrorReply}
     for status, documented in replies.DOCUMENTED_ERRORS.items()
