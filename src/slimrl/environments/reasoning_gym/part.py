@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import functools
 import math
+import random
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -155,9 +156,15 @@ class Part:
         """The item with this seed. Raises UserError where the package fails to make it."""
         split = self._split_of(seed)
         index = seed - self._first_seed_of(split)
-        entry: Entry = call_user_code(
-            f"reasoning-gym failed to make an item of {self.name}", lambda: self._dataset(split)[index]
-        )
+        # Some tasks draw from Python's own generator besides the one that their seed makes.
+        state = random.getstate()
+        try:
+            random.seed(seed)
+            entry: Entry = call_user_code(
+                f"reasoning-gym failed to make an item of {self.name}", lambda: self._dataset(split)[index]
+            )
+        finally:
+            random.setstate(state)
         return entry
 
     def _dataset(self, split: Split) -> Any:
