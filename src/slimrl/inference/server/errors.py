@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.routing import compile_path
 
 from slimrl.errors import UserError
 
@@ -94,8 +94,8 @@ def install_handlers(app: FastAPI) -> None:
         param, code = (error.param, error.code) if isinstance(error, ApiError) else ("", "")
         body = error_on(request.url.path, error.status_code, error.detail, param, code)
         headers = dict(error.headers or {})
-        if error.status_code == 405:
-            headers["Allow"] = ", ".join(_allowed_methods(request))
+        if error.status_code == 405 and (methods := _allowed_methods(request)):
+            headers["Allow"] = ", ".join(methods)
         return JSONResponse(body, error.status_code, headers or None)
 
     def answer_invalid_body(request: Request, error: Exception) -> JSONResponse:
@@ -118,9 +118,9 @@ def install_handlers(app: FastAPI) -> None:
 
 def _allowed_methods(request: Request) -> list[str]:
     """The methods of all routes with the request's path; Starlette itself tells those of the first one alone."""
-    routes = [route for route in request.app.routes if isinstance(route, Route)]
-    same = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
-    return sorted({method for route in same for method in route.methods or ()})
+    paths = request.app.openapi()["paths"].items()
+    same = (methods for path, methods in paths if compile_path(path)[0].match(request.url.path))
+    return sorted({method.upper() for methods in same for method in methods})
 
 
 def explain(errors: Sequence[Any]) -> tuple[str, str]:
