@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from slimrl.environments.textarena.game import Game
-from slimrl.environments.textarena.library import load_game
 from slimrl.environments.textarena.players import answer_connect_four, play_kuhn_poker
+from slimrl.environments.textarena.registry import load_game
 from slimrl.errors import RolloutError, UserError
 from tests.environments.textarena.playing import games, play, played
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from slimrl.environments.find import call_user_code
-from slimrl.environments.textarena.library import Blueprint, no_downloads
+from slimrl.environments.textarena.registry import Blueprint, no_downloads
 from slimrl.errors import UserError
 
 # Longer replies are cut: some games search them with patterns that take quadratic time.

@@ -16,8 +16,8 @@ from slimrl.environments.base import SUCCESS, Script
 from slimrl.environments.textarena.episode import Bot, Match, MatchEpisode
 from slimrl.environments.textarena.game import Game, Seen
 from slimrl.environments.textarena.legal_moves import RandomPlayer
-from slimrl.environments.textarena.library import Blueprint, load_game
 from slimrl.environments.textarena.players import EXPERTS, OPPONENTS, Player
+from slimrl.environments.textarena.registry import Blueprint, load_game
 from slimrl.errors import RolloutError, UserError, nearest
 from slimrl.types import Message, Rollout, Split, Task
 
