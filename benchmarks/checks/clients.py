@@ -57,13 +57,12 @@ class Client:
 
 CLIENTS = (
     Client("openai"),
-    Client("anthropic"),
     Client("litellm"),
     Client("langchain-openai"),
     Client("instructor"),
     Client("pydantic-ai", ["pydantic-ai-slim[openai]"]),
     Client("openai-agents"),
-    Client("inspect-ai", ["inspect-ai", "openai", "anthropic"]),
+    Client("inspect-ai", ["inspect-ai", "openai"]),
     Client("llm"),
     Client("lm-eval", ["lm-eval[api]"]),
 )
@@ -90,7 +89,6 @@ def make_calls(client: Client, python: Path, address: str, directory: Path) -> l
     environment = {
         **os.environ,
         "OPENAI_API_KEY": "none",
-        "ANTHROPIC_API_KEY": "none",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
     environment.pop("PYTHONPATH", None)

@@ -245,7 +245,7 @@ def inference_bodies(places: Sequence[Path]) -> dict[str, Sequence[Body]]:
 
 
 def dialect_bodies() -> dict[str, Sequence[Body]]:
-    """Valid bodies of the routes in OpenAI's newer and in Anthropic's form."""
+    """Valid bodies of the routes of Responses and of Messages."""
     function = {"type": "function", "name": "f", "description": "d", "parameters": {"type": "object"}}
     called = {"type": "function_call", "call_id": "1", "name": "f", "arguments": '{"a": 1}'}
     result = {"type": "function_call_output", "call_id": "1", "output": [{"type": "input_text", "text": "2"}]}

@@ -1,4 +1,4 @@
-"""The package inspect_ai, by three of its providers."""
+"""The package inspect_ai, by two of its providers."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from inspect_ai.util import json_schema
 from outcome import ADDRESS, FUNCTION, MODEL, QUESTION, report
 from pydantic import BaseModel
 
-URLS = {"openai": f"{ADDRESS}/v1", "openai-api/local": f"{ADDRESS}/v1", "anthropic": ADDRESS}
+URLS = {"openai": f"{ADDRESS}/v1", "openai-api/local": f"{ADDRESS}/v1"}
 PROPERTIES = {name: {"type": "integer"} for name in FUNCTION["parameters"]["properties"]}
 ADD = ToolInfo(
     name="add", description=FUNCTION["description"], parameters=ToolParams(properties=PROPERTIES, required=["a", "b"])
@@ -39,7 +39,5 @@ report(
         "responses": lambda: generate("openai", more=RESPONSES, temperature=0),
         "responses, tools": lambda: generate("openai", [ADD], RESPONSES, temperature=0),
         "structured output, responses": lambda: generate("openai", more=RESPONSES, response_schema=SCHEMA),
-        "messages": lambda: generate("anthropic", temperature=0),
-        "messages, tools": lambda: generate("anthropic", [ADD], temperature=0),
     }
 )

@@ -1,22 +1,16 @@
-"""The package litellm: its own form of a call, translated to chat, to Responses and to Anthropic's Messages."""
+"""The package litellm: its own form of a call, translated to chat and to Responses."""
 
 import litellm
 from outcome import ADDRESS, MESSAGES, MODEL, QUESTION, TOOL, report
 
 HERE = {"model": f"openai/{MODEL}", "api_base": f"{ADDRESS}/v1", "api_key": "none", "num_retries": 0}
 CHAT = {**HERE, "messages": MESSAGES, "temperature": 0}
-MESSAGE = {**CHAT, "model": f"anthropic/{MODEL}", "api_base": ADDRESS, "max_tokens": 100}
 SCHEMA = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "sum", "schema": SCHEMA}}
 
 
 def streamed(**settings):
     return "".join(chunk.choices[0].delta.content or "" for chunk in litellm.completion(**settings, stream=True))
-
-
-def called(message):
-    """The call, or the text of a model that has learnt another spelling of the tool than litellm's."""
-    return message.tool_calls[0].function if message.tool_calls else message.content
 
 
 report(
@@ -32,8 +26,5 @@ report(
             litellm.completion(**CHAT, response_format=FORMAT).choices[0].message.content
         ),
         "responses": lambda: litellm.responses(**HERE, input=QUESTION, temperature=0).output[0].content[0].text,
-        "messages": lambda: litellm.completion(**MESSAGE).choices[0].message.content,
-        "messages, stream": lambda: streamed(**MESSAGE),
-        "messages, tools": lambda: called(litellm.completion(**MESSAGE, tools=[TOOL]).choices[0].message),
     }
 )

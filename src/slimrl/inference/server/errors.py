@@ -1,5 +1,5 @@
 """Formats errors as OpenAI's clients expect them: a status and `{"error": {"message", "type", "param", "code"}}`; on
-Anthropic's routes as its clients do: `{"type": "error", "error": {"type", "message"}}`.
+the routes of Messages as their clients do: `{"type": "error", "error": {"type", "message"}}`.
 
 All errors have this format: refused requests, bodies that do not validate, unknown routes, and bugs. A bug's traceback
 is only written to the log.
@@ -19,8 +19,8 @@ from slimrl.errors import UserError
 
 LOG = logging.getLogger("slimrl.server")
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-ANTHROPIC_PATH = "/v1/messages"
-ANTHROPIC_TYPES = {**TYPES, 413: "request_too_large", 503: "overloaded_error"}
+MESSAGES_PATH = "/v1/messages"
+MESSAGES_TYPES = {**TYPES, 413: "request_too_large", 503: "overloaded_error"}
 BUG = "Internal error of the server; its log has the details."
 
 # Fields of OpenAI's and vLLM's that this server does not support: only the value that switches them off is accepted.
@@ -73,16 +73,16 @@ def error_body(status: int, message: str, param: str = "", code: str = "") -> di
     return {"error": {"message": message, "type": kind, "param": param or None, "code": code or None}}
 
 
-def anthropic_error(status: int, message: str) -> dict[str, Any]:
-    """The JSON body of an error on Anthropic's routes."""
-    kind = ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+def messages_error(status: int, message: str) -> dict[str, Any]:
+    """The JSON body of an error on the routes of Messages."""
+    kind = MESSAGES_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 def error_on(path: str, status: int, message: str, param: str = "", code: str = "") -> dict[str, Any]:
     """The JSON body of an error on a route."""
-    if path == ANTHROPIC_PATH or path.startswith(f"{ANTHROPIC_PATH}/"):
-        return anthropic_error(status, message)
+    if path == MESSAGES_PATH or path.startswith(f"{MESSAGES_PATH}/"):
+        return messages_error(status, message)
     return error_body(status, message, param, code)
 
 

@@ -1,4 +1,4 @@
-"""Defines and validates the bodies of Anthropic's Messages, in the part of them that chat can answer."""
+"""Defines and validates the bodies of Messages, in the part of them that chat can answer."""
 
 from typing import Annotated, Any, Literal
 
@@ -90,7 +90,7 @@ class CountBody(Request):
 
 
 class MessagesBody(CountBody):
-    """`POST /v1/messages`. `seed` and `min_p` are not Anthropic's, but those of chat here."""
+    """`POST /v1/messages`. `seed` and `min_p` are those of chat."""
 
     max_tokens: int = Field(ge=1, lt=2**31)
     stop_sequences: Annotated[Items[Stop], Field(max_length=128)] | None = None

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from slimrl.inference.server.errors import ApiError, anthropic_error
+from slimrl.inference.server.errors import ApiError, messages_error
 from slimrl.io.text import is_too_deep, is_writable
 from slimrl.models.chat.tags import CLOSE, OPEN
 
@@ -61,7 +61,7 @@ class MessageWriter:
             reason = "tool_use"
         else:
             reason = "end_turn" if stop is None else "stop_sequence"
-        # Anthropic counts what was found in the cache apart, and OpenAI as a part of the prompt.
+        # What was found in the cache is counted apart here, and in chat as a part of the prompt.
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         counts = {"input_tokens": usage["prompt_tokens"] - cached, "output_tokens": usage["completion_tokens"]}
         counts |= {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
@@ -72,7 +72,7 @@ class MessageWriter:
 
     def failure(self, error: ApiError) -> Plain:
         """The event that ends the stream if sampling fails."""
-        return anthropic_error(error.status_code, error.detail)
+        return messages_error(error.status_code, error.detail)
 
     def _start(self, block: Plain) -> Plain:
         self.message["content"].append(block)

@@ -1,4 +1,4 @@
-"""Formats `/v1/messages` of Anthropic: a body becomes a chat request, and the reply to it a message."""
+"""Formats `/v1/messages`: a body becomes a chat request, and the reply to it a message."""
 
 import json
 import uuid

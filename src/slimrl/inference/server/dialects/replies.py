@@ -119,11 +119,11 @@ class CountReply(BaseModel):
     input_tokens: int
 
 
-class AnthropicError(BaseModel):
+class MessagesError(BaseModel):
     type: str
     message: str
 
 
-class AnthropicErrorReply(BaseModel):
+class MessagesErrorReply(BaseModel):
     type: Literal["error"]
-    error: AnthropicError
+    error: MessagesError

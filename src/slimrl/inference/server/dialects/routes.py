@@ -20,8 +20,8 @@ from slimrl.inference.server.service import Service
 # An event has a name besides its data, and so is an object.
 EVENT = {"type": "object", "properties": {"event": {"type": "string"}, "data": {"type": "string"}}}
 EVENTS: dict[str, Any] = {"content": {"text/event-stream": {"schema": EVENT}}}
-ANTHROPIC_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {**documented, "model": dialect_replies.AnthropicErrorReply}
+MESSAGES_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {**documented, "model": dialect_replies.MessagesErrorReply}
     for status, documented in replies.DOCUMENTED_ERRORS.items()
 }
 
@@ -69,12 +69,12 @@ def _not_kept() -> ApiError:
 
 
 def message_routes(service: Service) -> APIRouter:
-    """Anthropic's Messages."""
+    """Messages, in which contents are blocks."""
     router = APIRouter(route_class=TextRoute)
 
-    @router.post("/v1/messages", responses={200: {"model": dialect_replies.MessageReply, **EVENTS}, **ANTHROPIC_ERRORS})
+    @router.post("/v1/messages", responses={200: {"model": dialect_replies.MessageReply, **EVENTS}, **MESSAGES_ERRORS})
     async def create_message(request: Request, body: MessagesBody) -> Response:
-        """A reply to a conversation, in the form of Anthropic's Messages."""
+        """A reply to a conversation, in the form of Messages."""
         opened = await open_message(service, body)
         generation = opened.chat.generation
         generation.start()
@@ -83,9 +83,7 @@ def message_routes(service: Service) -> APIRouter:
             return EventStream(opened.events(), generation.close, form)
         return JSONResponse(await unless_gone(request, opened.reply(), generation.close))
 
-    @router.post(
-        "/v1/messages/count_tokens", responses={200: {"model": dialect_replies.CountReply}, **ANTHROPIC_ERRORS}
-    )
+    @router.post("/v1/messages/count_tokens", responses={200: {"model": dialect_replies.CountReply}, **MESSAGES_ERRORS})
     async def count(body: CountBody) -> Response:
         """The number of tokens of a prompt."""
         return JSONResponse(await count_tokens(service, body))
