@@ -5,56 +5,37 @@ import os
 import select
 import signal
 import subprocess
-import threading
 import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from slimrl.errors import RolloutError, UserError, visible
+from slimrl.environments.openenv.hosted import HostedServer
+from slimrl.errors import UserError, visible
 
 PROGRAM = Path(__file__).with_name("serve.py")
 START_S = 120.0  # for a server to import its environment
-MAX_STARTS = 16  # in a row, without a session that was answered
 MAX_LINE = 1 << 16
 NEEDED = frozenset({"openenv", "fastmcp", "fastapi", "uvicorn"})  # by which OpenEnv serves
 
 
-class ProcessServer:
+class ProcessServer(HostedServer):
     """The server of `module:name`, run by `python`, which needs OpenEnv and not slimrl."""
 
     def __init__(self, place: str, python: str, num_sessions: int) -> None:
+        super().__init__("server")
         self._place, self._python, self._num_sessions = place, python, num_sessions
-        self._starting = threading.Lock()
         self._running: list[subprocess.Popen[bytes]] = []
-        self._url, self._num_starts = "", 0
-        self.sessions = 0
         weakref.finalize(self, _end_all, self._running)
 
-    def url(self) -> str:
-        """The address of the server, which is started if it does not run. Raises UserError if it cannot be started at
-        all, and RolloutError if it has ended too often."""
-        with self._starting:
-            if not self._running or self._running[-1].poll() is not None:
-                self._start()
-            return self._url
-
-    def note_answer(self) -> None:
-        """Notes that the server has answered: it does not end before it can."""
-        self._num_starts = 0
+    def runs(self, url: str) -> bool:
+        return bool(self._running) and self._running[-1].poll() is None
 
     def close(self) -> None:
-        """Ends the server."""
         _end_all(self._running)
 
-    def _start(self) -> None:
-        if self._num_starts == MAX_STARTS:
-            raise RolloutError(
-                "environment_died", f"its server has ended {MAX_STARTS} times in a row without answering a session"
-            )
-        self._num_starts += 1
-        _end_all(self._running)
+    def start(self) -> str:
         source = PROGRAM.read_text(encoding="utf-8")
         command = [self._python, "-c", source, self._place, str(self._num_sessions)]
         try:
@@ -70,7 +51,8 @@ class ProcessServer:
         if "error" in told:
             _end_all(self._running)
             raise self._failure(visible(str(told["error"]), 1000), str(told.get("missing")).partition(".")[0] in NEEDED)
-        self._url, self.sessions = f"http://127.0.0.1:{told['port']}", told["sessions"]
+        self.sessions = told["sessions"]
+        return f"http://127.0.0.1:{told['port']}"
 
     def _failure(self, error: str, is_missing: bool) -> UserError:
         if not is_missing:

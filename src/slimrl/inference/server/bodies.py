@@ -50,15 +50,20 @@ class StreamOptions(Request):
     include_obfuscation: Ignored = None
 
 
-class Sampling(Guided):
-    """The sampling fields of all routes that sample."""
+class Draws(Request):
+    """The fields that say how a token is drawn, in every form of a request."""
 
-    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     temperature: float | None = Field(default=None, ge=0, le=100)
     top_p: float | None = Field(default=None, gt=0, le=1)
     top_k: int | None = Field(default=None, ge=-1, lt=2**31)
     min_p: float | None = Field(default=None, ge=0, lt=1)
     seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
+
+
+class Sampling(Guided, Draws):
+    """The sampling fields of all routes that sample."""
+
+    n: int | None = Field(default=None, ge=1, le=MAX_CHOICES)
     stop: Stop | Annotated[Items[Stop], Field(max_length=128)] | None = None
     stop_token_ids: Annotated[Items[TokenId], Field(max_length=128)] | None = None
     min_tokens: int | None = Field(default=None, ge=0, lt=2**31)

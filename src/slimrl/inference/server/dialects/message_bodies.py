@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from slimrl.inference.server.bodies import INT64, Nothing, Stop
+from slimrl.inference.server.bodies import Draws, Nothing, Stop
 from slimrl.inference.server.body import Body, Ignored, Items, Request, Some
 from slimrl.inference.server.dialects.translation import only_types, tag_of
 
@@ -89,17 +89,12 @@ class CountBody(Request):
     cache_control: Ignored = None
 
 
-class MessagesBody(CountBody):
+class MessagesBody(CountBody, Draws):
     """`POST /v1/messages`. `seed` and `min_p` are those of chat."""
 
     max_tokens: int = Field(ge=1, lt=2**31)
     stop_sequences: Annotated[Items[Stop], Field(max_length=128)] | None = None
     stream: bool | None = None
-    temperature: float | None = Field(default=None, ge=0, le=100)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1, lt=2**31)
-    min_p: float | None = Field(default=None, ge=0, lt=1)
-    seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
     metadata: Ignored = None
     service_tier: Ignored = None
     inference_geo: Ignored = None

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from slimrl.inference.server.bodies import INT64, Stop, Top
+from slimrl.inference.server.bodies import Draws, Stop, Top
 from slimrl.inference.server.body import Body, Ignored, Items, OnlyFalse, Request, Some
 from slimrl.inference.server.dialects.translation import only_types, tag_of
 
@@ -88,7 +88,7 @@ class ResponseStreamOptions(Request):
     include_obfuscation: Ignored = None
 
 
-class ResponseBody(Request):
+class ResponseBody(Draws):
     """`POST /v1/responses`. `seed`, `stop`, `top_k` and `min_p` are not OpenAI's, but those of chat here."""
 
     model: str | None = None
@@ -99,11 +99,6 @@ class ResponseBody(Request):
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None
     max_output_tokens: int | None = Field(default=None, ge=1, lt=2**31)
-    temperature: float | None = Field(default=None, ge=0, le=100)
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    top_k: int | None = Field(default=None, ge=-1, lt=2**31)
-    min_p: float | None = Field(default=None, ge=0, lt=1)
-    seed: int | None = Field(default=None, ge=-INT64, lt=INT64)
     stop: Stop | Annotated[Items[Stop], Field(max_length=128)] | None = None
     top_logprobs: Top | None = None
     include: Items[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
