@@ -1,11 +1,11 @@
 # `make check` is what continuous integration runs (.ci/run), less the installation of uv.
-.PHONY: check format lint types floors tests browser verifiers openenv site viewer fix
+.PHONY: check format lint types floors tests environments browser verifiers openenv site viewer fix
 
 # The group has the tools and what the tests need; `uv run rl` installs neither.
 RUN = uv run --group dev
 KERNELS = $(wildcard src/slimrl/models/native/*.cpp src/slimrl/models/native/*.h src/slimrl/models/native/*.inc)
 
-check: format lint types floors tests browser site
+check: format lint types floors tests environments browser site
 
 format:
 	$(RUN) ruff format --check .
@@ -27,7 +27,11 @@ tests:
 
 # The viewer's page in the system's Chromium.
 browser:
-	uv run --group browser pytest -n0 -m slow tests/viewer/test_browser.py tests/viewer/test_browser_texts.py tests/viewer/test_browser_export.py tests/viewer/test_browser_details.py
+	uv run --group browser pytest -n0 -m slow tests/viewer/test_browser*.py
+
+# Tasks of reasoning-gym, of whose packages some are compiled.
+environments:
+	uv run --group environments pytest tests/environments/reasoning_gym
 
 # Tasksets of verifiers 0.4, in an environment of their own: it needs another openai than the other tests.
 verifiers:

@@ -231,6 +231,36 @@ def test_a_server_that_cannot_constrain_is_asked_without(tmp_path):
     assert ["structured_outputs" in one.body for one in asked] == [False, True, False]
 
 
+def test_verdicts_at_once_are_all_asked_without(tmp_path):
+    together = threading.Barrier(4)
+
+    def answer(asked: Asked) -> Answer:
+        if "structured_outputs" in asked.body:
+            together.wait(10)  # all are under way before the first is refused
+            return Answer(400, {"error": {"message": "unknown field"}})
+        return completion("yes" if asked.body["temperature"] else "maybe")
+
+    async def ask(judge: LLMJudge) -> list[Verdict]:
+        return await asyncio.gather(*(judge.judge("?", f"answer {number}", ["x"]) for number in range(4)))
+
+    with server(answer) as (url, asked):
+        judge = LLMJudge(JudgeServer(url, "judge"), tmp_path / "cache.sqlite")
+        try:
+            assert [verdict.correct for verdict in asyncio.run(ask(judge))] == [True] * 4
+        finally:
+            judge.close()
+    assert len(asked) == 12
+
+
+def test_a_refused_constraint_is_no_try(tmp_path):
+    def answer(asked: Asked) -> Answer:
+        return Answer(400, {}) if "structured_outputs" in asked.body else completion("maybe")
+
+    with server(answer) as (url, asked), pytest.raises(RolloutError, match=r"\(3 tries\)"):
+        ask_once(url, tmp_path / "cache.sqlite")
+    assert ["structured_outputs" in one.body for one in asked] == [False, True, False, False]
+
+
 def test_a_busy_server_is_asked_again_more_often_than_one_that_errs(tmp_path):
     broken = Answer(500, {}, {"Retry-After": "0.01"})
     answers = iter([Answer(200, b"<html>"), broken, *[BUSY] * 6, completion("yes")])

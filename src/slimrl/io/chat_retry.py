@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from slimrl.errors import RolloutError, UserError
-from slimrl.io.chat_client import ChatConnection, ChatServer, Reply, TryAgain
+from slimrl.io.chat_client import ChatConnection, ChatServer, Reply, RequestRefused, TryAgain
 from slimrl.io.http import backoff_s
 
 # A request that was cancelled counts as a failure of the server if it had waited for this share of `timeout_s`.
@@ -68,14 +68,21 @@ class RetryingChat:
                 self._failures.append("the episode ended first; `timeout_s` should be below `episode_timeout_s`")
             raise
 
-    async def ask(self, body_of: Callable[[int], Body], read: Callable[[Reply], T], deadline: Deadline) -> T:
+    async def ask(
+        self,
+        body_of: Callable[[int], Body],
+        read: Callable[[Reply], T],
+        deadline: Deadline,
+        instead_of: Callable[[Body], Body | None] = lambda body: None,
+    ) -> T:
         """The result of `read` on the first reply that it accepts; it raises TryAgain to reject one. `body_of` returns
-        the request for the number of tries that have counted so far. Raises RolloutError when no try is left."""
+        the request for the number of tries that have counted so far, `instead_of` the one to send in the place of a
+        request that the server does not accept. Raises RolloutError when no try is left."""
         num_counted, troubles = 0, deadline.troubles
         async with self._places:
             while True:
                 try:
-                    usable = read(await self.connection.reply(body_of(num_counted)))
+                    usable = read(await self._reply(body_of(num_counted), instead_of))
                     self._failures.clear()
                     self._replied_at = asyncio.get_running_loop().time()
                     return usable
@@ -89,6 +96,14 @@ class RetryingChat:
                         late = f"`timeout_s` = {self._server.timeout_s:g} leaves no other try"
                         raise _last_failure(troubles, late) from again
                 await asyncio.sleep(wait_s)
+
+    async def _reply(self, body: Body, instead_of: Callable[[Body], Body | None]) -> Reply:
+        try:
+            return await self.connection.reply(body)
+        except RequestRefused:
+            if (other := instead_of(body)) is None:
+                raise
+            return await self.connection.reply(other)
 
     async def check(self, body: Body) -> None:
         """Sends a request before the run starts. Raises UserError if no reply comes within `timeout_s`."""

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from slimrl.errors import RolloutError, UserError
 from slimrl.io.cache import cache_root
-from slimrl.io.chat_client import Reply, RequestRefused, TryAgain
+from slimrl.io.chat_client import Reply, TryAgain
 from slimrl.io.chat_retry import Deadline, RetryingChat
 from slimrl.io.loop_thread import LoopThread
 from slimrl.io.settings import read_settings
@@ -182,17 +182,9 @@ class LLMJudge:
             found = self._cache.get(key)
             if found is not None:
                 return Verdict(found, {"judge_cached": 1.0})
-            try:
-                correct = await self._chat.ask(
-                    lambda tries: body | self._sampling(tries, deadline), _read_verdict, deadline
-                )
-            except RequestRefused:
-                if not self._constrains or not _had_no_verdict(deadline):
-                    raise
-                self._constrains = False
-                correct = await self._chat.ask(
-                    lambda tries: body | self._sampling(tries + 1, deadline), _read_verdict, deadline
-                )
+            correct = await self._chat.ask(
+                lambda tries: body | self._sampling(tries, deadline), _read_verdict, deadline, self._free
+            )
             self._cache.put(key, correct)
         return Verdict(correct, {"judge_cached": 0.0, "judge_s": time.perf_counter() - began})
 
@@ -203,6 +195,13 @@ class LLMJudge:
             return {**GREEDY}
         constrains = self._constrains and _had_no_verdict(deadline)
         return {"temperature": 0.7, "seed": tries, **(CONSTRAINED if constrains else {})}
+
+    def _free(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The request without the constraint that the server has refused, if it had one."""
+        if not CONSTRAINED.items() <= body.items():
+            return None
+        self._constrains = False
+        return {name: value for name, value in body.items() if name not in CONSTRAINED}
 
     def _body(self, prompt: str) -> dict[str, Any]:
         return self._server.body([{"role": "user", "content": prompt}])

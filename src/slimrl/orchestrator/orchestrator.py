@@ -17,7 +17,7 @@ from typing import Any
 from slimrl.config.loss import ResolvedLoss
 from slimrl.config.monitors import MonitorsConfig
 from slimrl.config.rollout import OrchestratorConfig
-from slimrl.environments.base import Taskset, allow_restarts, seed_tasksets
+from slimrl.environments.base import GroupRewarding, Taskset, allow_restarts, seed_tasksets
 from slimrl.errors import RolloutError, UserError
 from slimrl.monitor.health.measure import measure
 from slimrl.monitor.rollouts import RolloutRecord
@@ -183,6 +183,8 @@ class Orchestrator:
 
     def _compare(self, group: PlayedGroup) -> PlayedGroup:
         """The group with what its rollouts earn in comparison with one another."""
+        if not any(isinstance(one, GroupRewarding) and one.group_reward_names for one in self.tasksets):
+            return group
         return replace(group, rollouts=add_group_rewards(group.rollouts, self._curriculum.draw(group.position)))
 
     def _read(self, taken: Sequence[PlayedGroup]) -> tuple[list[PlayedGroup], list[Opening]]:

@@ -74,8 +74,7 @@ def schema_of_hint(hint: Any) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (Union, types.UnionType):
-        kept = [arg for arg in args if arg is not type(None)]
-        return schema_of_hint(kept[0]) if len(kept) == 1 else {"anyOf": [schema_of_hint(arg) for arg in kept]}
+        return {"anyOf": [schema_of_hint(arg) for arg in args]}
     if origin is list:
         return {"type": "array", "items": schema_of_hint(args[0])}
     if origin is dict:

@@ -82,12 +82,13 @@ class McpServer:
 
     async def _ask(self, tool: str, arguments: dict[str, Any]) -> str:
         connecting = None
+        limit_s = START_S
         try:
-            client = await asyncio.wait_for(self._client(), START_S)
-            connecting = self._connecting
-            result = await asyncio.wait_for(client.call_tool(tool, arguments), self._settings.timeout_s)
+            client = await asyncio.wait_for(self._client(), limit_s)
+            connecting, limit_s = self._connecting, self._settings.timeout_s
+            result = await asyncio.wait_for(client.call_tool(tool, arguments), limit_s)
         except TimeoutError:
-            raise ToolError(f"{tool}: no answer in {self._settings.timeout_s:g} s.") from None
+            raise ToolError(f"{tool}: no answer in {limit_s:g} s.") from None
         except asyncio.CancelledError:
             raise
         except Exception as error:
@@ -105,9 +106,7 @@ class McpServer:
 
     def _is_refusal(self, error: Exception) -> bool:
         """Whether a server that lives has refused a call."""
-        if not isinstance(error, self._package.MCPError):
-            return False
-        return "closed" not in str(error).lower()
+        return isinstance(error, self._package.MCPError) and error.code != self._package.types.CONNECTION_CLOSED
 
     async def _client(self) -> Any:
         """The connected client; it is connected once, and again after a server has ended."""

@@ -8,6 +8,7 @@ import pytest
 
 from slimrl.environments.find import load_taskset
 from slimrl.environments.openenv.actions import check, is_tool_schema, reader_of, text_field, without_metadata
+from slimrl.environments.openenv.containers import ContainerServer
 from slimrl.environments.openenv.episode import text_of
 from slimrl.environments.openenv.taskset import OpenEnv
 from slimrl.environments.splits import shared_tasks
@@ -76,7 +77,8 @@ def test_the_commands_of_an_engine(monkeypatch, tmp_path):
     with serving(observation(done=True)) as base:
         script = f"""#!/bin/sh
 echo "$@" >> {tmp_path}/asked
-case "$1" in run) echo pulled; echo c0ffee;; port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
+case "$1" in run) echo pulled; echo c0ffee;; inspect) cat {tmp_path}/runs;;
+port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
 """
         (tmp_path / "docker").write_text(script)
         os.chmod(tmp_path / "docker", stat.S_IRWXU)
@@ -84,11 +86,15 @@ case "$1" in run) echo pulled; echo c0ffee;; port) echo 127.0.0.1:{base.rpartiti
         taskset = OpenEnv("docker/echo-env:latest")
         taskset.prepare()
         taskset.close()
-    assert (tmp_path / "asked").read_text().splitlines() == [
-        "run --detach --rm --publish 127.0.0.1::8000 echo-env:latest",
-        "port c0ffee 8000/tcp",
-        "rm --force c0ffee",
-    ]
+        container = ContainerServer("echo-env:latest")
+        for runs in ("true", "true", "false"):
+            (tmp_path / "runs").write_text(runs)
+            container.url()
+        container.close()
+    start = ["run --detach --rm --publish 127.0.0.1::8000 echo-env:latest", "port c0ffee 8000/tcp"]
+    inspect, end = "inspect --format {{.State.Running}} c0ffee", "rm --force c0ffee"
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == [*start, end, *start, inspect, inspect, end, *start, end]
 
 
 def test_the_form_of_an_action_follows_its_schema():

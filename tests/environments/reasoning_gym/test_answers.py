@@ -1,35 +1,8 @@
-"""reasoning-gym: which answer is found in a reply, and which may be evaluated by a scorer."""
-
-import time
+"""reasoning-gym: which answers may be evaluated by a scorer."""
 
 import pytest
 
-from slimrl.environments.reasoning_gym.answers import FORMULA, LITERAL, find_answer, is_safe
-
-
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
-        ("<answer>7</answer>", "7"),
-        ("It is <answer>\n 7 </answer>.", "7"),
-        ("<answer>7</answer> no, <answer>8</answer>", "8"),
-        ("<answer>7</answer> <answer>8", "7"),
-        ("<answer>7</answer></answer>", "7"),
-        ("<answer></answer>", ""),
-        ("7", None),
-        ("<answer>7", None),
-        ("7</answer>", None),
-        ("", None),
-    ],
-)
-def test_the_last_closed_pair_of_tags_counts(reply, answer):
-    assert find_answer(reply) == answer
-
-
-def test_a_long_reply_without_a_closing_tag_is_searched_quickly():
-    began = time.monotonic()
-    assert find_answer("<answer>" * 200_000) is None
-    assert time.monotonic() - began < 1.0
+from slimrl.environments.reasoning_gym.answers import FORMULA, LITERAL, is_safe
 
 
 @pytest.mark.parametrize("name", sorted(LITERAL | FORMULA))

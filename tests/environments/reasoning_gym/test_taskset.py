@@ -151,3 +151,16 @@ def test_a_task_of_another_release_is_dropped():
     changed = Task(task.id, {**task.data, "question": "What is 1 + 1?"})
     with pytest.raises(RolloutError, match="another question"):
         answered(found, changed, "<answer>2</answer>")
+
+
+@pytest.mark.parametrize(("answer_format", "right"), [("tag", "<answer>{}</answer>"), ("plain", "{}")])
+def test_thoughts_are_no_answer(answer_format, right):
+    taskset = load_taskset("reasoning-gym:chain_sum", {"answer_format": answer_format, "num_train": 3, "num_test": 1})
+    task = taskset.tasks("train")[0]
+    said = right.format(task.data["answer"])
+
+    def reward(reply):
+        return asyncio.run(taskset.environment(task).step(reply)).reward
+
+    assert reward(f"<think>Or {right.format(10**6)}?</think>{said}") == 1.0
+    assert reward(f"<think>{said}</think>I do not know.") < 0.1

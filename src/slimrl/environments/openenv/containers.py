@@ -24,7 +24,8 @@ class ContainerServer(HostedServer):
         weakref.finalize(self, _end_all, self._running)
 
     def runs(self, url: str) -> bool:
-        return bool(self._running) and is_healthy(url)
+        # The engine is asked: a server that is busy with a long step answers nobody, and has not ended.
+        return bool(self._running) and _runs(*self._running[-1])
 
     def close(self) -> None:
         _end_all(self._running)
@@ -48,6 +49,15 @@ class ContainerServer(HostedServer):
                 raise UserError(f"openenv: the container of {self._image} was not ready within {READY_S:g} s.")
             time.sleep(0.25)
         return url
+
+
+def _runs(engine: str, container: str) -> bool:
+    command = [engine, "inspect", "--format", "{{.State.Running}}", container]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False, errors="replace")
+    except subprocess.TimeoutExpired:  # it says nothing of the container
+        return True
+    return done.stdout.strip() == "true"
 
 
 def _output(command: list[str], timeout_s: float) -> str:

@@ -1,4 +1,4 @@
-"""Finds the answer in a reply, and tells which answers the package's scorers may be given.
+"""Tells which answers the package's scorers may be given.
 
 Eight of its scorers evaluate the answer as Python, seven of them what a policy may have written to run code or to take
 hours. These get an answer only where nothing but numbers, names, lists and arithmetic is in it.
@@ -6,7 +6,6 @@ hours. These get an answer only where nothing but numbers, names, lists and arit
 
 import ast
 
-OPEN, CLOSE = "<answer>", "</answer>"
 MAX_CHARS = 1_000  # of an answer that is evaluated
 MAX_NODES = 400
 MAX_DIGITS = 20
@@ -20,14 +19,6 @@ FORMULA = frozenset({"countdown", "intermediate_integration", "polynomial_multip
 FUNCTIONS = frozenset(
     {"Abs", "Rational", "acos", "asin", "atan", "cos", "cosh", "erf", "exp", "ln", "log", "sin", "sinh", "sqrt", "tan"}
 )
-
-
-def find_answer(reply: str) -> str | None:
-    """What stands in the last closed pair of answer tags, without spaces around it; None where there is no pair."""
-    for piece in reversed(reply.split(OPEN)[1:]):
-        if CLOSE in piece:
-            return piece.partition(CLOSE)[0].strip()
-    return None
 
 
 def is_safe(name: str, answer: str) -> bool:

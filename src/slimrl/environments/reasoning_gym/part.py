@@ -18,7 +18,7 @@ from slimrl.types import Split
 SPLITS: tuple[Split, ...] = ("test", "validation", "train")
 STRIDE = 10_000_000  # between the seeds of two splits: the package makes item `i` from `seed + i`
 TRIES, MORE_TRIES = 4, 100  # items made at most for each wanted one, and besides
-CACHED_ENTRIES = 1_024
+CACHED_ENTRIES = 1 << 14  # a question is made again when it is scored, unless it is kept
 DECIDED = ("seed", "size")  # settings of a config that follow from the split
 NOT_OURS = ("composite",)  # its own mixture
 # Tasks whose scorer pays without the question being read: a policy would learn that.

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from slimrl.environments.answers import read_answer
 from slimrl.environments.base import SUCCESS, Script
-from slimrl.environments.reasoning_gym.answers import CLOSE, OPEN, find_answer
 from slimrl.environments.reasoning_gym.part import Item, Part
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Split, Task, Turn
@@ -99,7 +99,7 @@ class ReasoningGym:
         return self._conversation(task, random.Random(f"{seed}/{task.id}").choice(others).answer)
 
     def _conversation(self, task: Task, answer: str) -> list[Message]:
-        reply = f"{OPEN}{answer}{CLOSE}" if self.answer_format == "tag" else answer
+        reply = f"<answer>{answer}</answer>" if self.answer_format == "tag" else answer
         return [*opening(task, self.answer_format), {"role": "assistant", "content": reply}]
 
 
@@ -115,7 +115,7 @@ class ReasoningGymEpisode:
 
     async def step(self, reply: str) -> Turn:
         """The package's score of the answer. An empty answer earns nothing, and neither does one without its tags."""
-        answer = find_answer(reply) if self._format == "tag" else reply.strip()
+        answer = read_answer(reply, "tag" if self._format == "tag" else "whole").text
         data = self._task.data
         item = Item(data["seed"], data["question"], data["answer"])
         reward = self._part.score(answer, item) if answer else 0.0

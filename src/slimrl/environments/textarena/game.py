@@ -5,6 +5,7 @@ place only during a call into it, so games that are played at once do not distur
 """
 
 import contextlib
+import copy
 import io
 import math
 import random
@@ -133,8 +134,7 @@ class Game:
         twin = object.__new__(Game)
         twin._blueprint, twin._error = self._blueprint, self._error
         twin._game = self._blueprint.copy_game(self._game)
-        twin._generators = Generators(0)
-        twin._generators.__dict__.update(self._generators.__dict__)
+        twin._generators = copy.copy(self._generators)
         return twin
 
     def raw_rewards(self) -> dict[int, float]:

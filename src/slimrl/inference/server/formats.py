@@ -42,6 +42,7 @@ class Formats:
         self._compiler: GrammarCompiler | None = None
         self._lock = asyncio.Lock()
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
+        self._compiling: dict[str, asyncio.Task[Grammar]] = {}
 
     async def grammar_of(self, body: Sampling, in_thoughts: bool = False) -> Grammar | None:
         """The grammar of a body's reply; None if it is free. `in_thoughts` means that the prompt has opened the
@@ -77,6 +78,14 @@ class Formats:
         if source in self._kept:
             self._kept.move_to_end(source)
             return self._kept[source]
+        # Those that send the same one wait for the same task, which goes on if they give up: its thread does too.
+        if source not in self._compiling:
+            task = asyncio.create_task(self._compile_alone(compiler, source))
+            self._compiling[source] = task
+            task.add_done_callback(lambda done: self._forget(source, done))
+        return await asyncio.shield(self._compiling[source])
+
+    async def _compile_alone(self, compiler: GrammarCompiler, source: str) -> Grammar:
         # One at a time: others wait for the lock, and not with a thread each.
         async with self._lock:
             grammar = await asyncio.to_thread(compiler.compile, source)
@@ -84,6 +93,11 @@ class Formats:
         if len(self._kept) > NUM_KEPT:
             self._kept.popitem(last=False)
         return grammar
+
+    def _forget(self, source: str, done: "asyncio.Task[Grammar]") -> None:
+        del self._compiling[source]
+        if not done.cancelled():
+            done.exception()  # told to those that waited, if any still do
 
 
 def source_of(body: Sampling, in_thoughts: bool) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
 from slimrl.io.rows import file_rows, hub_rows
-from slimrl.trainer.sft.rows import Conversation, PlainText, RowReader, without_nulls
+from slimrl.trainer.sft.rows import Conversation, PlainText, RowReader
 
 
 def load_conversations(
@@ -67,7 +67,7 @@ def _open(config: FileDataConfig | HubDataConfig, part: str) -> tuple[str, Itera
         rows, name = hub_rows(config.name, part, check, config.subset), f"{config.name} ({part})"
         is_columnar = True
     # In columns, a key that one object has is null in all others.
-    return name, ((without_nulls(row) if is_columnar else row, where) for row, where in rows)
+    return name, ((_without_nulls(row) if is_columnar else row, where) for row, where in rows)
 
 
 def _from_rows(
@@ -118,3 +118,12 @@ def _fraction(read: Conversation | PlainText) -> float:
     content: Any = read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def _without_nulls(value: Any) -> Any:
+    """The value without the keys that columnar files add to an object because another one has them."""
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return value

@@ -215,21 +215,11 @@ def _tools(tools: Any, where: str) -> list[dict[str, Any]]:
     functions = [parse_json(tool) if isinstance(tool, str) else tool for tool in read] if isinstance(read, list) else []
     if not isinstance(read, list) or not all(isinstance(tool, dict) for tool in functions):
         raise UserError(f"{where}: `tools` is a list of functions as JSON schemas, found: {preview(tools)}")
-    bare = [without_nulls(tool) for tool in functions]
-    wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in bare]
+    wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in functions]
     for tool in wrapped:
         if not isinstance(tool["function"], dict) or not isinstance(tool["function"].get("name"), str):
             raise UserError(f"{where}: a function of `tools` has no `name`: {preview(tool)}")
     return wrapped
-
-
-def without_nulls(value: Any) -> Any:
-    """The value without the keys that columnar files add to an object because another one has them."""
-    if isinstance(value, list):
-        return [without_nulls(item) for item in value]
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return value
 
 
 def _is_rollout(row: Mapping[str, Any]) -> bool:

@@ -55,6 +55,7 @@ class InputTool(Body):
     name: str = Field(min_length=1)
     description: str | None = None
     input_schema: dict[str, Any]
+    strict: bool | None = None
 
 
 class ToolChoice(Request):

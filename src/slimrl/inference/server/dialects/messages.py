@@ -125,7 +125,8 @@ def _prompt(body: CountBody) -> Plain:
     return {
         "model": body.model,
         "messages": with_system([_text(body.system)], messages),
-        "tools": [function(tool.name, tool.description, tool.input_schema) for tool in body.tools or []] or None,
+        "tools": [function(tool.name, tool.description, tool.input_schema, tool.strict) for tool in body.tools or []]
+        or None,
         "tool_choice": _choice(body),
         "continue_final_message": continues or None,
     }

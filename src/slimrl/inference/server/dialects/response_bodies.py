@@ -60,6 +60,7 @@ class FunctionTool(Body):
     name: str = Field(min_length=1)
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class FunctionChoice(Body):

@@ -88,7 +88,7 @@ def _chat_body(body: ResponseBody, messages: list[Plain]) -> ChatBody:
     content = body.model_dump(
         include={"model", "stream", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "parallel_tool_calls"}
     )
-    tools = [function(tool.name, tool.description, tool.parameters) for tool in body.tools or []]
+    tools = [function(tool.name, tool.description, tool.parameters, tool.strict) for tool in body.tools or []]
     content |= {
         "messages": with_system([body.instructions or ""], messages),
         "max_completion_tokens": body.max_output_tokens,
@@ -161,7 +161,7 @@ def _head(body: ResponseBody, name: str) -> Plain:
         "temperature": 1.0 if body.temperature is None else body.temperature,
         "text": {"format": (body.text and body.text.format) or {"type": "text"}},
         "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
-        "tools": [{**tool.model_dump(), "strict": False} for tool in body.tools or []],
+        "tools": [{**tool.model_dump(), "strict": bool(tool.strict)} for tool in body.tools or []],
         "top_logprobs": body.top_logprobs or 0,
         "top_p": 1.0 if body.top_p is None else body.top_p,
         "truncation": "disabled",

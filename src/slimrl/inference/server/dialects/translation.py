@@ -68,7 +68,9 @@ def call(id: str, name: str, arguments: str) -> Plain:
     return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def function(name: str, description: str | None, parameters: Mapping[str, Any] | None) -> Plain:
+def function(
+    name: str, description: str | None, parameters: Mapping[str, Any] | None, strict: bool | None = None
+) -> Plain:
     """A tool as a chat request has it."""
-    described = {"name": name, "description": description, "parameters": parameters}
+    described = {"name": name, "description": description, "parameters": parameters, "strict": strict}
     return {"type": "function", "function": {key: value for key, value in described.items() if value is not None}}
