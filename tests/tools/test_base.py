@@ -6,6 +6,7 @@ import pytest
 
 from slimrl.tools.base import Frame, ToolError, purpose, schema_of
 from slimrl.tools.formats import make_call, parse_call
+from slimrl.tools.json_schema import mistake_of, schema_of_hint
 
 
 def search_pages(query: str) -> str:
@@ -100,3 +101,9 @@ def test_a_message_marks_what_may_be_cut():
     assert message["content"] == "<a>text and more</a>"
     excerpt = message["excerpt"]
     assert message["content"][excerpt["begin"] : excerpt["end"]] == "text" and excerpt["max_tokens"] == 7
+
+
+def test_a_parameter_that_may_be_none_takes_null() -> None:
+    schema = schema_of_hint(int | None)
+    assert mistake_of(None, schema) == mistake_of(3, schema) == ""
+    assert mistake_of("3", schema)

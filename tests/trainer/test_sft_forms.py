@@ -310,3 +310,11 @@ def test_texts_are_trained_on(tmp_path: Path) -> None:
     model = str(tiny_model_dir(tmp_path, "llama"))
     words = ["--max_steps", "2", "--batch_size", "4", "--model.device", "cpu", "--output_dir", str(tmp_path / "run")]
     assert cli.run(["sft", "--data.type", "file", "--data.path", path, "--model.name", model, *words]) == 0
+
+
+def test_a_null_in_the_schema_of_a_tool_is_kept() -> None:
+    schema = {"type": "object", "properties": {"limit": {"type": ["integer", "null"], "default": None}}}
+    tool = {"type": "function", "function": {"name": "search", "parameters": schema}}
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    read = RowReader().read({"messages": messages, "tools": [tool]}, "a.jsonl:1")
+    assert read.messages[0]["tools"] == [tool]

@@ -1,6 +1,8 @@
 """Formats, forced calls and penalties through the real server, with a model whose tokens have no sense."""
 
+import asyncio
 import json
+import time
 from typing import Any
 
 import httpx
@@ -10,6 +12,12 @@ import pytest
 from pydantic import BaseModel
 
 from slimrl.commands.inference import InferenceServer
+from slimrl.inference.server.bodies import CompletionBody
+from slimrl.inference.server.dialects.message_bodies import MessagesBody
+from slimrl.inference.server.dialects.messages import _chat_body as of_message
+from slimrl.inference.server.dialects.response_bodies import ResponseBody
+from slimrl.inference.server.dialects.responses import _chat_body as of_response
+from slimrl.inference.server.formats import Formats, source_of
 
 pytest.importorskip("llguidance", reason="the package llguidance is not installed")
 
@@ -201,3 +209,34 @@ def test_the_parse_helper_of_openai(server: InferenceServer) -> None:
             assert isinstance(longer.choices[0].message.parsed, Plan)
         except openai.LengthFinishReasonError:
             pass
+
+
+@pytest.mark.parametrize("strict", [True, None])
+def test_a_strict_tool_constrains_in_every_form(strict: bool | None) -> None:
+    said = {"name": "count", **({} if strict is None else {"strict": strict})}
+    responses = ResponseBody.model_validate(
+        {"input": "hi", "tools": [{"type": "function", "parameters": COUNT, **said}]}
+    )
+    messages = MessagesBody.model_validate(
+        {"max_tokens": 5, "messages": USER, "tools": [{"input_schema": COUNT, **said}]}
+    )
+    for body in (of_response(responses, [*USER]), of_message(messages)):
+        assert bool(source_of(body, in_thoughts=False)[1]) == bool(strict)
+
+
+def test_equal_grammars_at_once_are_compiled_once() -> None:
+    compiled = []
+
+    class Slow:
+        def compile(self, source: str) -> str:
+            compiled.append(source)
+            time.sleep(0.05)
+            return f"grammar of {source}"
+
+    async def both(formats: Formats) -> list[object]:
+        body = CompletionBody(prompt="a", guided_regex="[ab]")
+        return await asyncio.gather(*(formats.grammar_of(body) for _ in range(6)))
+
+    found = asyncio.run(both(Formats(Slow)))
+    assert len(compiled) == 1
+    assert len(set(found)) == 1
