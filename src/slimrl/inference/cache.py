@@ -233,13 +233,15 @@ def _similar(spans: Sequence[Span]) -> list[list[Span]]:
         return FEWEST_PAIRS + (end - start) * end
 
     groups: list[list[Span]] = []
+    longest = own = 0  # of the last group: its largest end, and the pairs of its spans without padding
     for span in sorted(spans, key=lambda span: (span.start, span.end)):
-        together = [*groups[-1], span] if groups else [span]
-        padded = len(together) * pairs(together[0].start, max(one.end for one in together))
-        if groups and padded <= MOST_PADDED * sum(pairs(one.start, one.end) for one in together):
+        padded_end, unpadded = max(longest, span.end), own + pairs(span.start, span.end)
+        if groups and (len(groups[-1]) + 1) * pairs(groups[-1][0].start, padded_end) <= MOST_PADDED * unpadded:
             groups[-1].append(span)
+            longest, own = padded_end, unpadded
         else:
             groups.append([span])
+            longest, own = span.end, pairs(span.start, span.end)
     return groups
 
 
