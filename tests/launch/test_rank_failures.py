@@ -115,8 +115,8 @@ def test_a_rank_that_is_killed_in_a_step_ends_the_others(tmp_path: Path, tiny_di
 @pytest.mark.slow
 def test_all_ranks_say_why_when_one_cannot_write(tmp_path: Path, tiny_dir: Path) -> None:
     # More than the weights and less than a shard, so that the writing of shards fails in the leading process alone.
-    processes = start_ranks(2, ["-c", LIMITED, "0", "150_000", *trainer(tiny_dir, tmp_path, 1)])
+    processes = start_ranks(2, ["-c", LIMITED, "0", "200_000", *trainer(tiny_dir, tmp_path, 1)])
     for process, output in zip(processes, outputs_of(processes), strict=True):
         assert process.returncode == 2, output
-        assert f"could not write {tmp_path / 'checkpoints' / 'step_1'}" in output and "File too large" in output
+        assert f"could not write {tmp_path / 'checkpoints' / 'step_1'}" in output and "File too large" in output, output
     assert not [*(tmp_path / "checkpoints").iterdir()] and (tmp_path / "weights" / "step_1").is_dir()

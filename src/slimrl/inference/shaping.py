@@ -5,8 +5,7 @@ if positive, else multiplied by it; `frequency` times the number of occurrences 
 `presence` once for each token that occurs there; tokens that the grammar does not allow get no probability.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -32,16 +31,26 @@ UNSHAPED = Shaping()
 
 @dataclass(slots=True, eq=False)
 class Shaper:
-    """The shaping of one sequence, and what it depends on: the tokens so far, and the place in the grammar."""
+    """The shaping of one sequence, and what it depends on: the tokens so far, and the place in the grammar.
+
+    Tokens are counted where the logits are: to list those of a long prompt at each token would cost more than decoding
+    it. `uncounted` are those of the reply that came since the last count.
+    """
 
     shaping: Shaping
     prompt: list[int]
     matcher: Matcher | None = None
-    counts: Counter[int] = field(default_factory=Counter)  # of the tokens of the reply
+    uncounted: list[int] = field(default_factory=list)
+    _counts: tuple[Tensor, Tensor] | None = None
 
     def __post_init__(self) -> None:
         if self.shaping.grammar is not None:
             self.matcher = self.shaping.grammar.begin()
+
+    @property
+    def repeats_cost(self) -> bool:
+        """Whether a penalty depends on the tokens so far."""
+        return self.shaping.repetition != 1.0 or self.shaping.frequency != 0.0 or self.shaping.presence != 0.0
 
     @property
     def is_complete(self) -> bool:
@@ -55,30 +64,30 @@ class Shaper:
 
     def accept(self, token: int) -> None:
         """Record a sampled token."""
-        self.counts[token] += 1
+        self.uncounted.append(token)
         if self.matcher is not None:
             self.matcher.accept(token)
 
-    def tokens_to_repeat_less(self) -> set[int]:
-        """The tokens that the repetition penalty is for."""
-        return {*self.prompt, *self.counts} if self.shaping.repetition != 1.0 else set()
-
-    def penalties(self) -> dict[int, float]:
-        """What the frequency and presence penalties subtract from each token."""
-        frequency, presence = self.shaping.frequency, self.shaping.presence
-        if not frequency and not presence:
-            return {}
-        return {token: frequency * count + presence for token, count in self.counts.items()}
+    def counts(self, num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """How often each token occurs in the reply, and whether it occurs there or in the prompt, both `[num_tokens]`."""
+        if self._counts is None:
+            self._counts = torch.zeros(num_tokens, device=device), torch.zeros(num_tokens, device=device).bool()
+            self._counts[1][to_device(self.prompt, torch.long, device)] = True
+        counts_V, seen_V = self._counts
+        if self.uncounted:
+            tokens = to_device(self.uncounted, torch.long, device)
+            counts_V.index_add_(0, tokens, torch.ones(len(self.uncounted), device=device))
+            seen_V[tokens] = True
+            self.uncounted.clear()
+        return counts_V, seen_V
 
 
 def shape_logits(logits_NV: Tensor, shapers: Sequence[Shaper]) -> Tensor:
     """The changed logits, in float32: the steps between bfloat16's numbers are larger than many a penalty."""
     shaped_NV = logits_NV.float() if logits_NV.dtype != torch.float32 else logits_NV.clone()
-    _change(shaped_NV, [dict(shaper.shaping.bias) for shaper in shapers], torch.add)
-    factors = [dict.fromkeys(shaper.tokens_to_repeat_less(), shaper.shaping.repetition) for shaper in shapers]
-    _change(shaped_NV, factors, lambda logits, factor: torch.where(logits > 0, logits / factor, logits * factor))
+    _add_biases(shaped_NV, shapers)
     # The penalties come before the mask: subtracting from what has no probability would change nothing.
-    _change(shaped_NV, [shaper.penalties() for shaper in shapers], torch.sub)
+    _subtract_penalties(shaped_NV, shapers)
     masked = [row for row, shaper in enumerate(shapers) if shaper.matcher is not None]
     if masked:
         matchers = [matcher for shaper in shapers if (matcher := shaper.matcher) is not None]
@@ -89,13 +98,24 @@ def shape_logits(logits_NV: Tensor, shapers: Sequence[Shaper]) -> Tensor:
     return shaped_NV
 
 
-def _change(
-    logits_NV: Tensor, values_of_rows: Sequence[dict[int, float]], change: Callable[[Tensor, Tensor], Tensor]
-) -> None:
-    """Replace the logits of each row's tokens by `change` of them and their values."""
-    places = [(row, token, value) for row, values in enumerate(values_of_rows) for token, value in values.items()]
+def _add_biases(logits_NV: Tensor, shapers: Sequence[Shaper]) -> None:
+    places = [(row, token, bias) for row, shaper in enumerate(shapers) for token, bias in shaper.shaping.bias]
     if places:
-        rows, tokens, values = zip(*places, strict=True)
+        rows, tokens, biases = zip(*places, strict=True)
         index = to_device([rows, tokens], torch.long, logits_NV.device)
-        given = to_device(values, torch.float32, logits_NV.device)
-        logits_NV[index[0], index[1]] = change(logits_NV[index[0], index[1]], given)
+        logits_NV[index[0], index[1]] += to_device(biases, torch.float32, logits_NV.device)
+
+
+def _subtract_penalties(logits_NV: Tensor, shapers: Sequence[Shaper]) -> None:
+    rows = [row for row, shaper in enumerate(shapers) if shaper.repeats_cost]
+    if not rows:
+        return
+    device = logits_NV.device
+    counts, seen = zip(*(shapers[row].counts(logits_NV.shape[1], device) for row in rows), strict=True)
+    penalties = [(s.repetition, s.frequency, s.presence) for s in (shapers[row].shaping for row in rows)]
+    repetition_P1, frequency_P1, presence_P1 = to_device(penalties, torch.float32, device).T.unsqueeze(-1)
+    index, counts_PV = to_device(rows, torch.long, device), torch.stack(counts)
+    chosen_PV = logits_NV[index]
+    divided_PV = torch.where(chosen_PV > 0, chosen_PV / repetition_P1, chosen_PV * repetition_P1)
+    chosen_PV = torch.where(torch.stack(seen), divided_PV, chosen_PV)
+    logits_NV[index] = chosen_PV - frequency_P1 * counts_PV - presence_P1 * (counts_PV > 0)
