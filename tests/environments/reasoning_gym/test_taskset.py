@@ -61,7 +61,7 @@ def test_tasks_are_json():
         assert json.loads(json.dumps(task.data)) == task.data
 
 
-@pytest.mark.parametrize("answer_format", ["tag", "plain"])
+@pytest.mark.parametrize("answer_format", ["tag", "lenient", "plain"])
 def test_the_expert_earns_everything_and_another_answer_less(answer_format):
     found = taskset("chain_sum", answer_format=answer_format)
     for task in tasks_of(found, "test"):
@@ -79,7 +79,7 @@ def test_an_answer_without_tags_earns_nothing():
 
 
 @pytest.mark.parametrize("name", ["chain_sum", "countdown", "spiral_matrix", "simple_integration", "string_insertion"])
-@pytest.mark.parametrize("answer_format", ["tag", "plain"])
+@pytest.mark.parametrize("answer_format", ["tag", "lenient", "plain"])
 def test_hostile_replies_break_nothing_and_earn_next_to_nothing(name, answer_format):
     found = taskset(name, answer_format=answer_format, num_train=0, num_validation=0, num_test=1)
     task = tasks_of(found, "test")[0]
@@ -153,7 +153,7 @@ def test_a_task_of_another_release_is_dropped():
         answered(found, changed, "<answer>2</answer>")
 
 
-@pytest.mark.parametrize(("answer_format", "right"), [("tag", "<answer>{}</answer>"), ("plain", "{}")])
+@pytest.mark.parametrize(("answer_format", "right"), [("tag", "<answer>{}</answer>"), ("lenient", "{}"), ("plain", "{}")])
 def test_thoughts_are_no_answer(answer_format, right):
     taskset = load_taskset("reasoning-gym:chain_sum", {"answer_format": answer_format, "num_train": 3, "num_test": 1})
     task = taskset.tasks("train")[0]

@@ -10,16 +10,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from slimrl.environments.answers import read_answer
+from slimrl.environments.answers import Form, read_answer
 from slimrl.environments.base import SUCCESS, Script
 from slimrl.environments.reasoning_gym.part import Item, Part
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Split, Task, Turn
 
-INSTRUCTIONS = {
-    "tag": "Answer the question. Write nothing but the answer, in <answer> tags.",
-    "plain": "Answer the question. Write nothing but the answer.",
-}
+IN_TAGS = "Answer the question. Write nothing but the answer, in <answer> tags."
+INSTRUCTIONS = {"tag": IN_TAGS, "lenient": IN_TAGS, "plain": "Answer the question. Write nothing but the answer."}
+FORMS: dict[str, Form] = {"tag": "tag", "lenient": "lenient", "plain": "whole"}
 MAX_SEED = 100  # NumPy takes seeds of 32 bits
 MAX_SIZE = 1_000_000
 
@@ -99,7 +98,7 @@ class ReasoningGym:
         return self._conversation(task, random.Random(f"{seed}/{task.id}").choice(others).answer)
 
     def _conversation(self, task: Task, answer: str) -> list[Message]:
-        reply = f"<answer>{answer}</answer>" if self.answer_format == "tag" else answer
+        reply = answer if self.answer_format == "plain" else f"<answer>{answer}</answer>"
         return [*opening(task, self.answer_format), {"role": "assistant", "content": reply}]
 
 
@@ -114,8 +113,8 @@ class ReasoningGymEpisode:
         return opening(self._task, self._format)
 
     async def step(self, reply: str) -> Turn:
-        """The package's score of the answer. An empty answer earns nothing, and neither does one without its tags."""
-        answer = read_answer(reply, "tag" if self._format == "tag" else "whole").text
+        """The package's score of the answer. A reply in which none is found, or an empty one, earns nothing."""
+        answer = read_answer(reply, FORMS[self._format]).text
         data = self._task.data
         item = Item(data["seed"], data["question"], data["answer"])
         reward = self._part.score(answer, item) if answer else 0.0
