@@ -69,7 +69,7 @@ class Shaper:
             self.matcher.accept(token)
 
     def counts(self, num_tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """How often each token occurs in the reply, and whether it occurs there or in the prompt, both `[num_tokens]`."""
+        """How often each token occurs in the reply, and whether in reply or prompt, both `[num_tokens]`."""
         if self._counts is None:
             self._counts = torch.zeros(num_tokens, device=device), torch.zeros(num_tokens, device=device).bool()
             self._counts[1][to_device(self.prompt, torch.long, device)] = True

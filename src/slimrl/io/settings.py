@@ -1,7 +1,7 @@
 """Type checks of an environment's `args`, whose names the configuration does not know."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from types import GenericAlias, UnionType
 from typing import Any, TypeVar, get_type_hints
@@ -46,6 +46,15 @@ def read_settings(kind: type[T], given: Mapping[str, Any], who: str) -> T:
     for name, value in given.items():
         _check(types[name], value, who, name)
     return kind(**given)
+
+
+def refuse_idle(settings: Any, names: Iterable[str], who: str, why: str) -> None:
+    """Raises UserError for a field of the dataclass among `names` that is not as it is by default, though it has no
+    effect; `why` ends the sentence that says so."""
+    defaults = {one.name: one.default for one in fields(settings)}
+    for name in names:
+        if getattr(settings, name) != defaults[name]:
+            raise UserError(f"{who}: `{name}` has no effect {why}. Leave it out.")
 
 
 def _check(kind: Any, value: Any, who: str, name: str) -> None:

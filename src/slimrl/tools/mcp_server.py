@@ -40,6 +40,10 @@ class McpServer:
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
+        if settings.env and _is_url(settings.mcp):
+            raise UserError(f"`env` is for a command, and the MCP server `{settings.mcp}` runs already.")
+        if missing := [name for name in settings.env if name not in os.environ]:
+            raise UserError(f"the MCP server `{settings.mcp}` is to get the variable {missing[0]}, which is not set.")
         self._package = require("mcp", "mcp", "a tool of an MCP server")
         self._thread = LoopThread("mcp")
         self._connecting: asyncio.Task[Any] | None = None
@@ -133,11 +137,15 @@ class McpServer:
 
     def _target(self) -> Any:
         where = self._settings.mcp
-        if where.startswith(("http://", "https://")):
+        if _is_url(where):
             return where
         command, *arguments = shlex.split(where)
-        variables = {name: os.environ[name] for name in self._settings.env if name in os.environ}
+        variables = {name: os.environ[name] for name in self._settings.env}
         return self._package.StdioServerParameters(command=command, args=arguments, env=variables)
+
+
+def _is_url(where: str) -> bool:
+    return where.startswith(("http://", "https://"))
 
 
 def text_of(result: Any) -> str:

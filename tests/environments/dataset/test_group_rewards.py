@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from slimrl.errors import UserError
 from slimrl.orchestrator.curriculum import Draw
 from slimrl.orchestrator.group_rewards import add_group_rewards
 from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker
@@ -48,6 +49,14 @@ def test_a_group_is_compared_and_failures_take_no_part(tmp_path):
     assert third.turn_rewards == (1.5,)
     assert third.metrics["reward_shortest"] == 0.5
     assert still_failed is failed
+
+
+@pytest.mark.parametrize("function", ["number", "judge", "alone"])
+def test_a_reward_that_compares_nothing_is_of_no_group(tmp_path, function):
+    own = functions(tmp_path, "def alone(reply):\n    return 1.0\n")
+    named = f"{own}:alone" if function == "alone" else function
+    with pytest.raises(UserError, match="sees one reply at a time"):
+        made(tmp_path, ROWS, reward=["exact", {"function": named, "group": True}])
 
 
 def test_a_comparison_that_fails_drops_the_group(tmp_path):

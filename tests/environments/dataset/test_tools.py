@@ -131,6 +131,8 @@ BAD_TOOLS = {
     "text": ("tools.py:add", "is a list of tables"),
     "file": ([{"python": "nowhere.py:add"}], "tool file nowhere.py does not exist"),
     "no function": ([{"python": "math:pi"}], "is not a function, but the float"),
+    "variable": ([{"mcp": "python x.py", "env": ["SLIMRL_NO_SUCH"]}], "the variable SLIMRL_NO_SUCH, which is not set"),
+    "variable of a URL": ([{"mcp": "http://127.0.0.1:1", "env": ["PATH"]}], "runs already"),
 }
 
 
@@ -139,6 +141,12 @@ def test_a_tool_that_is_none_is_named(tmp_path, fault):
     tools, message = BAD_TOOLS[fault]
     with pytest.raises(UserError, match=message):
         made(tmp_path, ROWS, tools=tools)
+
+
+@pytest.mark.parametrize("args", [{"format": "native"}, {"max_tool_tokens": 5}, {"test_path": "x", "test_share": 0.5}])
+def test_a_setting_without_effect_is_refused(tmp_path, args):
+    with pytest.raises(UserError, match=f"`{[*args][-1]}` has no effect"):
+        made(tmp_path, ROWS, **args)
 
 
 def test_a_tool_of_odd_types_and_a_form_without_tags_are_refused(tmp_path):

@@ -54,6 +54,8 @@ def test_tasks_of_a_file_are_the_arguments_of_reset(tmp_path):
         ("http://127.0.0.1:1", {"python": "python3"}, "its own"),
         ("http://127.0.0.1:1", {"num_train": -1}, "`num_train` must be from 0"),
         ("http://127.0.0.1:1", {"test_file": "x"}, "needs `task_file`"),
+        ("http://127.0.0.1:1", {"task_file": "x", "num_train": 5}, "`num_train` has no effect"),
+        ("http://127.0.0.1:1", {"format": "json", "text_field": "x"}, "`text_field` has no effect"),
     ],
 )
 def test_what_cannot_work_is_said_at_once(name, args, said):

@@ -153,7 +153,9 @@ def test_a_task_of_another_release_is_dropped():
         answered(found, changed, "<answer>2</answer>")
 
 
-@pytest.mark.parametrize(("answer_format", "right"), [("tag", "<answer>{}</answer>"), ("lenient", "{}"), ("plain", "{}")])
+@pytest.mark.parametrize(
+    ("answer_format", "right"), [("tag", "<answer>{}</answer>"), ("lenient", "{}"), ("plain", "{}")]
+)
 def test_thoughts_are_no_answer(answer_format, right):
     taskset = load_taskset("reasoning-gym:chain_sum", {"answer_format": answer_format, "num_train": 3, "num_test": 1})
     task = taskset.tasks("train")[0]

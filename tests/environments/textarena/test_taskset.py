@@ -234,6 +234,7 @@ def test_global_generators_are_left_as_they_were():
         ("TicTacToe-v0", {"num_players": 3}, "cannot begin with 3 players"),
         ("TicTacToe-v0", {"config": {"size": 4}}, "cannot be made with config"),
         ("TicTacToe-v0", {"num_test": -1}, "`num_test` must be 0 or more"),
+        ("TicTacToe-v0", {"opponent": "self", "player": 1}, "`player` has no effect"),
         ("GuessTheNumber-v0", {"opponent": "self"}, "has one player"),
         ("Othello-v0", {"opponent": "scripted"}, "no scripted opponent"),
         ("TwentyQuestions-v0", {}, "remote service"),

@@ -6,10 +6,11 @@ for each completion (`prompts`, `completions`, and the columns of the rows), and
 and gives a number. Both may be async, and give None where a reward does not apply.
 """
 
+import asyncio
 import inspect
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +92,8 @@ async def grade(rewards: Sequence[Reward], finished: Finished) -> tuple[float, M
     """The weighted sum of those rewards that apply, and each of them as a metric. Raises RolloutError where none does.
 
     TRL sums in the same way."""
-    values = {reward.name: (await reward.values([finished]))[0] for reward in rewards}
+    columns = await asyncio.gather(*(reward.values([finished]) for reward in rewards))
+    values = {reward.name: column[0] for reward, column in zip(rewards, columns, strict=True)}
     if rewards and all(value is None for value in values.values()):
         raise RolloutError("no_reward", f"none of the rewards {', '.join(values)} applies to task {finished.task.id}")
     total = sum(reward.weight * (values[reward.name] or 0.0) for reward in rewards)
@@ -115,10 +117,11 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
     if not math.isfinite(settings.weight):
         raise UserError(f"dataset: the `weight` of reward `{name}` must be a number, not {settings.weight}.")
     if where in SCORERS or where == JUDGE:
+        _check_compares(settings, ())
         scorer = judge_scorer(judge) if where == JUDGE else SCORERS[where]
 
         async def score(finished: Sequence[Finished]) -> list[float]:
-            return [await scorer(one) for one in finished]
+            return await asyncio.gather(*(scorer(one) for one in finished))
 
         return Reward(name, settings.weight, settings.group, score, scorer=where)
     if ":" not in where:
@@ -129,8 +132,18 @@ def _reward_of(entry: object, loaded: dict[str, Any], judge: Callable[[], Judge]
     function = load_named(where, "reward", loaded)
     if not callable(function):
         raise UserError(f"reward `{where}` is not a function, but the {type(function).__name__} {function!r:.80}.")
+    _check_compares(settings, inspect.signature(function).parameters)
     score_of, columns = _caller(function, where)
     return Reward(name, settings.weight, settings.group, score_of, columns)
+
+
+def _check_compares(settings: RewardSettings, parameters: Collection[str]) -> None:
+    """Raises UserError for a reward of a group that is given one rollout at a time, and so compares nothing."""
+    if settings.group and "completions" not in parameters:
+        raise UserError(
+            f"reward `{settings.function}` is of a `group`, but sees one reply at a time: only a function with a "
+            "parameter `completions` can compare."
+        )
 
 
 def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str, ...]]:
@@ -155,11 +168,10 @@ def _caller(function: Callable[..., Any], where: str) -> tuple[Score, tuple[str,
 
 def _call_own(function: Callable[..., Any], names: Sequence[str]) -> Score:
     async def score(finished: Sequence[Finished]) -> list[object]:
-        values = []
-        for one in finished:
-            everything = {"reply": one.reply, "task": one.task, "given": one.given}
-            values.append(await _result(function(**{name: everything[name] for name in names})))
-        return values
+        given = [{"reply": one.reply, "task": one.task, "given": one.given} for one in finished]
+        values = [function(**{name: everything[name] for name in names}) for everything in given]
+        results: list[object] = await asyncio.gather(*map(_result, values))
+        return results
 
     return score
 

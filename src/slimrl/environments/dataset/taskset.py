@@ -25,6 +25,7 @@ from slimrl.environments.dataset.rows import question_of, read_tasks, references
 from slimrl.environments.dataset.scorers import JUDGE, SCORERS, number_of
 from slimrl.environments.dataset.toolbox import add_tool, read_toolbox, write_call
 from slimrl.errors import UserError, nearest
+from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.word_match import matches
 from slimrl.tools.code_format import code_formats, settings_of
@@ -104,6 +105,10 @@ class Dataset:
         if self.sandbox and (self.format != "code" or not self.tools):
             raise UserError('dataset: a `sandbox` is for `tools` with `format = "code"`.')
         settings_of(self.sandbox)
+        if not self.tools:
+            refuse_idle(self, ("format", "max_tool_tokens"), "dataset", "without `tools`")
+        if self.test_path:
+            refuse_idle(self, ["test_share"], "dataset", "with `test_path`")
 
     @cached_property
     def _new_calls(self) -> Callable[[], CallFormat]:
@@ -187,9 +192,11 @@ class Dataset:
         rewards = [reward for reward in self._rewards if reward.is_of_group]
 
         async def compare() -> dict[str, list[float]]:
-            given = {reward.name: await reward.values(finished) for reward in rewards}
-            weights = {reward.name: reward.weight for reward in rewards}
-            return {name: [weights[name] * (value or 0.0) for value in values] for name, values in given.items()}
+            given = await asyncio.gather(*(reward.values(finished) for reward in rewards))
+            return {
+                reward.name: [reward.weight * (value or 0.0) for value in values]
+                for reward, values in zip(rewards, given, strict=True)
+            }
 
         return asyncio.run(compare())
 

@@ -23,12 +23,14 @@ from slimrl.environments.openenv.processes import ProcessServer
 from slimrl.environments.openenv.session import Server
 from slimrl.errors import UserError, nearest, require
 from slimrl.io.rows import file_rows
+from slimrl.io.settings import refuse_idle
 from slimrl.types import Split, Task
 
 OWN_SESSIONS = 1024  # of a server that is started here, where its environment allows several
 BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
 FIRST_SEED: dict[Split, int] = {"train": 0, "validation": BLOCK, "test": 2 * BLOCK}
 TEST_SHARE = 5
+NUMBERS = ("num_train", "num_validation", "num_test", "seed")
 TAG = re.compile(r"[A-Za-z_][\w.-]*")
 
 
@@ -81,10 +83,14 @@ class OpenEnv:
             raise UserError("openenv: `test_file` needs `task_file`; without it the tasks are seeds.")
         if self.python and self._address.kind != "module":
             raise UserError("openenv: `python` is for `openenv:module:factory`; this server has its own.")
+        if self.format in ("json", "native"):
+            refuse_idle(self, ["text_field"], "openenv", f'with `format = "{self.format}"`')
+        if self.task_file:
+            refuse_idle(self, NUMBERS, "openenv", "with `task_file`, whose rows are the tasks")
         self._check_numbers()
 
     def _check_numbers(self) -> None:
-        for name in ("num_train", "num_validation", "num_test", "seed", "max_concurrent"):
+        for name in (*NUMBERS, "max_concurrent"):
             if not 0 <= (number := getattr(self, name)) < BLOCK // 2:
                 raise UserError(f"openenv: `{name}` must be from 0 to {BLOCK // 2 - 1}, not {number}.")
         for name in ("max_observation_tokens", "connect_timeout_s"):

@@ -19,6 +19,7 @@ from slimrl.environments.textarena.legal_moves import RandomPlayer
 from slimrl.environments.textarena.players import EXPERTS, OPPONENTS, Player
 from slimrl.environments.textarena.registry import Blueprint, load_game
 from slimrl.errors import RolloutError, UserError, nearest
+from slimrl.io.settings import refuse_idle
 from slimrl.types import Message, Rollout, Split, Task
 
 OPPONENTS_BY = ("random", "scripted", "self")
@@ -161,6 +162,8 @@ class TextArena:
         raise UserError(failures[0])
 
     def _check_player(self) -> None:
+        if self._is_self_play:
+            refuse_idle(self, ["player"], "textarena", 'with `opponent = "self"`: the policy plays all sides')
         if self.player == BOTH:
             return
         if not isinstance(self.player, int) or isinstance(self.player, bool) or not 0 <= self.player < self._size:

@@ -120,15 +120,12 @@ def _formats(body: Sampling) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     if isinstance(body, ChatBody | CompletionBody) and body.response_format is not None:
         found += _of_response_format(body.response_format)
-    for name, given in (
-        ("structured_outputs", body.structured_outputs),
-        ("guided_json", StructuredOutputs(json=body.guided_json)),
-        ("guided_regex", StructuredOutputs(regex=body.guided_regex)),
-        ("guided_choice", StructuredOutputs(choice=body.guided_choice)),
-        ("guided_grammar", StructuredOutputs(grammar=body.guided_grammar)),
-    ):
-        if given is not None:
-            found += [(name, form) for form in _of_structured_outputs(given, name)]
+    if body.structured_outputs is not None:
+        found += [("structured_outputs", form) for form in _of_structured_outputs(body.structured_outputs)]
+    for kind in ("json", "regex", "choice", "grammar"):  # vLLM's older names of the same
+        name = f"guided_{kind}"
+        if (given := getattr(body, name)) is not None:
+            found += [(name, form) for form in _of_structured_outputs(StructuredOutputs(**{kind: given}), name)]
     return found
 
 
@@ -143,7 +140,7 @@ def _of_response_format(given: ResponseFormat) -> list[tuple[str, Any]]:
     return [("response_format", _with_spaces(ANY_OBJECT if schema is None else schema))]
 
 
-def _of_structured_outputs(given: StructuredOutputs, name: str) -> list[Any]:
+def _of_structured_outputs(given: StructuredOutputs, name: str = "structured_outputs") -> list[Any]:
     found: list[Any] = []
     if given.json_ is not None:
         found.append(_with_spaces(_read_schema(given.json_, name)))
