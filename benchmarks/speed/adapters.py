@@ -93,7 +93,7 @@ def step_seconds(directory: Path, steps: int) -> float:
     config = str(ROOT / "examples" / "reverse_text" / "rl.toml")
     finish(Job("rl", ["@", config, "--max_steps", str(steps), *flags], directory))
     records = read_metrics(directory / "metrics.jsonl")
-    return statistics.median(record["time/step_s"] for record in records if "time/step_s" in record)
+    return statistics.median(metrics["time/step_s"] for _, metrics in records if "time/step_s" in metrics)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
