@@ -13,7 +13,6 @@ import statistics
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import httpx
 import jsonschema
 import torch
 
-from benchmarks.harness.measure import RESULTS, machine_facts
+from benchmarks.harness.measure import RESULTS, machine_facts, write_result
 from slimrl.commands.inference import InferenceServer
 from slimrl.config.model import ModelConfig
 from slimrl.config.serve import ServeConfig
@@ -127,9 +126,6 @@ def main() -> None:
         seconds = time.perf_counter() - began
     counts = Counter(kind for kind, _, _ in found)
     result = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "python -m benchmarks.checks.structured_output",
-        "machine": before,
         "model": given.model,
         "threads": given.threads,
         "llguidance": version("llguidance"),
@@ -146,7 +142,7 @@ def main() -> None:
             if kind != "obeyed"
         ],
     }
-    given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_result(given.output, before, result, {})
     print(dict(counts), f"in {seconds:.0f} s")
     raise SystemExit(0 if set(counts) <= {"obeyed", "cut off"} else 1)
 

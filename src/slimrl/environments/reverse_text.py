@@ -6,20 +6,18 @@ is 0 without the tags.
 """
 
 import difflib
-import hashlib
 import random
 import re
 import string
 from collections.abc import Callable, Sequence
 
 from slimrl.environments.base import Script
+from slimrl.environments.held_out import split_by_hash
 from slimrl.errors import UserError, nearest
 from slimrl.types import Message, Split, Task, Turn
 
 INSTRUCTION = "Reverse the text character by character. Answer in <reversed_text> tags."
 ANSWER = re.compile(r"<reversed_text>(.*?)</reversed_text>", re.DOTALL)
-# One text in five is held out. Its hash decides, so that no text is in both splits, whatever the sizes and lengths.
-TEST_SHARE = 5
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
@@ -75,7 +73,7 @@ class ReverseText:
         texts: dict[str, None] = {}  # a set that keeps the order
         for _ in range(100 * self._sizes[split]):
             text = self._make(rng, rng.randint(*self._lengths))
-            if split_of(text) == split:
+            if split_by_hash(text) == split:
                 texts[text] = None
             if len(texts) == self._sizes[split]:
                 return [Task(id=f"{split}/{text}", data={"text": text}) for text in texts]
@@ -121,8 +119,3 @@ class ReverseTextEpisode:
 def opening(text: str) -> list[Message]:
     """The instruction and the text. The text has a message of its own, so that its tokens are like the answer's."""
     return [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": text}]
-
-
-def split_of(text: str) -> Split:
-    """The split that a text belongs to, a pure function of the text."""
-    return "test" if hashlib.sha256(text.encode()).digest()[0] % TEST_SHARE == 0 else "train"

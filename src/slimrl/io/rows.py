@@ -1,5 +1,6 @@
 """Rows of JSONL and parquet files and of Hub data sets, one after the other. Knows nothing of what is in a row."""
 
+import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -54,6 +55,13 @@ def hub_rows(name: str, split: str, check: str, subset: str = "") -> Iterator[tu
 def preview(row: Any) -> str:
     """The first characters of a row, for a message about it."""
     return f"{row if isinstance(row, str) else json.dumps(row, default=str):.120}"
+
+
+def hash_fraction(content: Any) -> float:
+    """A number in [0, 1) that depends on what JSON would say of the content alone: what lies below a share is held
+    out, wherever it stands and whatever is added beside it."""
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
 
 
 def _with_places(rows: Any, name: str) -> Iterator[tuple[Any, str]]:

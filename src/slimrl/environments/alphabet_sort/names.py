@@ -3,10 +3,9 @@
 The module knows nothing of tasks. `is_held_out` tells which names no training task has.
 """
 
-import hashlib
+from slimrl.environments.held_out import split_by_hash
 
 # The hash of a name decides whether it is held out, so that no list of the others can have it.
-TEST_SHARE = 5
 
 _FIRST = """
 Aaron Abigail Adele Agnes Alan Albert Alexandra Alfred Alice Alicia Alison Amanda Amber Amelia Amy Ana Andrea Andreas
@@ -60,4 +59,4 @@ FIRST_NAMES, LAST_NAMES = tuple(_FIRST.split()), tuple(_LAST.split())
 
 def is_held_out(name: str) -> bool:
     """Whether a name is for test lists alone, a pure function of the name."""
-    return hashlib.sha256(name.encode()).digest()[0] % TEST_SHARE == 0
+    return split_by_hash(name) == "test"

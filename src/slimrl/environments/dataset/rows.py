@@ -5,14 +5,13 @@ A row has a `prompt` (a text, or chat messages) or a `question`. It may have rig
 """
 
 import csv
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from slimrl.errors import UserError, nearest
-from slimrl.io.rows import file_rows, preview
+from slimrl.io.rows import file_rows, hash_fraction, preview
 from slimrl.io.text import is_writable
 from slimrl.types import Message, Split, Task
 
@@ -102,10 +101,4 @@ def _split_of(row: Mapping[str, Any], where: str, test_share: float) -> Split:
         return cast(Split, given)
     if given is not None:
         raise UserError(f"{where}: there is no split {given!r:.80}.{nearest(str(given), SPLITS)}")
-    return "test" if hash_share(prompt_of(row)) < test_share else "train"
-
-
-def hash_share(prompt: str | Sequence[Message]) -> float:
-    """A number from 0 to 1 that is a function of the question alone, the same on every machine."""
-    text = json.dumps(prompt, sort_keys=True)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big") / 2**48
+    return "test" if hash_fraction(prompt_of(row)) < test_share else "train"

@@ -4,7 +4,6 @@ The server runs already, or is started here: from an environment's class in a pr
 container. slimrl speaks the server's protocol itself and needs no package of OpenEnv's.
 """
 
-import hashlib
 import json
 import re
 import sys
@@ -14,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from slimrl.environments.held_out import split_by_hash
 from slimrl.environments.openenv.actions import FORMATS
 from slimrl.environments.openenv.address import read_address
 from slimrl.environments.openenv.connection import Connection, RunningServer, Style
@@ -29,7 +29,6 @@ from slimrl.types import Split, Task
 OWN_SESSIONS = 1024  # of a server that is started here, where its environment allows several
 BLOCK = 1 << 28  # seeds for each split; all of them are below 2**32
 FIRST_SEED: dict[Split, int] = {"train": 0, "validation": BLOCK, "test": 2 * BLOCK}
-TEST_SHARE = 5
 NUMBERS = ("num_train", "num_validation", "num_test", "seed")
 TAG = re.compile(r"[A-Za-z_][\w.-]*")
 
@@ -138,13 +137,7 @@ class OpenEnv:
             return []
         if self.test_file:
             return _read(self.test_file if split == "test" else self.task_file)
-        return [row for row in _read(self.task_file) if split_of(row) == split]
-
-
-def split_of(row: dict[str, Any]) -> Split:
-    """The split of a row, a pure function of what it holds: equal rows are in one split."""
-    text = json.dumps(row, sort_keys=True)
-    return "test" if hashlib.sha256(text.encode()).digest()[0] % TEST_SHARE == 0 else "train"
+        return [row for row in _read(self.task_file) if split_by_hash(json.dumps(row, sort_keys=True)) == split]
 
 
 def _read(path: str) -> list[dict[str, Any]]:

@@ -1,6 +1,5 @@
 """Environments of verifiers 0.1, its classic interface: `load_environment`, `MultiTurnEnv`, `ToolEnv`, `Rubric`."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,12 +8,12 @@ import verifiers
 from verifiers.clients import Client
 from verifiers.types import Response, ResponseMessage, ToolCall
 
+from slimrl.environments.held_out import split_by_hash
 from slimrl.environments.verifiers.conversation import Ask, Call, Conversation, Said, text_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Environment, Split, Task, Turn
 
 MODEL = "policy"
-TEST_SHARE = 5  # one row in five is held out where there is one data set alone
 COLUMNS = ["stop_condition"]
 
 
@@ -117,4 +116,4 @@ def schema(tool: Any) -> dict[str, Any]:
 def split_of(row: Mapping[str, Any]) -> Split:
     """The split that a row belongs to, by what it holds and not by its place."""
     text = json.dumps({key: value for key, value in row.items() if key != "example_id"}, sort_keys=True, default=str)
-    return "test" if hashlib.sha256(text.encode()).digest()[0] % TEST_SHARE == 0 else "train"
+    return split_by_hash(text)

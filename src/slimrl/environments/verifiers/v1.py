@@ -5,7 +5,6 @@ in slimrl (`v1_policy.py`).
 """
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -19,12 +18,12 @@ from verifiers.v1.interception import requires_tunnel
 from verifiers.v1.runtimes import SubprocessConfig, runtime_is_local
 from verifiers.v1.utils.loaders import default_harness_id, load_environment, resolve_env_config
 
+from slimrl.environments.held_out import split_by_hash
 from slimrl.environments.verifiers.conversation import Ask, Conversation
 from slimrl.environments.verifiers.v1_policy import MODEL, POLICY, ChatLoop, Interception, Seat
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Environment, Split, Task, Turn
 
-TEST_SHARE = 5  # one task in five is held out where the taskset has no tasks for tests
 TOKEN_LIMITS = ("max_input_tokens", "max_output_tokens", "max_total_tokens")
 
 
@@ -228,7 +227,7 @@ def local_config(config: Any, name: str) -> Any:
 def split_of(data: Mapping[str, Any]) -> Split:
     """The split that a task belongs to, by what it holds and not by its place."""
     text = json.dumps({key: value for key, value in data.items() if key != "idx"}, sort_keys=True)
-    return "test" if hashlib.sha256(text.encode()).digest()[0] % TEST_SHARE == 0 else "train"
+    return split_by_hash(text)
 
 
 def merge(config: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,16 +5,15 @@ are no names, the commonest first by `pyspellchecker`'s counts in subtitles. Wha
 """
 
 import functools
-import hashlib
 import re
 from dataclasses import dataclass
 
+from slimrl.environments.held_out import split_by_hash
 from slimrl.errors import UserError, install_hint
 
 WORD = re.compile(r"[a-z]{5}")
 NAME = re.compile(r"[A-Z][a-z]{4}")
 # One answer in five is held out.
-TEST_SHARE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +45,4 @@ def word_list() -> WordList:
 
 def is_held_out(word: str) -> bool:
     """Whether an answer belongs to the test split: a pure function of the word."""
-    return hashlib.sha256(f"wordle/{word}".encode()).digest()[0] % TEST_SHARE == 0
+    return split_by_hash(f"wordle/{word}") == "test"

@@ -5,15 +5,13 @@ Rollouts that failed or were cut off are skipped. To train on good rollouts alon
 may be in a row is in `trainer/sft/rows.py`.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from slimrl.config.data import FileDataConfig, HubDataConfig
 from slimrl.errors import UserError
-from slimrl.io.rows import file_rows, hub_rows
+from slimrl.io.rows import file_rows, hash_fraction, hub_rows
 from slimrl.trainer.sft.rows import Conversation, PlainText, RowReader
 
 
@@ -116,8 +114,7 @@ def _is_broken(row: Any) -> bool:
 def _fraction(read: Conversation | PlainText) -> float:
     """A number in [0, 1) that depends on the conversation or text alone."""
     content: Any = read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
-    return int.from_bytes(digest[:6], "big") / 2**48
+    return hash_fraction(content)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -14,7 +14,6 @@ left are judged by the rule itself. Random bits come from a bit generator of num
 by the generator that is passed in: a seed gives the same deals on every machine.
 """
 
-import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from slimrl.environments.held_out import split_by_hash
 from slimrl.environments.matching_game.rules.deal import MARGIN, MAX_VALUE, UNKNOWN, Deal, default_names, optimum
 from slimrl.errors import UserError
 from slimrl.types import Split
@@ -31,7 +31,6 @@ MIN_SIZE, MAX_SIZE = 2, 10
 VERSION = "v2"
 """The version of the deals of a seed. It is part of their names, so that games of two versions are not confused."""
 # One game in five is held out, decided by a hash of its table: no game is ever in both splits, whatever else is set.
-TEST_SHARE = 5
 _NUM_VALUES = MAX_VALUE + 1
 _BATCH = 8192  # a table costs least so: much fewer, and calls of numpy cost more than numbers; more leave the cache
 _UPSTREAM_BATCH = 2048
@@ -85,8 +84,7 @@ def deals_of_seed(n: int, seed: int) -> Iterator[Deal]:
 
 def split_of(deal: Deal) -> Split:
     """The split of a game, a function of its table."""
-    table = repr(deal.table).encode()
-    return "test" if hashlib.sha256(table).digest()[0] % TEST_SHARE == 0 else "train"
+    return split_by_hash(repr(deal.table))
 
 
 def relabel(deal: Deal, rng: random.Random) -> Deal:
