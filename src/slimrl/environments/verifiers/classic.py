@@ -9,7 +9,7 @@ from verifiers.clients import Client
 from verifiers.types import Response, ResponseMessage, ToolCall
 
 from slimrl.environments.held_out import split_by_hash
-from slimrl.environments.verifiers.conversation import Ask, Call, Conversation, Said, text_of
+from slimrl.environments.verifiers.conversation import Ask, Conversation, message_of
 from slimrl.errors import RolloutError, UserError
 from slimrl.types import Environment, Split, Task, Turn
 
@@ -99,12 +99,6 @@ class PolicyClient(Client):  # type: ignore[misc]  # verifiers is not there for 
     async def from_native_response(self, response: Any) -> Any:
         """There is no other form of a response."""
         return response
-
-
-def message_of(message: Any) -> Said:
-    """A message of verifiers."""
-    calls = tuple(Call(call.id, call.name, call.arguments) for call in getattr(message, "tool_calls", None) or ())
-    return Said(message.role, text_of(message.content), calls)
 
 
 def schema(tool: Any) -> dict[str, Any]:

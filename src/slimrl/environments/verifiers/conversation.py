@@ -155,6 +155,13 @@ def opening(messages: Sequence[Said], tools: Sequence[Schema]) -> list[Message]:
     return found
 
 
+def message_of(message: Any) -> Said:
+    """A message of verifiers."""
+    calls = tuple(Call(call.id, call.name, call.arguments) for call in getattr(message, "tool_calls", None) or ())
+    name = getattr(message, "name", None) or ""
+    return Said(message.role, text_of(message.content), calls, name)
+
+
 def text_of(content: object) -> str:
     """The text of a message's content, which is a text or a list of parts. Raises RolloutError for an image or sound:
     the policies here only read."""

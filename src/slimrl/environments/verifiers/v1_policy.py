@@ -18,7 +18,7 @@ from verifiers.v1.harnesses.utils.mcp import call_mcp, connect_mcp
 from verifiers.v1.interception import InterceptionServer
 from verifiers.v1.types import AssistantMessage, Message, Response, SystemMessage, ToolCall, ToolMessage, UserMessage
 
-from slimrl.environments.verifiers.conversation import Ask, Call, Said, text_of
+from slimrl.environments.verifiers.conversation import Ask, message_of, text_of
 from slimrl.errors import RolloutError
 
 MODEL = "policy"
@@ -214,13 +214,6 @@ async def exchange(session: Any, messages: list[Any], tools: Any) -> Any:
         trace.stop(stopped)
         return None
     return response.message
-
-
-def message_of(message: Any) -> Said:
-    """A message of verifiers."""
-    calls = tuple(Call(call.id, call.name, call.arguments) for call in getattr(message, "tool_calls", None) or ())
-    name = getattr(message, "name", None) or ""
-    return Said(message.role, text_of(message.content), calls, name)
 
 
 def json_object(text: str) -> object:
