@@ -1,7 +1,7 @@
 """The held-out episodes of finished runs, and what training adds to their rewards, task by task."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -9,10 +9,11 @@ from typing import Any
 
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.stats import paired_difference
-from slimrl.types import Rollout
+from slimrl.types import Message, Rollout
 
 MODES = ("greedy", "sampled")
 REWARDS = "rewards.json"
+STAGES = {"start": "before RL", "final": "after RL"}
 
 
 def finished_episodes(run: Path, stage: str, mode: str) -> list[Rollout]:
@@ -44,3 +45,24 @@ def rises(seeds: Sequence[Path], mode: str, counts: Callable[[str], bool] = lamb
         stage.append([fmean(task) for task in zip(*stage, strict=True)])
     names = [*(seed.name for seed in seeds), "together"]
     return {name: asdict(paired_difference(b, a)) for name, a, b in zip(names, before, after, strict=True)}
+
+
+def transcript(run: Path, num: int) -> str:
+    """The first held-out episodes before and after RL, without examples in the prompt: what the policy was asked, and
+    what it wrote."""
+    stages = {name: finished_episodes(run, stage, "sampled")[:num] for stage, name in STAGES.items()}
+    lines = [f"The first {num} held-out episodes of {run.name}, at temperature 1, before and after RL."]
+    for pair in zip(*stages.values(), strict=True):
+        for name, rollout in zip(stages, pair, strict=True):
+            own = rollout.messages[-2 * len(rollout.turn_rewards) :]  # behind the examples
+            lines += ["", f"**{rollout.task_id}, {name}**: reward {rollout.reward:.3f}", "", *_transcript_lines(own)]
+    return "\n".join(lines) + "\n"
+
+
+def _transcript_lines(messages: Sequence[Message]) -> list[str]:
+    text = [f"{_indent(message)}{line}" for message in messages for line in message["content"].splitlines()]
+    return ["```text", *text, "```"]
+
+
+def _indent(message: Mapping[str, object]) -> str:
+    return "" if message["role"] == "assistant" else "    "

@@ -10,16 +10,16 @@ was there.
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.harness.episodes import finished_episodes
+from benchmarks.harness.episodes import STAGES, finished_episodes, transcript
 from benchmarks.harness.runs import ROOT, Job, finish
 from benchmarks.harness.seeds import Recipe, parser, run_seeds
 from slimrl.trainer.checkpoint import step_directories
-from slimrl.types import Message, Rollout
+from slimrl.types import Rollout
 
 METRICS = ("similarity", "exact", "tagged", "names", "marks")
 RECIPE = Recipe(
@@ -29,7 +29,6 @@ RECIPE = Recipe(
     metrics=METRICS,
     curves=tuple(f"env/{name}" for name in METRICS),
 )
-STAGES = {"start": "before RL", "final": "after RL"}
 EVAL = str(ROOT / "examples" / "alphabet_sort" / "eval.toml")
 
 
@@ -65,26 +64,6 @@ def strict_table(runs: Sequence[Path]) -> dict[str, dict[str, Any]]:
         weights = str(step_directories(run / "weights")[-1])
         table[run.name] = strict(run, weights, run / "strict")[weights]
     return table
-
-
-def transcript(run: Path, num: int) -> str:
-    """The first episodes before and after RL: what was asked, and what the policy wrote."""
-    stages = {name: finished_episodes(run, stage, "sampled")[:num] for stage, name in STAGES.items()}
-    lines = [f"The first {num} held-out episodes of {run.name}, at temperature 1, before and after RL."]
-    for pair in zip(*stages.values(), strict=True):
-        for name, rollout in zip(stages, pair, strict=True):
-            own = rollout.messages[-2 * len(rollout.turn_rewards) :]  # behind the examples
-            lines += ["", f"**{rollout.task_id}, {name}**: reward {rollout.reward:.3f}", "", *_transcript_lines(own)]
-    return "\n".join(lines) + "\n"
-
-
-def _transcript_lines(messages: Sequence[Message]) -> list[str]:
-    text = [f"{_indent(message)}{line}" for message in messages for line in message["content"].splitlines()]
-    return ["```text", *text, "```"]
-
-
-def _indent(message: Mapping[str, object]) -> str:
-    return "" if message["role"] == "assistant" else "    "
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from slimrl.sandbox.base import Execution, JsonTool, Limits, Sandbox
 from slimrl.sandbox.client import HttpSandbox
 from slimrl.sandbox.local import BubblewrapSandbox
 from slimrl.tools.base import CallAttempt, Frame, Tool, TypedTool, arguments_of, example_call, purpose, usage
-from slimrl.tools.formats import END, LOOK, Reaction, quote
+from slimrl.tools.formats import END, LOOK, CallFormat, NativeFormat, Reaction, TagFormat, quote
 from slimrl.types import Message
 
 CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
@@ -46,7 +46,19 @@ class SandboxSettings:
     isolation: Literal["bubblewrap", "none"] = "bubblewrap"
 
 
+CALL_FORMATS = ("tags", "native", "code")
 Opened = AbstractAsyncContextManager[Sandbox]
+
+
+def formats_of(
+    name: str, tools: Mapping[str, Tool], max_tokens: int, sandbox: Mapping[str, Any]
+) -> Callable[[], CallFormat]:
+    """A function that makes the call format of an episode, of the kind that `CALL_FORMATS` names. Those of programs
+    share the sandbox that `sandbox` describes. Raises UserError for useless settings of it."""
+    if name == "code":
+        return code_formats(tools, max_tokens, sandbox)
+    one = NativeFormat if name == "native" else TagFormat
+    return lambda: one(tools, max_tokens)
 
 
 def code_formats(tools: Mapping[str, Tool], max_tokens: int, settings: Mapping[str, Any]) -> Callable[[], "CodeFormat"]:

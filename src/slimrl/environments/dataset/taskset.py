@@ -28,8 +28,8 @@ from slimrl.errors import UserError, nearest
 from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.word_match import matches
-from slimrl.tools.code_format import code_formats, settings_of
-from slimrl.tools.formats import CallFormat, NativeFormat, TagFormat
+from slimrl.tools.code_format import CALL_FORMATS, formats_of, settings_of
+from slimrl.tools.formats import CallFormat
 from slimrl.types import Message, Rollout, Split, Task
 
 INSTRUCTIONS: dict[Form, str] = {
@@ -40,7 +40,6 @@ INSTRUCTIONS: dict[Form, str] = {
 }
 
 
-TOOL_FORMATS = ("tags", "native", "code")
 TASK = "Answer the question."
 
 
@@ -98,8 +97,8 @@ class Dataset:
             raise UserError(
                 f'dataset: with `tools` an answer stands in tags, so `answer = "{self.answer}"` cannot act.'
             )
-        if self.format not in TOOL_FORMATS:
-            raise UserError(f"dataset: there is no `format` {self.format!r}.{nearest(self.format, TOOL_FORMATS)}")
+        if self.format not in CALL_FORMATS:
+            raise UserError(f"dataset: there is no `format` {self.format!r}.{nearest(self.format, CALL_FORMATS)}")
         if self.max_tool_tokens < 1:
             raise UserError(f"dataset: `max_tool_tokens` must be 1 or more, not {self.max_tool_tokens}.")
         if self.sandbox and (self.format != "code" or not self.tools):
@@ -116,10 +115,7 @@ class Dataset:
         for server in self._servers:
             for tool in server.tools():
                 add_tool(tools, tool)
-        if self.format == "code":
-            return code_formats(tools, self.max_tool_tokens, self.sandbox)
-        one = NativeFormat if self.format == "native" else TagFormat
-        return lambda: one(tools, self.max_tool_tokens)
+        return formats_of(self.format, tools, self.max_tool_tokens, self.sandbox)
 
     @cached_property
     def _judge(self) -> Judge:

@@ -31,14 +31,13 @@ from slimrl.retrieval.encyclopedia import Encyclopedia
 from slimrl.retrieval.pages import Question, question_of
 from slimrl.retrieval.prepare import GENERATED, Source, directory_of, prepare_corpus, prepare_index
 from slimrl.retrieval.sources import read_questions
-from slimrl.tools.code_format import code_formats
-from slimrl.tools.formats import CallFormat, NativeFormat, TagFormat
+from slimrl.tools.code_format import CALL_FORMATS, formats_of
+from slimrl.tools.formats import CallFormat
 from slimrl.types import Message, Rollout, Split, Task, Turn
 
 Play = Callable[[Question, Environment, CallFormat], Coroutine[Any, Any, list[Message]]]
 ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 TASK = "Answer the question."
-FORMATS = ("tags", "native", "code")
 
 
 @dataclass
@@ -77,8 +76,8 @@ class WikiSearch:
             )
         if self.hops not in (1, 2):
             raise UserError(f"wiki-search: `hops` must be 1 or 2, not {self.hops}.")
-        if self.format not in FORMATS:
-            raise UserError(f"wiki-search: there is no `format` {self.format!r}.{nearest(self.format, FORMATS)}")
+        if self.format not in CALL_FORMATS:
+            raise UserError(f"wiki-search: there is no `format` {self.format!r}.{nearest(self.format, CALL_FORMATS)}")
         for name, value in (("max_tool_tokens", self.max_tool_tokens), ("num_results", self.num_results)):
             if value < 1:
                 raise UserError(f"wiki-search: `{name}` must be 1 or more, not {value}.")
@@ -173,11 +172,7 @@ class WikiSearch:
     def _formats(self) -> Callable[[], CallFormat]:
         """A factory of the call format, which is called once for each episode. Raises UserError for a useless
         `sandbox`."""
-        tools, max_tokens = self._tools.by_name, self.max_tool_tokens
-        if self.format == "code":
-            return code_formats(tools, max_tokens, self.sandbox)
-        one = NativeFormat if self.format == "native" else TagFormat
-        return lambda: one(tools, max_tokens)
+        return formats_of(self.format, self._tools.by_name, self.max_tool_tokens, self.sandbox)
 
     def _title(self, page_id: str) -> str:
         page = self._pages.page(page_id)
