@@ -20,7 +20,24 @@ class ExpertDataConfig(Config):
     """The environment to demonstrate; it must have an expert."""
 
 
-class FileDataConfig(Config):
+class RowsConfig(Config):
+    """What rows of a file and of a data set have in common."""
+
+    val_fraction: float = Field(default=0.05, gt=0, lt=1)
+    """Share of the rows held out for validation where nothing else is named for it, chosen by a hash of each
+    conversation so that it never changes."""
+
+    form: RowForm = "auto"
+    """The columns to learn from, where rows have those of several forms: `messages`, `prompt` and `completion`,
+    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first of these that the
+    first row has, and says which."""
+
+    skip_bad_rows: bool = False
+    """Leave out rows that cannot be learnt from, and say how many and why the first one, instead of refusing the
+    data."""
+
+
+class FileDataConfig(RowsConfig):
     """Conversations or texts in a JSONL file, one object a line: `{"messages": [{"role": ..., "content": ...}, ...]}`
     or another form (docs/algorithms/sft.md has a table), or in a `.parquet` file with such rows, which needs the extra
     `[data]`. The rollouts that a run records are such rows too; those that failed or were cut off are left out."""
@@ -34,20 +51,8 @@ class FileDataConfig(Config):
     val_path: str = ""
     """A second file to validate on; empty holds out `val_fraction` of the first one instead."""
 
-    val_fraction: float = Field(default=0.05, gt=0, lt=1)
-    """Share of `path` held out for validation, chosen by a hash of each conversation so that it never changes."""
 
-    form: RowForm = "auto"
-    """The columns to learn from, where rows have those of several forms: `messages`, `prompt` and `completion`,
-    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first of these that the
-    first row has, and says which."""
-
-    skip_bad_rows: bool = False
-    """Leave out rows that cannot be learnt from, and say how many and why the first one, instead of refusing the
-    data."""
-
-
-class HubDataConfig(Config):
+class HubDataConfig(RowsConfig):
     """Conversations or texts in a data set of the Hub, or in a local directory of that form. Needs the extra
     `[data]`."""
 
@@ -65,18 +70,6 @@ class HubDataConfig(Config):
 
     val_split: str = ""
     """The split to validate on; empty holds out `val_fraction` of the first one instead."""
-
-    val_fraction: float = Field(default=0.05, gt=0, lt=1)
-    """Share of `split` held out for validation, chosen by a hash of each conversation so that it never changes."""
-
-    form: RowForm = "auto"
-    """The columns to learn from, where rows have those of several forms: `messages`, `prompt` and `completion`,
-    `conversations`, Alpaca's `instruction`, `input` and `output`, or `text`. `auto` takes the first of these that the
-    first row has, and says which."""
-
-    skip_bad_rows: bool = False
-    """Leave out rows that cannot be learnt from, and say how many and why the first one, instead of refusing the
-    data."""
 
 
 class FakeDataConfig(Config):

@@ -76,10 +76,16 @@ class RowReader:
                 "of one kind: write two files, or name the columns to read by `data.form`."
             )
         refuse(row, REFUSED, where)
-        read = _text(row, kind, where) if kind.is_text else self._conversation(row, kind, where)
+        describes_tools = False
+        read: Conversation | PlainText
+        if kind.is_text:
+            read = _text(row, kind, where)
+        else:
+            read, describes_tools = _conversation(row, kind, where)
         if not is_writable(read.messages if isinstance(read, Conversation) else [read.prompt, read.completion]):
             raise UserError(f"{where}: a lone surrogate such as \\ud800 is no text that can be encoded; remove it.")
         self._kind = kind
+        self._describes_tools |= describes_tools
         if not _is_rollout(row):
             self._others |= dict.fromkeys(form.name for form in other_forms(row, kind.form))
             self._unread |= dict.fromkeys(_unread_columns(row, kind))
@@ -96,19 +102,21 @@ class RowReader:
             notes.append(f"nothing is learnt from these keys: {', '.join(f'`{key}`' for key in self._unread)}")
         return notes
 
-    def _conversation(self, row: Mapping[str, Any], kind: Kind, where: str) -> Conversation:
-        messages = _alpaca(row, where) if kind.form.name == "alpaca" else _messages(row, kind, where)
-        if (system := _system(row, where)) is not None:
-            _put_first(system, messages, where)
-        _check_order(messages, where)
-        _check_learnt(messages, where, may_be_silent=_is_rollout(row))
-        tools = _tools_of(row, messages, where)
-        if tools and TOOLS_TAG in messages[0]["content"] and messages[0]["role"] == "system":
-            self._describes_tools = True
-            messages[0].pop("tools", None)
-        elif tools:
-            messages[0]["tools"] = tools
-        return Conversation(messages, where)
+
+def _conversation(row: Mapping[str, Any], kind: Kind, where: str) -> tuple[Conversation, bool]:
+    """The conversation of a row, and whether its system message describes the tools already."""
+    messages = _alpaca(row, where) if kind.form.name == "alpaca" else _messages(row, kind, where)
+    if (system := _system(row, where)) is not None:
+        _put_first(system, messages, where)
+    _check_order(messages, where)
+    _check_learnt(messages, where, may_be_silent=_is_rollout(row))
+    tools = _tools_of(row, messages, where)
+    describes_tools = bool(tools) and TOOLS_TAG in messages[0]["content"] and messages[0]["role"] == "system"
+    if describes_tools:
+        messages[0].pop("tools", None)
+    elif tools:
+        messages[0]["tools"] = tools
+    return Conversation(messages, where), describes_tools
 
 
 def _text(row: Mapping[str, Any], kind: Kind, where: str) -> PlainText:
