@@ -35,12 +35,12 @@ environments:
 
 # Tasksets of verifiers 0.4, in an environment of their own: it needs another openai than the other tests.
 verifiers:
-	uv run --isolated --no-default-groups --group verifiers pytest -n0 -m '' tests/environments/verifiers
+	uv run --isolated --no-default-groups --group verifiers pytest -n0 -m '' tests/environments/verifiers tests/environments/test_killed_runs.py
 
 # OpenEnv's own servers, in an environment of their own: it needs another mcp than the other tests.
 openenv:
 	uv venv --allow-existing .openenv && uv pip install --python .openenv openenv==0.10.0
-	SLIMRL_OPENENV_PYTHON=$(CURDIR)/.openenv/bin/python uv run --group test pytest -n0 -m '' tests/environments/openenv
+	TEST_OPENENV_PYTHON=$(CURDIR)/.openenv/bin/python uv run --group test pytest -n0 -m '' tests/environments/openenv tests/environments/test_killed_runs.py
 
 # Builds the viewer's page from viewer/ into the package. Needs Node 20 or later; who only uses slimrl does not.
 viewer:

@@ -1,12 +1,9 @@
 """The real commands on a tiny random model: a whole run, exact resumption after kill -9, every kind of bad input."""
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from slimrl.monitor.metrics import is_reproducible
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.monitor.sinks import read_metrics
 from slimrl.trainer.checkpoint import read_progress
+from tests.commands.killed import kill_and_resume
 
 STEPS = 5
 
@@ -161,18 +159,7 @@ def test_a_resumed_run_points_out_what_was_changed(finished, tiny_dir, tmp_path,
 def test_a_killed_run_resumes_bit_for_bit(finished, tiny_dir, tmp_path, watched, lines):
     output_dir = tmp_path / "run"
     flags = rl_flags(tiny_dir, output_dir)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "slimrl", *flags], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    deadline = time.monotonic() + 120
-    metrics = output_dir / watched
-    while not (metrics.exists() and len(metrics.read_bytes().splitlines()) >= lines):
-        assert process.poll() is None, process.communicate()[1].decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert run([*flags, "--resume"]) == 0
+    kill_and_resume(flags, output_dir / watched, lines)
     assert reproducible(output_dir) == reproducible(finished)
     final = f"weights/step_{STEPS}/model.safetensors"
     assert (output_dir / final).read_bytes() == (finished / final).read_bytes()

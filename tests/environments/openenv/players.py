@@ -9,10 +9,10 @@ import pytest
 from slimrl.environments.openenv.taskset import OpenEnv
 from slimrl.types import Task
 
-PYTHON = os.environ.get("SLIMRL_OPENENV_PYTHON", "")
+PYTHON = os.environ.get("TEST_OPENENV_PYTHON", "")
 needs_openenv = pytest.mark.skipif(
     not PYTHON,
-    reason="SLIMRL_OPENENV_PYTHON names no Python with openenv==0.10.0, whose fastmcp contradicts other packages here",
+    reason="TEST_OPENENV_PYTHON names no Python with openenv==0.10.0, whose fastmcp contradicts other packages here",
 )
 
 

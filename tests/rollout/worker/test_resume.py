@@ -1,15 +1,11 @@
 """A run whose environment draws at random in a worker process resumes bit for bit."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from slimrl.cli import run
+from tests.commands.killed import kill_and_resume
 from tests.commands.test_rl import reproducible, rl_flags
 
 OWN = """
@@ -41,15 +37,7 @@ def test_a_killed_run_draws_what_an_uninterrupted_one_does(tiny_dir: Path, tmp_p
     more = ("--orchestrator.env", f'[{{id="{tmp_path / "own.py"}:Dice"}}]', "--warmup.max_steps", "0")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run(rl_flags(tiny_dir, whole, *more)) == 0
-    flags, metrics = rl_flags(tiny_dir, killed, *more), killed / "metrics.jsonl"
-    process = subprocess.Popen([sys.executable, "-m", "slimrl", *flags], stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (metrics.exists() and len(metrics.read_bytes().splitlines()) >= 4):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.002)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert run([*flags, "--resume"]) == 0
+    kill_and_resume(rl_flags(tiny_dir, killed, *more), killed / "metrics.jsonl", 4)
     assert reproducible(killed) == reproducible(whole)
     rewards = {metrics["reward/mean"] for _, metrics in reproducible(whole) if "reward/mean" in metrics}
     assert len(rewards) == 5
