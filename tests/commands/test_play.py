@@ -177,6 +177,7 @@ def matching_game(role: int) -> tuple[list[str], str]:
     return argv, "\n\n".join([*replies, "n\n"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", [1, 2])
 def test_a_whole_matching_game_from_either_side(role: int) -> None:
     argv, typed = matching_game(role)

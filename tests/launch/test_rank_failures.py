@@ -79,6 +79,7 @@ def trainer(tiny_dir: Path, output_dir: Path, max_steps: int) -> list[str]:
     return ["trainer", "@", config, *flags, "--ckpt.interval_steps", "0", "--output_dir", str(output_dir)]
 
 
+@pytest.mark.slow
 def test_processes_share_errors_and_name_the_one_that_is_gone() -> None:
     processes = start_ranks(2, ["-c", TALKS])
     first, second = outputs_of(processes)

@@ -183,7 +183,9 @@ def test_a_larger_model_scores_as_transformers_does(tiny_dir, larger_dir, enviro
         assert ours == pytest.approx(theirs, abs=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["policy", pytest.param("model", marks=pytest.mark.slow), "larger model"])
+@pytest.mark.parametrize(
+    "kind", ["policy", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("model", "larger model"))]
+)
 def test_a_run_distils_and_resumes_to_the_last_bit(tiny_dir, larger_dir, environment, tmp_path, kind):
     if kind == "larger model":
         teacher = ["--teacher.type", "model", "--teacher.name", str(larger_dir), *PURE]

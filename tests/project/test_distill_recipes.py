@@ -39,7 +39,8 @@ def test_what_is_evaluated_is_what_training_evaluates() -> None:
     assert f"weights/step_{trained.max_steps}\n" in (DIRECTORY / "eval.toml").read_text()
 
 
-@pytest.mark.parametrize("recipe", ["rl.toml", pytest.param("gpu.toml", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["rl.toml", "gpu.toml"])
 def test_a_step_is_taken_towards_the_teacher(recipe: str, tmp_path: Path) -> None:
     settings = {
         "model.name": tiny_model_dir(tmp_path, ARCHITECTURES[recipe]),

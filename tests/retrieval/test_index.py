@@ -114,7 +114,10 @@ def test_building_again_does_nothing(tmp_path):
     assert again.done == {} and {*(tmp_path / "chroma").iterdir()} == {tmp_path / "chroma" / ABOUT, built(tmp_path)}
 
 
-@pytest.mark.parametrize(("parts", "embedded"), [(1, 0), (3, 2000), (5, 3500), (7, 3500)])
+@pytest.mark.parametrize(
+    ("parts", "embedded"),
+    [(3, 2000), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 0), (5, 3500), (7, 3500)))],
+)
 def test_an_interrupted_build_goes_on_where_it_was(tmp_path, parts: int, embedded: int):
     corpus, embedder = numbered(tmp_path, 3500), Letters()
     left = iter(range(parts - 1))

@@ -165,6 +165,7 @@ def test_where_there_is_time_for_one_proposal_it_is_shown_after_few_and_after_ma
     assert set(asked) == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_other_scripts_play_too():
     taskset, means = made(), {}
     for name in ("constant", "own-view", "contrary", "deaf", "planner", "solver"):

@@ -175,6 +175,7 @@ def test_several_seeds_have_one_verdict(tmp_path: Path) -> None:
     assert joint_difference([seed(0, 1.0)], "before") == difference(seed(0, 1.0), "before")
 
 
+@pytest.mark.slow
 def test_the_report_says_what_a_run_began_with(tmp_path: Path) -> None:
     run = recorded(tmp_path / "run", learner(0))
     *_, report = analyze([run], tmp_path / "out")
