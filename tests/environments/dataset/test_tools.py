@@ -1,7 +1,11 @@
 """Tools of the user's own: functions and MCP servers, in all three formats."""
 
 import asyncio
+import contextlib
+import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -189,7 +193,7 @@ def test_hostile_replies_earn_nothing_and_break_nothing(tmp_path, number):
 
 
 SERVER = '''
-import os, time
+import os, sys, time
 from mcp.server import MCPServer
 server = MCPServer("test")
 
@@ -219,7 +223,10 @@ def pid() -> str:
 def large(text: str) -> str:
     return text * 200_000
 
-server.run("stdio")
+if len(sys.argv) > 1:
+    server.run("streamable-http", host="127.0.0.1", port=int(sys.argv[1]))
+else:
+    server.run("stdio")
 '''
 
 
@@ -244,6 +251,30 @@ def test_tools_of_an_mcp_server_are_called(served):
     assert len(said(served, "<tool>large('x')</tool>")[1]) < 110_000
     turn = answered(served, "<tool>add(2, 3)</tool>", ANSWER)
     assert turn.reward == 1.0
+
+
+def test_tools_of_a_server_behind_http_are_called(tmp_path):
+    pytest.importorskip("mcp", reason="needs the package mcp")
+    (tmp_path / "server.py").write_text(SERVER, encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, tmp_path / "server.py", str(port)], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.05)
+        entry = {"mcp": f"http://127.0.0.1:{port}/mcp", "only": ["add", "fail", "end"]}
+        taskset = made(tmp_path, ROWS, test_share=0.0, tools=[entry])
+        assert said(taskset, "<tool>add(2, 3)</tool>")[1] == "<result>\n5\n</result>"
+        assert "Error: fail" in said(taskset, "<tool>fail('bad')</tool>")[1]
+        assert "there is no tool `hang`" in said(taskset, "<tool>hang('x')</tool>")[1]
+        with pytest.raises(RolloutError) as caught:
+            said(taskset, "<tool>end('x')</tool>")
+        assert caught.value.reason == "tool_server_died"
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_server_is_shared_and_started_again_when_it_has_ended(served):
