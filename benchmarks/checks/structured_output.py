@@ -110,7 +110,7 @@ def main() -> None:
     model = ModelConfig(name=given.model, num_threads=given.threads)
     config = ServeConfig(port=0, context_len=CONTEXT_LEN, max_slots=SLOTS, max_queue=256, grace_s=1, model=model)
     before = machine_facts()
-    with InferenceServer(config) as server, httpx.Client(base_url=server.address, timeout=600) as client:
+    with InferenceServer(config) as server, httpx.Client(base_url=server.address, timeout=3600) as client:
         masks = mask_times(server, tools)
         print(masks, flush=True)
         began = time.perf_counter()

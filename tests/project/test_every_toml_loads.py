@@ -9,7 +9,7 @@ from slimrl.config.reading.load import load
 from slimrl.config.run import COMMANDS, RLConfig
 
 ROOT = Path(__file__).parents[2]
-IGNORED = {".venv", "outputs", "runs", "data", "wandb", "dist", "build"}
+IGNORED = {".venv", ".openenv", "outputs", "runs", "data", "wandb", "dist", "build"}
 
 
 EVALUATIONS = {"eval.toml": "rl.toml", "gpu_eval.toml": "gpu.toml"}  # and what is evaluated
