@@ -19,7 +19,7 @@ RECIPES = {
         Recipe("textarena/rl.toml", "textarena", f"TextArena's GuessTheNumber, {TITLE}", ["won"]),
         Recipe("verifiers/rl.toml", "verifiers", f"A taskset of verifiers, {TITLE}", ["exact"]),
         Recipe("your_task/rl.toml", "your_task", f"200 sums from a file, {TITLE}", ["reward_number", "reward_close"]),
-        Recipe("your_task/rl_tools.toml", "mcp_tool", f"A tool of an MCP server, {TITLE}", ["reward_number"]),
+        Recipe("your_task/rl_tools.toml", "mcp_tool", f"A tool of an MCP server, {TITLE}", []),
     )
 }
 
