@@ -33,6 +33,8 @@ def is_installed(door: str) -> bool:
     package, _, version = door.partition(" ")
     if package == "openenv":
         return bool(PYTHON)
+    if package == "mcp" and has_verifiers("0.4."):
+        return False  # it needs an mcp from before the one that the extra names
     return has_verifiers(f"{version}.") if version else importlib.util.find_spec(package) is not None
 
 

@@ -136,15 +136,28 @@ class Conversation:
 
 
 def read_reply(reply: str, has_tools: bool, number: int) -> Said:
-    """A reply with the calls that it makes; without tools all of it is text. Calls are named by the reply's number, so
-    that an episode that is played again has the same names."""
+    """A reply with the calls that it makes; without tools all of it is text, and so it is with a call whose arguments
+    are nested so deeply that verifiers could not read them. Calls are named by the reply's number, so that an episode
+    that is played again has the same names."""
     if not has_tools:
         return Said("assistant", reply)
     parts = ToolReader().read(reply, closed=True)
     calls = [part for part in parts if isinstance(part, ToolCall)]
+    if any(_nests_too_deeply(call.arguments) for call in calls):
+        return Said("assistant", reply)
     text = "".join(part for part in parts if isinstance(part, str))
     named = tuple(Call(f"call_{number}_{place}", call.name, call.arguments) for place, call in enumerate(calls))
     return Said("assistant", text, named)
+
+
+def _nests_too_deeply(arguments: str) -> bool:
+    try:
+        json.loads(arguments)
+    except RecursionError:
+        return True
+    except ValueError:
+        pass
+    return False
 
 
 def opening(messages: Sequence[Said], tools: Sequence[Schema]) -> list[Message]:
