@@ -346,9 +346,9 @@ FILE_FORMAT = (
     "",
     "`step` counts the optimizer steps before: the metrics of the first training step, and of the evaluation before",
     "it, have step 0. The groups `time/`, `perf/`, `memory/` and `async/` depend on the machine, and `env/judge_...`",
-    "and `held_out/judge_...` on a judge's server. A resumed run repeats all other metrics bit for bit, unless episodes",
-    "of several turns wait for another process or a network: which replies are decoded together depends on the clock then,",
-    "and so may the last digits of log-probabilities.",
+    "and `held_out/judge_...` on a judge's server. A resumed run repeats all other metrics bit for bit, unless",
+    "episodes of several turns wait for another process or a network: which replies are decoded together depends on",
+    "the clock then, and so may the last digits of log-probabilities.",
 )
 
 
