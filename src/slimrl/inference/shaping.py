@@ -48,7 +48,7 @@ class Shaper:
             self.matcher = self.shaping.grammar.begin()
 
     @property
-    def repeats_cost(self) -> bool:
+    def depends_on_tokens(self) -> bool:
         """Whether a penalty depends on the tokens so far."""
         return self.shaping.repetition != 1.0 or self.shaping.frequency != 0.0 or self.shaping.presence != 0.0
 
@@ -64,7 +64,8 @@ class Shaper:
 
     def accept(self, token: int) -> None:
         """Record a sampled token."""
-        self.uncounted.append(token)
+        if self.depends_on_tokens:
+            self.uncounted.append(token)
         if self.matcher is not None:
             self.matcher.accept(token)
 
@@ -87,7 +88,7 @@ def shape_logits(logits_NV: Tensor, shapers: Sequence[Shaper]) -> Tensor:
     shaped_NV = logits_NV.float() if logits_NV.dtype != torch.float32 else logits_NV.clone()
     _add_biases(shaped_NV, shapers)
     # The penalties come before the mask: subtracting from what has no probability would change nothing.
-    _subtract_penalties(shaped_NV, shapers)
+    _apply_penalties(shaped_NV, shapers)
     masked = [row for row, shaper in enumerate(shapers) if shaper.matcher is not None]
     if masked:
         matchers = [matcher for shaper in shapers if (matcher := shaper.matcher) is not None]
@@ -106,8 +107,8 @@ def _add_biases(logits_NV: Tensor, shapers: Sequence[Shaper]) -> None:
         logits_NV[index[0], index[1]] += to_device(biases, torch.float32, logits_NV.device)
 
 
-def _subtract_penalties(logits_NV: Tensor, shapers: Sequence[Shaper]) -> None:
-    rows = [row for row, shaper in enumerate(shapers) if shaper.repeats_cost]
+def _apply_penalties(logits_NV: Tensor, shapers: Sequence[Shaper]) -> None:
+    rows = [row for row, shaper in enumerate(shapers) if shaper.depends_on_tokens]
     if not rows:
         return
     device = logits_NV.device

@@ -5,8 +5,6 @@ The module knows nothing of tasks. `is_held_out` tells which names no training t
 
 from slimrl.environments.held_out import split_by_hash
 
-# The hash of a name decides whether it is held out, so that no list of the others can have it.
-
 _FIRST = """
 Aaron Abigail Adele Agnes Alan Albert Alexandra Alfred Alice Alicia Alison Amanda Amber Amelia Amy Ana Andrea Andreas
 Andrew Angela Anita Anna Anton Antonia April Arlene Arnold Arthur Astrid Audrey Barbara Beatrice Belinda Benjamin
@@ -58,5 +56,5 @@ FIRST_NAMES, LAST_NAMES = tuple(_FIRST.split()), tuple(_LAST.split())
 
 
 def is_held_out(name: str) -> bool:
-    """Whether a name is for test lists alone, a pure function of the name."""
+    """Whether a name is for test lists alone, a pure function of the name: no list of the others can have it."""
     return split_by_hash(name) == "test"

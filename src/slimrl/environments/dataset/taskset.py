@@ -164,9 +164,13 @@ class Dataset:
     def scripts(self) -> dict[str, Script]:
         """An expert, where rows have a right answer: it writes that in the form that is asked for. With tools it makes
         the calls of a column `calls` before, and there is none where a row lacks these."""
-        tasks = [task for split in self._tasks.values() for task in split]
-        known = all(references_of(task.data) and (not self.tools or task.data.get("calls")) for task in tasks)
-        return {"expert": self._solve} if known else {}
+        return {"expert": self._solve} if self._has_expert else {}
+
+    @cached_property
+    def _has_expert(self) -> bool:
+        # Asked for each demonstration of a warm-up, and a file may have a million rows.
+        tasks = (task for split in self._tasks.values() for task in split)
+        return all(references_of(task.data) and (not self.tools or task.data.get("calls")) for task in tasks)
 
     def _solve(self, task: Task, seed: int) -> list[Message]:
         answer = references_of(task.data)[0]

@@ -13,7 +13,6 @@ from slimrl.errors import UserError, install_hint
 
 WORD = re.compile(r"[a-z]{5}")
 NAME = re.compile(r"[A-Z][a-z]{4}")
-# One answer in five is held out.
 
 
 @dataclass(frozen=True, slots=True)
