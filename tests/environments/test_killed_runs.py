@@ -55,7 +55,7 @@ def test_a_killed_run_is_the_same(door: str, tiny_dir: Path, tmp_path: Path, mon
         # Its answers come over a socket: which replies are decoded together depends on the clock.
         assert [step for step, _ in reproducible(killed)] == [step for step, _ in reproducible(whole)]
         for (_, ours), (_, theirs) in zip(reproducible(killed), reproducible(whole), strict=True):
-            assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5)
+            assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-5, nan_ok=True)
     else:
         assert reproducible(killed) == reproducible(whole)
         final = f"weights/step_{STEPS}/model.safetensors"
