@@ -30,7 +30,7 @@ from slimrl.inference.server.bodies import ChatBody
 from slimrl.inference.server.formats import source_of
 
 TOOLS = Path(__file__).parent / "tool_schemas.jsonl"
-CONTEXT_LEN, MAX_TOKENS, SLOTS = 1536, 768, 48
+CONTEXT_LEN, MAX_TOKENS, SLOTS = 1536, 1024, 48
 WALKS, STEPS = 3, 60  # random walks through each grammar, and the tokens of each
 
 

@@ -30,7 +30,7 @@ def evaluate(names: list[str], arguments: argparse.Namespace, directory: Path) -
     args = {"num_test": arguments.num, "answer_format": arguments.answer_format}
     environments = [{"id": f"{SCHEME}{name}", "name": name, "worker": "none", "args": args} for name in names]
     slimrl.evaluate(
-        model={"name": arguments.model},
+        model={"name": arguments.model, "num_threads": arguments.threads},
         env=environments,
         num_examples=arguments.num,
         temperatures=[1.0],
@@ -48,7 +48,7 @@ def train(name: str, arguments: argparse.Namespace, directory: Path) -> Row:
     """The held-out reward in a task before and after training."""
     result = slimrl.rl(
         str(ROOT / "examples" / "reasoning_gym" / "rl.toml"),
-        model={"name": arguments.model},
+        model={"name": arguments.model, "num_threads": arguments.threads},
         orchestrator={"env": [{"id": f"{SCHEME}{name}"}]},
         max_steps=arguments.train,
         output_dir=str(directory),
@@ -76,9 +76,10 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=0, metavar="STEPS", help="train each task for so many steps")
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--num", type=int, default=16, help="held-out questions of each task")
-    parser.add_argument("--answer_format", choices=["tag", "plain"], default="plain")
-    parser.add_argument("--max_tokens", type=int, default=32)
+    parser.add_argument("--answer_format", choices=["tag", "lenient", "plain"], default="lenient")
+    parser.add_argument("--max_tokens", type=int, default=64)
     parser.add_argument("--seq_len", type=int, default=768)
+    parser.add_argument("--threads", type=int, default=1, help="threads of the model")
     parser.add_argument("--runs", type=Path, default=ROOT / "outputs" / "reasoning_gym_table")
     arguments = parser.parse_args()
     path = RESULTS / f"reasoning_gym_{'trained' if arguments.train else 'base'}.json"

@@ -22,7 +22,7 @@ from slimrl.sandbox.base import Execution, JsonTool, Limits, Sandbox
 from slimrl.sandbox.client import HttpSandbox
 from slimrl.sandbox.local import BubblewrapSandbox
 from slimrl.tools.base import CallAttempt, Frame, Tool, TypedTool, arguments_of, example_call, purpose, usage
-from slimrl.tools.formats import END, LOOK, CallFormat, NativeFormat, Reaction, TagFormat, quote
+from slimrl.tools.formats import END, LOOK, CallFormat, NativeFormat, Reaction, TagFormat, python_call
 from slimrl.types import Message
 
 CODE = re.compile(r"<code>(.*?)</code>", re.DOTALL)
@@ -153,8 +153,8 @@ class CodeFormat:
             calls.append(CallAttempt("", error=execution.error))
         return Reaction([self._frame.message(output_text(execution), error_of(execution))], tuple(calls))
 
-    def write_call(self, tool: str, argument: str) -> str:
-        return f"<code>\nprint({tool}({quote(argument)}))\n</code>"
+    def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
+        return f"<code>\nprint({python_call(tool, positional, keywords)})\n</code>"
 
     async def close(self) -> None:
         if self._sandbox is not None:

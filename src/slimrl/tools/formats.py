@@ -43,7 +43,7 @@ class CallFormat(Protocol):
     async def react(self, reply: str) -> Reaction:
         """Makes the calls of a reply. A mistake becomes text in the messages, and raises nothing."""
 
-    def write_call(self, tool: str, argument: str) -> str:
+    def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
         """The text of a call, as the policy should write it."""
 
     async def close(self) -> None: ...
@@ -80,8 +80,8 @@ class TagFormat:
         called, text = await make_call(self._tools, name, positional, keywords, str)
         return Reaction([self._frame.message(text)], (called,))
 
-    def write_call(self, tool: str, argument: str) -> str:
-        return f"<tool>{tool}({quote(argument)})</tool>"
+    def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
+        return f"<tool>{python_call(tool, positional, keywords)}</tool>"
 
     async def close(self) -> None:
         pass
@@ -123,9 +123,11 @@ class NativeFormat:
             calls.append(CallAttempt("", error=error))
         return Reaction(messages, tuple(calls))
 
-    def write_call(self, tool: str, argument: str) -> str:
-        (parameter,) = inspect.signature(self._tools[tool]).parameters
-        call = {"name": tool, "arguments": {parameter: argument}}
+    def write_call(self, tool: str, /, *positional: Any, **keywords: Any) -> str:
+        named = (
+            dict(zip(inspect.signature(self._tools[tool]).parameters, positional, strict=False)) if positional else {}
+        )
+        call = {"name": tool, "arguments": named | keywords}
         return f"{OPEN}\n{json.dumps(call, ensure_ascii=False)}\n{CLOSE}"
 
     async def close(self) -> None:
@@ -188,6 +190,20 @@ def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
             f'this is no call: {text.strip()!r:.200}. Write one, as in <tool>name("text")</tool>.'
         ) from None
     return call.func.id, positional, {str(name): value for name, value in keywords.items()}
+
+
+def python_call(tool: str, positional: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    """The call in Python, with literals as its arguments.
+
+    >>> print(python_call("price", ["apple"], {"pieces": 18}))
+    price("apple", pieces=18)
+    """
+    written = [*map(_literal, positional), *(f"{name}={_literal(value)}" for name, value in keywords.items())]
+    return f"{tool}({', '.join(written)})"
+
+
+def _literal(value: Any) -> str:
+    return quote(value) if isinstance(value, str) else repr(value)
 
 
 def quote(text: str) -> str:

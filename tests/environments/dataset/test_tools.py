@@ -118,15 +118,31 @@ def test_a_system_message_of_the_row_stays(tmp_path):
     assert messages[0]["content"].startswith("Be kind.\n\nAnswer the question. Work it out")
 
 
-@pytest.mark.parametrize("form", ["tags", "native"])
+@pytest.mark.parametrize("form", ["tags", "native", "code"])
 def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
     rows = [{**ROWS[0], "calls": [{"tool": "add", "arguments": {"a": 2, "b": 3}}]}]
-    taskset = agent(tmp_path, "add", rows=rows, format=form)
+    more = {"sandbox": {"isolation": "none"}} if form == "code" else {}
+    taskset = agent(tmp_path, "add", rows=rows, format=form, **more)
     messages = taskset.scripts["expert"](taskset.tasks("train")[0], 0)
     assert [message["role"] for message in messages][-3:-1] == ["assistant", "tool" if form == "native" else "user"]
     assert "5" in messages[-2]["content"]
     assert answered(taskset, *[one["content"] for one in messages if one["role"] == "assistant"]).reward == 1.0
     assert not agent(tmp_path, "add").scripts
+
+
+BAD_CALLS = {
+    "a text": ("add(2, b=3)", "`calls` is a list of calls such as"),
+    "another name": ([{"name": "add", "arguments": {"a": 2}}], "`calls` is a list of calls such as"),
+    "listed arguments": ([{"tool": "add", "arguments": [2, 3]}], "`calls` is a list of calls such as"),
+    "no such tool": ([{"tool": "ad", "arguments": {"a": 2}}], "a call of `ad`, and there is no such tool. Did you mean `add`"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_CALLS)
+def test_a_call_of_a_column_that_is_none_is_named_before_anything_is_played(tmp_path, fault):
+    calls, message = BAD_CALLS[fault]
+    with pytest.raises(UserError, match=f"task `train/1`: {message}"):
+        agent(tmp_path, "add", rows=[{**ROWS[0], "calls": calls}]).prepare()
 
 
 BAD_TOOLS = {

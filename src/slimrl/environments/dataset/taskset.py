@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -23,11 +23,12 @@ from slimrl.environments.dataset.episode import (
 from slimrl.environments.dataset.rewards import Reward, read_rewards
 from slimrl.environments.dataset.rows import question_of, read_tasks, references_of
 from slimrl.environments.dataset.scorers import JUDGE, SCORERS, number_of
-from slimrl.environments.dataset.toolbox import add_tool, read_toolbox, write_call
+from slimrl.environments.dataset.toolbox import add_tool, check_calls, read_toolbox
 from slimrl.errors import UserError, nearest
 from slimrl.io.settings import refuse_idle
 from slimrl.judges.judge import Judge, judge_of, read_judge
 from slimrl.judges.word_match import matches
+from slimrl.tools.base import TypedTool
 from slimrl.tools.code_format import CALL_FORMATS, formats_of, settings_of
 from slimrl.tools.formats import CallFormat
 from slimrl.types import Message, Rollout, Split, Task
@@ -110,12 +111,19 @@ class Dataset:
             refuse_idle(self, ["test_share"], "dataset", "with `test_path`")
 
     @cached_property
-    def _new_calls(self) -> Callable[[], CallFormat]:
+    def _tools(self) -> dict[str, TypedTool]:
         tools = dict(self._functions)
         for server in self._servers:
             for tool in server.tools():
                 add_tool(tools, tool)
-        return formats_of(self.format, tools, self.max_tool_tokens, self.sandbox)
+        return tools
+
+    def _call_formats(self) -> Callable[[], CallFormat]:
+        return formats_of(self.format, self._tools, self.max_tool_tokens, self.sandbox)
+
+    @cached_property
+    def _new_calls(self) -> Callable[[], CallFormat]:
+        return self._call_formats()
 
     @cached_property
     def _judge(self) -> Judge:
@@ -141,6 +149,8 @@ class Dataset:
             _ = self._judge
         if self.tools:
             _ = self._new_calls
+            for task in self._everything():
+                check_calls(task, self._tools)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split. Raises UserError for a row that cannot be meant."""
@@ -149,11 +159,10 @@ class Dataset:
     def environment(self, task: Task) -> Environment:
         """A fresh episode on the task."""
         if self.tools:
-            return self._agent(task)
+            return self._agent(task, self._new_calls())
         return QuestionEpisode(Grader(task, self._form, self._rewards), self._opening(task))
 
-    def _agent(self, task: Task) -> ToolEpisode:
-        calls = self._new_calls()
+    def _agent(self, task: Task, calls: CallFormat) -> ToolEpisode:
         return ToolEpisode(Grader(task, self._form, self._rewards), self._opening_of(task, calls), calls)
 
     def _opening_of(self, task: Task, calls: CallFormat) -> list[Message]:
@@ -169,14 +178,20 @@ class Dataset:
     @cached_property
     def _has_expert(self) -> bool:
         # Asked for each demonstration of a warm-up, and a file may have a million rows.
-        tasks = (task for split in self._tasks.values() for task in split)
-        return all(references_of(task.data) and (not self.tools or task.data.get("calls")) for task in tasks)
+        return all(
+            references_of(task.data) and (not self.tools or task.data.get("calls")) for task in self._everything()
+        )
+
+    def _everything(self) -> Iterator[Task]:
+        return (task for split in self._tasks.values() for task in split)
 
     def _solve(self, task: Task, seed: int) -> list[Message]:
         answer = references_of(task.data)[0]
         if self.tools:
-            replies = [write_call(self.format, call) for call in task.data["calls"]]
-            return asyncio.run(play(self._agent(task), [*replies, f"<answer>{answer}</answer>"]))
+            # A factory of its own: the sandbox of programs serves one event loop, and here another one begins.
+            calls = self._call_formats()()
+            replies = [calls.write_call(call["tool"], **call.get("arguments", {})) for call in task.data["calls"]]
+            return asyncio.run(play(self._agent(task, calls), [*replies, f"<answer>{answer}</answer>"]))
         reply = f"<answer>{answer}</answer>" if self._form in ("lenient", "tag") else answer
         return [*self._opening(task), {"role": "assistant", "content": reply}]
 

@@ -1,17 +1,17 @@
 """Tools as a config names them: functions of the user's, and those of MCP servers."""
 
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from slimrl.environments.find import call_user_code, load_named
-from slimrl.errors import RolloutError, UserError, describe
+from slimrl.errors import RolloutError, UserError, describe, nearest
+from slimrl.io.rows import preview
 from slimrl.io.settings import read_settings
-from slimrl.models.chat.tags import CLOSE, OPEN
 from slimrl.tools.base import ToolError, TypedTool
 from slimrl.tools.json_schema import schema_of_hint
 from slimrl.tools.mcp_server import McpServer, McpSettings
+from slimrl.types import Task
 
 KINDS = '{ python = "path/to/file.py:function" } or { mcp = "command or URL" }'
 
@@ -42,6 +42,22 @@ def add_tool(tools: dict[str, TypedTool], tool: TypedTool) -> None:
     if not name.isidentifier():
         raise UserError(f"dataset: a tool cannot be called {name!r:.80}: policies call tools by Python's names.")
     tools[name] = tool
+
+
+def check_calls(task: Task, tools: Mapping[str, TypedTool]) -> None:
+    """Raises UserError if the task's column `calls` is no list of calls of these tools."""
+    calls = task.data.get("calls")
+    if calls is None:
+        return
+    for call in calls if isinstance(calls, list) else [calls]:
+        if not (isinstance(call, dict) and isinstance(call.get("arguments", {}), dict) and "tool" in call):
+            example = '{"tool": "name", "arguments": {"parameter": value}}'
+            raise UserError(f"task `{task.id}`: `calls` is a list of calls such as {example}, not {preview(calls)}")
+        if call["tool"] not in tools:
+            raise UserError(
+                f"task `{task.id}`: `calls` has a call of `{call['tool']!s:.80}`, and there is no such tool."
+                + nearest(str(call["tool"]), tools)
+            )
 
 
 def _tool_of(where: str, loaded: dict[str, Any]) -> TypedTool:
@@ -80,13 +96,3 @@ def _guard(function: Callable[..., Any]) -> Callable[..., Any]:
             raise ToolError(f"{function.__name__}: {describe(error)}") from error
 
     return call
-
-
-def write_call(form: str, call: Mapping[str, Any]) -> str:
-    """The text of a call of a row's column `calls`, as the policy should write it in a format."""
-    name, arguments = call["tool"], call.get("arguments", {})
-    if form == "native":
-        text = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
-        return f"{OPEN}\n{text}\n{CLOSE}"
-    written = f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
-    return f"<code>\nprint({written})\n</code>" if form == "code" else f"<tool>{written}</tool>"
