@@ -2,6 +2,7 @@
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,13 +15,15 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_build_is_reported_once_on_standard_error(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
-    made()
+def test_the_build_is_reported_once_on_standard_error(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(data_dir=str(tmp_path / "new"))
     shown = capsys.readouterr()
     jobs = [line.partition(" · ")[0] for line in shown.err.splitlines()]
     assert jobs == ["writing the corpus: 100/100", "embedding titles: 100/100", "indexing titles: 100/100"]
     assert not shown.out
-    made()  # everything is there
+    made(data_dir=str(tmp_path / "new"))  # everything is there
     assert not capsys.readouterr().err
 
 
