@@ -1,4 +1,4 @@
-"""Writes the tables of benchmarks/README.md from the JSON files under benchmarks/results/: no figure is copied by hand.
+"""Writes the tables of some pages from the JSON files under benchmarks/results/: no figure is copied by hand.
 
     python -m benchmarks.table            write them
     python -m benchmarks.table --check    exit with 1 if they are not what the files say
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.checks import deals, losses_vs_trl, sft_masks_vs_trl, wordle_solver
+from benchmarks.checks import clients, deals, losses_vs_trl, sft_masks_vs_trl, wordle_solver
 from benchmarks.harness import comparison
 from benchmarks.harness.measure import RESULTS, ROOT
 from benchmarks.learning import lora, staleness
@@ -59,18 +59,20 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "lora.json": lambda content: lora.table(content["summary"]),
     "wordle_solver.json": wordle_solver.table,
     "deals.json": deals.table,
+    "clients.json": lambda content: clients.table(content["clients"]),
 }
+PAGES = (ROOT / "benchmarks" / "README.md", ROOT / "docs" / "clients.md")
 PLACE = re.compile(r"<!-- (\w+\.json) -->\n.*?<!-- end -->", re.DOTALL)
 
 
-def render(readme: str, results: Path) -> str:
+def render(page: str, results: Path) -> str:
     """The text with every table anew. A file that is not there is a benchmark that has not been run."""
-    return PLACE.sub(lambda found: f"<!-- {found[1]} -->\n\n{_section(found[1], results)}\n\n<!-- end -->", readme)
+    return PLACE.sub(lambda found: f"<!-- {found[1]} -->\n\n{_section(found[1], results)}\n\n<!-- end -->", page)
 
 
 def _section(name: str, results: Path) -> str:
     if name not in TABLES:
-        sys.exit(f"benchmarks/README.md asks for {name}, which no benchmark writes; there are: {', '.join(TABLES)}.")
+        sys.exit(f"a page asks for {name}, which no benchmark writes; there are: {', '.join(TABLES)}.")
     path = results / name
     if not path.exists():
         return "Not measured yet."
@@ -97,15 +99,16 @@ def _facts(content: Mapping[str, Any], name: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a table is out of date")
-    parser.add_argument("--readme", type=Path, default=ROOT / "benchmarks" / "README.md")
+    parser.add_argument("--page", type=Path, nargs="*", default=PAGES)
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory of the JSON files")
     arguments = parser.parse_args()
-    before = arguments.readme.read_text(encoding="utf-8")
-    after = render(before, arguments.results)
-    if arguments.check and after != before:
-        sys.exit(f"{arguments.readme} does not show what the results say; run `python -m benchmarks.table`.")
-    if not arguments.check:
-        arguments.readme.write_text(after, encoding="utf-8")
+    for page in arguments.page:
+        before = page.read_text(encoding="utf-8")
+        after = render(before, arguments.results)
+        if arguments.check and after != before:
+            sys.exit(f"{page} does not show what the results say; run `python -m benchmarks.table`.")
+        if not arguments.check:
+            page.write_text(after, encoding="utf-8")
 
 
 if __name__ == "__main__":
