@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.checks import clients, deals, losses_vs_trl, sft_masks_vs_trl, wordle_solver
 from benchmarks.harness import comparison
 from benchmarks.harness.measure import RESULTS, ROOT
-from benchmarks.learning import lora, staleness
+from benchmarks.learning import lora, reasoning_gym_table, staleness
 from benchmarks.speed import (
     contention,
     decode,
@@ -60,8 +60,9 @@ TABLES: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "wordle_solver.json": wordle_solver.table,
     "deals.json": deals.table,
     "clients.json": lambda content: clients.table(content["clients"]),
+    "reasoning_gym_tasks.json": reasoning_gym_table.table,
 }
-PAGES = (ROOT / "benchmarks" / "README.md", ROOT / "docs" / "clients.md")
+PAGES = (ROOT / "benchmarks" / "README.md", ROOT / "docs" / "clients.md", ROOT / "docs" / "reasoning_gym.md")
 PLACE = re.compile(r"<!-- (\w+\.json) -->\n.*?<!-- end -->", re.DOTALL)
 
 

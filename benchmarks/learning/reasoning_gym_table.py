@@ -1,18 +1,19 @@
-"""Which tasks of reasoning-gym a small model can learn: the reward of the model as it comes, and after some training.
+"""Which tasks of reasoning-gym a small model can learn: the reward of the model as it comes, and after ten minutes.
 
 `uv run --extra reasoning-gym python -m benchmarks.learning.reasoning_gym_table`: evaluates the model on held-out
-questions of every task, a few tasks at a time, and writes `benchmarks/results/reasoning_gym_base.json`. With
-`--train 45` it trains each task for so many steps instead, with the settings of `examples/reasoning_gym/rl.toml` (about
-ten minutes for each on two cores), and writes `reasoning_gym_trained.json`. Tasks that are in the file are left out.
+questions of every task, a few tasks at a time, and writes `benchmarks/results/reasoning_gym_tasks.json`. With
+`--train 8` it also trains each task that is named for so many steps, after two supervised ones on the package's own
+answers (about ten minutes for each on one core). What is in the file already is left out.
 """
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import slimrl
-from benchmarks.harness.measure import RESULTS, ROOT
+from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_table, write_result
 from slimrl.environments.base import SUCCESS
 from slimrl.environments.reasoning_gym.part import task_names
 from slimrl.errors import UserError
@@ -22,6 +23,9 @@ from slimrl.types import Rollout
 SCHEME = "reasoning-gym:"
 STOP = ["</answer>"]
 AT_A_TIME = 13
+WARM_UP = {"max_steps": 2, "batch_size": 16, "optim": {"lr": 1e-4}, "schedule": {"type": "constant", "warmup_steps": 2}}
+NUM_TRAINED = 50  # held-out questions of a task that is trained
+STAGES = ("base model", "after warm-up", "after RL")
 Row = dict[str, Any]
 
 
@@ -45,15 +49,26 @@ def evaluate(names: list[str], arguments: argparse.Namespace, directory: Path) -
 
 
 def train(name: str, arguments: argparse.Namespace, directory: Path) -> Row:
-    """The held-out reward in a task before and after training."""
+    """The held-out reward in a task, sampled at temperature 1, at each stage of a run of the recipe's settings."""
+    began = time.monotonic()
     result = slimrl.rl(
         str(ROOT / "examples" / "reasoning_gym" / "rl.toml"),
         model={"name": arguments.model, "num_threads": arguments.threads},
-        orchestrator={"env": [{"id": f"{SCHEME}{name}"}]},
+        orchestrator={
+            "env": [{"id": f"{SCHEME}{name}", "args": {"answer_format": arguments.answer_format}}],
+            "sampling": {"max_tokens": arguments.max_tokens, "stop": STOP},
+        },
+        warmup=WARM_UP,
+        eval={"num_examples": NUM_TRAINED, "temperatures": [1.0]},
         max_steps=arguments.train,
+        seq_len=arguments.seq_len,
         output_dir=str(directory),
     )
-    return {stage: {mode: found.mean for mode, found in modes.items()} for stage, modes in result.held_out.items()}
+    found: Row = {"steps": arguments.train, "minutes": round((time.monotonic() - began) / 60, 1)}
+    for stage, modes in result.held_out.items():
+        (mean,) = modes.values()
+        found[stage] = [round(mean.mean, 4), round(mean.low, 4), round(mean.high, 4)]
+    return found
 
 
 def summarize(rollouts: list[Rollout]) -> Row:
@@ -70,6 +85,20 @@ def summarize(rollouts: list[Rollout]) -> Row:
     }
 
 
+def table(content: dict[str, Any]) -> str:
+    """The tasks for `docs/reasoning_gym.md`, those that were trained first."""
+    rows = []
+    for name, row in sorted(
+        content["tasks"].items(), key=lambda item: ("trained" not in item[1], -item[1].get("reward", -1.0), item[0])
+    ):
+        shown = [f"{row[key]:.2f}" if key in row else "-" for key in ("reward", "exact", "answered")]
+        trained = row.get("trained", {})
+        stages = ["{:.2f} ({:.2f} to {:.2f})".format(*trained[stage]) if stage in trained else "" for stage in STAGES]
+        minutes = f"{trained['minutes']:.0f}" if trained else ""
+        rows.append([f"`{name}`", f"{row['num']}" if "num" in row else row["error"], *shown, *stages, minutes])
+    return markdown_table(["task", "questions", "reward", "exact", "answered", *STAGES, "minutes"], rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", help="names of tasks; all of them by default")
@@ -81,27 +110,32 @@ def main() -> None:
     parser.add_argument("--seq_len", type=int, default=768)
     parser.add_argument("--threads", type=int, default=1, help="threads of the model")
     parser.add_argument("--runs", type=Path, default=ROOT / "outputs" / "reasoning_gym_table")
+    parser.add_argument("--output", type=Path, default=RESULTS / "reasoning_gym_tasks.json")
     arguments = parser.parse_args()
-    path = RESULTS / f"reasoning_gym_{'trained' if arguments.train else 'base'}.json"
+    facts, path = machine_facts(), arguments.output
     settings = {name: getattr(arguments, name) for name in ("model", "num", "answer_format", "max_tokens", "seq_len")}
-    table: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"settings": settings, "tasks": {}}
-    if table["settings"] != settings:
-        raise SystemExit(f"{path} was made with {table['settings']}: remove it, or use the same settings.")
-    left = [name for name in arguments.tasks or task_names() if name not in table["tasks"]]
-    for start in range(0, len(left), 1 if arguments.train else AT_A_TIME):
-        names = left[start : start + (1 if arguments.train else AT_A_TIME)]
-        directory = arguments.runs / names[0]
+    content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"settings": settings, "tasks": {}}
+    if content["settings"] != settings:
+        raise SystemExit(f"{path} was made with {content['settings']}: remove it, or use the same settings.")
+    tasks: dict[str, Row] = content["tasks"]
+    names = arguments.tasks or task_names()
+    private = {str(arguments.runs): "RUNS"}
+    for few in batched([name for name in names if name not in tasks], AT_A_TIME):
         try:
-            rows = (
-                {names[0]: train(names[0], arguments, directory)}
-                if arguments.train
-                else evaluate(names, arguments, directory)
-            )
+            tasks |= evaluate(few, arguments, arguments.runs / few[0])
         except UserError as error:
-            rows = {name: {"error": str(error)} for name in names}
-        table["tasks"] = dict(sorted((table["tasks"] | rows).items()))
-        path.write_text(json.dumps(table, indent=1) + "\n")
-        print(json.dumps(rows), flush=True)
+            tasks |= {name: {"error": str(error)} for name in few}
+        write_result(path, facts, {"settings": settings, "tasks": dict(sorted(tasks.items()))}, private)
+    for name in names if arguments.train else []:
+        if "trained" not in tasks[name]:
+            tasks[name]["trained"] = train(name, arguments, arguments.runs / f"{name}_trained")
+            print(name, tasks[name])
+            write_result(path, facts, {"settings": settings, "tasks": dict(sorted(tasks.items()))}, private)
+
+
+def batched(names: list[str], size: int) -> list[list[str]]:
+    """The names in lists of at most `size`."""
+    return [names[start : start + size] for start in range(0, len(names), size)]
 
 
 if __name__ == "__main__":

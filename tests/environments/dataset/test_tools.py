@@ -134,7 +134,10 @@ BAD_CALLS = {
     "a text": ("add(2, b=3)", "`calls` is a list of calls such as"),
     "another name": ([{"name": "add", "arguments": {"a": 2}}], "`calls` is a list of calls such as"),
     "listed arguments": ([{"tool": "add", "arguments": [2, 3]}], "`calls` is a list of calls such as"),
-    "no such tool": ([{"tool": "ad", "arguments": {"a": 2}}], "`calls` has a call of `ad`, and there is no such tool. Did you mean `add`"),
+    "no such tool": (
+        [{"tool": "ad", "arguments": {"a": 2}}],
+        "`calls` has a call of `ad`, and there is no such tool. Did you mean `add`",
+    ),
 }
 
 

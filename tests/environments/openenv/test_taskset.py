@@ -8,7 +8,7 @@ import pytest
 
 from slimrl.environments.find import load_taskset
 from slimrl.environments.openenv.actions import check, is_tool_schema, reader_of, text_field, without_metadata
-from slimrl.environments.openenv.containers import ContainerServer
+from slimrl.environments.openenv.containers import ContainerServer, engine_of
 from slimrl.environments.openenv.episode import text_of
 from slimrl.environments.openenv.taskset import OpenEnv
 from slimrl.environments.splits import shared_tasks
@@ -74,12 +74,20 @@ def test_an_image_needs_an_engine(monkeypatch, tmp_path):
         OpenEnv("docker/echo-env:latest").prepare()
 
 
+def test_an_engine_that_does_not_answer_is_none(monkeypatch, tmp_path):
+    for engine, status in (("docker", 1), ("podman", 0)):
+        (tmp_path / engine).write_text(f"#!/bin/sh\necho $0\nexit {status}\n")
+        os.chmod(tmp_path / engine, stat.S_IRWXU)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert engine_of() == "podman"
+
+
 def test_the_commands_of_an_engine(monkeypatch, tmp_path):
-    """No engine runs here: a program in its place notes what it is asked."""
+    """A program in the place of an engine notes what it is asked."""
     with serving(observation(done=True)) as base:
         script = f"""#!/bin/sh
 echo "$@" >> {tmp_path}/asked
-case "$1" in run) echo pulled; echo c0ffee;; inspect) cat {tmp_path}/runs;;
+case "$1" in info) echo well;; run) echo pulled; echo c0ffee;; inspect) cat {tmp_path}/runs;;
 port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
 """
         (tmp_path / "docker").write_text(script)
@@ -93,7 +101,7 @@ port) echo 127.0.0.1:{base.rpartition(":")[2]};; esac
             (tmp_path / "runs").write_text(runs)
             container.url()
         container.close()
-    start = ["run --detach --rm --publish 127.0.0.1::8000 echo-env:latest", "port c0ffee 8000/tcp"]
+    start = ["info", "run --detach --rm --publish 127.0.0.1::8000 echo-env:latest", "port c0ffee 8000/tcp"]
     inspect, end = "inspect --format {{.State.Running}} c0ffee", "rm --force c0ffee"
     asked = (tmp_path / "asked").read_text().splitlines()
     assert asked == [*start, end, *start, inspect, inspect, end, *start, end]

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import time
 import weakref
+from contextlib import suppress
 
 from slimrl.environments.openenv.hosted import HostedServer
 from slimrl.environments.openenv.pages import is_healthy
@@ -31,11 +32,12 @@ class ContainerServer(HostedServer):
         _end_all(self._running)
 
     def start(self) -> str:
-        engine = next((name for name in ENGINES if shutil.which(name)), "")
+        engine = engine_of()
         if not engine:
             raise UserError(
-                f"openenv: the image {self._image} needs Docker or Podman, and neither is installed. Install one, name "
-                "a server that runs (`openenv:http://...`), or the environment's class (`openenv:module:Class`)."
+                f"openenv: the image {self._image} needs Docker or Podman, and neither answers here (`docker info`, "
+                "`podman info`). Install or start one, name a server that runs (`openenv:http://...`), or the "
+                "environment's class (`openenv:module:Class`)."
             )
         run = [engine, "run", "--detach", "--rm", "--publish", f"127.0.0.1::{PORT}", self._image]
         container = _output(run, PULL_S).split()[-1]
@@ -49,6 +51,16 @@ class ContainerServer(HostedServer):
                 raise UserError(f"openenv: the container of {self._image} was not ready within {READY_S:g} s.")
             time.sleep(0.25)
         return url
+
+
+def engine_of() -> str:
+    """The first engine that answers; empty where none does. Docker's command is on machines where nothing serves it."""
+    for name in ENGINES:
+        if shutil.which(name):
+            with suppress(UserError):
+                _output([name, "info"], COMMAND_S)
+                return name
+    return ""
 
 
 def _runs(engine: str, container: str) -> bool:

@@ -25,6 +25,7 @@ from slimrl.types import Message, Rollout, Split, Task
 OPPONENTS_BY = ("random", "scripted", "self")
 BOTH = "both"
 COUNTS = (1, 2, 3, 4, 5, 6)  # numbers of players that are tried where none is given
+PASS = "[pass]"
 
 
 @dataclass
@@ -123,7 +124,9 @@ class TextArena:
         return RandomPlayer(rng).move
 
     def _play_at_random(self, task: Task, seed: int) -> list[Message]:
-        return self._conversation(task, RandomPlayer(random.Random(f"{seed}/{task.id}")).move)
+        player = RandomPlayer(random.Random(f"{seed}/{task.id}"))
+        # Where it finds no valid move, as among Mastermind's four different digits, it makes one that is not.
+        return self._conversation(task, lambda game, seen: player.move(game, seen) or PASS)
 
     def _play_by(self, player: Player, task: Task, seed: int) -> list[Message]:
         return self._conversation(task, _bot_of(player, random.Random(f"{seed}/{task.id}")))
