@@ -5,7 +5,6 @@ a verb; and where a reader would have to decode, a comment says why.
 """
 
 import ast
-import functools
 import io
 import sys
 import tokenize
@@ -29,7 +28,6 @@ IRREGULAR = {
     *("taken", "taught", "thought", "thrown", "told", "understood", "won", "worn", "written"),
 }
 NO_SENTENCE = ("Of", "Those", "By", "Whoever", "Whose")
-parse = functools.cache(ast.parse)  # several rules read each file
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | Function
 
@@ -55,7 +53,7 @@ def is_participle(word: str) -> bool:
 
 def functions(source: str) -> Iterator[Function]:
     """Every function and method of a module that has a name of its own: no overload of an operator."""
-    for node in ast.walk(parse(source)):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, Function) and not node.name.startswith("__"):
             yield node
 
@@ -68,7 +66,7 @@ def participles(source: str) -> list[Function]:
 def no_sentences(source: str) -> list[tuple[int, str]]:
     """The docstrings that begin with a word that no sentence of ours begins with: line and first line."""
     found = []
-    for node in ast.walk(parse(source)):
+    for node in ast.walk(ast.parse(source)):
         text = ast.get_docstring(node) if isinstance(node, Documented) else None
         if text and text.split()[0] in NO_SENTENCE:
             found.append((node.body[0].lineno, text.splitlines()[0]))
@@ -78,7 +76,7 @@ def no_sentences(source: str) -> list[tuple[int, str]]:
 def comment_share(source: str) -> tuple[int, int]:
     """The number of lines with a comment, and of lines with code: no blank line, docstring or comment alone."""
     documented = set()
-    for node in ast.walk(parse(source)):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, Documented) and ast.get_docstring(node, clean=False) is not None:
             documented |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
     comments, code = set(), set()
