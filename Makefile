@@ -48,7 +48,7 @@ viewer:
 
 # The documentation, strictly, and that no page asks another host for anything.
 site:
-	$(RUN) --group docs pytest -n0 tests/project/test_site.py
+	$(RUN) --group docs pytest -n0 -m '' tests/project/test_site.py
 
 # Mends what can be mended without thinking.
 fix:

@@ -15,6 +15,12 @@ os.environ["SLIMRL_PLAN"] = "off"  # planning a tiny model takes longer than a s
 os.environ["HF_HUB_OFFLINE"] = "1"  # before huggingface_hub is first imported: it reads this once
 os.environ["HF_DATASETS_CACHE"] = tempfile.mkdtemp(prefix="slimrl-tests-")  # likewise, and out of the user's cache
 
+# Where Python may leave no bytecode beside its sources, each command that a test starts would compile PyTorch anew.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode, sys.pycache_prefix = False, str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+
 # A script's background ignores Ctrl-C, and what is started there inherits that; tests of interrupts need it.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -26,7 +26,7 @@ def rl_flags(model: Path, output_dir: Path, *more: str) -> list[str]:
         "model.name": model,
         "model.dtype": "float32",
         "model.num_threads": 1,
-        "orchestrator.env": '[{id="reverse-text"}]',
+        "orchestrator.env": '[{id="reverse-text", args={num_train=200, num_test=20}}]',
         "orchestrator.batch_size": 8,
         "orchestrator.rollouts_per_example": 4,
         "orchestrator.sampling.max_tokens": 4,

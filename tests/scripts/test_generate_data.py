@@ -86,6 +86,7 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: tuple[str, ...],
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_told_by_the_flag_of_this_script(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     done = run("--num_games", "1", "--n", "2", "--output", str(tmp_path / "file/games.jsonl"))
@@ -102,7 +103,7 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("blow", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_a_run_that_is_stopped_leaves_no_half_file(tmp_path: Path, blow: signal.Signals) -> None:
     file = tmp_path / "games.jsonl"
     arguments = ["--num_games", "1000000", "--n", "3", "--output", str(file)]

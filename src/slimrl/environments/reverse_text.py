@@ -6,6 +6,7 @@ is 0 without the tags.
 """
 
 import difflib
+import functools
 import random
 import re
 import string
@@ -39,6 +40,22 @@ def word(rng: random.Random, length: int) -> str:
 STYLES: dict[str, Callable[[random.Random, int], str]] = {"code": code, "spelled": spell_text, "word": word}
 
 
+@functools.lru_cache(maxsize=8)  # a run asks for a split several times
+def texts_of(split: Split, style: str, lengths: tuple[int, int], num: int) -> tuple[str, ...]:
+    """The texts of a split, none of them twice. Raises UserError if too few texts have these lengths."""
+    rng = random.Random(f"reverse-text/{split}")
+    texts: dict[str, None] = {}  # a set that keeps the order
+    for _ in range(100 * num):
+        text = STYLES[style](rng, rng.randint(*lengths))
+        if split_by_hash(text) == split:
+            texts[text] = None
+        if len(texts) == num:
+            return tuple(texts)
+    raise UserError(
+        f"reverse-text: found only {len(texts)} texts for `num_{split}` = {num}; lower it, or raise `max_length`."
+    )
+
+
 class ReverseText:
     """A taskset of made-up texts of `min_length` to `max_length` characters, not counting spaces; no text occurs twice.
 
@@ -60,7 +77,7 @@ class ReverseText:
                 f"reverse-text: needs 4 <= min_length <= max_length, not {min_length} and {max_length} (there are too "
                 "few shorter texts to hold some out)."
             )
-        self._make = STYLES[style]
+        self._style = style
         self._lengths = (min_length, max_length)
         self._sizes: dict[Split, int] = {"train": num_train, "test": num_test}
 
@@ -69,18 +86,8 @@ class ReverseText:
         few texts have these lengths."""
         if split == "validation":
             return []
-        rng = random.Random(f"reverse-text/{split}")
-        texts: dict[str, None] = {}  # a set that keeps the order
-        for _ in range(100 * self._sizes[split]):
-            text = self._make(rng, rng.randint(*self._lengths))
-            if split_by_hash(text) == split:
-                texts[text] = None
-            if len(texts) == self._sizes[split]:
-                return [Task(id=f"{split}/{text}", data={"text": text}) for text in texts]
-        raise UserError(
-            f"reverse-text: found only {len(texts)} texts for `num_{split}` = {self._sizes[split]}; lower it, or raise "
-            "`max_length`."
-        )
+        texts = texts_of(split, self._style, self._lengths, self._sizes[split])
+        return [Task(id=f"{split}/{text}", data={"text": text}) for text in texts]
 
     def environment(self, task: Task) -> "ReverseTextEpisode":
         """A fresh episode on the task."""
