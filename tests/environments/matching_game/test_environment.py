@@ -137,13 +137,13 @@ def test_another_seed_makes_other_games_in_the_same_splits():
     assert all(split_of(deal_in(task)) == "test" for task in two.tasks("test"))
 
 
-@pytest.mark.parametrize("role", [1, 2])
-@pytest.mark.parametrize("thoughts", [False, True])
+@pytest.mark.parametrize(("role", "thoughts"), [(1, True), (2, False)])
 def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int, thoughts: bool):
     args = {"role": role, "thoughts": thoughts, "num_train": 80}
+    taskset = made(**args)
     rewards, recovered, last = [], 0, 0
-    for task in made(**args).tasks("train"):
-        conversation = made(**args).scripts["expert"](task, 0)
+    for task in taskset.tasks("train"):
+        conversation = taskset.scripts["expert"](task, 0)
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]
         assert all(("<think>" in reply) == thoughts for reply in replies)
         (max_turns,) = re.findall(r"after (\d+) messages", conversation[0]["content"])
