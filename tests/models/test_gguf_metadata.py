@@ -166,7 +166,7 @@ SCALED: dict[str, tuple[dict[str, Any], More]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "family"), zip(SCALED, cycle(("llama", "qwen3")), strict=False))
+@pytest.mark.parametrize(("name", "family"), [*zip(SCALED, cycle(("llama", "qwen3")), strict=False)])
 def test_scaled_positions_give_the_logits_of_transformers_own_scaling(family: str, name: str, tmp_path: Path) -> None:
     rope, more = SCALED[name]
     original = scaled_module(family, {"rope_theta": THETA, **rope})
