@@ -249,6 +249,7 @@ def test_who_sees_nothing_agrees_to_everything() -> None:
     assert threshold.after_questions(0) <= 150.0
 
 
+@pytest.mark.slow
 def test_nothing_that_is_said_moves_it() -> None:
     for deal, player in product(some_deals(4, 2), (0, 1)):
         _, rejected = judged(deal, player, 0)
