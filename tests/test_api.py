@@ -88,6 +88,7 @@ def test_a_taskset_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert env.id == f"{__name__}:Shout"
 
 
+@pytest.mark.slow
 def test_a_notebook_has_an_event_loop_of_its_own(tiny_dir: Path, tmp_path: Path) -> None:
     async def cell() -> slimrl.TrainingResult:
         settings = {**SETTINGS, "max_steps": 1, "env": [Shout], "model.name": tiny_dir}

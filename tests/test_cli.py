@@ -208,9 +208,13 @@ def test_help_needs_no_valid_configuration(command: str, capsys: pytest.CaptureF
         (["--help"], ["torch", "transformers", "pydantic"]),
         (["rl", "--help"], ["torch", "transformers", "numpy", "rich", "yaml", "pydantic_settings"]),
         (["rl", *ENV, "--dry-run"], ["torch", "transformers", "numpy", "rich"]),
-        (["rl", *ENV, "--model.name", "outputs/nowhere/weights/step_1"], ["torch", "transformers", "numpy"]),
-        (["translate", "nowhere.toml"], ["torch", "transformers", "numpy"]),
-        (["rl", "--sed", "3"], ["torch", "transformers", "numpy", "rich"]),
+        pytest.param(
+            ["rl", *ENV, "--model.name", "outputs/nowhere/weights/step_1"],
+            ["torch", "transformers", "numpy"],
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(["translate", "nowhere.toml"], ["torch", "transformers", "numpy"], marks=pytest.mark.slow),
+        pytest.param(["rl", "--sed", "3"], ["torch", "transformers", "numpy", "rich"], marks=pytest.mark.slow),
     ],
 )
 def test_asking_loads_nothing_heavy(argv: list[str], unneeded: list[str]) -> None:

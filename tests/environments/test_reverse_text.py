@@ -36,11 +36,12 @@ TARGET = wanted(TASK)
 
 
 def test_the_splits_share_no_text():
-    train, test = ({wanted(task) for task in TASKSET.tasks(split)} for split in ("train", "test"))
-    assert len(train) == len(TASKSET.tasks("train"))  # nor does a split hold a text twice
-    assert len(test) == len(TASKSET.tasks("test")) >= 200
+    tasks = {split: TASKSET.tasks(split) for split in ("train", "test")}
+    train, test = ({wanted(task) for task in tasks[split]} for split in tasks)
+    assert len(train) == len(tasks["train"])  # nor does a split hold a text twice
+    assert len(test) == len(tasks["test"]) >= 200
     assert not train & test
-    ids = [task.id for split in ("train", "test") for task in TASKSET.tasks(split)]
+    ids = [task.id for split in tasks for task in tasks[split]]
     assert len(set(ids)) == len(ids)
 
 

@@ -94,6 +94,7 @@ def test_a_server_that_was_started_again_gets_the_newest_weights_before_a_token_
         assert client.checksums() == sums
 
 
+@pytest.mark.slow
 def test_the_weights_of_a_start_are_never_version_0_of_a_run(tiny_dir: Path, tmp_path: Path) -> None:
     weights = tiny_weights(tiny_dir, tmp_path / "w", 1.5)
     long = SamplingParams(max_tokens=50, temperature=0.0)
@@ -188,6 +189,7 @@ def test_a_reply_across_an_update_has_both_versions(tmp_path: Path) -> None:
         assert completion.finish_reason == "stop"
 
 
+@pytest.mark.slow
 def test_vllm_that_was_started_again_gets_the_newest_weights_before_a_token_counts(tmp_path: Path) -> None:
     vllm = FakeVllm()
     with fake(vllm) as (client, asked):
@@ -331,6 +333,7 @@ def test_a_server_that_hangs_is_named_within_its_time() -> None:
         hangs.set()
 
 
+@pytest.mark.slow
 def test_a_server_that_somebody_paused_is_named_within_its_time(tiny_dir: Path) -> None:
     with serving(tiny_dir) as own, client_of(own.address, "slimrl", timeout_s=0.3) as client:
         httpx.post(f"{own.address}/pause")
@@ -348,6 +351,7 @@ def test_a_server_that_takes_its_time_is_waited_for() -> None:
         assert sample(client).token_ids == (11, 11)
 
 
+@pytest.mark.slow
 def test_with_few_descriptors_requests_wait_here_and_looks_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(FakeVllm):
         num_open = most_open = 0

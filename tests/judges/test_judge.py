@@ -387,6 +387,7 @@ def test_a_question_that_is_cancelled_after_a_long_wait_ends_and_counts_as_a_fai
         gone.set()
 
 
+@pytest.mark.slow
 def test_questions_that_wait_long_for_their_place_and_are_given_up_say_nothing_about_a_server_that_replies(tmp_path):
     def slowly(asked: Asked) -> Answer:
         time.sleep(0.1)
@@ -418,6 +419,7 @@ def test_questions_that_are_given_up_at_once_say_nothing_about_the_server(tmp_pa
         gone.set()
 
 
+@pytest.mark.slow
 def test_an_open_question_does_not_hold_up_the_end_of_the_program(tmp_path):
     program = f"""
 import asyncio, pathlib

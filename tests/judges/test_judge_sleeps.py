@@ -86,6 +86,7 @@ def test_a_server_that_cannot_sleep_is_told_with_what_to_do(status: int):
         ask(judge, "1874")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_has_no_memory_to_free_and_is_woken_when_it_is_back():
     vllm = Vllm()
     away = False

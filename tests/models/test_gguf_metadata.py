@@ -1,6 +1,7 @@
 """What a GGUF file says beyond a model's shape is carried over, or the file is refused by the key's name."""
 
 import math
+from itertools import cycle
 from pathlib import Path
 from typing import Any, cast
 
@@ -165,8 +166,7 @@ SCALED: dict[str, tuple[dict[str, Any], More]] = {
 }
 
 
-@pytest.mark.parametrize("name", SCALED)
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize(("name", "family"), [*zip(SCALED, cycle(("llama", "qwen3")), strict=False)])
 def test_scaled_positions_give_the_logits_of_transformers_own_scaling(family: str, name: str, tmp_path: Path) -> None:
     rope, more = SCALED[name]
     original = scaled_module(family, {"rope_theta": THETA, **rope})

@@ -105,21 +105,27 @@ def test_a_repeated_query_is_not_embedded_again(tmp_path):
     assert embedder.embedded == before + 1
 
 
-def test_building_again_does_nothing(tmp_path):
-    corpus, embedder, bars = numbered(tmp_path, 2500), Letters(), Bars()
-    assert build_index(tmp_path / "chroma", corpus, embedder, bars) == 2500
-    assert embedder.embedded == 2500
-    assert bars.done == {"embedding titles": [0, 1000, 1000, 500], "indexing titles": [1000, 1000, 500]}
-    assert build_index(tmp_path / "chroma", corpus, embedder, (again := Bars())) == 0 and embedder.embedded == 2500
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenth of the usual, so that a few hundred titles take several."""
+    monkeypatch.setattr("slimrl.retrieval.index.BATCH", 100)
+
+
+def test_building_again_does_nothing(tmp_path, small_batches: None):
+    corpus, embedder, bars = numbered(tmp_path, 250), Letters(), Bars()
+    assert build_index(tmp_path / "chroma", corpus, embedder, bars) == 250
+    assert embedder.embedded == 250
+    assert bars.done == {"embedding titles": [0, 100, 100, 50], "indexing titles": [100, 100, 50]}
+    assert build_index(tmp_path / "chroma", corpus, embedder, (again := Bars())) == 0 and embedder.embedded == 250
     assert again.done == {} and {*(tmp_path / "chroma").iterdir()} == {tmp_path / "chroma" / ABOUT, built(tmp_path)}
 
 
 @pytest.mark.parametrize(
     ("parts", "embedded"),
-    [(3, 2000), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 0), (5, 3500), (7, 3500)))],
+    [(3, 200), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, 0), (5, 350), (7, 350)))],
 )
-def test_an_interrupted_build_goes_on_where_it_was(tmp_path, parts: int, embedded: int):
-    corpus, embedder = numbered(tmp_path, 3500), Letters()
+def test_an_interrupted_build_goes_on_where_it_was(tmp_path, small_batches: None, parts: int, embedded: int):
+    corpus, embedder = numbered(tmp_path, 350), Letters()
     left = iter(range(parts - 1))
 
     def interrupt() -> None:
@@ -131,9 +137,9 @@ def test_an_interrupted_build_goes_on_where_it_was(tmp_path, parts: int, embedde
     assert embedder.embedded == embedded
     with pytest.raises(UserError, match=r"is unfinished: it was interrupted\. Go on with `uv run"):
         TitleIndex(tmp_path / "chroma", corpus, embedder)
-    assert build_index(tmp_path / "chroma", corpus, embedder, Bars()) == 3500 - embedded
-    assert embedder.embedded == 3500
-    assert TitleIndex(tmp_path / "chroma", corpus, embedder).search("Page 3499", 1)[0][0] == "page_3499"
+    assert build_index(tmp_path / "chroma", corpus, embedder, Bars()) == 350 - embedded
+    assert embedder.embedded == 350
+    assert TitleIndex(tmp_path / "chroma", corpus, embedder).search("Page 349", 1)[0][0] == "page_349"
 
 
 KILLED = """

@@ -88,6 +88,7 @@ def test_a_group_bounds_what_runs_in_it_and_leaves_nothing() -> None:
     assert list(parent.glob(group._path.name)) == []
 
 
+@pytest.mark.slow
 def test_executions_leave_no_group_behind(isolated: None) -> None:
     parent = cgroup.find_parent()
     if parent is None:

@@ -106,9 +106,9 @@ def test_tools_can_be_called_one_by_one(server: Serving) -> None:
     asyncio.run(scenario())
 
 
-def test_fifty_clients_at_once_are_all_answered(server: Serving) -> None:
+def test_fifty_clients_at_once_are_all_answered(locked: Serving) -> None:
     async def scenario() -> list[Execution]:
-        async with HttpSandbox(server.address, server.token) as sandbox:
+        async with HttpSandbox(locked.address, locked.token) as sandbox:
             return await asyncio.gather(*(sandbox.run(f"print({i})") for i in range(50)))
 
     assert [execution.stdout for execution in asyncio.run(scenario())] == [f"{i}\n" for i in range(50)]

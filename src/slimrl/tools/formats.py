@@ -20,6 +20,7 @@ from slimrl.types import Message
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
 # A call ends at the first closing tag outside of its quoted texts, or where these are not closed at the first of all.
+CLOSING_TAG = "</tool>"
 CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 
@@ -65,11 +66,11 @@ class TagFormat:
         return [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": question}]
 
     def call_start(self, reply: str) -> int:
-        call = CALL.search(reply)
+        call = _find_call(reply)
         return call.start() if call else len(reply)
 
     async def react(self, reply: str) -> Reaction:
-        call = CALL.search(reply)
+        call = _find_call(reply)
         if call is None:
             error = "there was neither a call in <tool> tags nor an answer in <answer> tags."
             return Reaction([self._frame.message(f"Error: {error}")], (CallAttempt("", error=error),))
@@ -161,6 +162,12 @@ async def make_call(
         return CallAttempt(name, arguments), spelt(await result if inspect.isawaitable(result) else result)
     except ToolError as error:
         return CallAttempt(name, arguments, str(error)), f"Error: {error}"
+
+
+def _find_call(reply: str) -> re.Match[str] | None:
+    """The first call in tags. What stands behind the last closing tag is none: to look for one there would read all
+    that follows each opening tag, and a policy may write thousands."""
+    return CALL.search(reply, 0, reply.rfind(CLOSING_TAG) + len(CLOSING_TAG))
 
 
 def as_json(result: Any) -> str:

@@ -249,13 +249,15 @@ else:
 '''
 
 
-@pytest.fixture
-def served(tmp_path):
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One taskset for all, whose server starts again when it has ended."""
     pytest.importorskip("mcp", reason="needs the package mcp")
-    path = tmp_path / "server.py"
+    directory = tmp_path_factory.mktemp("served")
+    path = directory / "server.py"
     path.write_text(SERVER, encoding="utf-8")
     entry = {"mcp": f"{sys.executable} {path}", "timeout_s": 2.0}
-    args = {"path": str(write_rows(tmp_path / "rows.jsonl", ROWS)), "test_share": 0.0, "tools": [entry]}
+    args = {"path": str(write_rows(directory / "rows.jsonl", ROWS)), "test_share": 0.0, "tools": [entry]}
     taskset = load_taskset("dataset", args)
     taskset.prepare()
     yield taskset
@@ -272,6 +274,7 @@ def test_tools_of_an_mcp_server_are_called(served):
     assert turn.reward == 1.0
 
 
+@pytest.mark.slow
 def test_tools_of_a_server_behind_http_are_called(tmp_path):
     pytest.importorskip("mcp", reason="needs the package mcp")
     (tmp_path / "server.py").write_text(SERVER, encoding="utf-8")
@@ -305,6 +308,7 @@ def test_a_server_is_shared_and_started_again_when_it_has_ended(served):
     assert said(served, "<tool>pid()</tool>")[1] != first
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_becomes_text(served):
     assert "no answer in 2 s" in said(served, "<tool>hang('x')</tool>")[1]
 

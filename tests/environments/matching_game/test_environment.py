@@ -104,7 +104,7 @@ def test_whoever_comes_second_reads_what_the_partner_said_first():
     assert table == deal_in(task).table_text(1) and said.startswith("[message] ")
 
 
-@pytest.mark.parametrize("n", [2, 3, 8])
+@pytest.mark.parametrize("n", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_the_splits_are_the_same_every_time_and_share_no_game(n: int):
     sizes = {"num_train": 12, "num_test": 6}
     first, second = (made(n=n, **sizes) for _ in range(2))
@@ -137,13 +137,13 @@ def test_another_seed_makes_other_games_in_the_same_splits():
     assert all(split_of(deal_in(task)) == "test" for task in two.tasks("test"))
 
 
-@pytest.mark.parametrize("role", [1, 2])
-@pytest.mark.parametrize("thoughts", [False, True])
+@pytest.mark.parametrize(("role", "thoughts"), [(1, True), pytest.param(2, False, marks=pytest.mark.slow)])
 def test_demonstrations_end_well_and_show_rejections_and_last_messages(role: int, thoughts: bool):
     args = {"role": role, "thoughts": thoughts, "num_train": 80}
+    taskset = made(**args)
     rewards, recovered, last = [], 0, 0
-    for task in made(**args).tasks("train"):
-        conversation = made(**args).scripts["expert"](task, 0)
+    for task in taskset.tasks("train"):
+        conversation = taskset.scripts["expert"](task, 0)
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]
         assert all(("<think>" in reply) == thoughts for reply in replies)
         (max_turns,) = re.findall(r"after (\d+) messages", conversation[0]["content"])
@@ -176,6 +176,7 @@ def test_other_scripts_play_too():
         play_script(taskset, "sover", taskset.tasks("train")[0], 0)
 
 
+@pytest.mark.slow
 def test_playing_at_random_is_playing_proposals_and_earns_less_than_the_expert():
     taskset = made()
     rewards, experts = [], []

@@ -14,6 +14,7 @@ from slimrl.environments.reasoning_gym.part import task_names
 
 WITHOUT_ANSWERS = {"boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"}
 GARBAGE = ("x", "()", "qq\x1b[2J", "[[", "-")
+FEW = {"num_train": 3, "num_test": 2}
 FORM = 0.06  # the most that a scorer pays for an answer that is none
 PAID_MORE = {"propositional_logic"}  # pays a quarter for any formula
 
@@ -27,13 +28,13 @@ def test_there_are_a_hundred_tasks():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", task_names())
 def test_a_task(name):
-    found = load_taskset(f"reasoning-gym:{name}", {"num_train": 6, "num_test": 3})
+    found = load_taskset(f"reasoning-gym:{name}", FEW)
     train, test = tasks_of(found, "train"), tasks_of(found, "test")
     assert train
     assert test
     questions = [task.data["question"] for task in (*train, *test)]
     assert len(set(questions)) == len(questions)
-    again = load_taskset(f"reasoning-gym:{name}", {"num_train": 6, "num_test": 3})
+    again = load_taskset(f"reasoning-gym:{name}", FEW)
     assert tasks_of(again, "train") == train
     assert bool(found.scripts) == (name not in WITHOUT_ANSWERS)
     for task in (*train, *test):

@@ -73,7 +73,10 @@ def test_a_game_without_end_is_lost_by_invalid_moves():
     assert turns[-1].done and turns[-1].reward == 0.0
 
 
-@pytest.mark.parametrize("name", ["2048-v0", "RushHour-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0"])
+@pytest.mark.parametrize(
+    "name",
+    ["2048-v0", "PegJump-v0", "Countdown-v0", "Slitherlink-v0", pytest.param("RushHour-v0", marks=pytest.mark.slow)],
+)
 def test_giving_up_by_an_invalid_move_earns_nothing(name):
     """textarena gives some of these a share, and others a text as the reward."""
     turns = played(name, "hello", "hello", "hello")

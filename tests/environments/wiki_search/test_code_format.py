@@ -209,6 +209,7 @@ def test_a_cancelled_episode_takes_its_processes_along(made: Made, nothing_left:
     cancelled(lambda: run_episode(spec, make_context(client, seq_len=10_000)), after_s=0.7)
 
 
+@pytest.mark.slow
 def test_an_episode_that_times_out_takes_its_processes_along(made: Made, nothing_left: None):
     spec, client = sleeping(made, "import time; time.sleep(60)")
     rollout = asyncio.run(run_episode(spec, make_context(client, seq_len=10_000, timeout_s=0.7)))
@@ -237,6 +238,7 @@ def test_programs_run_on_a_server_just_as_well(remote: Serving, monkeypatch: pyt
         react("print(1)", url=remote.address)
 
 
+@pytest.mark.slow
 def test_the_server_of_the_search_gives_the_same_rewards_and_metrics(made: Made, monkeypatch: pytest.MonkeyPatch):
     here = made(format="code")
     monkeypatch.setattr("tests.sandbox.test_server.TOOLS", here._tools.by_name)

@@ -37,7 +37,7 @@ def said(turn: Turn) -> str:
 @pytest.mark.parametrize("hops", [1, 2])
 def test_the_expert_is_right_and_finds_every_page_by_searching(made: Made, hops: int):
     taskset = made(hops=hops)
-    for task in [*taskset.tasks("train")[:30], *taskset.tasks("test")]:
+    for task in [*taskset.tasks("train")[:10], *taskset.tasks("test")]:
         replies = replies_of(taskset, task)
         assert len(replies) == 3 * hops + 1 and replies[0].startswith("<tool>search_pages(")
         *turns, last = play(taskset, task, replies)
@@ -62,30 +62,30 @@ def test_too_many_questions_are_refused(made: Made):
         made(num_train=5000).tasks("train")
 
 
-@pytest.mark.parametrize(
-    ("reply", "text"),
-    [
-        ("I do not know.", "neither a call in <tool> tags nor an answer in <answer> tags"),
-        ("", "neither a call"),
-        ("<think><answer>x</answer></think>", "neither a call"),
-        ("<think>perhaps <answer>x</answer>", "neither a call"),
-        ("<think>a</think> so <think><answer>x</answer>", "neither a call"),
-        ("<tool>search_pages(</tool>", "this is no call"),
-        ("<tool>search('x')</tool>", "there is no tool `search`. Did you mean `search_pages`?"),
-        ('<tool>search_pages("")</tool>', "the query is empty"),
-        ('<tool>view_sections("nobody")</tool>', "there is no page `nobody`. Did you mean `"),
-        ('<tool>read_section("nobody:life")</tool>', "there is no page `nobody`. Did you mean `"),
-        ('<tool>read_section("nobody")</tool>', "is no section id, which is `page_id:section`"),
-        ('<tool>read_section("")</tool>', "is no section id"),
-        ('<tool>read_section(":")</tool>', "there is no page ``. Did you mean `"),
-    ],
+MISTAKES = (
+    ("I do not know.", "neither a call in <tool> tags nor an answer in <answer> tags"),
+    ("", "neither a call"),
+    ("<think><answer>x</answer></think>", "neither a call"),
+    ("<think>perhaps <answer>x</answer>", "neither a call"),
+    ("<think>a</think> so <think><answer>x</answer>", "neither a call"),
+    ("<tool>search_pages(</tool>", "this is no call"),
+    ("<tool>search('x')</tool>", "there is no tool `search`. Did you mean `search_pages`?"),
+    ('<tool>search_pages("")</tool>', "the query is empty"),
+    ('<tool>view_sections("nobody")</tool>', "there is no page `nobody`. Did you mean `"),
+    ('<tool>read_section("nobody:life")</tool>', "there is no page `nobody`. Did you mean `"),
+    ('<tool>read_section("nobody")</tool>', "is no section id, which is `page_id:section`"),
+    ('<tool>read_section("")</tool>', "is no section id"),
+    ('<tool>read_section(":")</tool>', "there is no page ``. Did you mean `"),
 )
-def test_a_mistake_is_told_and_the_episode_goes_on(made: Made, reply: str, text: str):
+
+
+def test_a_mistake_is_told_and_the_episode_goes_on(made: Made):
     taskset = made()
     task = taskset.tasks("test")[0]
-    first, *_, last = play(taskset, task, [reply, *replies_of(taskset, task)])
-    assert not first.done and said(first).startswith("<result>\nError: ") and text in said(first)
-    assert last.reward == 1.0 and last.metrics["invalid_calls"] == 1.0
+    turns = play(taskset, task, [*(reply for reply, _ in MISTAKES), *replies_of(taskset, task)])
+    for turn, (reply, text) in zip(turns, MISTAKES, strict=False):
+        assert not turn.done and said(turn).startswith("<result>\nError: ") and text in said(turn), reply
+    assert turns[-1].reward == 1.0 and turns[-1].metrics["invalid_calls"] == len(MISTAKES)
 
 
 def test_a_wrong_section_is_told_the_nearest(made: Made):

@@ -78,7 +78,7 @@ def replies_of(taskset: WikiSearch, task: Task) -> list[str]:
 
 def test_the_expert_solves_questions_in_the_loop(made: Made, way: str):
     taskset = made(format=way)
-    for task in taskset.tasks("train")[: 8 if way == "code" else 50]:  # a program takes a tenth of a second
+    for task in taskset.tasks("train")[: 3 if way == "code" else 20]:  # a program takes a tenth of a second
         conversation = taskset.scripts["expert"](task, 0)
         replies = [message["content"] for message in conversation if message["role"] == "assistant"]
         rollout = episode(taskset, task, replies)
@@ -114,29 +114,32 @@ def test_questions_of_two_hops_are_solved_too(made: Made, way: str):
         assert (rollout.metrics["tool_calls"], rollout.metrics["right_page_first"]) == (6.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("tool", "argument", "text"),
-    [
-        ("search_pages", "", "the query is empty"),
-        ("search_pages", " \n", "the query is empty"),
-        ("view_sections", "nobody", "there is no page `nobody`. Did you mean `"),
-        ("view_sections", "", "there is no page ``. Did you mean `"),
-        ("read_section", "nobody:life", "there is no page `nobody`. Did you mean `"),
-        ("read_section", "nobody", "is no section id, which is `page_id:section`"),
-        ("read_section", ":", "there is no page ``. Did you mean `"),
-        ("read_section", "\u05e9\U0001f98a:\x00", "there is no page"),
-        *((tool, 1001 * ":", "has 1001 characters; 1000 are allowed") for tool in NAMES),
-    ],
+WRONG_CALLS = (
+    ("search_pages", "", "the query is empty"),
+    ("search_pages", " \n", "the query is empty"),
+    ("view_sections", "nobody", "there is no page `nobody`. Did you mean `"),
+    ("view_sections", "", "there is no page ``. Did you mean `"),
+    ("read_section", "nobody:life", "there is no page `nobody`. Did you mean `"),
+    ("read_section", "nobody", "is no section id, which is `page_id:section`"),
+    ("read_section", ":", "there is no page ``. Did you mean `"),
+    ("read_section", "\u05e9\U0001f98a:\x00", "there is no page"),
+    *((tool, 1001 * ":", "has 1001 characters; 1000 are allowed") for tool in NAMES),
 )
-def test_a_tools_error_is_text_and_the_episode_goes_on(made: Made, way: str, tool: str, argument: str, text: str):
+
+
+def test_a_tools_error_is_text_and_the_episode_goes_on(made: Made, way: str):
     taskset = made(format=way)
     task = taskset.tasks("test")[0]
-    wrong, right = call(way, tool, argument), replies_of(taskset, task)
-    (turn,) = turns(taskset, task, [wrong])
-    assert not turn.done and text in read(turn) and "Error" in read(turn)
-    rollout = episode(taskset, task, [wrong, *right])
+    wrong, right = [call(way, tool, argument) for tool, argument, _ in WRONG_CALLS], replies_of(taskset, task)
+    for turn, (tool, argument, text) in zip(turns(taskset, task, wrong), WRONG_CALLS, strict=True):
+        assert not turn.done and text in read(turn) and "Error" in read(turn), (tool, argument)
+    rollout = episode(taskset, task, [*wrong, *right], max_turns=50)
     assert (rollout.reward, rollout.failure) == (1.0, "")
-    assert (rollout.metrics["invalid_calls"], rollout.metrics["invalid_share"]) == (1.0, 0.25)
+    num_wrong = float(len(wrong))
+    assert (rollout.metrics["invalid_calls"], rollout.metrics["invalid_share"]) == (
+        num_wrong,
+        num_wrong / (num_wrong + 3),
+    )
 
 
 def mistakes(way: str) -> list[tuple[str, str]]:
@@ -180,10 +183,10 @@ def test_a_mistake_in_calling_is_text_and_the_episode_goes_on(made: Made, way: s
     task = taskset.tasks("test")[0]
     right = replies_of(taskset, task)
     for reply, text in mistakes(way):
-        (turn,) = turns(taskset, task, [reply])
-        assert not turn.done and text in read(turn), reply
         rollout = episode(taskset, task, [reply, *right])
         assert (rollout.reward, rollout.failure, rollout.metrics["invalid_calls"]) == (1.0, "", 1.0), reply
+        first = [message["role"] for message in rollout.messages].index("assistant")
+        assert text in rollout.messages[first + 1]["content"], reply
 
 
 def test_a_call_before_the_answer_comes_first_and_an_answer_before_a_call_ends_it(made: Made, way: str):
@@ -223,34 +226,42 @@ def odd_pages(made: Made, directory: Path, way: str) -> tuple[WikiSearch, Task]:
 def test_odd_pages_behave(made: Made, tmp_path: Path, way: str):
     taskset, task = odd_pages(made, tmp_path, way)
 
-    def told(tool: str, argument: str) -> str:
-        (turn,) = turns(taskset, task, [call(way, tool, argument)])
-        return read(turn)
+    def told(tool: str, *arguments: str) -> list[str]:
+        return [read(turn) for turn in turns(taskset, task, [call(way, tool, argument) for argument in arguments])]
 
-    for page_id, (title, _) in PAGES.items():
-        assert {"page_id": page_id, "title": title} in rows_in(told("search_pages", title))
-        assert all(row["section_id"].startswith(f"{page_id}:") for row in rows_in(told("view_sections", page_id)))
-    assert "An ape." in told("read_section", "2001:_a_space_odyssey:plot:_part_1")
-    assert "A year." in told("read_section", "2001:2001")
-    assert "The second." in told("read_section", "twice:history_3")
-    assert "The third." in told("read_section", "twice:history_2")  # a heading's own name goes first
-    assert "no heading'" not in told("view_sections", "fence")
-    assert "# no heading" in told("read_section", "fence:fence")
-    assert "Error" not in told("read_section", "empty:full")
-    assert "\u05d7\u05d9\u05d4." in told("read_section", "\u05e9\u05d5\u05e2\u05dc:\u05e9\u05d5\u05e2\u05dc")
-    assert "one fox" in told("read_section", "\U0001f98a\u200d\U0001f9ba:full")
-    assert "Did you mean" in told("view_sections", "\U0001f98a")
+    titles = [title for title, _ in PAGES.values()]
+    for (page_id, (title, _)), found in zip(PAGES.items(), told("search_pages", *titles), strict=True):
+        assert {"page_id": page_id, "title": title} in rows_in(found)
+    *viewed, fox = told("view_sections", *PAGES, "\U0001f98a")
+    for page_id, text in zip(PAGES, viewed, strict=True):
+        assert all(row["section_id"].startswith(f"{page_id}:") for row in rows_in(text))
+    assert "no heading'" not in viewed[list(PAGES).index("fence")]
+    assert "Did you mean" in fox
+    texts = {
+        "2001:_a_space_odyssey:plot:_part_1": "An ape.",
+        "2001:2001": "A year.",
+        "twice:history_3": "The second.",
+        "twice:history_2": "The third.",  # a heading's own name goes first
+        "fence:fence": "# no heading",
+        "\u05e9\u05d5\u05e2\u05dc:\u05e9\u05d5\u05e2\u05dc": "\u05d7\u05d9\u05d4.",
+        "\U0001f98a\u200d\U0001f9ba:full": "one fox",
+    }
+    *sections, empty = told("read_section", *texts, "empty:full")
+    for section_id, text in zip(texts, sections, strict=True):
+        assert texts[section_id] in text
+    assert "Error" not in empty
 
 
 def test_an_id_can_be_copied_into_a_call_as_it_is_shown(made: Made, tmp_path: Path, way: str):
     taskset, task = odd_pages(made, tmp_path, way)
     begins = {"tags": "'page_id': ", "native": '"page_id": ', "code": "'page_id': "}[way]
-    for page_id, (title, _) in PAGES.items():
-        (found,) = turns(taskset, task, [call(way, "search_pages", title)])
+    found_pages = turns(taskset, task, [call(way, "search_pages", title) for title, _ in PAGES.values()])
+    copied = []
+    for page_id, found in zip(PAGES, found_pages, strict=True):
         shown = [part.split(", ")[0] for part in read(found).split(begins)[1:]]
         literal = next(each for each in shown if ast.literal_eval(each) == page_id)
-        written = call(way, "view_sections", "PLACE").replace("'PLACE'", literal).replace('"PLACE"', literal)
-        (turn,) = turns(taskset, task, [written])
+        copied.append(call(way, "view_sections", "PLACE").replace("'PLACE'", literal).replace('"PLACE"', literal))
+    for turn in turns(taskset, task, copied):
         assert turn.metrics["invalid_calls"] == 0, read(turn)
 
 

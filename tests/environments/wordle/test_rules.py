@@ -47,12 +47,12 @@ def test_letters_that_come_twice_are_marked_by_the_official_rules(guess: str, an
     assert feedback_of(guess, answer) == feedback_by_matching(guess, answer) == marks
 
 
-def test_marks_equal_those_of_an_oracle_on_100_000_random_pairs() -> None:
+def test_marks_equal_those_of_an_oracle_on_10_000_random_pairs() -> None:
     rng = random.Random(0)
     words = sorted(word_list().allowed)
-    dense = ["".join(rng.choices("abcd", k=5)) for _ in range(1000)]  # where letters come twice, and three times
-    pairs = [(rng.choice(words), rng.choice(words)) for _ in range(90_000)]
-    pairs += [(rng.choice(dense), rng.choice(dense)) for _ in range(10_000)]
+    dense = ["".join(rng.choices("abcd", k=5)) for _ in range(300)]  # where letters come twice, and three times
+    pairs = [(rng.choice(words), rng.choice(words)) for _ in range(7_000)]
+    pairs += [(rng.choice(dense), rng.choice(dense)) for _ in range(3_000)]
     assert [pair for pair in pairs if feedback_of(*pair) != feedback_by_matching(*pair)] == []
 
 

@@ -11,10 +11,9 @@ from tests.inference.clients.serving import Reference, Server, served
 
 
 @pytest.fixture(scope="session")
-def server(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tiny_dir: Path) -> Iterator[Server]:
     """A server of a random model; its replies have no meaning."""
-    log = tmp_path_factory.mktemp("server") / "log"
-    with served(tiny_dir, log, max_slots=8, context_len=512, max_queue=64) as running:
+    with served(tiny_dir, max_slots=8, context_len=512, max_queue=64) as running:
         yield running
 
 
@@ -30,10 +29,9 @@ def parrot_dir(own_cache: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def parrot(parrot_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def parrot(parrot_dir: Path) -> Iterator[Server]:
     """A server of the model that calls tools and ends its turns."""
-    log = tmp_path_factory.mktemp("server") / "log"
-    with served(parrot_dir, log, max_slots=8, context_len=1024, max_queue=64) as running:
+    with served(parrot_dir, max_slots=8, context_len=1024, max_queue=64) as running:
         yield running
 
 

@@ -1,8 +1,9 @@
-"""Starts the real server in a process of its own, as the command does, and computes reference answers."""
+"""Starts the real server, and computes reference answers.
 
-import os
-import socket
-import subprocess
+The server runs in this process: a process of its own takes some ten seconds to import PyTorch, and
+`tests/inference/server/test_life.py` and `tests/adversary/test_server_processes.py` start the command itself.
+"""
+
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,13 +14,12 @@ from pathlib import Path
 import httpx
 import torch
 
+from slimrl.commands.inference import SWITCH_INTERVAL_S
 from slimrl.config.model import ModelConfig
 from slimrl.inference.engine import Engine
 from slimrl.models.load import Policy, load_policy
 from slimrl.types import SamplingParams
-
-START_S = 120.0
-STOP_S = 20.0
+from tests.inference.server.conftest import serving
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,6 @@ class Server:
     url: str
     model: str
     directory: Path
-    pid: int
 
     @property
     def v1(self) -> str:
@@ -37,42 +36,14 @@ class Server:
 
 
 @contextmanager
-def served(directory: Path, log: Path, **flags: str | int) -> Iterator[Server]:
-    """Serve a model directory in float32 on a free port until the block ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = {"model.name": directory, "model.dtype": "float32", "served_model_name": "tiny", "port": port, **flags}
-    command = [sys.executable, "-m", "slimrl", "inference"]
-    command += [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-        )
-    try:
-        _wait(process, f"http://127.0.0.1:{port}", log)
-        yield Server(f"http://127.0.0.1:{port}", "tiny", directory, process.pid)
-        assert process.poll() is None, f"the server has ended:\n{log.read_text(encoding='utf-8')}"
-    finally:
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    give_up = time.monotonic() + START_S
-    while time.monotonic() < give_up and process.poll() is None:
-        try:
-            if httpx.get(f"{url}/health", timeout=5.0).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError(f"the server did not start:\n{log.read_text(encoding='utf-8')}")
+def served(directory: Path, **settings: int) -> Iterator[Server]:
+    """Serve a model directory in float32 on a free port until the block ends, with threads that take turns as they do
+    in the command."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    with serving(directory, **settings) as running:
+        yield Server(running.address, "tiny", directory)
+    sys.setswitchinterval(before)
 
 
 def metric(server: Server, name: str) -> float:

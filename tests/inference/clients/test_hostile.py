@@ -303,7 +303,7 @@ def test_requests_and_departures_at_random_leave_nothing_behind(server: Server, 
         assert [token for reply in replies for token in reply["choices"][0]["token_ids"]] == expected[which][:length]
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        list(pool.map(one, range(120)))
+        list(pool.map(one, range(60)))
 
 
 def test_likeliest_prompt_tokens_score_exactly_as_their_top(parrot: Server, parrot_reference: Reference) -> None:
@@ -320,8 +320,8 @@ def test_likeliest_prompt_tokens_score_exactly_as_their_top(parrot: Server, parr
 
 
 def test_multibyte_characters_are_never_broken_in_a_stream(server: Server) -> None:
-    for seed in range(4):
-        body = {"prompt": "The", "seed": seed, "max_tokens": 200, "temperature": 3.0, "ignore_eos": True}
+    for seed in range(2):
+        body = {"prompt": "The", "seed": seed, "max_tokens": 150, "temperature": 3.0, "ignore_eos": True}
         whole = post(server, COMPLETIONS, body).json()["choices"][0]["text"]
         stream = post(server, COMPLETIONS, {**body, "stream": True}).text
         chunks = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]

@@ -17,9 +17,8 @@ QUESTIONS = ("What is the capital of France?", "Name three colours.", "Write a l
 
 
 @pytest.fixture(scope="module")
-def packaged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    log = tmp_path_factory.mktemp("server") / "log"
-    with served(Path("smollm2-135m"), log, max_slots=8, context_len=1024) as running:
+def packaged() -> Iterator[Server]:
+    with served(Path("smollm2-135m"), max_slots=8, context_len=1024) as running:
         yield running
 
 

@@ -14,10 +14,9 @@ EXAMPLES = 15
 
 
 @pytest.fixture(scope="module")
-def small_server(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def small_server(tiny_dir: Path) -> Iterator[Server]:
     """A server with a short context, which alone bounds the lengths that examples ask for."""
-    log = tmp_path_factory.mktemp("server") / "log"
-    with served(tiny_dir, log, max_slots=8, context_len=48, max_queue=128) as running:
+    with served(tiny_dir, max_slots=8, context_len=48, max_queue=128) as running:
         yield running
 
 

@@ -158,6 +158,7 @@ def test_an_alpha_that_is_no_positive_number_is_refused(tmp_path: Path, numbers:
         read_adapter(tmp_path, tiny_module("llama"))
 
 
+@pytest.mark.slow
 def test_an_adapter_that_cannot_be_put_in_place_changes_nothing(
     tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

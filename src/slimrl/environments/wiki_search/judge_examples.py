@@ -7,6 +7,7 @@ with the right one.
 
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -48,13 +49,16 @@ def make_labelled_answers(num: int, seed: int = 0) -> Iterator[Labelled]:
     """`num` responses to questions on a generated encyclopedia: a right and a wrong one to each question, in turn, and
     all kinds of them equally often."""
     asked = list(islice(Encyclopedia(NUM_PAGES, seed).questions(), max(MIN_QUESTIONS, (num + 1) // 2)))
+    by_kind: dict[str, list[tuple[str, set[str]]]] = defaultdict(list)
+    for one in asked:
+        by_kind[kind_of(one.question)[0]].append((one.answer, set(normalise(one.answer))))
     rng = random.Random(f"labelled/{seed}")
     for number in range(num):
         # Each question takes two numbers, the even one for its right answer; its place chooses the kinds of both.
         place, is_wrong = divmod(number, 2)
         kinds = WRONG if is_wrong else RIGHT
         kind = list(kinds)[place % len(kinds)]
-        case = _case(asked, place, rng)
+        case = _case(asked[place], by_kind, rng)
         yield Labelled(case.question.question, kinds[kind](case), (case.answer,), not is_wrong, kind)
 
 
@@ -76,11 +80,12 @@ class Case:
         return SENTENCES[self.kind].format(self.name, a=answer)
 
 
-def _case(asked: list[Question], place: int, rng: random.Random) -> Case:
-    question = asked[place]
+def _case(question: Question, by_kind: Mapping[str, list[tuple[str, set[str]]]], rng: random.Random) -> Case:
+    """A wrong answer shares no word with the right one, for which it might pass otherwise. `by_kind` has the answers to
+    all questions of a kind, each with its words."""
     kind, name = kind_of(question.question)
-    others = [one.answer for one in asked if kind_of(one.question)[0] == kind]
-    wrong = [answer for answer in others if not _overlap(answer, question.answer)]
+    right = set(normalise(question.answer))
+    wrong = [answer for answer, words in by_kind[kind] if not words & right]
     return Case(question, rng.choice(wrong), kind, name)
 
 
@@ -90,11 +95,6 @@ def kind_of(question: str) -> tuple[str, str]:
         if found := pattern.fullmatch(question):
             return kind, found[1]
     raise AssertionError(f"no sentence answers {question!r}; add it to SENTENCES")
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Whether one answer might pass for the other: they share a word."""
-    return bool(set(normalise(one)) & set(normalise(other)))
 
 
 def _reformat(case: Case) -> str:

@@ -177,7 +177,7 @@ def test_several_seeds_have_one_verdict(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_report_says_what_a_run_began_with(tmp_path: Path) -> None:
-    run = recorded(tmp_path / "run", learner(0))
+    run = recorded(tmp_path / "run", learner(0), num_steps=2)
     *_, report = analyze([run], tmp_path / "out")
     assert "what it began with is not known" in report.read_text()
     (run / "config.toml").write_text('[model]\nname = "smollm2-135m"\n[warmup]\nmax_steps = 40\n')
@@ -305,6 +305,7 @@ def test_runs_without_any_variation_are_written_too(tmp_path: Path) -> None:
     assert "does not vary" in report.read_text() and "left out: 2 failed." in report.read_text()
 
 
+@pytest.mark.slow
 def test_runs_of_different_length_share_a_picture(tmp_path: Path) -> None:
     runs = [recorded(tmp_path / f"{num}", learner(num), num_steps=num) for num in (3, 20)]
     assert analyze(runs, tmp_path / "out")

@@ -28,7 +28,6 @@ from slimrl.environments.matching_game.rules.protocol import format_act
 from tests.environments.matching_game.rules.deals import against_shy, mean_reward, some_deals
 
 NUM_DEALS = {3: 60, 4: 40, 5: 25, 6: 25, 7: 25, 8: 25}
-SIZES = [3, *(pytest.param(size, marks=pytest.mark.slow) for size in (4, 5, 6, 7)), 8]
 # The mark of who does not listen: what looks best to one alone, between equals at random, is worth 0.79 with three
 # papers and 0.83 with eight, if it is accepted (see test_players.py); a proposal at random 0.71 and 0.61.
 OWN_VIEW = 0.78
@@ -117,7 +116,7 @@ def claims_scores(deal: Deal, seat: int, turn: int) -> str:
 
 
 def sends_giant_messages(deal: Deal, seat: int, turn: int) -> str:
-    return own_proposal(deal, seat) if turn % 4 == 3 else "[message] " + "accept my proposal " * 20_000
+    return own_proposal(deal, seat) if turn % 4 == 3 else "[message] " + "accept my proposal " * 2_000
 
 
 def asks_for_everything(deal: Deal, seat: int, turn: int) -> str:
@@ -197,16 +196,17 @@ def honest(size: int, seat: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cheat", CHEATS, ids=lambda cheat: cheat.__name__.replace("_", " "))
-@pytest.mark.parametrize("seat", [0, 1])
-@pytest.mark.parametrize("size", [3, 5, 8])
+@pytest.mark.parametrize(("size", "seat"), [(3, 0), (5, 1), (8, 0)])
 def test_it_does_not_pay(cheat: Cheat, seat: int, size: int) -> None:
     deals = some_deals(size, NUM_DEALS[size])
     games = [against_shy(deal, Cheater(deal, seat, cheat), seat, usual_turns(size)) for deal in deals]
     assert mean_reward(games) < min(OWN_VIEW, honest(size, seat) - 0.05)
 
 
-@pytest.mark.parametrize("seat", [0, 1])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "seat"),
+    [(3, 0), (8, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((4, 1), (5, 0), (6, 1), (7, 0)))],
+)
 def test_who_knows_the_rule_and_hears_no_answer_earns_less_than_who_listens(seat: int, size: int) -> None:
     """What looks best alone is not the optimum, and a rejection is an answer too: that is worth more than
     `OWN_VIEW` in games of some sizes, and less than to ask."""
@@ -236,7 +236,7 @@ def test_who_never_proposes_gets_nothing() -> None:
 def test_words_change_nothing_about_a_proposal() -> None:
     """Praise, orders, claims and pretence around it bring just what the bare proposal brings, and that is little."""
     for seat in (0, 1):
-        deals = some_deals(4, 40)
+        deals = some_deals(4, 20)
         bare = [against_shy(deal, Cheater(deal, seat, proposes_its_own_view_for_ever), seat).reward for deal in deals]
         assert np.mean(bare) < AT_ONCE
         for cheat in (flatters, gives_orders, plays_the_partner, claims_scores, sends_giant_messages):

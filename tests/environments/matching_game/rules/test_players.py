@@ -61,7 +61,7 @@ def test_the_marks_of_reference_are_met_by_upstream_s_own_deals() -> None:
     assert fmean(two_telling_players(deals)) > 0.97
 
 
-@pytest.mark.parametrize("size", [3, 4, 10])
+@pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.slow), 10])
 def test_talking_is_worth_most_at_every_size(size: int) -> None:
     deals = some_deals(size, 40 if size < 8 else 4)
     talked, own = two_telling_players(deals), [*own_proposals(deals, 0), *own_proposals(deals, 1)]
@@ -70,8 +70,7 @@ def test_talking_is_worth_most_at_every_size(size: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seat", [0, 1])
-@pytest.mark.parametrize(("size", "num"), [(2, 60), (3, 60), (4, 40), (8, 25)])
+@pytest.mark.parametrize(("size", "num", "seat"), [(2, 60, 0), (3, 60, 1), (4, 40, 0), (8, 25, 1)])
 def test_who_asks_gets_from_a_shy_partner_what_nobody_gets_without_listening(size: int, num: int, seat: int) -> None:
     deals, turns = some_deals(size, num), usual_turns(size)
     asked = mean_reward([against_shy(deal, Asker(deal, seat, turns), seat, turns) for deal in deals])
@@ -98,7 +97,9 @@ def test_what_looks_best_to_one_alone_is_worth_more_where_ties_are_broken_at_ran
     assert max(picked) < 0.8  # 1 / 1.25
 
 
-@pytest.mark.parametrize(("size", "num", "low", "high"), [(3, 300, 0.77, 0.81), (8, 40, 0.80, 0.86)])
+@pytest.mark.parametrize(
+    ("size", "num", "low", "high"), [(3, 300, 0.77, 0.81), pytest.param(8, 40, 0.80, 0.86, marks=pytest.mark.slow)]
+)
 def test_what_a_table_shows_as_best_is_worth_more_than_the_rule_allows(
     size: int, num: int, low: float, high: float
 ) -> None:

@@ -100,4 +100,4 @@ def test_sentences_hold_every_word_of_a_text() -> None:
 
 @pytest.mark.parametrize("piece", [" ", "?", "a ", "what ", "and ", "the score ", "score for ", "please ", ".", "\n"])
 def test_a_giant_message_is_counted_in_one_pass(piece: str) -> None:
-    assert count_questions([piece * (500_000 // len(piece))]).messages == 1  # a slow pattern would never end
+    assert count_questions([piece * (100_000 // len(piece))]).messages == 1  # a slow pattern would never end

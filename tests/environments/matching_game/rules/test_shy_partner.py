@@ -194,10 +194,10 @@ def test_who_was_asked_enough_accepts_an_assignment_of_which_it_knows_nothing() 
         assert all(asked_about(deal, player, 3).reply(proposal(deal, a)) == "[accept]" for a in unknown)
 
 
-@pytest.mark.parametrize("num_asked", [0, 2, 4])
+@pytest.mark.parametrize("num_asked", [0, 4])
 def test_what_it_accepts_looks_better_to_it_than_what_it_rejects(num_asked: int) -> None:
     num_rejected = 0
-    for deal, player in product(some_deals(4, 4), (0, 1)):
+    for deal, player in product(some_deals(4, 3), (0, 1)):
         beliefs = beliefs_of(deal, player)
         accepted, rejected = judged(deal, player, num_asked)
         worths = [worth_of(beliefs, assignment) for assignment in rejected]
@@ -249,8 +249,9 @@ def test_who_sees_nothing_agrees_to_everything() -> None:
     assert threshold.after_questions(0) <= 150.0
 
 
+@pytest.mark.slow
 def test_nothing_that_is_said_moves_it() -> None:
-    for deal, player in product(some_deals(4, 4), (0, 1)):
+    for deal, player in product(some_deals(4, 2), (0, 1)):
         _, rejected = judged(deal, player, 0)
         for assignment in rejected[:2]:
             for text in INJECTIONS:
