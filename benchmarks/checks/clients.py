@@ -143,7 +143,7 @@ def own_server(model: Path | None, directory: Path) -> Iterator[str]:
     if model is None:
         model = directory / "parrot"
         save_parrot_model(model)
-    with served(model, directory / "log", max_slots=8, context_len=1024) as server:
+    with served(model, max_slots=8, context_len=1024) as server:
         yield server.url
 
 

@@ -19,8 +19,8 @@ from slimrl.types import Message
 
 LOOK = "Look it up"
 END = "When you know it, end with <answer>the answer</answer>."
-# A call ends at the first closing tag outside of its quoted texts, or where these are not closed at the first of all.
 CLOSING_TAG = "</tool>"
+# A call ends at the first closing tag outside of its quoted texts, or where these are not closed at the first of all.
 CALL = re.compile(r"""<tool>(?P<call>(?:[^"']|"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')*?|.*?)</tool>""", re.DOTALL)
 
 
