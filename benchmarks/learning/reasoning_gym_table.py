@@ -68,7 +68,8 @@ def train(name: str, arguments: argparse.Namespace, directory: Path) -> Row:
     for stage, modes in result.held_out.items():
         (mean,) = modes.values()
         found[stage] = [round(mean.mean, 4), round(mean.low, 4), round(mean.high, 4)]
-    return found
+    last = read_rollouts(directory / "held_out" / "final_sampled.jsonl")
+    return found | {"exact after RL": summarize([record.rollout for record in last])["exact"]}
 
 
 def summarize(rollouts: list[Rollout]) -> Row:
@@ -94,9 +95,12 @@ def table(content: dict[str, Any]) -> str:
         shown = [f"{row[key]:.2f}" if key in row else "-" for key in ("reward", "exact", "answered")]
         trained = row.get("trained", {})
         stages = ["{:.2f} ({:.2f} to {:.2f})".format(*trained[stage]) if stage in trained else "" for stage in STAGES]
+        exact = f"{trained['exact after RL']:.2f}" if trained else ""
         minutes = f"{trained['minutes']:.0f}" if trained else ""
-        rows.append([f"`{name}`", f"{row['num']}" if "num" in row else row["error"], *shown, *stages, minutes])
-    return markdown_table(["task", "questions", "reward", "exact", "answered", *STAGES, "minutes"], rows)
+        rows.append([f"`{name}`", f"{row['num']}" if "num" in row else row["error"], *shown, *stages, exact, minutes])
+    return markdown_table(
+        ["task", "questions", "reward", "exact", "answered", *STAGES, "exact after RL", "minutes"], rows
+    )
 
 
 def main() -> None:
