@@ -9,7 +9,7 @@ needs its extra; that of verifiers also needs `PYTHONPATH=examples/verifiers`.
 from benchmarks.harness.episodes import transcript
 from benchmarks.harness.seeds import Recipe, parser, run_seeds
 
-TITLE = "SmolLM2-135M on a CPU core"
+TITLE = "SmolLM2-135M on a CPU"
 PARTS = ("chain_sum", "products")
 PARTS_CURVES = ("env/chain_sum", "env/products")
 RECIPES = {

@@ -1,13 +1,17 @@
 """Which tasks of reasoning-gym a small model can learn: the reward of the model as it comes, and after ten minutes.
 
 `uv run --extra reasoning-gym python -m benchmarks.learning.reasoning_gym_table`: evaluates the model on held-out
-questions of every task, a few tasks at a time, and writes `benchmarks/results/reasoning_gym_tasks.json`. With
+questions of every task, a few tasks at a time, tries answers that ignore the question, and writes
+`benchmarks/results/reasoning_gym_tasks.json`. With
 `--train 8` it also trains each task that is named for so many steps, after two supervised ones on the package's own
 answers (about ten minutes for each on one core). What is in the file already is left out.
 """
 
 import argparse
+import asyncio
 import json
+import re
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -15,10 +19,11 @@ from typing import Any
 import slimrl
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, markdown_table, write_result
 from slimrl.environments.base import SUCCESS
+from slimrl.environments.find import load_taskset
 from slimrl.environments.reasoning_gym.part import task_names
 from slimrl.errors import UserError
 from slimrl.monitor.rollouts import read_rollouts
-from slimrl.types import Rollout
+from slimrl.types import Rollout, Task
 
 SCHEME = "reasoning-gym:"
 STOP = ["</answer>"]
@@ -26,6 +31,13 @@ AT_A_TIME = 13
 WARM_UP = {"max_steps": 2, "batch_size": 16, "optim": {"lr": 1e-4}, "schedule": {"type": "constant", "warmup_steps": 2}}
 NUM_TRAINED = 50  # held-out questions of a task that is trained
 STAGES = ("base model", "after warm-up", "after RL")
+IDLE = 0.01  # reward below which a task stands in the list of the others
+NUM_BLIND = 25  # questions on which answers are tried that ignore the question
+FIRST, NUMBER = "FIRST", re.compile(r"-?\d+")  # the first number of the question
+BLIND = (
+    FIRST, "0", "1", "2", "3", "-1", "0.5", "yes", "no", "Yes", "No", "True", "False", "A", "B", "C", "a", "the",
+    "None", "[]", "[0]", "()", "-", "x", "0 0", "0 1", "0, 0", "1, 2, 3", "1/2", "left", "right", "north",
+)  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -72,6 +84,25 @@ def train(name: str, arguments: argparse.Namespace, directory: Path) -> Row:
     return found | {"exact after RL": summarize([record.rollout for record in last])["exact"]}
 
 
+def best_blind_answer(name: str) -> Row:
+    """The answer that earns most, on average over some questions, of those that do not depend on the question."""
+    taskset = load_taskset(f"{SCHEME}{name}", {"answer_format": "plain", "num_train": NUM_BLIND, "num_test": 1})
+    tasks = list(taskset.tasks("train"))
+
+    async def reward(task: Task, reply: str) -> float:
+        episode = taskset.environment(task)
+        await episode.start()
+        return float((await episode.step(reply)).reward)
+
+    def earned(reply: str) -> float:
+        numbers = [NUMBER.findall(task.data["question"]) or ["0"] for task in tasks]
+        replies = [reply.replace(FIRST, found[0]) for found in numbers]
+        return statistics.mean(asyncio.run(reward(task, said)) for task, said in zip(tasks, replies, strict=True))
+
+    best = max(BLIND, key=earned)
+    return {"answer": best, "reward": round(earned(best), 4)}
+
+
 def summarize(rollouts: list[Rollout]) -> Row:
     """Means over the episodes that were played; `num` counts them."""
     played = [rollout for rollout in rollouts if not rollout.failure]
@@ -87,20 +118,23 @@ def summarize(rollouts: list[Rollout]) -> Row:
 
 
 def table(content: dict[str, Any]) -> str:
-    """The tasks for `docs/reasoning_gym.md`, those that were trained first."""
-    rows = []
+    """The tasks for `docs/reasoning_gym.md`, those that were trained first; those that pay nothing in one line."""
+    rows, idle = [], []
     for name, row in sorted(
         content["tasks"].items(), key=lambda item: ("trained" not in item[1], -item[1].get("reward", -1.0), item[0])
     ):
-        shown = [f"{row[key]:.2f}" if key in row else "-" for key in ("reward", "exact", "answered")]
-        trained = row.get("trained", {})
+        blind, trained = row.get("blind", {"answer": "", "reward": 0.0}), row.get("trained", {})
+        if not trained and max(blind["reward"], row.get("reward", 0.0)) < IDLE:
+            idle.append(f"`{name}`" if row.get("num") else f"`{name}` (no question fits)")
+            continue
+        shown = [str(row["num"]), *(f"{row[key]:.2f}" for key in ("reward", "exact", "answered"))]
+        answer = "the first number" if blind["answer"] == FIRST else f"`{blind['answer']}`"
+        shown.append(f"{blind['reward']:.2f} ({answer})" if blind["reward"] else "")
         stages = ["{:.2f} ({:.2f} to {:.2f})".format(*trained[stage]) if stage in trained else "" for stage in STAGES]
-        exact = f"{trained['exact after RL']:.2f}" if trained else ""
-        minutes = f"{trained['minutes']:.0f}" if trained else ""
-        rows.append([f"`{name}`", f"{row['num']}" if "num" in row else row["error"], *shown, *stages, exact, minutes])
-    return markdown_table(
-        ["task", "questions", "reward", "exact", "answered", *STAGES, "exact after RL", "minutes"], rows
-    )
+        last = [f"{trained['exact after RL']:.2f}", f"{trained['minutes']:.0f}"] if trained else ["", ""]
+        rows.append([f"`{name}`", *shown, *stages, *last])
+    head = ["task", "questions", "reward", "exact", "answered", "blind", *STAGES, "exact after RL", "minutes"]
+    return f"{markdown_table(head, rows)}\n\nBelow {IDLE} in reward and blind: {', '.join(sorted(idle))}."
 
 
 def main() -> None:
@@ -130,6 +164,10 @@ def main() -> None:
         except UserError as error:
             tasks |= {name: {"error": str(error)} for name in few}
         write_result(path, facts, {"settings": settings, "tasks": dict(sorted(tasks.items()))}, private)
+    for name in [name for name in names if "blind" not in tasks[name]]:
+        tasks[name]["blind"] = best_blind_answer(name)
+        print(name, tasks[name]["blind"], flush=True)
+    write_result(path, facts, {"settings": settings, "tasks": dict(sorted(tasks.items()))}, private)
     for name in names if arguments.train else []:
         if "trained" not in tasks[name]:
             tasks[name]["trained"] = train(name, arguments, arguments.runs / f"{name}_trained")

@@ -40,7 +40,7 @@ def answered(found, task: Task, reply: str) -> Turn:
     return turn
 
 
-@pytest.mark.parametrize("name", ["chain_sum", "coin_flip", "chain_sum+leg_counting"])
+@pytest.mark.parametrize("name", ["chain_sum", "fraction_simplification", "chain_sum+leg_counting"])
 def test_no_question_is_in_two_splits_or_twice_in_one(name):
     found = taskset(name)
     questions = [task.data["question"] for split in SPLITS for task in tasks_of(found, split)]
@@ -118,6 +118,7 @@ def test_a_level_sets_the_config_and_the_config_changes_it():
     [
         ("chain_sums", {}, "Did you mean `chain_sum`"),
         ("composite", {}, "mixture"),
+        ("coin_flip", {}, "its scorer pays `0` in full"),
         ("", {}, "no task"),
         ("chain_sum+chain_sum", {}, "twice"),
         ("chain_sum", {"config": {"min_term": 2}}, "Did you mean `min_terms`"),
@@ -140,7 +141,7 @@ def test_a_mistake_is_named(name, args, said):
 
 
 def test_fewer_questions_than_asked_for_are_said(capsys):
-    found = taskset("coin_flip", config={"min_trials": 2, "max_trials": 2}, num_validation=0, num_test=1)
+    found = taskset("count_bits", config={"min_n": 1, "max_n": 9}, num_validation=0, num_test=1)
     assert 0 < len(tasks_of(found, "train")) < 40
     assert "different questions" in capsys.readouterr().err
 
