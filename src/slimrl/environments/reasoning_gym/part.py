@@ -23,7 +23,7 @@ DECIDED = ("seed", "size")  # settings of a config that follow from the split
 NOT_OURS = ("composite",)  # its own mixture
 # Tasks whose scorer pays without the question being read: a policy would learn that.
 UNSOUND = {
-    "coin_flip": "its scorer pays `0` in full for nearly every probability, since it compares the digits of the shorter text",
+    "coin_flip": "its scorer pays `0` in full for nearly every probability",
     "game_of_life_halting": "its scorer pays every answer",
     "puzzle24": "its scorer does not compare the numbers with those of the question, so one answer solves all",
 }
