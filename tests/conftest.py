@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Before torch is first imported. Tiny models gain nothing from threads, results must not depend on the machine's number
 # of cores, and the other cores belong to the other processes. The commands that tests start inherit it.
@@ -26,12 +27,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
-import torch
-
-from slimrl.retrieval.corpus import Corpus
-from slimrl.retrieval.embedding import Embedder
-from slimrl.retrieval.index import TitleIndex
-from tests.tiny import tiny_model_dir
 
 WORKER = "PYTEST_XDIST_WORKER"  # is in the environment of the processes that the tests are shared out to
 MAX_WORKERS = 4  # each holds PyTorch and starts servers of its own, and so takes a gigabyte and more
@@ -67,6 +62,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
     """Here too, whatever else the environment says of threads."""
+    import torch  # not above: the process that shares the tests out loads this file too, before any other begins
+
     torch.set_num_threads(1)
 
 
@@ -85,11 +82,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(autouse=True)
 def indexes_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Many more are opened here than in any command, and a process may only have some thousand files open."""
+    from slimrl.retrieval.index import TitleIndex
+
     opened: list[TitleIndex] = []
 
     class Remembered(TitleIndex):
-        def __init__(self, directory: Path, corpus: Corpus, embedder: Embedder) -> None:
-            super().__init__(directory, corpus, embedder)
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
             opened.append(self)
 
     monkeypatch.setattr("slimrl.retrieval.prepare.TitleIndex", Remembered)
@@ -101,4 +100,6 @@ def indexes_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random Llama on disk with tokenizer and chat template. Shared: do not write into it."""
+    from tests.tiny import tiny_model_dir
+
     return tiny_model_dir(tmp_path_factory.mktemp("models"), "llama")

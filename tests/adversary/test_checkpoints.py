@@ -76,6 +76,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.slow
 @cheap
 @given(st.sampled_from(["step", "dtype", "num_threads", "seconds", "date", "orchestrator_state", "more"]), plain)
 def test_a_progress_that_slimrl_could_not_have_written_is_refused_by_its_field(

@@ -71,6 +71,7 @@ SEVERAL = (
 )
 
 
+@pytest.mark.slow
 def test_several_environments_have_a_line_each_and_ids_of_their_own(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -124,6 +125,7 @@ def test_killed_and_resumed_it_comes_to_the_same(finished: Path, tiny_dir: Path,
     assert all(read_episodes(file)[place] == rollout for place, rollout in kept.items())
 
 
+@pytest.mark.slow
 def test_a_finished_one_is_extended_without_playing_again(finished: Path, tiny_dir: Path, tmp_path: Path):
     output_dir = tmp_path / "out"
     assert run(eval_flags(tiny_dir, output_dir, "--num_examples", "5")) == 0

@@ -123,6 +123,7 @@ def rl_config(model: Path, *words: str) -> RLConfig:
     return load(RLConfig, rl_flags(model, model / "run", *words)[1:], {}).config
 
 
+@pytest.mark.slow
 def test_rl_finds_what_plan_has_measured_with_a_number_of_threads(
     tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

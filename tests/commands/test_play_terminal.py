@@ -148,6 +148,7 @@ def test_ctrl_d_ends_a_reply_and_then_the_game(person: AtTerminal) -> None:
     assert person.ends() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_with_one_line(person: AtTerminal) -> None:
     person.until("\n> ")
     person.types("half a rep")

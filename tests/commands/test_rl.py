@@ -226,7 +226,7 @@ def flags_for(tiny_dir: Path, tmp_path: Path, env: str, how: str) -> list[str]:
     [
         ("raise", "environment_error"),
         ("nan", "nonfinite_reward"),
-        ("hang", "timeout"),
+        pytest.param("hang", "timeout", marks=pytest.mark.slow),
         pytest.param("loop", "timeout", marks=pytest.mark.slow),
     ],
 )

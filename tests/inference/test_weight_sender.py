@@ -72,6 +72,7 @@ def test_nothing_is_sent_to_a_sampler_that_is_not_ready() -> None:
     sampler.group.close()
 
 
+@pytest.mark.slow
 def test_a_sampler_that_has_lost_broadcast_weights_ends_the_run(tiny_dir: Path) -> None:
     with samplers(tiny_dir, 1) as [client]:
         client.version = 3  # as if a trainer had given them to it before it was started again

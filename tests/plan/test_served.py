@@ -113,6 +113,7 @@ def test_a_judge_on_this_machine_takes_main_memory() -> None:
     assert "judge: weights, by its name" in report
 
 
+@pytest.mark.slow
 def test_a_run_that_fits_without_its_judge_is_refused_with_it() -> None:
     machine = cpu(8)
     assert not planner(asked("wiki-search", {})).on(machine).cannot_fit

@@ -94,6 +94,7 @@ def test_a_step_of_self_play_accounts_for_both_sides(tiny_dir: Path, tmp_path: P
     assert {record.rollout.role for record in records} == {"player 1", "player 2"}
 
 
+@pytest.mark.slow
 def test_the_key_of_the_partner_is_nowhere_in_what_a_run_writes(
     tiny_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):

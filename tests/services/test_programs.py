@@ -193,6 +193,7 @@ def test_of_two_starts_at_once_the_second_waits_for_the_first(program, port, tmp
     assert verdict(port) is True
 
 
+@pytest.mark.slow
 def test_one_that_is_not_ready_yet_is_waited_for(program, port, tmp_path):
     late = tmp_path / "bin" / "late"
     late.write_text(f'#!/bin/sh\nsleep 1\nexec "{program}" "$@"\n')

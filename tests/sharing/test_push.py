@@ -137,6 +137,7 @@ def test_a_revision_is_a_branch_that_is_made(run):
         assert hub.files("me/a") == {} and "config.json" in hub.files("me/a", "best")
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_files_and_asks_nobody(run):
     with fake_hub() as hub:
         status, said, _ = push(run, "me/a", "--dry-run", endpoint=hub.endpoint, token="", HF_HUB_OFFLINE="1")

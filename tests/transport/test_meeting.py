@@ -135,6 +135,7 @@ def test_a_part_that_was_replaced_is_one_that_has_ended(tmp_path, trainer):
         assert not Roster(tmp_path).describe_end("trainer")
 
 
+@pytest.mark.slow
 def test_a_part_that_writes_its_metrics_is_waited_for(tmp_path):
     files = files_of(tmp_path, 0.4)
     (tmp_path / "warmup").mkdir()

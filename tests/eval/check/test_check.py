@@ -65,6 +65,7 @@ def test_the_environment_in_which_faults_are_planted_has_none(good: type) -> Non
     assert {*planted.FAULTS.values()} - told <= {"tools"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "subject"), planted.FAULTS_OF_PROCESSES.items(), ids=lambda value: getattr(value, "__name__", "")
 )
@@ -76,6 +77,7 @@ def test_a_fault_that_only_processes_show_is_found(
     assert problems(findings) == {subject}
 
 
+@pytest.mark.slow
 def test_an_environment_of_ones_own_is_tried_in_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     status, findings = run_json([f"{FILE}:Double", "--num_examples", "2"], capsys)
     assert status == 0

@@ -31,7 +31,7 @@ def train(fault: Pathology, model: Path, output_dir: Path) -> list[dict]:
     return read_lines(output_dir / "monitors.jsonl")
 
 
-QUICK = ("judge that says yes to all", "zero-variance rewards")
+QUICK = ("zero-variance rewards",)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def test_isolation_holds_what_it_alone_can_hold(isolated: None, port: int) -> No
     assert [check for check in found.values() if not check.passed] == []
 
 
+@pytest.mark.slow
 def test_the_same_succeeds_without_isolation(isolated: None, port: int) -> None:
     found = results([exploit for exploit in exploits(port) if exploit.name not in HELD_ANYWAY], "none")
     assert [check for check in found.values() if check.passed] == []

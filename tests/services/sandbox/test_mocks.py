@@ -14,6 +14,7 @@ from slimrl.services.sandbox.audit import Check, is_up
 from slimrl.services.sandbox.mocks import check_calls, serve_mocks, tools
 
 
+@pytest.mark.slow
 def test_the_checks_pass_on_a_server_of_its_own_which_ends(isolated: None) -> None:
     async def ask(address: str) -> list[Check]:
         async with HttpSandbox(address) as sandbox:

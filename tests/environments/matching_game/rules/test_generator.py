@@ -130,6 +130,7 @@ def own(table: np.ndarray, known: np.ndarray) -> int:
     return int(table[linear_sum_assignment(np.where(known, table, 50), maximize=True)].sum())
 
 
+@pytest.mark.slow
 def test_best_scores_are_distributed_as_those_of_blind_sampling() -> None:
     assert ks_2samp([d.best for d in our_games()], [best(table) for table, _, _ in blind_games()]).pvalue > ALPHA
 
