@@ -12,7 +12,7 @@ from slimrl.plan.devices import Device, Machine, find_machines
 from slimrl.plan.plan import Basis, Plan
 from slimrl.plan.report import full_report, two_lines, verdict
 from slimrl.plan.timing import Speeds, times_of
-from slimrl.plan.workload import Workload, from_earlier_run, reply_lengths, sample_of
+from slimrl.plan.workload import Workload, from_assumption, from_earlier_run, reply_lengths, sample_of
 
 BASE = 0.8e9
 LARGE = {
@@ -169,6 +169,14 @@ def test_lengths_of_an_environment_of_ones_own_are_assumed(tmp_path: Path) -> No
     assert workload.source.startswith("assumed: a prompt of 128 tokens, 3 replies of 32")
     assert {len(lengths) for lengths in workload.replies} == {3}
     assert config.orchestrator.batch_size == workload.num
+
+
+@pytest.mark.parametrize(("args", "replies"), [("{}", 1), ('{tools = [{python = "tools.py:add"}]}', 5)])
+def test_questions_without_tools_are_answered_once(tmp_path: Path, args: str, replies: int) -> None:
+    words = ["--orchestrator.env", f"[{{id = 'dataset', args = {args}}}]", "--seq_len", "1024"]
+    words += ["--orchestrator.max_turns", "5", "--output_dir", str(tmp_path), "--model.name", "smollm2-135m"]
+    workload = from_assumption(load(RLConfig, words, {}).config)
+    assert {len(lengths) for lengths in workload.replies} == {replies}
 
 
 def test_times_add_up_by_hand() -> None:

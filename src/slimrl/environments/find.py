@@ -42,6 +42,14 @@ SCHEMES = {
     "verifiers": "slimrl.environments.verifiers.taskset:Verifiers",
 }
 
+# Environments, built-in or of other packages, whose episodes end with the first reply; but not one with tools.
+ONE_TURN = ("dataset", "reasoning-gym", "reverse-text")
+
+
+def has_one_turn(env_id: str, args: Mapping[str, Any]) -> bool:
+    """Whether an episode is known to end with its first reply, by the environment's name and arguments alone."""
+    return env_id.partition(":")[0].replace("_", "-") in ONE_TURN and not args.get("tools")
+
 
 def load_taskset(env_id: str, args: Mapping[str, Any]) -> Taskset:
     """The taskset with this id and these args.

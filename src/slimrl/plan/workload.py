@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.environments.find import has_one_turn
 from slimrl.errors import UserError
 from slimrl.monitor.rollouts import read_rollouts
 from slimrl.trainer.fake import STALE
@@ -175,8 +176,8 @@ def rollout_sample(rollout: Rollout) -> Sample | None:
 
 
 def from_assumption(config: RLConfig | SFTConfig) -> Workload:
-    """Rollouts whose prompt takes a quarter of `seq_len`, at most 256 tokens, each reply half of `max_tokens`, and each
-    message of the environment as much. Conversations of `sft` are half of `seq_len` long."""
+    """Rollouts whose prompt takes a quarter of `seq_len`, at most 256 tokens, each of up to `max_turns` replies half of
+    `max_tokens`, and each message of the environment as much. Conversations of `sft` are half of `seq_len` long."""
     batch, group = sizes_of(config)
     rng = random.Random(0)
 
@@ -191,7 +192,8 @@ def from_assumption(config: RLConfig | SFTConfig) -> Workload:
     episodes = config.orchestrator
     reply = max(1, episodes.sampling.max_tokens // 2)
     prompt = max(1, min(256, config.seq_len // 4))
-    turns = max(1, min(episodes.max_turns, (config.seq_len - prompt) // (2 * reply)))
+    most = 1 if all(has_one_turn(env.id, env.args) for env in episodes.env) else episodes.max_turns
+    turns = max(1, min(most, (config.seq_len - prompt) // (2 * reply)))
     mask = [False] * prompt + ([True] * reply + [False] * reply) * (turns - 1) + [True] * reply
     played = [(some(len(mask)), mask) for _ in range(min(max(1, batch // group), MOST_TASKS))]
     samples = few(in_groups([[one] for one in played], min(group, batch), config.seq_len))

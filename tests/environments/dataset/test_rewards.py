@@ -50,6 +50,9 @@ def nan(reply):
 def text(reply):
     return "high"
 
+def digits(reply):
+    return "1.0"
+
 def too_many(completions):
     return [1.0, 1.0]
 
@@ -106,6 +109,7 @@ def test_messages_are_given_to_trl_where_the_prompt_is_messages(tmp_path):
         ("breaks", "reward_error"),
         ("nan", "nonfinite_reward"),
         ("text", "reward_error"),
+        ("digits", "reward_error"),
         ("too_many", "reward_error"),
         ("scalar", "reward_error"),
     ],

@@ -68,6 +68,8 @@ class Reward:
         if value is None:
             return None
         try:
+            if isinstance(value, str | bytes):  # a mistake, even where it spells a number
+                raise TypeError("a text")
             number = float(value)  # type: ignore[arg-type]  # numpy's, PyTorch's and others' numbers
         except (TypeError, ValueError, OverflowError, RuntimeError) as error:
             raise RolloutError("reward_error", f"reward `{self.name}` gave {value!r:.100}, no number") from error
