@@ -1,10 +1,14 @@
 """Every mistake is one UserError that names the key, the place, what was found and what is expected."""
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from slimrl.config.base import CommandConfig
+from slimrl.config.check import CheckConfig
+from slimrl.config.play import PlayConfig
 from slimrl.config.reading.load import load
 from slimrl.config.run import EvalRunConfig, RLConfig, SFTConfig
 from slimrl.errors import UserError
@@ -224,3 +228,15 @@ def test_a_file_of_another_command_is_called_that(config_class: type[CommandConf
     file = Path(__file__).parents[2] / path
     with pytest.raises(UserError, match=rf"is a settings file of `slimrl {command}`.*Start `slimrl {command} @"):
         load(config_class, ["@", str(file)], {})
+
+
+@pytest.mark.parametrize("config_class", [PlayConfig, CheckConfig])
+def test_one_environment_of_a_runs_file_is_told_in_the_words_that_try_it(config_class: type[CommandConfig]) -> None:
+    file = Path(__file__).parents[2] / "examples/your_task/rl.toml"
+    told = error_of(config_class, ["@", str(file)])
+    begins = (
+        f"`slimrl {config_class.command} dataset --args.path examples/your_task/questions.jsonl --args.test_share 0.25"
+    )
+    assert begins in told
+    words = shlex.split(told.partition("by `slimrl ")[2].rpartition("`")[0])
+    assert json.loads(words[words.index("--args.reward") + 1])[0] == {"function": "number"}

@@ -1,8 +1,11 @@
 """The names under which a command's settings may be given: the present ones, synonyms and old ones, and prime-rl's."""
 
+import json
 import re
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.prime_rl.rules import is_listed
@@ -12,6 +15,9 @@ from slimrl.config.reading.schema import Path, Spec, below, spec_of
 from slimrl.config.reading.sources import Setting
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
+
+TRY_ONE = ("play", "check")  # commands that take one environment in words
+FIRST_ENV = ("orchestrator", "env", "0")  # where a run's file has it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +70,41 @@ class Names:
         for name, config_class in COMMANDS.items() if strange else ():
             other = replace(self, command=name, root=spec_of(config_class))
             if all(other.is_known(one.path) for one in source):
+                words = _first_environment(source) if self.command in TRY_ONE else ""
+                instead = f"try its environment by `slimrl {self.command} {words}`" if words else ""
                 raise UserError(
                     f"{_subject(source)} is a settings file of `slimrl {name}`: of `slimrl {self.command}` there is no "
                     f"setting {', '.join(f'`{key}`' for key in strange)}. Start `slimrl {name} @ {_subject(source)}`, "
-                    f"or name a file of `slimrl {self.command}`."
+                    f"or {instead or f'name a file of `slimrl {self.command}`'}."
                 )
 
 
 def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> Names:
     """The names of a command's settings."""
     return Names(config_class.command, spec_of(config_class), old_names(config_class, note), note)
+
+
+def _first_environment(source: Sequence[Setting]) -> str:
+    """The first environment of a run's file as words of a command line, with its arguments; empty if there is none."""
+    values = {one.path[len(FIRST_ENV) :]: one.value for one in source if one.path[: len(FIRST_ENV)] == FIRST_ENV}
+    if ("id",) not in values:
+        return ""
+    words = [str(values["id",])]
+    for name, value in (_value_at(values, ("args",)) if ("args",) in values else {}).items():
+        words += [f"--args.{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)]
+    return shlex.join(words)
+
+
+def _value_at(values: Mapping[Path, Any], path: Path) -> Any:
+    """What the settings of a path and of those below it make together."""
+    filled = {one[-1]: _value_at(values, one) for one in values if one[:-1] == path and one != path}
+    match values[path]:
+        case list():
+            return [*filled.values()]
+        case dict():
+            return filled
+        case value:
+            return value
 
 
 def _subject(source: Sequence[Setting]) -> str:
