@@ -2,9 +2,9 @@
 
 `uv run --extra reasoning-gym python -m benchmarks.learning.reasoning_gym_table`: evaluates the model on held-out
 questions of every task, a few tasks at a time, tries answers that ignore the question, and writes
-`benchmarks/results/reasoning_gym_tasks.json`. With
-`--train 8` it also trains each task that is named for so many steps, after two supervised ones on the package's own
-answers (about ten minutes for each on one core). What is in the file already is left out.
+`benchmarks/results/reasoning_gym_tasks.json`. With `--train 8` it also trains each task that is named for so many
+steps, after two supervised ones on the package's own answers (5 to 12 minutes for each on one core). What is in the
+file already is left out.
 """
 
 import argparse
@@ -99,8 +99,9 @@ def best_blind_answer(name: str) -> Row:
         replies = [reply.replace(FIRST, found[0]) for found in numbers]
         return statistics.mean(asyncio.run(reward(task, said)) for task, said in zip(tasks, replies, strict=True))
 
-    best = max(BLIND, key=earned)
-    return {"answer": best, "reward": round(earned(best), 4)}
+    rewards = {reply: earned(reply) for reply in BLIND}
+    best = max(rewards, key=rewards.__getitem__)
+    return {"answer": best, "reward": round(rewards[best], 4)}
 
 
 def summarize(rollouts: list[Rollout]) -> Row:
@@ -125,7 +126,7 @@ def table(content: dict[str, Any]) -> str:
     ):
         blind, trained = row.get("blind", {"answer": "", "reward": 0.0}), row.get("trained", {})
         if not trained and max(blind["reward"], row.get("reward", 0.0)) < IDLE:
-            idle.append(f"`{name}`" if row.get("num") else f"`{name}` (no question fits)")
+            idle.append(f"`{name}`" if row.get("num") else f"`{name}` ({row.get('error', 'no question fits')})")
             continue
         shown = [str(row["num"]), *(f"{row[key]:.2f}" for key in ("reward", "exact", "answered"))]
         answer = "the first number" if blind["answer"] == FIRST else f"`{blind['answer']}`"

@@ -133,6 +133,7 @@ def test_an_expert_makes_the_calls_of_a_column(tmp_path, form):
 BAD_CALLS = {
     "a text": ("add(2, b=3)", "`calls` is a list of calls such as"),
     "another name": ([{"name": "add", "arguments": {"a": 2}}], "`calls` is a list of calls such as"),
+    "a list as its name": ([{"tool": ["add"]}], "`calls` is a list of calls such as"),
     "listed arguments": ([{"tool": "add", "arguments": [2, 3]}], "`calls` is a list of calls such as"),
     "no such tool": (
         [{"tool": "ad", "arguments": {"a": 2}}],

@@ -41,9 +41,11 @@ def served(directory: Path, **settings: int) -> Iterator[Server]:
     in the command."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    with serving(directory, **settings) as running:
-        yield Server(running.address, "tiny", directory)
-    sys.setswitchinterval(before)
+    try:
+        with serving(directory, **settings) as running:
+            yield Server(running.address, "tiny", directory)
+    finally:
+        sys.setswitchinterval(before)
 
 
 def metric(server: Server, name: str) -> float:

@@ -97,7 +97,7 @@ def _first_environment(source: Sequence[Setting]) -> str:
 
 def _value_at(values: Mapping[Path, Any], path: Path) -> Any:
     """What the settings of a path and of those below it make together."""
-    filled = {one[-1]: _value_at(values, one) for one in values if one[:-1] == path and one != path}
+    filled = {one[-1]: _value_at(values, one) for one in values if one[:-1] == path}
     match values[path]:
         case list():
             return [*filled.values()]

@@ -50,13 +50,15 @@ def check_calls(task: Task, tools: Mapping[str, TypedTool]) -> None:
     if calls is None:
         return
     for call in calls if isinstance(calls, list) else [calls]:
-        if not (isinstance(call, dict) and isinstance(call.get("arguments", {}), dict) and "tool" in call):
+        if not (
+            isinstance(call, dict) and isinstance(call.get("arguments", {}), dict) and isinstance(call.get("tool"), str)
+        ):
             example = '{"tool": "name", "arguments": {"parameter": value}}'
             raise UserError(f"task `{task.id}`: `calls` is a list of calls such as {example}, not {preview(calls)}")
         if call["tool"] not in tools:
             raise UserError(
-                f"task `{task.id}`: `calls` has a call of `{call['tool']!s:.80}`, and there is no such tool."
-                + nearest(str(call["tool"]), tools)
+                f"task `{task.id}`: `calls` has a call of `{call['tool']:.80}`, and there is no such tool."
+                + nearest(call["tool"], tools)
             )
 
 
