@@ -3,9 +3,8 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from slimrl.config.base import CommandConfig
 from slimrl.config.prime_rl.rules import is_listed
@@ -13,6 +12,7 @@ from slimrl.config.prime_rl.translation import TABLES, is_foreign, refuse_imposs
 from slimrl.config.reading.old_names import OldNames, old_names
 from slimrl.config.reading.schema import Path, Spec, below, spec_of
 from slimrl.config.reading.sources import Setting
+from slimrl.config.reading.tree import Tree, get_tree, place
 from slimrl.config.run import COMMANDS
 from slimrl.errors import UserError
 
@@ -70,7 +70,7 @@ class Names:
         for name, config_class in COMMANDS.items() if strange else ():
             other = replace(self, command=name, root=spec_of(config_class))
             if all(other.is_known(one.path) for one in source):
-                words = _first_environment(source) if self.command in TRY_ONE else ""
+                words = _first_environment(source, other.root) if self.command in TRY_ONE else ""
                 instead = f"try its environment by `slimrl {self.command} {words}`" if words else ""
                 raise UserError(
                     f"{_subject(source)} is a settings file of `slimrl {name}`: of `slimrl {self.command}` there is no "
@@ -84,27 +84,18 @@ def names_of(config_class: type[CommandConfig], note: Callable[[str], None]) -> 
     return Names(config_class.command, spec_of(config_class), old_names(config_class, note), note)
 
 
-def _first_environment(source: Sequence[Setting]) -> str:
+def _first_environment(source: Sequence[Setting], root: Spec) -> str:
     """The first environment of a run's file as words of a command line, with its arguments; empty if there is none."""
-    values = {one.path[len(FIRST_ENV) :]: one.value for one in source if one.path[: len(FIRST_ENV)] == FIRST_ENV}
-    if ("id",) not in values:
+    tree: Tree = {}
+    for one in source:
+        place(tree, {}, root, one)
+    env = get_tree(tree, FIRST_ENV)
+    if not isinstance(env, dict) or "id" not in env:
         return ""
-    words = [str(values["id",])]
-    for name, value in (_value_at(values, ("args",)) if ("args",) in values else {}).items():
+    words = [str(env["id"])]
+    for name, value in env.get("args", {}).items():
         words += [f"--args.{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)]
     return shlex.join(words)
-
-
-def _value_at(values: Mapping[Path, Any], path: Path) -> Any:
-    """What the settings of a path and of those below it make together."""
-    filled = {one[-1]: _value_at(values, one) for one in values if one[:-1] == path}
-    match values[path]:
-        case list():
-            return [*filled.values()]
-        case dict():
-            return filled
-        case value:
-            return value
 
 
 def _subject(source: Sequence[Setting]) -> str:
