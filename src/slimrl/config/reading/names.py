@@ -92,8 +92,8 @@ def _first_environment(source: Sequence[Setting], root: Spec) -> str:
     env = get_tree(tree, FIRST_ENV)
     if not isinstance(env, dict) or "id" not in env:
         return ""
-    words = [str(env["id"])]
-    for name, value in env.get("args", {}).items():
+    words, args = [str(env["id"])], env.get("args")
+    for name, value in args.items() if isinstance(args, dict) else ():
         words += [f"--args.{name}", value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)]
     return shlex.join(words)
 
