@@ -143,7 +143,7 @@ def test_a_long_list_holds_only_the_rows_in_sight(new_tab: Opener, served: Serve
 
 def test_a_group_stands_side_by_side_with_its_prompt_once(tab: Tab) -> None:
     page = tab.open(GROUP)
-    page.wait_for_selector(".column .part-answer")
+    page.wait_for_selector(".shared")
     assert page.locator(".column").count() == 4
     assert tab.texts(".column-reward") == ["1", "0", "1", "1"]
     assert tab.texts(".column-advantage") == ["+0.25", "−0.75", "+0.25", "+0.25"]
@@ -166,7 +166,7 @@ def test_a_dropped_rollout_stands_in_its_group_with_the_reason(tab: Tab) -> None
 
 def test_tokens_are_coloured_by_each_statistic(tab: Tab) -> None:
     page = tab.open(GROUP)
-    page.wait_for_selector(".column .part-answer")
+    page.wait_for_selector(".shared")
     assert page.locator(".column").nth(0).evaluate(COLOURS) == ["d2"]
     assert page.locator(".column").nth(1).evaluate(COLOURS) == ["d-6"]
     for name, kinds in (("log-prob", "s"), ("ratio", "d"), ("entropy", "s"), ("version", "h"), ("mask", "m")):
@@ -183,7 +183,7 @@ def test_tokens_are_coloured_by_each_statistic(tab: Tab) -> None:
 
 def test_a_token_tells_its_numbers_to_the_pointer_and_to_the_keyboard(tab: Tab) -> None:
     page = tab.open(f"{GROUP}&color=entropy")
-    page.wait_for_selector(".column .part-answer")
+    page.wait_for_selector(".shared")
     page.locator(".column").nth(1).locator(".part-tool_call .t").nth(2).hover()
     page.wait_for_selector(".readout")
     readout = tab.texts(".readout")[0]
@@ -250,7 +250,7 @@ def test_the_keyboard_reaches_everything(tab: Tab) -> None:
         page.keyboard.press(key)
     assert page.locator(".chosen").get_attribute("aria-rowindex") == "1"
     page.keyboard.press("Enter")
-    page.wait_for_selector(".column .part-answer")
+    page.wait_for_selector(".shared")
     page.keyboard.press("c")
     tab.until("location.hash.includes('color=logprob')")
     page.keyboard.press("j")
@@ -353,7 +353,7 @@ def test_enter_opens_the_marked_row_after_a_click_on_a_tab(tab: Tab) -> None:
     page.wait_for_selector(".row-link")
     page.keyboard.press("j")
     page.keyboard.press("Enter")
-    page.wait_for_selector(".column .part-answer")
+    page.wait_for_selector(".shared")
 
 
 def test_evaluations_alone_open_on_their_comparison(tmp_path: Path, new_tab: Opener) -> None:

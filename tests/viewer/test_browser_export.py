@@ -85,7 +85,7 @@ def test_an_export_has_groups_tokens_and_comparisons(tab: Tab) -> None:
     page.wait_for_selector(".row-link")
     assert "5 of 16 groups" in tab.texts(".listing-head")[0]
     page.locator(".row-link").first.click()
-    page.wait_for_selector(".column .part-answer")
+    page.wait_for_selector(".shared")
     page.get_by_role("radio", name="entropy").click()
     page.wait_for_selector(".column .s2")
     page.locator(".column-title a").first.click()
