@@ -1,38 +1,60 @@
 """How the weights of a trainer of its own process reach the sampler: each end, by files or by broadcast."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import environ
 from pathlib import Path
 
+from torch import Tensor
+
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.inference.remote_client import RemoteClient
+from slimrl.inference.replicas import Replicas
 from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
 from slimrl.launch.parts import TrainerParts
 from slimrl.models.load import save_weights
 from slimrl.models.lora import merge_parameters
 from slimrl.trainer.checkpoint import report_write_errors
+from slimrl.transport.roster import Roster, describe_member
 from slimrl.transport.run_files import RunFiles
 
 POLL_S = 0.05
 
 
-def find_sampler(config: RLConfig, files: RunFiles) -> SamplerAddress:
-    """Where the run's sampler is: at the address in the settings, or where it says itself. Raises UserError if it does
-    not come."""
+def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
+    """Where the run's samplers are now: at the address in the settings, or where they say themselves. Each process has
+    a name of its own, also one that has come in the place of another."""
     inference = config.inference
-    base_url = inference.base_url or files.await_part("inference")["address"]
     key = environ.get(inference.api_key_variable, "")
-    return SamplerAddress(base_url, key, inference.timeout_s, inference.backend)
+    if inference.base_url:
+        found = {"base_url": inference.base_url}
+    else:
+        members = roster.members("inference").items()
+        found = {f"{name}, {describe_member(facts)}": facts["address"] for name, facts in members}
+    return {
+        name: SamplerAddress(address, key, inference.timeout_s, inference.backend) for name, address in found.items()
+    }
+
+
+def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -> Replicas:
+    """The client of the run's samplers, the first of which is waited for. Raises UserError if none comes."""
+    if not config.inference.base_url:
+        files.await_part("inference")
+    return Replicas(
+        lambda: sampler_addresses(config, files.roster),
+        lambda address: RemoteClient(address, stop_ids, config.seq_len),
+        files.note,
+        config.inference.timeout_s,
+    )
 
 
 class SampledWeights:
     """The weights that the sampler has, of those that the trainer publishes in the run's files."""
 
-    def __init__(self, files: RunFiles, client: RemoteClient, are_broadcast: bool) -> None:
+    def __init__(self, files: RunFiles, client: Replicas, are_broadcast: bool) -> None:
         self._files, self._client, self._are_broadcast = files, client, are_broadcast
         self._version = -1  # the sampler may have weights, but none of this run's
         self._updating = threading.Lock()
@@ -88,6 +110,7 @@ class PublishedWeights:
     def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
         self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
         self._sender: WeightSender | None = None
+        self._present: Mapping[str, SamplerAddress] = {}  # those in the sender's group
         self._newest = -1
 
     def publish(self, version: int) -> None:
@@ -106,21 +129,42 @@ class PublishedWeights:
 
     def _give(self, path: Path, version: int) -> None:
         leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
-        # Before the others wait for this rank: the sampler may need longer than they wait.
-        address = find_sampler(self._config, self._files) if is_broadcast and self._sender is None else None
+        if is_broadcast and leads:
+            self._await_samplers()  # before the others wait for this rank: samplers may need longer than they wait
         with self._ranks.united(), report_write_errors(path):
             if not is_broadcast:
                 save_weights(self._policy, path, leads=leads)
                 return
             tensors = merge_parameters(self._policy.module, keep=leads)
-            if leads and address:
-                self._sender = self._meet(address)
-            if self._sender:
-                self._sender.send(tensors, version)
+            if leads:
+                self._broadcast(tensors, version)
                 path.mkdir(parents=True)
 
-    def _meet(self, address: SamplerAddress) -> WeightSender:
-        policy = self._policy
-        client = RemoteClient(address, policy.chat.stop_ids, self._config.seq_len)
-        client.check_server()
-        return WeightSender([client], "127.0.0.1", policy.device, address.timeout_s)
+    def _await_samplers(self) -> None:
+        """Wait until there is a sampler. Raises UserError if none comes."""
+        if not self._config.inference.base_url:
+            self._files.await_part("inference")
+
+    def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
+        """Send the weights to all samplers that there are, with those that have come and without those that have gone
+        since the last time."""
+        while True:
+            present = sampler_addresses(self._config, self._files.roster)
+            try:
+                if self._sender is None or present != self._present:
+                    self.close()
+                    self._present, self._sender = present, self._meet([*present.values()])
+                self._sender.send(tensors, version)
+                return
+            except UserError:
+                if sampler_addresses(self._config, self._files.roster) == present:
+                    raise
+                self._await_samplers()  # one has gone meanwhile, which broke the group
+
+    def _meet(self, addresses: Sequence[SamplerAddress]) -> WeightSender:
+        clients = [RemoteClient(address, self._policy.chat.stop_ids, self._config.seq_len) for address in addresses]
+        for client in clients:
+            client.check_server()
+        return WeightSender(
+            clients, self._config.deployment.host, self._policy.device, self._config.inference.timeout_s
+        )
