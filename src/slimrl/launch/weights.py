@@ -1,7 +1,9 @@
 """How the weights of a trainer of its own process reach the sampler: each end, by files or by broadcast."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from os import environ
 from pathlib import Path
@@ -22,6 +24,8 @@ from slimrl.transport.roster import Roster, describe_member
 from slimrl.transport.run_files import RunFiles
 
 POLL_S = 0.05
+LOOK_S = 1.0  # between two looks at who samples
+MEET_S = 60.0  # longest that samplers which have just answered may need to join a group, or to receive a tensor
 
 
 def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
@@ -110,8 +114,9 @@ class PublishedWeights:
     def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
         self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
         self._sender: WeightSender | None = None
+        self._clients: list[RemoteClient] = []  # the sender's
         self._present: Mapping[str, SamplerAddress] = {}  # those in the sender's group
-        self._newest = -1
+        self._newest, self._looked = -1, 0.0
 
     def publish(self, version: int) -> None:
         """Give the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
@@ -121,11 +126,28 @@ class PublishedWeights:
         self._give(self._files.weights_path(version), version)
         self._newest = version
 
+    def lack_samplers(self) -> bool:
+        """Whether a sampler has come since the last broadcast, or one is there in the place of another. Asked of one
+        rank, as often as it likes."""
+        is_broadcast = self._config.deployment.weights == "broadcast" and self._newest >= 0
+        if not is_broadcast or time.monotonic() - self._looked < LOOK_S:
+            return False
+        self._looked = time.monotonic()
+        return bool(sampler_addresses(self._config, self._files.roster).keys() - self._present.keys())
+
+    def send_again(self) -> None:
+        """Broadcast the version that was published last once more; the module still has it."""
+        self._give(self._files.weights_path(self._newest), self._newest)
+
     def close(self) -> None:
-        """Leave the group that weights are broadcast in, if there is one."""
-        if self._sender:
-            self._sender.close()
-            self._sender = None
+        """Leave the group that weights are broadcast in, if there is one, and break off what is being asked of its
+        samplers."""
+        sender, self._sender = self._sender, None
+        if sender:
+            sender.close()
+        for client in self._clients:
+            client.close()
+        self._clients = []
 
     def _give(self, path: Path, version: int) -> None:
         leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
@@ -138,7 +160,7 @@ class PublishedWeights:
             tensors = merge_parameters(self._policy.module, keep=leads)
             if leads:
                 self._broadcast(tensors, version)
-                path.mkdir(parents=True)
+                path.mkdir(parents=True, exist_ok=True)
 
     def _await_samplers(self) -> None:
         """Wait until there is a sampler. Raises UserError if none comes."""
@@ -147,24 +169,35 @@ class PublishedWeights:
 
     def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
         """Send the weights to all samplers that there are, with those that have come and without those that have gone
-        since the last time."""
-        while True:
-            present = sampler_addresses(self._config, self._files.roster)
-            try:
-                if self._sender is None or present != self._present:
+        since the last time, or go meanwhile. Raises UserError if one that is there does not take them."""
+        with ThreadPoolExecutor(1, "broadcast") as thread:
+            while True:
+                self._await_samplers()
+                present = sampler_addresses(self._config, self._files.roster)
+                sending = thread.submit(self._send_to, present, tensors, version)
+                while not wait([sending], LOOK_S).done:
+                    if self._have_left(present):
+                        self.close()
+                try:
+                    sending.result()
+                    return
+                except (UserError, CancelledError):
                     self.close()
-                    self._present, self._sender = present, self._meet([*present.values()])
-                self._sender.send(tensors, version)
-                return
-            except UserError:
-                if sampler_addresses(self._config, self._files.roster) == present:
-                    raise
-                self._await_samplers()  # one has gone meanwhile, which broke the group
+                    time.sleep(LOOK_S)  # for one that is about to end
+                    if not self._have_left(present):
+                        raise
 
-    def _meet(self, addresses: Sequence[SamplerAddress]) -> WeightSender:
-        clients = [RemoteClient(address, self._policy.chat.stop_ids, self._config.seq_len) for address in addresses]
-        for client in clients:
-            client.check_server()
-        return WeightSender(
-            clients, self._config.deployment.host, self._policy.device, self._config.inference.timeout_s
-        )
+    def _have_left(self, present: Mapping[str, SamplerAddress]) -> bool:
+        return bool(present.keys() - sampler_addresses(self._config, self._files.roster).keys())
+
+    def _send_to(self, present: Mapping[str, SamplerAddress], tensors: Mapping[str, Tensor], version: int) -> None:
+        """Send the weights in a group of these samplers, which is formed anew if they are others than the last time."""
+        if self._sender is None or present.keys() != self._present.keys():
+            self.close()
+            stop_ids, policy = self._policy.chat.stop_ids, self._policy
+            self._clients = [RemoteClient(address, stop_ids, self._config.seq_len) for address in present.values()]
+            for client in self._clients:
+                client.check_server()
+            host, timeout_s = self._config.deployment.host, min(self._config.inference.timeout_s, MEET_S)
+            self._sender, self._present = WeightSender(self._clients, host, policy.device, timeout_s), present
+        self._sender.send(tensors, version)

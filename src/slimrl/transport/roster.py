@@ -83,7 +83,9 @@ class Roster:
 
     def describe_end(self, part: Part) -> str:
         """What to say of a part that was there and is gone, whether or not another has taken its place; empty if it is
-        there, or has not come yet."""
+        there, or has not come yet. One of several is nothing to end for: others come."""
+        if part in SEVERAL:
+            return ""
         found, seen = self.find(part), self._seen.get(part)
         if seen is None or (found and describe_member(found) == seen):
             return ""
