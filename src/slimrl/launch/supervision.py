@@ -23,7 +23,7 @@ from slimrl.transport.roster import Roster
 
 POLL_S = 0.1
 SCALE_S = 1.0  # between two looks at how many samplers are wanted
-AFTERWARDS_S = 20.0  # in which a rank that was lost is named after those that miss it
+AFTERWARDS_S = 60.0  # in which a rank that was lost is named after those that miss it
 LAST_LINES = 20
 LOGS = "logs"
 SLIMRL = [sys.executable, "-m", "slimrl"]
@@ -86,8 +86,7 @@ class Supervision:
         clear_scale(Path(self._config.output_dir))
         self._fill_samplers()
         trainer, orchestrator = self._start_pair([])
-        samplers = "".join(f", {one.name} {one.process}" for one in self._samplers.values())
-        self._note(f"processes: trainer {trainer.process}, orchestrator {orchestrator.process}{samplers}")
+        self._note_processes(trainer, orchestrator)
         while not (_is_done(trainer) and _is_done(orchestrator)):
             time.sleep(POLL_S)
             if not orchestrator.end:
@@ -98,6 +97,10 @@ class Supervision:
             if ended:
                 trainer, orchestrator = self._start_again(trainer, orchestrator, ended[0])
         self._show(trainer, orchestrator)
+
+    def _note_processes(self, *programs: Program) -> None:
+        there = [*programs, *self._samplers.values()]
+        self._note("processes: " + ", ".join(f"{program.name} {program.process}" for program in there))
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
         """Trainer and orchestrator, which go on together from one step."""
@@ -124,7 +127,7 @@ class Supervision:
         self._note(end.text)
         self._note(f"trainer and orchestrator go on from the last checkpoint; {self._deaths.describe()}")
         pair = self._start_pair([] if self._config.resume else [RESUME])
-        self._note(f"processes: trainer {pair[0].process}, orchestrator {pair[1].process}")
+        self._note_processes(*pair)
         return pair
 
     def _find_cause(self, trainer: Program, orchestrator: Program, end: End) -> End:
@@ -154,7 +157,7 @@ class Supervision:
                 raise UserError(f"{end.text}.")
             self._note(end.text)
             self._start_sampler(number)
-            self._note(f"started {sampler.name} again: {self._deaths.describe()}")
+            self._note(f"started {sampler.name} again, as {self._samplers[number].process}: {self._deaths.describe()}")
         if time.monotonic() - self._looked > SCALE_S and not self._config.inference.base_url:
             self._looked = time.monotonic()
             if (wanted := read_scale(Path(self._config.output_dir))) and wanted != self._wanted:

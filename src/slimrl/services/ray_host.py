@@ -36,8 +36,9 @@ class ProgramHost:
 
     def start(
         self, name: str, command: Sequence[str], variables: Mapping[str, str], expected: Mapping[str, str]
-    ) -> tuple[str, int]:
-        """Start the program with this node's Python, and give its host and process id.
+    ) -> tuple[str, int, str]:
+        """Start the program with this node's Python, and give its host, its process id and this node's address. A
+        second call starts nothing.
 
         Raises UserError if the run's directory is not here, or the `versions` are not those that are expected.
         """
@@ -52,10 +53,11 @@ class ProgramHost:
                 f"the node {node_address()} ({platform.node()}) cannot enter {self._directory} ({error.strerror}), "
                 "where the run was started: all nodes must see it under the same path."
             ) from error
-        self._children = Children(self._logs, {**self._environment, **variables})
-        words = [node_address() if word == ADDRESS else word for word in command]
-        self._child = self._children.start(name, [sys.executable, *words[1:]])
-        return platform.node(), self._child.pid
+        if self._child is None:
+            self._children = Children(self._logs, {**self._environment, **variables})
+            words = [node_address() if word == ADDRESS else word for word in command]
+            self._child = self._children.start(name, [sys.executable, *words[1:]])
+        return platform.node(), self._child.pid, node_address()
 
     def poll(self) -> tuple[End | None, list[str]]:
         """How the program has ended, if it has, and the lines that it has written since the last call. Waits a little

@@ -5,6 +5,7 @@ cluster's ports can run programs on it, so these belong in a private network.
 """
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from slimrl.services.programs import REFUSAL, End, Needs, rank_variables
 from slimrl.services.ray_host import ProgramHost, versions
 
 LOCAL = "local"  # the address for a cluster of this machine alone
+CONNECT_S = 10.0
 STOP_S = 30.0  # for a program to end by itself
 POLL_S = 0.2
 SAY_S = 30.0  # of waiting, before it is told
@@ -42,12 +44,12 @@ class RayProgram:
     """One program on some node, or one rank of several. It is asked all the time how it is."""
 
     def __init__(
-        self, ray: Any, name: str, actor: Any, started: Any, waits_for: str, note: Callable[[str], None]
+        self, ray: Any, name: str, actor: Any, start: Callable[[], Any], waits_for: str, note: Callable[[str], None]
     ) -> None:
-        self.name, self._ray, self._actor = name, ray, actor
+        self.name, self._ray, self._actor, self._start = name, ray, actor, start
         self._waits_for, self._note, self._since = waits_for, note, time.monotonic()
         self._said = self._since
-        self._asked, self._has_started = started, False
+        self._asked, self._has_started, self._address = start(), False, ""
         self._members: list[tuple[str, int]] = []
         self._lines: list[str] = []
         self._end: End | None = None
@@ -67,7 +69,11 @@ class RayProgram:
     @property
     def process(self) -> str:
         """Its process id and host, if it has started."""
-        return ", ".join(f"{pid} on {host}" for host, pid in self.members) or "waits for a node"
+        self._advance()
+        return self._place()
+
+    def _place(self) -> str:
+        return ", ".join(f"{pid} on {self._address}" for _, pid in self._members) or "waits for a node"
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
         """The lines since the last call, the last `most` of them."""
@@ -97,6 +103,9 @@ class RayProgram:
             except self._ray.exceptions.RayTaskError as error:  # of the code on the node
                 self._end = End(REFUSAL, f"the {self.name} cannot be started: {error.cause}")
                 return
+            except self._ray.exceptions.ActorUnavailableError:  # until Ray knows whether its node is lost
+                self._asked = self._actor.poll.remote() if self._has_started else self._start()
+                return
             except self._ray.exceptions.RayError as error:
                 self._end = self._lost(error)
                 return
@@ -104,7 +113,9 @@ class RayProgram:
                 self._end, lines = answer
                 self._lines += lines
             else:
-                self._members, self._has_started = [answer], True
+                host, pid, self._address = answer
+                self._members, self._has_started = [(host, pid)], True
+                self._note(f"{self.name} is process {self._place()}")
             self._asked = self._actor.poll.remote()
 
     def _say_what_it_waits_for(self) -> None:
@@ -113,12 +124,12 @@ class RayProgram:
             return
         self._said = now
         if self._has_started:
-            self._note(f"no word of the {self.name} ({self.process}); Ray looks whether its node is lost")
+            self._note(f"no word of the {self.name} ({self._place()}); Ray looks whether its node is lost")
         else:
             self._note(f"the {self.name} waits for {self._waits_for}, for {now - self._since:.0f} s so far")
 
     def _lost(self, error: Exception) -> End:
-        where = "".join(f" (process {pid} on {host})" for host, pid in self._members)
+        where = f" (process {self._place()})" if self._has_started else ""
         return End(None, f"the {self.name}{where} was lost, with its node or with Ray's actor: {_first_line(error)}")
 
 
@@ -147,7 +158,7 @@ class RayRanks:
     @property
     def process(self) -> str:
         """The ranks' processes and hosts."""
-        return ", ".join(f"{pid} on {host}" for host, pid in self.members) or "waits for nodes"
+        return "; ".join(rank.process for rank in self._ranks)
 
     def new_lines(self, most: int = sys.maxsize) -> list[str]:
         """The lines of the first rank, and those of the others once one has failed."""
@@ -233,8 +244,10 @@ class RayPrograms:
     def _run(
         self, name: str, command: Sequence[str], actor: Any, needs: Needs, variables: Mapping[str, str]
     ) -> RayProgram:
-        started = actor.start.remote(name, command, variables, versions())
-        return RayProgram(self._ray, name, actor, started, f"a node with {needs} free", self._note)
+        def start() -> Any:
+            return actor.start.remote(name, command, variables, versions())
+
+        return RayProgram(self._ray, name, actor, start, f"a node with {needs} free", self._note)
 
     def _await(self, asked: Any, what: str) -> Any:
         """What was asked for, waited for with a word now and then. Raises UserError if it does not come in time."""
@@ -270,6 +283,7 @@ class RayPrograms:
 def connect(address: str) -> Any:
     """The package `ray`, with this process connected to a cluster. Raises UserError if there is none."""
     ray = import_ray()
+    _check_port(address)
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if address == LOCAL:
         options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
@@ -282,6 +296,20 @@ def connect(address: str) -> Any:
             f"`--deployment.address {LOCAL}` for this machine alone."
         ) from error
     return ray
+
+
+def _check_port(address: str) -> None:
+    """Raises UserError if nobody listens at `host:port`, for which Ray itself would look for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_S).close()
+    except OSError as error:
+        raise UserError(
+            f"nobody listens at deployment.address = {address} ({error.strerror or error}). Start Ray there by `ray "
+            f"start --head`, correct the address, or give `--deployment.address {LOCAL}` for this machine alone."
+        ) from error
 
 
 def _bundle(needs: Needs) -> dict[str, float]:
