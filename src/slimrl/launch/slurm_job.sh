@@ -34,8 +34,8 @@ start_ray() { # how many nodes, an option that says which, then options of `ray 
   ray_pids=("$!" "${ray_pids[@]}") # the head last, which is the order in which they end
 }
 
-wait_for_nodes() { # until all nodes are in the cluster
-  exec python3 - "$SLURM_JOB_NUM_NODES" "$head_ip" "$port" "$START_TIMEOUT_S" <<'PYTHON'
+count_nodes() { # waits until so many nodes are in the cluster
+  exec python3 - "$1" "$head_ip" "$port" "$START_TIMEOUT_S" <<'PYTHON'
 import socket
 import sys
 import time
@@ -64,6 +64,20 @@ sys.exit(f"{alive} of {wanted} nodes had joined Ray after {timeout_s:.0f} s")
 PYTHON
 }
 
+wait_for_nodes() { # so many, all that have been started
+  count_nodes "$1" &
+  run_pid=$!
+  local pid
+  while kill -0 "$run_pid" 2> /dev/null; do
+    for pid in "${ray_pids[@]}"; do
+      kill -0 "$pid" 2> /dev/null || fail "Ray ended on a node before all had joined; its lines are above."
+    done
+    sleep 1
+  done
+  wait "$run_pid" || fail "Ray did not start on all nodes."
+  run_pid=''
+}
+
 # shellcheck disable=SC2317,SC2329  # a trap calls it
 end() { # what still runs; SLURM ends what is left then
   local status=$? pid
@@ -74,6 +88,10 @@ end() { # what still runs; SLURM ends what is left then
   # After a failure Ray's logs stay there.
   if ((status == 0)); then
     on_nodes --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" rm -rf -- "$temp_dir" || true
+  fi
+  if [[ -n $requeue ]] && ! scontrol requeue "$SLURM_JOB_ID"; then
+    say "SLURM did not take the job back: submit this script again." >&2
+    status=1
   fi
   exit "$status"
 }
@@ -93,7 +111,7 @@ fail() {
   exit 1
 }
 
-run_pid='' run_signal=TERM ray_pids=() time_is_up=''
+run_pid='' run_signal=TERM ray_pids=() time_is_up='' requeue=''
 trap end EXIT
 trap 'exit 143' TERM
 trap 'fail "the time is up, and the run had not begun: raise --time."' USR1
@@ -103,25 +121,18 @@ head_ip=${RAY_HEAD_IP:-$(first_address)}
 port=$((20000 + SLURM_JOB_ID % 10000))
 RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_ADDRESS=$head_ip:$port
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # by default a node takes 30 s to end, as long as SLURM waits
 temp_dir=/tmp/ray-$SLURM_JOB_ID
 
 say "job $SLURM_JOB_ID, start ${SLURM_RESTART_COUNT:-0}: Ray on $SLURM_JOB_NUM_NODES nodes, its head on" \
   "$SLURMD_NODENAME ($RAY_ADDRESS)"
 start_ray 1 --nodelist="$SLURMD_NODENAME" --head --node-ip-address="$head_ip" --port="$port" \
   --include-dashboard=false --temp-dir="$temp_dir"
+wait_for_nodes 1 # a node that meets no head soon gives up
 if ((SLURM_JOB_NUM_NODES > 1)); then
   start_ray $((SLURM_JOB_NUM_NODES - 1)) --exclude="$SLURMD_NODENAME" --address="$RAY_ADDRESS"
+  wait_for_nodes "$SLURM_JOB_NUM_NODES"
 fi
-wait_for_nodes &
-run_pid=$!
-while kill -0 "$run_pid" 2> /dev/null; do
-  for pid in "${ray_pids[@]}"; do
-    kill -0 "$pid" 2> /dev/null || fail "Ray ended on a node before all had joined; its lines are above."
-  done
-  sleep 1
-done
-wait "$run_pid" || fail "Ray did not start on all nodes."
-run_pid=''
 
 if [[ -d $output_dir ]]; then command+=(--resume); fi # without a checkpoint it begins anew
 before=$(newest_checkpoint)
@@ -143,8 +154,7 @@ if ((status == 0)); then
   say "done"
 elif [[ -n $time_is_up ]] && (($(newest_checkpoint) > before)); then
   say "the time is up: back into the queue, to go on from step $(newest_checkpoint)"
-  scontrol requeue "$SLURM_JOB_ID" || fail "SLURM did not take the job back: submit this script again."
-  status=0
+  requeue=yes status=0
 elif [[ -n $time_is_up ]]; then
   fail "the time is up, and no checkpoint was written in it: raise --time, or lower ckpt.interval_steps."
 else
