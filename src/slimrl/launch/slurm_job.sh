@@ -20,16 +20,15 @@ first_address() { # of this node, as the other nodes see it
   echo "$found"
 }
 
-on_nodes() { # a step that shares its nodes with the other steps of this job
-  srun --overlap --cpu-bind=none "$@"
-}
+# A step that shares its nodes with the other steps of this job. No function, which `&` would put a shell around.
+step=(srun --overlap --cpu-bind=none)
 
 start_ray() { # how many nodes, an option that says which, then options of `ray start`
   local num=$1 which=$2
   shift 2
   # Each node counts its own CPUs, so this is expanded there.
   # shellcheck disable=SC2016
-  on_nodes --nodes="$num" --ntasks="$num" "$which" bash -c 'exec ray start --num-cpus="$SLURM_CPUS_ON_NODE" "$@"' ray \
+  "${step[@]}" --nodes="$num" --ntasks="$num" "$which" bash -c 'exec ray start --num-cpus="$SLURM_CPUS_ON_NODE" "$@"' ray \
     --num-gpus="$gpus_per_node" --disable-usage-stats --block "$@" &
   ray_pids=("$!" "${ray_pids[@]}") # the head last, which is the order in which they end
 }
@@ -49,7 +48,7 @@ while time.monotonic() < deadline:
         socket.create_connection((host, port), timeout=5).close()
         break
     except OSError:
-        time.sleep(1)
+        time.sleep(0.2)
 else:
     sys.exit(f"Ray's head did not answer at {host}:{port} within {timeout_s:.0f} s")
 import ray
@@ -87,7 +86,7 @@ end() { # what still runs; SLURM ends what is left then
   for pid in "${ray_pids[@]}"; do stop "$pid" TERM 10; done
   # After a failure Ray's logs stay there.
   if ((status == 0)); then
-    on_nodes --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" rm -rf -- "$temp_dir" || true
+    "${step[@]}" --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" rm -rf -- "$temp_dir" || true
   fi
   if [[ -n $requeue ]] && ! scontrol requeue "$SLURM_JOB_ID"; then
     say "SLURM did not take the job back: submit this script again." >&2
