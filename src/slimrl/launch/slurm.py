@@ -66,6 +66,6 @@ def check_gpus(config: RLConfig, options: LaunchOptions) -> None:
     there, needed = options.nodes * options.gpus_per_node, num_gpus(config)
     if there and needed > there:
         raise UserError(
-            f"the samplers and trainers need {needed} GPUs, and {options.nodes} nodes with {options.gpus_per_node} "
-            f"each have {there}: raise --nodes or --gpus_per_node, or lower deployment.num_trainers."
+            f"the samplers and trainers need {needed} GPUs, and the job has {there} (--nodes {options.nodes}, "
+            f"--gpus_per_node {options.gpus_per_node}): raise one of these, or lower deployment.num_trainers."
         )
