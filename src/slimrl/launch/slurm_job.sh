@@ -123,7 +123,7 @@ export RAY_AUTH_TOKEN RAY_AUTH_MODE=token RAY_ADDRESS=$head_ip:$port
 export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # by default a node takes 30 s to end, as long as SLURM waits
 temp_dir=/tmp/ray-$SLURM_JOB_ID
 
-say "job $SLURM_JOB_ID, start ${SLURM_RESTART_COUNT:-0}: Ray on $SLURM_JOB_NUM_NODES nodes, its head on" \
+say "job $SLURM_JOB_ID, start ${SLURM_RESTART_COUNT:-0}: Ray on $SLURM_JOB_NUM_NODES node(s), its head on" \
   "$SLURMD_NODENAME ($RAY_ADDRESS)"
 start_ray 1 --nodelist="$SLURMD_NODENAME" --head --node-ip-address="$head_ip" --port="$port" \
   --include-dashboard=false --temp-dir="$temp_dir"
