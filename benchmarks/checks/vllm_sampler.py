@@ -94,7 +94,7 @@ def check(program: str, model: str, dtype: Literal["bfloat16", "float32"], direc
     greedy = [SamplingParams(MAX_TOKENS, 0.0)] * NUM_PROMPTS
     sampled = [SamplingParams(MAX_TOKENS, 1.0, seed=seed) for seed in range(NUM_PROMPTS)]
     config = InferenceConfig(backend="vllm", vllm_program=program, max_slots=SLOTS)
-    vllm = Vllm(vllm_command(config, first, SEQ_LEN, PORT, dtype), directory / "vllm.log")
+    vllm = Vllm(vllm_command(config, first, SEQ_LEN, ("127.0.0.1", PORT), dtype), directory / "vllm.log")
     found: dict[str, Any] = {}
     began = time.monotonic()
     vllm.start()

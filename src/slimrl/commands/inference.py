@@ -121,8 +121,11 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
 
         if config.inference.backend == "vllm":
             with _signals() as stopped:
-                return run_vllm(config, dtype, config.inference.port or free_port(), stopped, announce)
+                return run_vllm(
+                    config, dtype, config.inference.port or free_port(config.deployment.host), stopped, announce
+                )
         settings = ServeConfig(
+            host=config.deployment.host,
             port=config.inference.port,
             api_key=os.environ.get(config.inference.api_key_variable, ""),
             context_len=config.seq_len,

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
-from slimrl.inference.remote_client import RemoteClient
 from slimrl.launch.agreement import check_agreement, with_announced_date
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
 from slimrl.launch.placement import place
@@ -19,7 +18,7 @@ from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_o
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.launch.teacher import beside_the_orchestrator, make_distillation
 from slimrl.launch.warm_up import without_needless_warm_up
-from slimrl.launch.weights import SampledWeights, find_sampler
+from slimrl.launch.weights import SampledWeights, make_replicas
 from slimrl.models.load import load_chat
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
@@ -43,7 +42,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
         first = past.step if past else 0
         check_agreement(trainer, resolved.config, first)
         chat = load_chat(with_announced_date(config.model, trainer))
-        client = RemoteClient(find_sampler(config, files), chat.stop_ids, config.seq_len)
+        client = make_replicas(config, files, chat.stop_ids)
         limits = episode_limits(config.orchestrator, config.seq_len)
         context = RolloutContext(client, chat, limits, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)

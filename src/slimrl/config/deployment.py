@@ -1,4 +1,4 @@
-"""The section `[deployment]`: which processes a run is made of, and how they meet."""
+"""The section `[deployment]`: which processes a run is made of, on which machines, and how they meet."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from slimrl.config.base import Config
 
 
 class DeploymentConfig(Config):
-    """Where the parts of a run are: all in one process, or sampler, orchestrator and trainer as processes of their own.
+    """Where the parts of a run are: all in one process, as processes of one machine, or on the nodes of a Ray cluster.
 
     `slimrl rl` starts and watches them; `slimrl inference`, `slimrl orchestrator` and `slimrl trainer` start each by
     hand, with the same file.
@@ -16,24 +16,42 @@ class DeploymentConfig(Config):
 
     first = ("type",)
 
-    type: Literal["auto", "one-process", "processes"] = "auto"
-    """`one-process` samples and trains in turn; `processes` does both at once, which needs the extra `server`. `auto`
-    takes processes where there are several GPUs, or where something else samples (`inference.backend`, `base_url`),
-    else one process."""
+    type: Literal["auto", "one-process", "processes", "ray"] = "auto"
+    """`one-process` samples and trains in turn; `processes` does both at once, which needs the extra `server`; `ray`
+    does so on the nodes of a Ray cluster, which needs the extra `ray` as well (docs/cluster.md). `auto` takes processes
+    where there are several GPUs, or where something else samples (`inference.backend`, `base_url`), else one
+    process."""
+
+    address: str = Field(default="auto", min_length=1)
+    """The Ray cluster: `auto` is the one that this machine belongs to, `10.0.0.1:6379` the one with its head there, and
+    `local` starts one on this machine for the run."""
+
+    num_samplers: int = Field(default=1, ge=1)
+    """Samplers that share the episodes, each with the whole model. On GPUs of this machine it is one for each of
+    `inference_gpu_ids`; vLLM shares these GPUs out among so many. `slimrl scale RUN` changes the number while a run
+    goes on."""
 
     num_trainers: int = Field(default=1, ge=1)
-    """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2), started by
-    torchrun. On GPUs it is one for each of `trainer_gpu_ids`, whatever this says."""
+    """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2). On GPUs of this
+    machine it is one for each of `trainer_gpu_ids`, whatever this says."""
+
+    cpus: float = Field(default=1.0, gt=0)
+    """CPUs that each part asks Ray for; samplers and trainers also ask for a GPU each where the cluster has any."""
+
+    host: str = Field(default="127.0.0.1", min_length=1)
+    """The address of this machine that samplers listen on, and where the trainer meets them. Ray sets it on each
+    node."""
 
     weights: Literal["files", "broadcast"] = "files"
-    """How new weights reach a sampler that is a process of its own: by a directory that it reads, or from the trainer's
-    memory by a collective broadcast (NCCL between GPUs, gloo between CPUs), which needs GPUs of its own for each. A
-    sampler that dies is not started again with `broadcast`: continue with `--resume`."""
+    """How new weights reach samplers that are processes of their own: by a directory that they read, or from the
+    trainer's memory by a collective broadcast (NCCL between GPUs, gloo between CPUs), which needs GPUs of its own for
+    each."""
 
     timeout_s: float = Field(default=1800.0, gt=0)
     """Longest that one part waits for another which shows no sign of work, in seconds: then the run ends, and says who
     waited for whom. A single step that takes longer needs more; a long warm-up or evaluation does not."""
 
-    sampler_restarts: int = Field(default=3, ge=0)
-    """How many times `slimrl rl` starts a sampler again that has died. It is given the newest weights, and what it had
-    begun is sampled anew."""
+    restarts: int = Field(default=3, ge=0)
+    """How many times in a row, without a training step in between, `slimrl rl` starts parts again that have died. A
+    sampler is given the newest weights, and what it had begun is sampled anew; trainer and orchestrator go on from the
+    last checkpoint."""

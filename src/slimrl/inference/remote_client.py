@@ -53,6 +53,19 @@ class RemoteClient:
         """Has the server sample from these weights from now on. Raises UserError if it does not."""
         self._link.wait(self._update(directory.resolve(), version))
 
+    async def give_weights(self, directory: Path, version: int) -> None:
+        """What `update_weights` does, awaited from any event loop."""
+        await self._link.run(self._update(directory.resolve(), version))
+
+    async def held_version(self) -> str:
+        """The version of the weights that the server says it has, after the checks of `check_server`."""
+
+        async def look() -> str:
+            await self._check_server()
+            return await self._held()
+
+        return await self._link.run(look())
+
     def join_group(self, address: str, port: int, rank: int, world_size: int) -> None:
         """Has the server join the group of a trainer that broadcasts weights (`inference/weight_sender.py`)."""
         info = {"master_address": address, "master_port": port, "rank_offset": rank, "world_size": world_size}

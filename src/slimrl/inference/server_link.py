@@ -46,6 +46,10 @@ class Refused(UserError):
         self.status = status
 
 
+class Silent(UserError):
+    """The server has given no sign of life for too long."""
+
+
 class ServerLink:
     """Connections to a server, in a thread of their own. `run` and `wait` take the coroutines of the other methods."""
 
@@ -88,7 +92,8 @@ class ServerLink:
 
         Raises:
             Refused: the server will not do it.
-            UserError: the server gives no sign of life, or something else answers at its address.
+            Silent: the server gives no sign of life.
+            UserError: something else answers at its address.
         """
         return await self._ask("POST", path, body, retries)
 
@@ -147,7 +152,7 @@ class ServerLink:
     def _check_patience(self, since_s: float, said: str) -> None:
         silent_s = time.monotonic() - since_s
         if silent_s > self._address.timeout_s:
-            raise UserError(
+            raise Silent(
                 f"{self.name} has given no sign of life for {silent_s:.0f} s ({said}). Start it again, or give it more "
                 "time by --inference.timeout_s, and continue with --resume."
             )

@@ -47,5 +47,7 @@ def with_announced_date(model: ModelConfig, trainer: Facts) -> ModelConfig:
 
 def _digest(config: RLConfig) -> str:
     """A digest of the settings that both parts act on."""
-    settings = config.model_dump(exclude={"output_dir": True, "resume": True, "inference": {"port"}})
+    settings = config.model_dump(
+        exclude={"output_dir": True, "resume": True, "inference": {"port"}, "deployment": {"host"}}
+    )
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]

@@ -46,6 +46,8 @@ def place_on(
             raise UserError(
                 f"{key} = {ids}, but PyTorch sees {num} GPUs here, numbered from 0. Correct it, or remove it."
             )
+    if config.deployment.type == "ray" and part is None:
+        return config  # each node places its part, and Ray says which GPUs it has
     samples_elsewhere = config.inference.backend == "vllm" or bool(config.inference.base_url)
     must_be_apart = part is not None or samples_elsewhere or config.deployment.type == "processes"
     apart = must_be_apart or (can_be_apart and _is_apart(config, num))
@@ -112,9 +114,15 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
     needs_teacher = isinstance(config.teacher, ModelTeacherConfig)
     # What is not named is given what is left: the sampler one, the teacher one, the trainer all others.
     address = config.inference.base_url  # of a sampler that has its own already
-    inference = [] if address else config.inference_gpu_ids or free[:1] or [0]
-    idle = inference[1:] if config.inference.backend == "slimrl" else []  # only vLLM samples on several
-    inference = [gpu for gpu in inference if gpu not in idle]
+    wanted = config.deployment.num_samplers
+    inference = [] if address else config.inference_gpu_ids or free[:wanted] or [0]
+    # The engine of slimrl samples on one GPU; vLLM may share a model out among several.
+    num = len(inference) if config.inference.backend == "slimrl" and inference else wanted
+    if inference and (len(inference) % num or len(inference) < num):
+        raise UserError(
+            f"inference_gpu_ids = {inference} cannot be shared out among deployment.num_samplers = {num}: name as many "
+            "GPUs for each."
+        )
     free = [gpu for gpu in free if gpu not in inference]
     teacher = (config.teacher_gpu_ids[:1] or free[:1] or inference[:1] or [0]) if needs_teacher else []
     trainer = config.trainer_gpu_ids or [gpu for gpu in free if gpu not in teacher] or inference[:1] or [0]
@@ -124,11 +132,13 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
             "files, or GPUs of their own for trainer and sampler."
         )
     ids = {"trainer_gpu_ids": trainer, "inference_gpu_ids": inference, "teacher_gpu_ids": teacher}
-    sampler = f"at {address}" if address else f"on GPU {_numbers(inference)}"
-    parts = [f"the sampler {sampler}", f"the trainer on GPU {_numbers(trainer)}"]
+    sampler = f"the sampler at {address}" if address else f"the sampler on GPU {_numbers(inference)}"
+    sampler = f"{num} samplers on GPU {_numbers(inference)}" if num > 1 else sampler
+    parts = [sampler, f"the trainer on GPU {_numbers(trainer)}"]
     parts += [f"the teacher on GPU {_numbers(teacher)}"] if teacher else []
-    parts += [f"GPU {_numbers(idle)} stays unused, as the engine of slimrl samples on one"] if idle else []
-    return _with_type(config.model_copy(update=ids), "processes"), f"several processes; {'; '.join(parts)}"
+    deployment = config.deployment.model_copy(update={"num_samplers": num})
+    said = f"several processes; {'; '.join(parts)}"
+    return _with_type(config.model_copy(update={**ids, "deployment": deployment}), "processes"), said
 
 
 def device_of(config: C, part: Part) -> C:
@@ -142,11 +152,17 @@ def device_of(config: C, part: Part) -> C:
 
 def _with_type(config: C, kind: str) -> C:
     deployment = config.deployment.model_copy(update={"type": kind})
-    apart = kind == "processes" and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
-    level = config.max_async_level
-    if level == "auto":
-        level = AGE if apart and config.trainer_gpu_ids else 0
-    return config.model_copy(update={"deployment": deployment, "max_async_level": level})
+    shared = set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
+    config = config.model_copy(update={"deployment": deployment})
+    return with_level(config, kind == "processes" and bool(config.trainer_gpu_ids) and not shared)
+
+
+def with_level(config: C, have_own_gpus: bool) -> C:
+    """The settings with `max_async_level` as a number: where sampling and training have GPUs of their own, both go on
+    at once if nothing else was asked for."""
+    if config.max_async_level != "auto":
+        return config
+    return config.model_copy(update={"max_async_level": AGE if have_own_gpus else 0})
 
 
 def _numbers(ids: list[int]) -> str:

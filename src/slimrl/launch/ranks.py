@@ -1,11 +1,12 @@
-"""Processes that `torchrun` started together: how they find one another, and what they agree on before they begin.
+"""Processes that were started together: how they find one another, and what they agree on before they begin.
 
     uv run torchrun --nproc-per-node 2 -m slimrl trainer @ configs/debug/rl/train.toml
 
-All of them are on one machine, and compute on its CPU or each on a GPU of its own.
+torchrun starts them on one machine, Ray on one or several; each computes on a CPU or on a GPU of its own.
 """
 
 import os
+import platform
 import select
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ def join_ranks(
         yield ALONE, model
         return
     return_freed_memory()  # the model is not loaded yet
-    device = own_device(model, int(environment["LOCAL_RANK"]), num, gpus)
+    device = own_device(model, int(environment["LOCAL_RANK"]), int(environment["LOCAL_WORLD_SIZE"]), gpus)
     # What the processes tell one another beside tensors of the model lies on the CPU.
     distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)
     ranks = Ranks(distributed.get_rank(), num)
@@ -95,13 +96,13 @@ def agree_on_dtype(model: ModelConfig, ranks: Ranks) -> ModelConfig:
 @contextmanager
 def _name_who_is_gone(ranks: Ranks) -> Iterator[None]:
     """Converts the error of an exchange that fails because another process is gone or silent to a UserError."""
-    pids = ranks.all_of(os.getpid())
+    where = ranks.all_of((platform.node(), os.getpid()))
     with ExitStack() as held:
         # A descriptor tells when a process has ended also where its number is given to another one.
         watched = {}
         if sys.platform == "linux":
-            for rank, pid in enumerate(pids):
-                if rank != ranks.rank:
+            for rank, (host, pid) in enumerate(where):
+                if rank != ranks.rank and host == platform.node():
                     descriptor = os.pidfd_open(pid)
                     held.callback(os.close, descriptor)
                     watched[descriptor] = rank
@@ -111,11 +112,12 @@ def _name_who_is_gone(ranks: Ranks) -> Iterator[None]:
             if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
                 raise
             ended, *_ = select.select([*watched], [], [], GRACE_S)
-            gone = ", ".join(f"rank {watched[descriptor]} (pid {pids[watched[descriptor]]})" for descriptor in ended)
+            gone = ", ".join(f"rank {rank} (pid {where[rank][1]})" for rank in (watched[one] for one in ended))
+            pids = ", ".join(f"{pid} on {host}" for host, pid in where)
             raise UserError(
                 f"{gone} of {ranks.num} ended in the middle of the work: see above for why, or with `dmesg` whether it "
                 "was killed for memory. Start all of them again, with `--resume`."
                 if gone
-                else f"one of the {ranks.num} ranks does not answer (pids {', '.join(map(str, pids))}): look with `ps` "
-                f"whether it is stopped, or waits for a disk. No rank waits longer than {TIMEOUT}. ({error})"
+                else f"one of the {ranks.num} ranks does not answer (pids {pids}): look with `ps` whether it "
+                f"has ended, is stopped, or waits for a disk. No rank waits longer than {TIMEOUT}. ({error})"
             ) from error

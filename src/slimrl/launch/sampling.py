@@ -33,6 +33,9 @@ from slimrl.types import Metrics
 
 TOKENIZER = "tokenizer/tokenizer.json"
 THINNED = "orchestrator.max_rollouts_gb"
+# What the first rank of a trainer tells the others while something is waited for.
+IT_IS_THERE, SEND_AGAIN, WAIT_ON = "it is there", "send again", "wait on"
+PULSE_S = 60.0  # how often it does, though there is nothing to do
 THIN_EVERY = 10  # steps: a long run has many files to look at
 # Stages of the held-out evaluation, by the names of their files.
 BASE, START = "base", "start"
@@ -144,10 +147,42 @@ class SamplingElsewhere:
 
     def receive(self, step: int) -> Batch:
         began = time.perf_counter()
+        self._await_file(self.files.batch_path(step), f"batch of step {step}")
         batch = self.files.receive(step)
         if self.parts.ranks.leads:  # all have the batch of the step before: they have trained on it together
             self.files.drop_batches_before(step)
         return replace(batch, metrics=batch.metrics | {"time/wait_batch_s": time.perf_counter() - began})
+
+    def _await_file(self, path: Path, what: str) -> None:
+        """Wait for what the orchestrator writes, and meanwhile broadcast the weights once more whenever a sampler has
+        come that lacks them. One rank looks, and tells the others. Raises UserError in all of them if it does not
+        come."""
+        ranks = self.parts.ranks
+        while (do := ranks.of_first(self._look(path, what) if ranks.leads else "")) != IT_IS_THERE:
+            if do == SEND_AGAIN:
+                self.weights.send_again()
+            elif do != WAIT_ON:
+                raise UserError(do)
+
+    def _look(self, path: Path, what: str) -> str:
+        """What all ranks have to do next. While there is nothing to do, the others hear of it now and then."""
+        told = time.monotonic()
+
+        def find() -> str | None:
+            nonlocal told
+            if path.exists():
+                return IT_IS_THERE
+            if self.weights.lack_samplers():
+                return SEND_AGAIN
+            if time.monotonic() - told > PULSE_S:
+                told = time.monotonic()
+                self.parts.ranks.of_first(WAIT_ON)
+            return None
+
+        try:
+            return self.files.wait("orchestrator", what, find)
+        except UserError as error:
+            return str(error)
 
     def publish(self, version: int) -> None:
         self.weights.publish(version)
@@ -162,7 +197,7 @@ class SamplingElsewhere:
                 f"{path} is missing or damaged, and cannot be measured again, as training has begun. Copy it there "
                 "from a backup, or begin anew in another `--output_dir`."
             )
-        self.files.wait("orchestrator", f"evaluation {name}", lambda: path if path.exists() else None)
+        self._await_file(path, f"evaluation {name}")
         if (found := self.recall(slug)) is None:
             raise UserError(f"{path} cannot be used; a note above says why. Continue with `--resume`.")
         return found

@@ -1,7 +1,7 @@
-"""A run of several processes on one host: start sampler, orchestrator and trainer, watch them, and end them together.
+"""A run of several programs: start samplers, orchestrator and trainer, watch them, mend what dies, end them together.
 
 Each is the command of its name with the words of this one, so it can as well be started by hand. Knows nothing of what
-they do.
+they do, nor of where they run: as children on this host, or by Ray on the nodes of a cluster.
 """
 
 import os
@@ -13,14 +13,21 @@ from pathlib import Path
 
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl.io.ports import free_port
-from slimrl.services.children import Child, Children
+from slimrl.launch.placement import with_level
+from slimrl.launch.run_dir import METRICS, warmup_directory
+from slimrl.launch.scale import clear_scale, read_scale
+from slimrl.services.children import Children
+from slimrl.services.programs import ADDRESS, End, Needs, Program, Programs
+from slimrl.services.ray_programs import RayPrograms
+from slimrl.transport.roster import Roster
 
 POLL_S = 0.1
+SCALE_S = 1.0  # between two looks at how many samplers are wanted
+AFTERWARDS_S = 20.0  # in which a rank that was lost is named after those that miss it
 LAST_LINES = 20
-REFUSAL = 2  # the exit status of a command after a mistake of the user's
 LOGS = "logs"
 SLIMRL = [sys.executable, "-m", "slimrl"]
+RESUME = "--resume"
 
 
 def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str], None]) -> int:
@@ -28,92 +35,210 @@ def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str]
     UserError."""
     if argv is None:
         raise UserError(
-            'deployment.type = "processes" starts the command that it was called with several times, and from Python '
-            'there is none. Call `slimrl rl @ FILE` instead, or set deployment.type = "one-process".'
+            f'deployment.type = "{config.deployment.type}" starts the command that it was called with several times, '
+            "and from Python there is none. Call `slimrl rl @ FILE` instead, or set deployment.type = "
+            '"one-process".'
         )
-    logs = Path(config.output_dir) / LOGS
-    note(f"deployment: {_describe(config)}, as processes that meet in {config.output_dir}; logs: {logs}")
-    with Children(logs, _with_key(config)) as children:
-        sampler = _Sampler(config, argv, children, note)
-        trainer = children.start("trainer", [*_trainer(config), "trainer", *argv])
-        orchestrator = children.start("orchestrator", [*SLIMRL, "orchestrator", *argv])
-        note(f"processes: trainer {trainer.pid}, orchestrator {orchestrator.pid}{sampler.describe()}")
-        shown = [trainer, orchestrator]
-        while trainer.status is None or orchestrator.status is None:
-            time.sleep(POLL_S)
-            if orchestrator.status is None:
-                sampler.watch()
-            # Look first and read afterwards: what has ended has written its last line.
-            ended = [child for child in (orchestrator, trainer) if child.status]
-            _show(shown, note)
-            if ended:
-                raise UserError(f"{ended[0].describe_end()}.")
-        _show(shown, note)
+    logs, deployment, cpus = Path(config.output_dir) / LOGS, config.deployment, config.deployment.cpus
+    if deployment.type == "ray":
+        with RayPrograms(deployment.address, logs, _with_key(config), note, deployment.timeout_s) as cluster:
+            has_gpus = cluster.num_gpus > 0 and config.model.device != "cpu"
+            config = with_level(config, has_gpus)
+            note(f"deployment: {describe_parts(config)}, on {cluster.describe()}; logs: {logs}")
+            Supervision(config, argv, cluster, Needs(cpus, int(has_gpus)), note).run()
+    else:
+        with Children(logs, _with_key(config)) as children:
+            note(f"deployment: {describe_parts(config)}, as processes of this machine; logs: {logs}")
+            Supervision(config, argv, children, Needs(cpus), note).run()
     return 0
 
 
 def _with_key(config: RLConfig) -> dict[str, str]:
-    """The variable by which the parts know the key of the run's own sampler, so that no other user of this machine can
-    give it weights. vLLM's routes for weights have no key."""
+    """The variable by which the parts know the key of the run's own samplers, so that nobody else can give them
+    weights. vLLM's routes for weights have no key."""
     name = config.inference.api_key_variable
-    return {} if config.inference.base_url or name in os.environ else {name: secrets.token_urlsafe(32)}
+    if config.inference.base_url:
+        return {}
+    return {name: os.environ.get(name) or secrets.token_urlsafe(32)}
 
 
-class _Sampler:
-    """The sampler of a run, which is started again when it dies, and left alone where it runs elsewhere."""
+class Supervision:
+    """The programs of one run; `needs` is what each of them needs of its machine."""
 
-    def __init__(self, config: RLConfig, argv: Sequence[str], children: Children, note: Callable[[str], None]) -> None:
-        self._children, self._note = children, note
-        # One port for all its starts, since the orchestrator keeps the address.
-        port = str(config.inference.port or free_port())
-        self._command = [*SLIMRL, "inference", *argv, "--inference.port", port]
-        is_broadcast = config.deployment.weights == "broadcast"  # then only the trainer could give it its weights
-        self._restarts_left = 0 if is_broadcast else config.deployment.sampler_restarts
-        self._child = None if config.inference.base_url else self._start()
+    def __init__(
+        self,
+        config: RLConfig,
+        argv: Sequence[str],
+        programs: Programs,
+        needs: Needs,
+        note: Callable[[str], None],
+    ) -> None:
+        self._config, self._programs, self._needs, self._note = config, programs, needs, note
+        # What is decided once for all parts, some of which may see other GPUs than this process.
+        self._argv = [*argv, "--max_async_level", str(config.async_level), "--deployment.host", ADDRESS]
+        self._roster = Roster(Path(config.output_dir))
+        self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
+        self._samplers: dict[int, Program] = {}
+        self._wanted, self._looked = 0 if config.inference.base_url else config.deployment.num_samplers, 0.0
+
+    def run(self) -> None:
+        """Run all parts to their end. Raises UserError with the cause where they cannot go on."""
+        clear_scale(Path(self._config.output_dir))
+        self._fill_samplers()
+        trainer, orchestrator = self._start_pair([])
+        samplers = "".join(f", {one.name} {one.process}" for one in self._samplers.values())
+        self._note(f"processes: trainer {trainer.process}, orchestrator {orchestrator.process}{samplers}")
+        while not (_is_done(trainer) and _is_done(orchestrator)):
+            time.sleep(POLL_S)
+            if not orchestrator.end:
+                self._watch_samplers()
+            # Look first and read afterwards: what has ended has written its last line.
+            ended = [one.end for one in (trainer, orchestrator) if one.end and not one.end.is_good]
+            self._show(trainer, orchestrator)
+            if ended:
+                trainer, orchestrator = self._start_again(trainer, orchestrator, ended[0])
+        self._show(trainer, orchestrator)
+
+    def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
+        """Trainer and orchestrator, which go on together from one step."""
+        num = num_trainers(self._config)
+        command = [*SLIMRL, "trainer", *self._argv, *more]
+        if num == 1:
+            trainer = self._programs.start("trainer", command, self._needs)
+        else:
+            trainer = self._programs.start_ranks("trainer", command, num, self._needs)
+        needs = Needs(self._needs.cpus)
+        orchestrator = self._programs.start("orchestrator", [*SLIMRL, "orchestrator", *self._argv, *more], needs)
+        return trainer, orchestrator
+
+    def _start_again(self, trainer: Program, orchestrator: Program, end: End) -> tuple[Program, Program]:
+        """Start trainer and orchestrator again from the last checkpoint; samplers stay. Raises UserError where that
+        makes no sense."""
+        end = self._find_cause(trainer, orchestrator, end)
+        failed_at_once = (end.status or 0) > 0 and not self._deaths.has_progressed()
+        trainer.stop()
+        orchestrator.stop()
+        self._show(trainer, orchestrator)
+        if end.has_refused or failed_at_once or not self._deaths.allow():
+            raise UserError(f"{end.text}.")
+        self._note(end.text)
+        self._note(f"trainer and orchestrator go on from the last checkpoint; {self._deaths.describe()}")
+        pair = self._start_pair([] if self._config.resume else [RESUME])
+        self._note(f"processes: trainer {pair[0].process}, orchestrator {pair[1].process}")
+        return pair
+
+    def _find_cause(self, trainer: Program, orchestrator: Program, end: End) -> End:
+        """The end that caused the others: who misses another part refuses to go on, and may say so first."""
+        deadline = time.monotonic() + AFTERWARDS_S
+        while end.has_refused and time.monotonic() < deadline:
+            ends = [one.end for one in (trainer, orchestrator) if one.end and not one.end.is_good]
+            if causes := [one for one in ends if not one.has_refused]:
+                return causes[0]
+            if _is_alone(trainer) or len(ends) == 2:
+                break
+            time.sleep(POLL_S)
+        return end
+
+    def _watch_samplers(self) -> None:
+        """Start samplers again that have died, and have as many as are wanted. Raises UserError if they die too often,
+        or refuse their settings."""
+        for number, sampler in [*self._samplers.items()]:
+            if not (end := sampler.end):
+                continue
+            self._show_last(sampler)
+            for host, pid in sampler.members:  # where the directory is another machine's, its lock may outlive it
+                for name, facts in self._roster.members("inference").items():
+                    if (facts["host"], facts["pid"]) == (host, str(pid)):
+                        self._roster.strike(name)
+            if end.has_refused or not self._deaths.allow():
+                raise UserError(f"{end.text}.")
+            self._note(end.text)
+            self._start_sampler(number)
+            self._note(f"started {sampler.name} again: {self._deaths.describe()}")
+        if time.monotonic() - self._looked > SCALE_S and not self._config.inference.base_url:
+            self._looked = time.monotonic()
+            if (wanted := read_scale(Path(self._config.output_dir))) and wanted != self._wanted:
+                self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
+                self._wanted = wanted
+                self._fill_samplers()
+
+    def _fill_samplers(self) -> None:
+        for number in range(self._wanted):
+            if number not in self._samplers:
+                self._start_sampler(number)
+        for number in [number for number in self._samplers if number >= self._wanted]:
+            sampler = self._samplers.pop(number)
+            sampler.stop()
+            self._note(f"ended {sampler.name}, which is not wanted any more")
+
+    def _start_sampler(self, number: int) -> None:
+        """Start the sampler of a number, on its share of the GPUs of this machine if these are named."""
+        words, gpus = [*SLIMRL, "inference", *self._argv], self._config.inference_gpu_ids
+        if gpus:
+            share = max(1, len(gpus) // self._config.deployment.num_samplers)
+            own = [gpus[(number * share + place) % len(gpus)] for place in range(share)]
+            words += ["--inference_gpu_ids", ",".join(map(str, own))]
+        if port := self._config.inference.port:
+            words += ["--inference.port", str(port + number)]
+        self._samplers[number] = self._programs.start(f"sampler-{number}", words, self._needs)
+
+    def _show(self, trainer: Program, orchestrator: Program) -> None:
+        """Repeat what the parts have said: the trainer's lines as they are, those of the orchestrator with its name."""
+        for line in trainer.new_lines():
+            self._note(line)
+        for line in orchestrator.new_lines():
+            self._note(f"orchestrator: {line}")
+
+    def _show_last(self, program: Program) -> None:
+        for line in program.new_lines(LAST_LINES):
+            self._note(f"{program.name}: {line}")
+
+
+class _Deaths:
+    """Counts deaths since the last step of training, of which some are allowed."""
+
+    def __init__(self, most: int, output_dir: Path) -> None:
+        self._most = most
+        self._metrics = [directory / METRICS for directory in (warmup_directory(output_dir), output_dir)]
+        self._num, self._size = 0, self._now()
+
+    def has_progressed(self) -> bool:
+        """Whether something was trained or measured since the last death."""
+        return self._now() != self._size
+
+    def allow(self) -> bool:
+        """Whether one more death is allowed, which is counted."""
+        if self.has_progressed():
+            self._num, self._size = 0, self._now()
+        self._num += 1
+        return self._num <= self._most
 
     def describe(self) -> str:
-        return f", sampler {self._child.pid}" if self._child else ""
+        left = self._most - self._num
+        return f"{left} more deaths are survived before the next step (deployment.restarts)"
 
-    def watch(self) -> None:
-        """Start the sampler again if it has died. Raises UserError if that has happened too often, or if it refuses its
-        settings."""
-        if self._child is None or self._child.status is None:
-            return
-        _show([self._child], self._note, LAST_LINES)
-        if not self._restarts_left or self._child.status == REFUSAL:
-            raise UserError(f"{self._child.describe_end()}.")
-        self._restarts_left -= 1
-        self._note(self._child.describe_end())
-        self._child = self._start()
-        self._note(f"started the sampler again: process {self._child.pid}, {self._restarts_left} more times at most")
-
-    def _start(self) -> Child:
-        return self._children.start("sampler", self._command)
+    def _now(self) -> int:
+        return sum(path.stat().st_size for path in self._metrics if path.exists())
 
 
-def _show(children: Sequence[Child], note: Callable[[str], None], most: int = sys.maxsize) -> None:
-    """Repeat what the children have said: the trainer's lines as they are, those of others with their name."""
-    for child in children:
-        for line in child.new_lines(most):
-            note(line if child.name == "trainer" else f"{child.name}: {line}")
-
-
-def _trainer(config: RLConfig) -> list[str]:
-    """The start of the trainer's command line, which has torchrun in it for several ranks."""
-    num = _num_trainers(config)
-    if num == 1:
-        return SLIMRL
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num), "-m", "slimrl"]
-    return [sys.executable, *torchrun]
-
-
-def _num_trainers(config: RLConfig) -> int:
+def num_trainers(config: RLConfig) -> int:
     """The number of the trainer's ranks: one for each of its GPUs, if it has any."""
     return len(config.trainer_gpu_ids) or config.deployment.num_trainers
 
 
-def _describe(config: RLConfig) -> str:
-    num = _num_trainers(config)
+def describe_parts(config: RLConfig) -> str:
+    """The parts of a run, in words."""
+    num, many = num_trainers(config), config.deployment.num_samplers
     trainers = "a trainer" if num == 1 else f"a trainer of {num} ranks"
-    sampler = f"a sampler at {config.inference.base_url}" if config.inference.base_url else "a sampler"
-    return f"{sampler}, an orchestrator and {trainers}, at most {config.async_level} versions apart"
+    samplers = "a sampler" if many == 1 else f"{many} samplers"
+    samplers = f"a sampler at {config.inference.base_url}" if config.inference.base_url else samplers
+    return f"{samplers}, an orchestrator and {trainers}, at most {config.async_level} versions apart"
+
+
+def _is_done(program: Program) -> bool:
+    return program.end is not None and program.end.is_good
+
+
+def _is_alone(program: Program) -> bool:
+    """Whether the program is one process, which has no others that it could miss."""
+    return len(program.members) <= 1

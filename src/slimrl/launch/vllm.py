@@ -21,8 +21,9 @@ FAILED = 1
 def run_vllm(config: RLConfig, dtype: str, port: int, stopped: threading.Event, announce: Callable[[str], None]) -> int:
     """Run vLLM until `stopped` is set, and call `announce` with its address when it answers. Returns the exit status,
     which is not 0 if it ended by itself. Raises UserError if it cannot be started."""
-    gpus, address = config.inference_gpu_ids, f"http://127.0.0.1:{port}"
-    command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, port, dtype)
+    gpus, host = config.inference_gpu_ids, config.deployment.host
+    address = f"http://{host}:{port}"
+    command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, (host, port), dtype)
     if not gpus:
         # On a CPU vLLM 0.32 fails where the prompt of a request with a seed is computed in parts.
         most = str(max(BATCHED_TOKENS, config.seq_len))
@@ -34,16 +35,17 @@ def run_vllm(config: RLConfig, dtype: str, port: int, stopped: threading.Event, 
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)
     with Children(Path(config.output_dir) / "logs") as children:
-        vllm = children.start("vllm", command, environment)
+        vllm = children.start("vllm", command, environment=environment)
         print(f"vLLM: process {vllm.pid}, log {vllm.log}", flush=True)
         if not _await_answer(vllm, address, stopped):
             print("\n".join(vllm.new_lines(LAST_LINES)))
-            raise UserError(f"{vllm.describe_end()}. It has never answered, so it is not started again.")
+            assert vllm.end
+            raise UserError(f"{vllm.end.text}. It has never answered, so it is not started again.")
         announce(address)
         print(f"vLLM answers at {address}", flush=True)
         while not stopped.wait(POLL_S):
-            if vllm.status is not None:
-                print("\n".join([*vllm.new_lines(LAST_LINES), vllm.describe_end()]))
+            if end := vllm.end:
+                print("\n".join([*vllm.new_lines(LAST_LINES), end.text]))
                 return FAILED
     return 0
 

@@ -1,38 +1,64 @@
 """How the weights of a trainer of its own process reach the sampler: each end, by files or by broadcast."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from os import environ
 from pathlib import Path
 
+from torch import Tensor
+
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.inference.remote_client import RemoteClient
+from slimrl.inference.replicas import Replicas
 from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
 from slimrl.launch.parts import TrainerParts
 from slimrl.models.load import save_weights
 from slimrl.models.lora import merge_parameters
 from slimrl.trainer.checkpoint import report_write_errors
+from slimrl.transport.roster import Roster, describe_member
 from slimrl.transport.run_files import RunFiles
 
 POLL_S = 0.05
+LOOK_S = 1.0  # between two looks at who samples
+MEET_S = 60.0  # longest that samplers which have just answered may need to join a group, or to receive a tensor
 
 
-def find_sampler(config: RLConfig, files: RunFiles) -> SamplerAddress:
-    """Where the run's sampler is: at the address in the settings, or where it says itself. Raises UserError if it does
-    not come."""
+def sampler_addresses(config: RLConfig, roster: Roster) -> dict[str, SamplerAddress]:
+    """Where the run's samplers are now: at the address in the settings, or where they say themselves. Each process has
+    a name of its own, also one that has come in the place of another."""
     inference = config.inference
-    base_url = inference.base_url or files.await_part("inference")["address"]
     key = environ.get(inference.api_key_variable, "")
-    return SamplerAddress(base_url, key, inference.timeout_s, inference.backend)
+    if inference.base_url:
+        found = {"base_url": inference.base_url}
+    else:
+        members = roster.members("inference").items()
+        found = {f"{name}, {describe_member(facts)}": facts["address"] for name, facts in members}
+    return {
+        name: SamplerAddress(address, key, inference.timeout_s, inference.backend) for name, address in found.items()
+    }
+
+
+def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -> Replicas:
+    """The client of the run's samplers, the first of which is waited for. Raises UserError if none comes."""
+    if not config.inference.base_url:
+        files.await_part("inference")
+    return Replicas(
+        lambda: sampler_addresses(config, files.roster),
+        lambda address: RemoteClient(address, stop_ids, config.seq_len),
+        files.note,
+        config.inference.timeout_s,
+    )
 
 
 class SampledWeights:
     """The weights that the sampler has, of those that the trainer publishes in the run's files."""
 
-    def __init__(self, files: RunFiles, client: RemoteClient, are_broadcast: bool) -> None:
+    def __init__(self, files: RunFiles, client: Replicas, are_broadcast: bool) -> None:
         self._files, self._client, self._are_broadcast = files, client, are_broadcast
         self._version = -1  # the sampler may have weights, but none of this run's
         self._updating = threading.Lock()
@@ -88,7 +114,9 @@ class PublishedWeights:
     def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
         self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
         self._sender: WeightSender | None = None
-        self._newest = -1
+        self._clients: list[RemoteClient] = []  # the sender's
+        self._present: Mapping[str, SamplerAddress] = {}  # those in the sender's group
+        self._newest, self._looked = -1, 0.0
 
     def publish(self, version: int) -> None:
         """Give the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
@@ -98,29 +126,78 @@ class PublishedWeights:
         self._give(self._files.weights_path(version), version)
         self._newest = version
 
+    def lack_samplers(self) -> bool:
+        """Whether a sampler has come since the last broadcast, or one is there in the place of another. Asked of one
+        rank, as often as it likes."""
+        is_broadcast = self._config.deployment.weights == "broadcast" and self._newest >= 0
+        if not is_broadcast or time.monotonic() - self._looked < LOOK_S:
+            return False
+        self._looked = time.monotonic()
+        return bool(sampler_addresses(self._config, self._files.roster).keys() - self._present.keys())
+
+    def send_again(self) -> None:
+        """Broadcast the version that was published last once more; the module still has it."""
+        self._give(self._files.weights_path(self._newest), self._newest)
+
     def close(self) -> None:
-        """Leave the group that weights are broadcast in, if there is one."""
-        if self._sender:
-            self._sender.close()
-            self._sender = None
+        """Leave the group that weights are broadcast in, if there is one, and break off what is being asked of its
+        samplers."""
+        sender, self._sender = self._sender, None
+        if sender:
+            sender.close()
+        for client in self._clients:
+            client.close()
+        self._clients = []
 
     def _give(self, path: Path, version: int) -> None:
         leads, is_broadcast = self._ranks.leads, self._config.deployment.weights == "broadcast"
-        # Before the others wait for this rank: the sampler may need longer than they wait.
-        address = find_sampler(self._config, self._files) if is_broadcast and self._sender is None else None
+        if is_broadcast and leads:
+            self._await_samplers()  # before the others wait for this rank: samplers may need longer than they wait
         with self._ranks.united(), report_write_errors(path):
             if not is_broadcast:
                 save_weights(self._policy, path, leads=leads)
                 return
             tensors = merge_parameters(self._policy.module, keep=leads)
-            if leads and address:
-                self._sender = self._meet(address)
-            if self._sender:
-                self._sender.send(tensors, version)
-                path.mkdir(parents=True)
+            if leads:
+                self._broadcast(tensors, version)
+                path.mkdir(parents=True, exist_ok=True)
 
-    def _meet(self, address: SamplerAddress) -> WeightSender:
-        policy = self._policy
-        client = RemoteClient(address, policy.chat.stop_ids, self._config.seq_len)
-        client.check_server()
-        return WeightSender([client], "127.0.0.1", policy.device, address.timeout_s)
+    def _await_samplers(self) -> None:
+        """Wait until there is a sampler. Raises UserError if none comes."""
+        if not self._config.inference.base_url:
+            self._files.await_part("inference")
+
+    def _broadcast(self, tensors: Mapping[str, Tensor], version: int) -> None:
+        """Send the weights to all samplers that there are, with those that have come and without those that have gone
+        since the last time, or go meanwhile. Raises UserError if one that is there does not take them."""
+        with ThreadPoolExecutor(1, "broadcast") as thread:
+            while True:
+                self._await_samplers()
+                present = sampler_addresses(self._config, self._files.roster)
+                sending = thread.submit(self._send_to, present, tensors, version)
+                while not wait([sending], LOOK_S).done:
+                    if self._have_left(present):
+                        self.close()
+                try:
+                    sending.result()
+                    return
+                except (UserError, CancelledError):
+                    self.close()
+                    time.sleep(LOOK_S)  # for one that is about to end
+                    if not self._have_left(present):
+                        raise
+
+    def _have_left(self, present: Mapping[str, SamplerAddress]) -> bool:
+        return bool(present.keys() - sampler_addresses(self._config, self._files.roster).keys())
+
+    def _send_to(self, present: Mapping[str, SamplerAddress], tensors: Mapping[str, Tensor], version: int) -> None:
+        """Send the weights in a group of these samplers, which is formed anew if they are others than the last time."""
+        if self._sender is None or present.keys() != self._present.keys():
+            self.close()
+            stop_ids, policy = self._policy.chat.stop_ids, self._policy
+            self._clients = [RemoteClient(address, stop_ids, self._config.seq_len) for address in present.values()]
+            for client in self._clients:
+                client.check_server()
+            host, timeout_s = self._config.deployment.host, min(self._config.inference.timeout_s, MEET_S)
+            self._sender, self._present = WeightSender(self._clients, host, policy.device, timeout_s), present
+        self._sender.send(tensors, version)

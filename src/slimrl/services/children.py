@@ -6,6 +6,7 @@ to a file. On Linux the kernel ends a child whose parent has died.
 
 import ctypes
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from typing import Self
 
 from slimrl.io.files import explain_write_errors
 from slimrl.services.process_tree import end, find_marked, kill, start_time
+from slimrl.services.programs import ADDRESS, End, Needs, describe_status
 
+LOOPBACK = "127.0.0.1"
 PATIENCE_S = 10.0  # for children to end by themselves, before SIGKILL
 PR_SET_PDEATHSIG = 1
 MARK = "CHILD_OF_SLIMRL"  # the variable that marks the descendants of one process
@@ -54,12 +57,29 @@ class Child:
         self._read += len(whole) + 1 if whole else 0
         return whole.decode("utf-8", "replace").splitlines()[-most:]
 
-    def describe_end(self) -> str:
-        """How the child has ended, and where its last lines stand."""
-        status = self.status
-        assert status is not None, "the child still runs"
-        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"has ended with status {status}"
-        return f"the {self.name} (process {self.pid}) {how}; its last lines are above, and in {self.log}"
+    @property
+    def end(self) -> End | None:
+        """How the child has ended, and where its last lines stand; None while it runs."""
+        if (status := self.status) is None:
+            return None
+        last = f"its last lines are above, and in {self.log}"
+        return End(status, f"the {self.name} (process {self.pid}) {describe_status(status)}; {last}")
+
+    @property
+    def process(self) -> str:
+        """The child's process id."""
+        return str(self.pid)
+
+    @property
+    def members(self) -> Sequence[tuple[str, int]]:
+        """This host and the child's process id."""
+        return [(platform.node(), self.pid)]
+
+    def stop(self) -> None:
+        """End the child with its descendants: by SIGTERM, and after a while by SIGKILL."""
+        if self.status is None:
+            end({self.pid: start_time(self.pid)}, PATIENCE_S)
+        self.wait()
 
     def wait(self) -> None:
         """Wait for the process, so that it is no zombie."""
@@ -76,15 +96,28 @@ class Children:
         self._environment = {**(environment or {}), MARK: self._mark}
         self._all: list[Child] = []
 
-    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
-        """Start a program as the child `name`, whose output goes to `NAME.log`. Raises UserError if that cannot be
-        written."""
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        needs: Needs | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start a program as the child `name`, whose output goes to `NAME.log`. A child has what this machine has,
+        whatever it `needs`. Raises UserError if the log cannot be written."""
         with explain_write_errors(self._logs):
             self._logs.mkdir(parents=True, exist_ok=True)
             log = self._logs / f"{name}.log"
-            child = Child(name, command, log, {**self._environment, **(environment or {})})
+            words = [LOOPBACK if word == ADDRESS else word for word in command]
+            child = Child(name, words, log, {**self._environment, **(environment or {})})
         self._all.append(child)
         return child
+
+    def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs | None = None) -> Child:
+        """Start `num` processes of a Python module as one child, by torchrun; `command` begins with `python -m`."""
+        python, *module = command
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num)]
+        return self.start(name, [python, *torchrun, *module])
 
     def __enter__(self) -> Self:
         return self

@@ -28,16 +28,18 @@ METADATA = "Metadata-Version: 2.1\nName: slimrl-vllm\nVersion: 1\n"
 ENTRY_POINTS = "[vllm.general_plugins]\nslimrl = slimrl.integrations.vllm:register\n"
 
 
-def vllm_command(config: InferenceConfig, model_path: Path, seq_len: int, port: int, dtype: str) -> list[str]:
-    """The command line of a vLLM server that samples for a run. Raises UserError if there is no vLLM.
+def vllm_command(
+    config: InferenceConfig, model_path: Path, seq_len: int, address: tuple[str, int], dtype: str
+) -> list[str]:
+    """The command line of a vLLM server at an address that samples for a run. Raises UserError if there is no vLLM.
 
     Its cache holds `max_slots` sequences of `seq_len` tokens and no more, since a trainer may share the memory.
     """
     settings = {
         "--model": model_path,
         "--served-model-name": "policy",
-        "--host": "127.0.0.1",
-        "--port": port,
+        "--host": address[0],
+        "--port": address[1],
         "--dtype": dtype,
         "--max-model-len": seq_len,
         "--max-num-seqs": config.max_slots,

@@ -1,7 +1,7 @@
 """Who takes part in a run of several processes: a file for each part, in `transport/` of the run's directory.
 
     transport/trainer.json         {"pid": 4711, "host": "desk", "dtype": "bfloat16", "first_step": "0", ...}
-    transport/inference.json       {"pid": 4712, "host": "desk", "address": "http://127.0.0.1:8000"}
+    transport/inference-0.json     {"pid": 4712, "host": "desk", "address": "http://127.0.0.1:8000"}
     transport/orchestrator.json    {"pid": 4713, "host": "desk"}
 
 A part holds a lock on its file while it lives. The operating system releases the lock when the process dies, however it
@@ -15,6 +15,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import IO, Literal
 
@@ -23,7 +24,9 @@ from slimrl.io.files import explain_write_errors, parse_object
 
 Part = Literal["trainer", "orchestrator", "inference"]
 Facts = Mapping[str, str]
-PATIENCE_S = 1.0
+SEVERAL: frozenset[Part] = frozenset({"inference"})  # a run may have any number of these, each at a place with a number
+PATIENCE_S = 1.0  # for the place of a part of which there is one
+LOOK_S = 0.1  # for one of several, as there are other places
 POLL_S = 0.01
 
 
@@ -44,20 +47,9 @@ class Roster:
 
     @contextmanager
     def reserve(self, part: Part) -> Iterator[IO[str]]:
-        """Keeps others from being `part` inside the block, and gives the file to `announce` in. Raises UserError if
-        another process is."""
-        with explain_write_errors(self._path(part)):
-            self._directory.mkdir(parents=True, exist_ok=True)
-            opened = self._path(part).open("a", encoding="utf-8")
-        with opened as file:
-            deadline = time.monotonic() + PATIENCE_S  # who looks holds the lock for a moment
-            while not _lock(file, fcntl.LOCK_EX):
-                if time.monotonic() > deadline:
-                    raise UserError(
-                        f"another process is the {part} of the run in {self.output_dir}. End it, or give "
-                        "`--output_dir` another directory."
-                    )
-                time.sleep(POLL_S)
+        """Keeps others from the place of `part` inside the block, or from the first free one of its places, and gives
+        the file to `announce` in. Raises UserError if another process is this part."""
+        with self._open_place(part) as file:
             file.truncate(0)
             try:
                 yield file
@@ -71,30 +63,77 @@ class Roster:
             file.flush()
 
     def find(self, part: Part) -> Facts | None:
-        """What a part that lives has announced; None if there is none, or it has announced nothing yet."""
-        try:
-            file = self._path(part).open(encoding="utf-8")
-        except FileNotFoundError:
-            return None
-        with file:
-            if _lock(file, fcntl.LOCK_SH):
-                return None  # nobody holds it: what it says is of the past
-            text = file.read()  # still empty while the part prepares itself
-        facts = {key: str(value) for key, value in parse_object(text.encode()).items()} if text else None
+        """What a part that lives has announced, the first if there are several; None if there is none, or it has
+        announced nothing yet."""
+        facts = next(iter(self.members(part).values()), None)
         if facts:
-            self._seen.setdefault(part, _describe(facts))
+            self._seen.setdefault(part, describe_member(facts))
         return facts
+
+    def members(self, part: Part) -> dict[str, Facts]:
+        """What each of the parts of this kind has announced that live and are ready, by the name of its place."""
+        paths = sorted(self._directory.glob(f"{part}-*.json"), key=_number) if part in SEVERAL else [self._path(part)]
+        found = ((path.stem, _read_held(path)) for path in paths)
+        return {name: facts for name, facts in found if facts}
+
+    def strike(self, name: str) -> None:
+        """Takes a place off, so that nobody believes its part any more: it is known to be lost, and may hold its lock
+        for a while where the directory is another machine's."""
+        (self._directory / f"{name}.json").unlink(missing_ok=True)
 
     def describe_end(self, part: Part) -> str:
         """What to say of a part that was there and is gone, whether or not another has taken its place; empty if it is
-        there, or has not come yet."""
+        there, or has not come yet. One of several is nothing to end for: others come."""
+        if part in SEVERAL:
+            return ""
         found, seen = self.find(part), self._seen.get(part)
-        if seen is None or (found and _describe(found) == seen):
+        if seen is None or (found and describe_member(found) == seen):
             return ""
         return f"the {part} ({seen}) has ended; its log says why"
 
-    def _path(self, part: Part) -> Path:
-        return self._directory / f"{part}.json"
+    @contextmanager
+    def _open_place(self, part: Part) -> Iterator[IO[str]]:
+        """The open and locked file of the part, or of the first free place of its kind."""
+        for number in count():
+            path = self._path(f"{part}-{number}" if part in SEVERAL else part)
+            with explain_write_errors(path):
+                self._directory.mkdir(parents=True, exist_ok=True)
+                opened = path.open("a", encoding="utf-8")
+            with opened as file:
+                if _lock_within(file, LOOK_S if part in SEVERAL else PATIENCE_S):
+                    yield file
+                    return
+            if part not in SEVERAL:
+                raise UserError(
+                    f"another process is the {part} of the run in {self.output_dir}. End it, or give `--output_dir` "
+                    "another directory."
+                )
+
+    def _path(self, name: str) -> Path:
+        return self._directory / f"{name}.json"
+
+
+def _read_held(path: Path) -> Facts | None:
+    """What the holder of a file has announced; None if nobody holds it, or it says nothing yet."""
+    try:
+        file = path.open(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    with file:
+        if _lock(file, fcntl.LOCK_SH):
+            return None  # nobody holds it: what it says is of the past
+        text = file.read()  # still empty while the part prepares itself
+    return {key: str(value) for key, value in parse_object(text.encode()).items()} if text else None
+
+
+def _lock_within(file: IO[str], seconds: float) -> bool:
+    """Whether the file could be locked for this process alone. Who looks at it holds the lock for a moment."""
+    deadline = time.monotonic() + seconds
+    while not _lock(file, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
 
 
 def _lock(file: IO[str], kind: int) -> bool:
@@ -106,5 +145,11 @@ def _lock(file: IO[str], kind: int) -> bool:
     return True
 
 
-def _describe(facts: Facts) -> str:
+def describe_member(facts: Facts) -> str:
+    """Which process has announced this."""
     return f"process {facts['pid']} on {facts['host']}"
+
+
+def _number(path: Path) -> int:
+    number = path.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else -1

@@ -27,14 +27,13 @@ def check_deployment(config: RLConfig) -> None:
             "inference_gpu_ids",
             "inference.base_url",
         )
-    restarts = DeploymentConfig.model_fields["sampler_restarts"].default
-    if deployment.sampler_restarts != restarts and (inference.base_url or deployment.weights == "broadcast"):
+    if inference.base_url and deployment.num_samplers > 1:
         raise ConfigError(
-            "deployment.sampler_restarts cannot act: a sampler at inference.base_url, or one that gets its weights by "
-            "broadcast, is not started again. Remove it.",
-            "deployment.sampler_restarts",
-            "inference.base_url" if inference.base_url else "deployment.weights",
+            "deployment.num_samplers cannot act: the sampler at inference.base_url is one. Remove one of the two.",
+            "deployment.num_samplers",
+            "inference.base_url",
         )
+    _check_ray(config)
     if deployment.weights == "files":
         return
     if inference.base_url and not is_loopback(urlsplit(inference.base_url).hostname or ""):
@@ -44,6 +43,26 @@ def check_deployment(config: RLConfig) -> None:
             "deployment.weights",
             "inference.base_url",
         )
+
+
+def _check_ray(config: RLConfig) -> None:
+    if config.deployment.type != "ray":
+        for name in ("address", "cpus"):
+            if vars(config.deployment)[name] != DeploymentConfig.model_fields[name].default:
+                raise ConfigError(
+                    f'deployment.{name} cannot act without deployment.type = "ray". Remove it, or set that.',
+                    f"deployment.{name}",
+                    "deployment.type",
+                )
+        return
+    for name in ("trainer_gpu_ids", "inference_gpu_ids", "teacher_gpu_ids"):
+        if vars(config)[name]:
+            raise ConfigError(
+                f"{name} names GPUs of this machine, and Ray gives each part GPUs of its own: remove it, and say how "
+                "many there are by deployment.num_samplers and num_trainers.",
+                name,
+                "deployment.type",
+            )
 
 
 def _check_one_process(config: RLConfig) -> None:

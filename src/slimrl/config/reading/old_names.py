@@ -16,6 +16,7 @@ from slimrl.errors import UserError, visible
 from slimrl.io.secrets import redact
 
 OLD_NAMES: dict[str, Mapping[Path, Path]] = {
+    "rl": {("deployment", "sampler_restarts"): ("deployment", "restarts")},
     "eval": {(name,): ("sampling", name) for name in ("max_tokens", "stop", "top_p", "top_k", "min_p")},
 }
 
