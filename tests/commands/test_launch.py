@@ -63,7 +63,10 @@ def test_a_directory_with_a_run_is_gone_on_with_only_when_told(
         (["--time", "4h"], "--time: found 4h, expected minutes, HH:MM:SS or D-HH:MM:SS"),
         (["--time", "04:59"], "--time: found 04:59, which is under five minutes"),
         (["--time", "4"], "--time: found 4, which is under five minutes"),
-        (["--deployment.num_trainers", "8"], "need 9 GPUs, and the job has 8 (--nodes 1, --gpus_per_node 8)"),
+        (
+            ["--deployment.num_trainers", "6", "--deployment.num_samplers", "3"],
+            "need 9 GPUs, and the job has 8 (--nodes 1, --gpus_per_node 8)",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

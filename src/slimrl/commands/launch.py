@@ -14,7 +14,7 @@ from slimrl.io.files import replace_file
 from slimrl.launch.data_files import check_data_files
 from slimrl.launch.model_names import check_model_names
 from slimrl.launch.run_dir import TRAINING
-from slimrl.launch.slurm import batch_script
+from slimrl.launch.slurm import BY_RAY, batch_script
 from slimrl.launch.tasksets import check_environments
 
 
@@ -25,7 +25,7 @@ def run_launch(argv: Sequence[str]) -> int:
         sys.stdout.write(HELP)
         return 0
     words, options = read_options(argv)
-    config = load(RLConfig, words, os.environ).config
+    config = load(RLConfig, [*words, *BY_RAY], os.environ).config
     check_model_names(config)
     check_data_files(config)
     check_environments(config, make=False)

@@ -57,8 +57,8 @@ def sbatch_options(options: LaunchOptions, directory: Path) -> list[str]:
 
 
 def num_gpus(config: RLConfig) -> int:
-    """The number of GPUs that the parts of a run ask Ray for: one for the sampler, and one for each trainer."""
-    return 1 + config.deployment.num_trainers
+    """The number of GPUs that the parts of a run ask Ray for: one for each sampler and each trainer."""
+    return config.deployment.num_samplers + config.deployment.num_trainers
 
 
 def check_gpus(config: RLConfig, options: LaunchOptions) -> None:
@@ -67,5 +67,6 @@ def check_gpus(config: RLConfig, options: LaunchOptions) -> None:
     if there and needed > there:
         raise UserError(
             f"the samplers and trainers need {needed} GPUs, and the job has {there} (--nodes {options.nodes}, "
-            f"--gpus_per_node {options.gpus_per_node}): raise one of these, or lower deployment.num_trainers."
+            f"--gpus_per_node {options.gpus_per_node}): raise one of these, or lower deployment.num_samplers "
+            "or deployment.num_trainers."
         )
