@@ -30,6 +30,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl sft        train on given conversations (supervised fine-tuning)
   slimrl eval       measure a model on held-out tasks, with 95% intervals, beside baselines
   slimrl probe      find out what distillation from a teacher could gain
+  slimrl launch     write the batch script that runs `rl` over the nodes of a SLURM cluster
   slimrl plan       say beforehand what a run takes, in memory, on disk and in time
   slimrl doctor     look at this machine: what will be used, why, and what mends it
   slimrl compare    compare two such measurements, task by task
@@ -108,6 +109,7 @@ OWN_ARGUMENTS = {
     "judge": "slimrl.commands.judge:run_judge",
     "init": "slimrl.commands.init:run_init",
     "translate": "slimrl.commands.translate:run_translate",
+    "launch": "slimrl.commands.launch:run_launch",
 }
 
 # How to go on after Ctrl-C, where nothing is left to resume.
@@ -116,7 +118,8 @@ AGAIN = {
     "play": "play again",
     "push": "go on, without what is there already",
     **dict.fromkeys(
-        ("probe", "plan", "check", "compare", "view", *(name for name in OWN_ARGUMENTS if name != "push")), "start over"
+        ("probe", "plan", "check", "compare", "view", *(name for name in OWN_ARGUMENTS if name != "push")),
+        "start over",
     ),
 }
 
