@@ -35,6 +35,8 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl doctor     look at this machine: what will be used, why, and what mends it
   slimrl compare    compare two such measurements, task by task
   slimrl view       see runs in the browser, live: curves, groups, rollouts, tokens
+  slimrl status     say who does what in a run, who waits for whom, and how far it is
+  slimrl scale      change the number of samplers of a run that goes on
   slimrl plot       draw the metrics of runs, several over one another
   slimrl check-curve  say whether a run behaves like the recorded ones of its recipe
   slimrl push       upload weights with their model card, or a run, to the Hugging Face Hub
@@ -103,6 +105,8 @@ The settings are those of `rl`.
 # Commands that read their arguments themselves.
 OWN_ARGUMENTS = {
     "plot": "slimrl.commands.plot:run_plot",
+    "status": "slimrl.commands.status:run_status",
+    "scale": "slimrl.commands.scale:run_scale",
     "check-curve": "slimrl.commands.check_curve:run_check_curve",
     "push": "slimrl.commands.push:run_push",
     "doctor": "slimrl.commands.doctor:run_doctor",
@@ -210,7 +214,7 @@ def _run_with_config(name: str, argv: Sequence[str]) -> int:
 
     def start(resolved: "Resolved[CommandConfig]") -> int:
         config = resolved.config
-        supervises = name == "rl" and isinstance(config, RLConfig) and config.deployment.type == "processes"
+        supervises = name == "rl" and isinstance(config, RLConfig) and config.deployment.type in ("processes", "ray")
         return _call(SUPERVISOR if supervises else PARTS[name] if is_part else RUNS[name], resolved)
 
     if name not in RUNS and {"-h", "--help"} & set(argv):

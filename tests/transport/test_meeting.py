@@ -28,7 +28,9 @@ with Roster(Path(sys.argv[1])).join("trainer", {"dtype": "float32"}):
 
 
 def files_of(directory: Path, timeout_s: float = 20.0, notes: list[str] | None = None) -> RunFiles:
-    return RunFiles(directory, timeout_s, (notes if notes is not None else []).append, Roster(directory))
+    return RunFiles(
+        directory, timeout_s, (notes if notes is not None else []).append, Roster(directory), "orchestrator"
+    )
 
 
 @pytest.fixture

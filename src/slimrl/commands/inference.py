@@ -113,7 +113,7 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
     with roster.reserve("inference") as entry:
         dtype: str = config.model.dtype
         if dtype == "auto":  # the trainer measures it, since the weights come from there
-            files = RunFiles(roster.output_dir, config.deployment.timeout_s, console.note, roster)
+            files = RunFiles(roster.output_dir, config.deployment.timeout_s, console.note, roster, "inference")
             dtype = files.await_part("trainer")["dtype"]
 
         def announce(address: str) -> None:

@@ -34,7 +34,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     config = place(resolved.config, console.note, "orchestrator")
     config = without_needless_warm_up(config, console.note)
     output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
-    files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster)
+    files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
     with roster.join("orchestrator", {}):
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
         trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from

@@ -61,7 +61,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
         with Monitor(sinks, watches) as monitor:
             policy = open_policy(shared.model, console)
             parts = TrainerParts(config, output_dir, policy, console, ranks)
-            files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster)
+            files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "trainer")
             sampling = SamplingElsewhere(parts, files, PublishedWeights(parts, files), first)
             warmup = None
             if config.warmup.max_steps and not past:

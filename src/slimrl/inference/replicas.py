@@ -97,7 +97,7 @@ class Replicas:
         self._thread.wait(self._update(directory, version))
 
     def note_broadcast(self, version: int) -> None:
-        """Those samplers have these weights by now that the trainer has broadcast them to."""
+        """Notes that the trainer has broadcast these weights: who was in its group has them by now."""
         self._thread.wait(self._note_broadcast(version))
 
     def num_ready(self) -> int:
@@ -220,7 +220,6 @@ class Replicas:
 
     async def _update(self, directory: Path, version: int) -> None:
         async with self._giving:
-            self._directory, self.version, self._has_weights = directory, version, True
             ready = [(name, member) for name, member in self._members.items() if member.is_ready]
             gave = [member.ask(member.client.give_weights(directory, version)) for _, member in ready]
             for (name, member), error in zip(ready, await asyncio.gather(*gave, return_exceptions=True), strict=True):
@@ -228,6 +227,8 @@ class Replicas:
                     continue
                 if not (isinstance(error, Silent) and self._give_up(name, member, error)):
                     raise error
+            # Only now: who looks at the version relies on it for all that is asked from then on.
+            self._directory, self.version, self._has_weights = directory, version, True
 
     async def _note_broadcast(self, version: int) -> None:
         async with self._giving:

@@ -16,6 +16,7 @@ from slimrl.errors import UserError
 from slimrl.launch.placement import with_level
 from slimrl.launch.run_dir import METRICS, warmup_directory
 from slimrl.launch.scale import clear_scale, read_scale
+from slimrl.launch.status import write_programs
 from slimrl.services.children import Children
 from slimrl.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl.services.ray_programs import RayPrograms
@@ -79,28 +80,40 @@ class Supervision:
         self._roster = Roster(Path(config.output_dir))
         self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
         self._samplers: dict[int, Program] = {}
+        self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
+        self._kept: tuple[dict[str, str], int] = ({}, 0)
         self._wanted, self._looked = 0 if config.inference.base_url else config.deployment.num_samplers, 0.0
 
     def run(self) -> None:
         """Run all parts to their end. Raises UserError with the cause where they cannot go on."""
         clear_scale(Path(self._config.output_dir))
         self._fill_samplers()
-        trainer, orchestrator = self._start_pair([])
-        self._note_processes(trainer, orchestrator)
-        while not (_is_done(trainer) and _is_done(orchestrator)):
+        self._pair = self._start_pair([])
+        self._note_processes()
+        while not all(map(_is_done, self._pair)):
             time.sleep(POLL_S)
-            if not orchestrator.end:
+            if not self._pair[1].end:
                 self._watch_samplers()
             # Look first and read afterwards: what has ended has written its last line.
-            ended = [one.end for one in (trainer, orchestrator) if one.end and not one.end.is_good]
-            self._show(trainer, orchestrator)
+            ended = [one.end for one in self._pair if one.end and not one.end.is_good]
+            self._show()
             if ended:
-                trainer, orchestrator = self._start_again(trainer, orchestrator, ended[0])
-        self._show(trainer, orchestrator)
+                self._start_again(ended[0])
+            self._keep_processes()
+        self._show()
 
-    def _note_processes(self, *programs: Program) -> None:
-        there = [*programs, *self._samplers.values()]
-        self._note("processes: " + ", ".join(f"{program.name} {program.process}" for program in there))
+    def _note_processes(self) -> None:
+        self._note("processes: " + ", ".join(f"{name} {process}" for name, process in self._processes().items()))
+
+    def _processes(self) -> dict[str, str]:
+        return {one.name: one.process for one in (*self._pair, *self._samplers.values())}
+
+    def _keep_processes(self) -> None:
+        """Keep who runs where in the run's directory, where `slimrl status` finds it."""
+        now = self._processes(), self._deaths.num_all
+        if now != self._kept:
+            self._kept = now
+            write_programs(Path(self._config.output_dir), *now)
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
         """Trainer and orchestrator, which go on together from one step."""
@@ -114,30 +127,29 @@ class Supervision:
         orchestrator = self._programs.start("orchestrator", [*SLIMRL, "orchestrator", *self._argv, *more], needs)
         return trainer, orchestrator
 
-    def _start_again(self, trainer: Program, orchestrator: Program, end: End) -> tuple[Program, Program]:
+    def _start_again(self, end: End) -> None:
         """Start trainer and orchestrator again from the last checkpoint; samplers stay. Raises UserError where that
         makes no sense."""
-        end = self._find_cause(trainer, orchestrator, end)
+        end = self._find_cause(end)
         failed_at_once = (end.status or 0) > 0 and not self._deaths.has_progressed()
-        trainer.stop()
-        orchestrator.stop()
-        self._show(trainer, orchestrator)
+        for program in self._pair:
+            program.stop()
+        self._show()
         if end.has_refused or failed_at_once or not self._deaths.allow():
             raise UserError(f"{end.text}.")
         self._note(end.text)
         self._note(f"trainer and orchestrator go on from the last checkpoint; {self._deaths.describe()}")
-        pair = self._start_pair([] if self._config.resume else [RESUME])
-        self._note_processes(*pair)
-        return pair
+        self._pair = self._start_pair([] if self._config.resume else [RESUME])
+        self._note_processes()
 
-    def _find_cause(self, trainer: Program, orchestrator: Program, end: End) -> End:
+    def _find_cause(self, end: End) -> End:
         """The end that caused the others: who misses another part refuses to go on, and may say so first."""
         deadline = time.monotonic() + AFTERWARDS_S
         while end.has_refused and time.monotonic() < deadline:
-            ends = [one.end for one in (trainer, orchestrator) if one.end and not one.end.is_good]
+            ends = [one.end for one in self._pair if one.end and not one.end.is_good]
             if causes := [one for one in ends if not one.has_refused]:
                 return causes[0]
-            if _is_alone(trainer) or len(ends) == 2:
+            if _is_alone(self._pair[0]) or len(ends) == 2:
                 break
             time.sleep(POLL_S)
         return end
@@ -185,8 +197,9 @@ class Supervision:
             words += ["--inference.port", str(port + number)]
         self._samplers[number] = self._programs.start(f"sampler-{number}", words, self._needs)
 
-    def _show(self, trainer: Program, orchestrator: Program) -> None:
+    def _show(self) -> None:
         """Repeat what the parts have said: the trainer's lines as they are, those of the orchestrator with its name."""
+        trainer, orchestrator = self._pair
         for line in trainer.new_lines():
             self._note(line)
         for line in orchestrator.new_lines():
@@ -203,6 +216,7 @@ class _Deaths:
     def __init__(self, most: int, output_dir: Path) -> None:
         self._most = most
         self._metrics = [directory / METRICS for directory in (warmup_directory(output_dir), output_dir)]
+        self.num_all = 0
         self._num, self._size = 0, self._now()
 
     def has_progressed(self) -> bool:
@@ -214,6 +228,7 @@ class _Deaths:
         if self.has_progressed():
             self._num, self._size = 0, self._now()
         self._num += 1
+        self.num_all += 1
         return self._num <= self._most
 
     def describe(self) -> str:

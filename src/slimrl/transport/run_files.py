@@ -7,15 +7,18 @@ Each appears whole, in one rename, so a shared file system will do and a kill le
 waits for another says so, and since when; it ends with that part's name when that has died or lets it wait too long.
 """
 
+import json
+import os
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from slimrl.errors import UserError
+from slimrl.io.files import replace_file
 from slimrl.transport.base import Batch
 from slimrl.transport.batch_file import read_batch, write_batch
 from slimrl.transport.roster import Facts, Part, Roster
@@ -34,12 +37,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunFiles:
-    """The files of one run, as one of its parts sees them. `note` receives a line about a long wait."""
+    """The files of one run, as the part `own` sees them. `note` receives a line about a long wait."""
 
     output_dir: Path
     timeout_s: float
     note: Callable[[str], None]
     roster: Roster
+    own: Part
 
     def batch_path(self, step: int) -> Path:
         return self.output_dir / "transport" / "batches" / f"step_{step}.safetensors"
@@ -96,27 +100,45 @@ class RunFiles:
         """What `find` gives, as soon as it gives something: the work of another part. Raises UserError if that part
         dies, or gives no sign of work for `timeout_s`."""
         began = checked = said = time.monotonic()
-        while (found := find()) is None:
-            now = time.monotonic()
-            if now - checked > CHECK_S:
-                checked = now
-                end = self.roster.describe_end(part)
-                if end and (found := find()) is not None:
-                    break  # it was that part's last work
-                if end:
-                    raise UserError(f"{end}. It has not left its {what}; mend that, and continue with `--resume`.")
-            if now - began > self.timeout_s and (silence := time.time() - self._last_sign(part)) > self.timeout_s:
-                silence = min(silence, now - began)
-                raise UserError(
-                    f"waited {now - began:.0f} s in vain for the {part}'s {what}: for {silence:.0f} s it has written "
-                    "nothing (deployment.timeout_s). Its log says what it does; mend that, and continue with "
-                    "`--resume`."
-                )
-            if now - said > SAY_S:
-                said = now
-                self.note(f"waiting for the {part}'s {what}, for {now - began:.0f} s so far")
-            time.sleep(POLL_S)
+        with ExitStack() as shown:
+            while (found := find()) is None:
+                now = time.monotonic()
+                if now - checked > CHECK_S:
+                    if checked == began:
+                        shown.enter_context(self._shown(part, what))
+                    checked = now
+                    end = self.roster.describe_end(part)
+                    if end and (found := find()) is not None:
+                        break  # it was that part's last work
+                    if end:
+                        raise UserError(f"{end}. It has not left its {what}; mend that, and continue with `--resume`.")
+                if now - began > self.timeout_s and (silence := time.time() - self._last_sign(part)) > self.timeout_s:
+                    silence = min(silence, now - began)
+                    raise UserError(
+                        f"waited {now - began:.0f} s in vain for the {part}'s {what}: for {silence:.0f} s it has "
+                        "written nothing (deployment.timeout_s). Its log says what it does; mend that, and continue "
+                        "with `--resume`."
+                    )
+                if now - said > SAY_S:
+                    said = now
+                    self.note(f"waiting for the {part}'s {what}, for {now - began:.0f} s so far")
+                time.sleep(POLL_S)
         return found
+
+    @contextmanager
+    def _shown(self, part: Part, what: str) -> Iterator[None]:
+        """Says in a file inside the block for whom this part waits, and since when: `slimrl status` reads it."""
+        path = wait_path(self.output_dir, self.own)
+        replace_file(path, [json.dumps({"pid": os.getpid(), "for": part, "what": what, "since": time.time()}).encode()])
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def wait_path(output_dir: Path, part: Part) -> Path:
+    """The file in which a part says for whom it waits; it is there while the part waits."""
+    return output_dir / "transport" / "waits" / f"{part}.json"
 
 
 def _step(path: Path) -> int:

@@ -1,0 +1,115 @@
+"""Who does what in a run, who waits for whom, and how far it is: read from the run's directory alone.
+
+So it can be asked on any machine that sees the directory, while the run goes on or after its end.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from slimrl.config.reading.load import load
+from slimrl.config.reading.write import FILE_NAME
+from slimrl.config.run import RLConfig
+from slimrl.errors import UserError
+from slimrl.io.files import parse_object, replace_file
+from slimrl.launch.run_dir import METRICS
+from slimrl.monitor.sinks import read_metrics
+from slimrl.transport.roster import Facts, Part, Roster
+from slimrl.transport.run_files import wait_path
+
+PROGRAMS = "transport/programs.json"  # what `rl` has started where, by its own account
+RECENT = 20  # steps over which the time of a step is taken
+SILENT_S = 120.0  # of silence, after which it is told
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """How a run is; each row of `parts` is a part, its process, and what it does."""
+
+    summary: str
+    parts: list[tuple[str, str, str]]
+    notes: list[str]
+
+
+def write_programs(output_dir: Path, programs: Mapping[str, str], deaths: int) -> None:
+    """Keep what was started where, by name, and how many of them have died so far."""
+    content = {"programs": dict(programs), "deaths": deaths, "time": time.time()}
+    replace_file(output_dir / PROGRAMS, [json.dumps(content).encode()])
+
+
+def is_supervised(output_dir: Path) -> bool:
+    """Whether the run goes on, and `rl` has started its parts."""
+    return (output_dir / PROGRAMS).exists() and Roster(output_dir).find("orchestrator") is not None
+
+
+def find_status(output_dir: Path) -> RunStatus:
+    """How the run in a directory is. Raises UserError if there is none."""
+    if not (output_dir / FILE_NAME).exists() and not (output_dir / "transport").exists():
+        raise UserError(f"{output_dir} holds no run: there is no {FILE_NAME}. Name the `output_dir` of one.")
+    roster = Roster(output_dir)
+    members = {name: facts for part in get_args(Part) for name, facts in roster.members(part).items()}
+    parts = [(name, _describe(facts), _doing(output_dir, name, facts)) for name, facts in members.items()]
+    started = _read(output_dir / PROGRAMS)
+    parts += _missing(started.get("programs", {}), members) if members else []
+    return RunStatus(_summary(output_dir), parts, [*_notes(output_dir, started, bool(members))])
+
+
+def _summary(output_dir: Path) -> str:
+    """How far the run is, and how long a step takes."""
+    path, kept = output_dir / METRICS, output_dir / FILE_NAME
+    lines = [one for one in read_metrics(path) if "time/step_s" in one[1]] if path.exists() else []
+    most = load(RLConfig, ["@", str(kept)], {}, note=lambda text: None).config.max_steps if kept.exists() else 0
+    if not lines:
+        return f"{output_dir}: before the first of {most} steps: it loads, evaluates the base model, or warms up"
+    done, newest = lines[-1][0] + 1, lines[-1][1]
+    last = [metrics["time/step_s"] for _, metrics in lines[-RECENT:]]
+    each_s = sum(last) / len(last)
+    reward = f", reward {newest['reward/mean']:.3f}" if "reward/mean" in newest else ""
+    left = f"about {(most - done) * each_s / 60:.0f} min left" if most > done else "all of them trained"
+    return f"{output_dir}: {done} of {most} steps{reward}, {each_s:.1f} s a step, {left}"
+
+
+def _doing(output_dir: Path, name: str, facts: Facts) -> str:
+    """What a part that lives does."""
+    part = next(part for part in get_args(Part) if name.startswith(part))
+    wait = _read(wait_path(output_dir, part))
+    if wait and str(wait.get("pid")) == facts["pid"]:
+        return f"waits for the {wait['for']}'s {wait['what']}, for {time.time() - wait['since']:.0f} s"
+    return f"samples at {facts['address']}" if part == "inference" else "at work"
+
+
+def _missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Iterator[tuple[str, str, str]]:
+    """The programs that were started and have announced nothing: they load, or wait for a node."""
+    there = {facts["pid"] for facts in members.values()}
+    for name, process in programs.items():
+        words = process.replace(";", " ").split()
+        if not there & set(words):
+            yield name, process, "is not ready: it loads, or waits for a node"
+
+
+def _notes(output_dir: Path, started: Mapping[str, Any], is_placed: bool) -> Iterator[str]:
+    """What a reader should know besides."""
+    if started.get("deaths"):
+        yield f"{started['deaths']} of its programs have died so far, and were started again"
+    path = output_dir / METRICS
+    silent_s = time.time() - path.stat().st_mtime if path.exists() else 0.0
+    if not is_placed:
+        yield "no part of it runs as a process of its own: it has ended, or is one process"
+    if silent_s > SILENT_S:
+        yield f"it has logged nothing for {silent_s / 60:.0f} min"
+    if (logs := output_dir / "logs").exists():
+        yield f"logs: {logs}"
+
+
+def _describe(facts: Facts) -> str:
+    return f"{facts['pid']} on {facts['host']}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return dict(parse_object(path.read_bytes()))
+    except (FileNotFoundError, ValueError):
+        return {}

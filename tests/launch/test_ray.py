@@ -1,0 +1,128 @@
+"""A run on a Ray cluster of three nodes: it learns, survives a node, and has as many samplers as are wanted."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slimrl.cli import run
+from slimrl.errors import UserError
+from slimrl.monitor.sinks import read_metrics
+from slimrl.services.ray_host import describe_differences, versions
+from slimrl.services.ray_programs import connect
+from slimrl.transport.roster import Roster
+from tests.commands.test_rl import rl_flags
+
+STEPS = 40
+pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+
+class Nodes:
+    """The nodes of a cluster, by numbers from 1."""
+
+    def __init__(self, num: int) -> None:
+        command = [sys.executable, "-m", "tests.launch.ray_nodes", str(num)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.address = self._line()
+
+    def do(self, line: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        self._process.communicate("end\n", timeout=60)
+
+    def _line(self) -> str:
+        assert self._process.stdout
+        for line in self._process.stdout:
+            if re.fullmatch(r"[\d.]+:\d+\n", line):
+                return line.strip()
+        raise AssertionError("the cluster has not started")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    cluster = Nodes(3)
+    yield cluster
+    cluster.close()
+
+
+class OnRay:
+    """A run of two samplers and a trainer of two ranks on the cluster, as a process."""
+
+    def __init__(self, model: Path, output_dir: Path, address: str, *more: str) -> None:
+        self.output_dir, self.log = output_dir, output_dir.with_suffix(".log")
+        deployment = {"type": "ray", "address": address, "num_samplers": 2, "num_trainers": 2, "cpus": 0.6}
+        flags = [word for key, value in deployment.items() for word in (f"--deployment.{key}", str(value))]
+        words = rl_flags(model, output_dir, "--max_steps", str(STEPS), "--max_async_level", "1", *flags, *more)
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "slimrl", *words], stdout=log, stderr=log)
+
+    @property
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def where(self, name: str) -> str:
+        """The address of the node that a part runs on."""
+        return re.findall(rf"^{name} is process \d+ on ([\d.]+)$", self.said, re.MULTILINE)[-1]
+
+    def await_step(self, step: int) -> None:
+        path = self.output_dir / "metrics.jsonl"
+        self.wait_until(lambda: path.exists() and any(number >= step for number, _ in read_metrics(path)))
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 240
+        while not is_so():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.said
+            time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_a_run_survives_a_node_and_has_as_many_samplers_as_are_wanted(nodes, tiny_dir, tmp_path, capsys):
+    one = OnRay(tiny_dir, tmp_path / "run", nodes.address)
+    one.await_step(4)
+    lost = one.where("trainer")
+    nodes.do(f"kill {int(lost.rpartition('.')[2]) - 2}")
+    one.wait_until(lambda: "trainer and orchestrator go on from the last checkpoint" in one.said)
+    nodes.do("add 4")
+    members = Roster(one.output_dir)
+    one.await_step(8)
+    assert run(["status", str(one.output_dir)]) == 0
+    shown = capsys.readouterr().out
+    assert "of its programs have died so far" in shown and "samples at http://127.0.0." in shown
+    assert run(["scale", str(one.output_dir), "3"]) == 0
+    one.wait_until(lambda: len(members.members("inference")) == 3)
+    assert run(["scale", str(one.output_dir), "1"]) == 0
+    one.wait_until(lambda: len(members.members("inference")) == 1)
+    assert one.process.wait(240) == 0, one.said
+    steps = [step for step, metrics in read_metrics(one.output_dir / "metrics.jsonl") if "loss/tokens" in metrics]
+    assert steps == [*range(STEPS)]
+    assert lost != one.where("trainer") and "process" in one.said
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_its_programs_when_it_is_interrupted(nodes, tiny_dir, tmp_path):
+    one = OnRay(tiny_dir, tmp_path / "run", nodes.address)
+    one.await_step(1)
+    one.process.send_signal(signal.SIGINT)
+    assert one.process.wait(60) == 130, one.said
+    assert not Roster(one.output_dir).members("inference") and not Roster(one.output_dir).find("trainer")
+
+
+def test_a_cluster_that_is_not_there_is_told_with_what_to_do():
+    with pytest.raises(UserError, match=r"nobody listens at deployment.address = 127.0.0.1:1 .*ray start --head"):
+        connect("127.0.0.1:1")
+
+
+def test_nodes_with_other_versions_are_told_by_name():
+    own = versions()
+    assert own["torch"] != "missing" and len(own["slimrl"]) == 12
+    assert not describe_differences(own, dict(own))
+    others = {**own, "torch": "1.0"}
+    assert describe_differences(own, others) == f"torch 1.0 in place of {own['torch']}"
