@@ -20,11 +20,11 @@ from slimrl.launch.status import write_programs
 from slimrl.services.children import Children
 from slimrl.services.programs import ADDRESS, End, Needs, Program, Programs
 from slimrl.services.ray_programs import RayPrograms
-from slimrl.transport.roster import Roster
+from slimrl.transport.roster import Part, Roster
 
 POLL_S = 0.1
-SCALE_S = 1.0  # between two looks at how many samplers are wanted
-AFTERWARDS_S = 60.0  # in which a rank that was lost is named after those that miss it
+LOOK_S = 1.0  # between two looks at who is there, and how many samplers are wanted
+AFTERWARDS_S = 60.0  # in which a part that was lost is named after those that miss it
 LAST_LINES = 20
 LOGS = "logs"
 SLIMRL = [sys.executable, "-m", "slimrl"]
@@ -94,6 +94,8 @@ class Supervision:
             time.sleep(POLL_S)
             if not self._pair[1].end:
                 self._watch_samplers()
+                if time.monotonic() - self._looked > LOOK_S:
+                    self._look()
             # Look first and read afterwards: what has ended has written its last line.
             ended = [one.end for one in self._pair if one.end and not one.end.is_good]
             self._show()
@@ -117,6 +119,7 @@ class Supervision:
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
         """Trainer and orchestrator, which go on together from one step."""
+        self._roster = Roster(Path(self._config.output_dir))  # which has not seen those before them
         num = num_trainers(self._config)
         command = [*SLIMRL, "trainer", *self._argv, *more]
         if num == 1:
@@ -149,14 +152,19 @@ class Supervision:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
             if causes := [one for one in ends if not one.has_refused]:
                 return causes[0]
-            if _is_alone(self._pair[0]) or len(ends) == 2:
+            if len(ends) == 2 or (_is_alone(self._pair[0]) and not self._has_lost_a_part()):
                 break
             time.sleep(POLL_S)
         return end
 
+    def _has_lost_a_part(self) -> bool:
+        """Whether trainer or orchestrator was there and is gone, though nothing says yet how it has ended: Ray needs a
+        while to give up a node."""
+        parts: tuple[Part, Part] = ("trainer", "orchestrator")
+        return any(self._roster.describe_end(part) for part, one in zip(parts, self._pair, strict=True) if not one.end)
+
     def _watch_samplers(self) -> None:
-        """Start samplers again that have died, and have as many as are wanted. Raises UserError if they die too often,
-        or refuse their settings."""
+        """Start samplers again that have died. Raises UserError if they die too often, or refuse their settings."""
         for number, sampler in [*self._samplers.items()]:
             if not (end := sampler.end):
                 continue
@@ -170,12 +178,17 @@ class Supervision:
             self._note(end.text)
             self._start_sampler(number)
             self._note(f"started {sampler.name} again, as {self._samplers[number].process}: {self._deaths.describe()}")
-        if time.monotonic() - self._looked > SCALE_S and not self._config.inference.base_url:
-            self._looked = time.monotonic()
-            if (wanted := read_scale(Path(self._config.output_dir))) and wanted != self._wanted:
-                self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
-                self._wanted = wanted
-                self._fill_samplers()
+
+    def _look(self) -> None:
+        """See who is there, and how many samplers are wanted."""
+        self._looked = time.monotonic()
+        self._roster.find("trainer")
+        self._roster.find("orchestrator")
+        wanted = 0 if self._config.inference.base_url else read_scale(Path(self._config.output_dir))
+        if wanted and wanted != self._wanted:
+            self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
+            self._wanted = wanted
+            self._fill_samplers()
 
     def _fill_samplers(self) -> None:
         for number in range(self._wanted):
