@@ -1,12 +1,12 @@
-"""Kills the processes of a run one after the other, at random moments, and lets it end when it has lost enough of them.
+"""Kills the processes of a run one after the other, at random moments, and lets it end after enough kills.
 
     python -m benchmarks.checks.kills                 three runs, 21 kills
 
-Each run has three processes and `max_async_level` 2. A sampler that is killed must be started again within the run; any
-other kill must end it with a cause, after which it is resumed. Checked at the end: the accounts of every step close, no
-task's rollouts are trained in two steps, no trained group is older than the bound, the weights load in plain
-transformers. Besides, each part is stopped with SIGSTOP, the disk is filled, and an environment hangs: all must be
-named within their time-out. Filling a disk needs the right to mount one. Writes `benchmarks/results/kills.json`.
+Each run has three processes and `max_async_level` 2. A part that is killed must be named and started again within the
+run, which must go on; when `rl` itself is killed all must end, and it is resumed. Checked at the end: the accounts of
+every step close, no task's rollouts are trained in two steps, no trained group is older than the bound, the weights load
+in plain transformers. Besides, each part is stopped with SIGSTOP, the disk is filled, and an environment hangs: all must
+be named within their time-out. Filling a disk needs the right to mount one. Writes `benchmarks/results/kills.json`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from slimrl.services.process_tree import start_time
 
 LEVEL, GROUP = 2, 4
 TIMEOUT_S = 15  # of every wait, in the runs in which something is stopped
-PARTS = ("trainer", "orchestrator", "sampler")
+PARTS = ("trainer", "orchestrator", "sampler-0")
 SETTINGS = {
     "deployment.type": "processes",
     "max_async_level": LEVEL,
@@ -47,7 +47,7 @@ SETTINGS = {
     "warmup.max_steps": 0,
     "eval.num_examples": 4,
     "ckpt.interval_steps": 3,
-    "deployment.sampler_restarts": 99,
+    "deployment.restarts": 99,
 }
 
 
@@ -71,10 +71,10 @@ class Run:
     @property
     def pids(self) -> dict[str, int]:
         """The ids of the parts that run now, as the command has said them."""
-        found = re.search(r"trainer (\d+), orchestrator (\d+), sampler (\d+)", self.said)
-        pids = dict(zip(PARTS, map(int, found.groups()), strict=True)) if found else {}
-        if again := re.findall(r"started the sampler again: process (\d+)", self.said):
-            pids["sampler"] = int(again[-1])
+        found = re.findall(r"processes: trainer (\d+), orchestrator (\d+), sampler-0 (\d+)", self.said)
+        pids = dict(zip(PARTS, map(int, found[-1]), strict=True)) if found else {}
+        if again := re.findall(r"started sampler-0 again, as (\d+)", self.said):
+            pids["sampler-0"] = int(again[-1])
         return pids | {"rl": self.process.pid}
 
     def await_step(self, step: int, seconds: float = 300.0) -> None:
@@ -112,19 +112,19 @@ def kill_until_it_ends(
         time.sleep(rng.uniform(0.0, 1.0))
         if run.process.poll() is not None:
             raise SystemExit(f"the run ended before {victim} could be killed:\n{run.said}")
-        step, began = steps_logged(output_dir), time.monotonic()
-        os.kill(run.pids[victim], signal.SIGKILL)
+        step, began, pid = steps_logged(output_dir), time.monotonic(), run.pids[victim]
+        os.kill(pid, signal.SIGKILL)
         kill = {"victim": victim, "at_step": step}
-        if victim == "sampler":
-            run.await_step(step + 1)
-            kill["recovered_after_s"] = round(time.monotonic() - began, 1)
-            kill["ok"] = run.process.poll() is None and steps_logged(output_dir) > step
-        else:
+        if victim == "rl":
             status = run.wait(60)
             kill["ended_after_s"] = round(time.monotonic() - began, 1)
-            named = victim == "rl" or bool(re.search(rf"the {victim} \(process \d+\) was ended by SIGKILL", run.said))
-            kill["ok"] = named and not run.left() and (status == -signal.SIGKILL if victim == "rl" else status == 2)
+            kill["ok"] = status == -signal.SIGKILL and not run.left()
             run = Run(output_dir, {"max_steps": steps}, resume=True)
+        else:
+            run.await_step(step + 1)  # the one that is logged next may have been made before
+            kill["recovered_after_s"] = round(time.monotonic() - began, 1)
+            named = f"the {victim} (process {pid}) was ended by SIGKILL" in run.said
+            kill["ok"] = named and run.process.poll() is None and steps_logged(output_dir) > step
         print(kill, flush=True)
         kills.append(kill)
     if status := run.wait():
@@ -169,7 +169,7 @@ def stop(directory: Path, victim: str) -> dict[str, Any]:
     os.kill(run.pids[victim], signal.SIGSTOP)
     began = time.monotonic()
     status = run.wait(120)
-    named = {"sampler": "sampler at http", "trainer": "for the trainer's", "orchestrator": "for the orchestrator's"}
+    named = {"sampler-0": "sampler at http", "trainer": "for the trainer's", "orchestrator": "for the orchestrator's"}
     last = [line for line in run.said.splitlines() if named[victim] in line]
     return {"seconds": round(time.monotonic() - began, 1), "ok": status == 2 and bool(last), "said": last[-1:]}
 
@@ -215,7 +215,7 @@ def main() -> None:
         write_result(RESULTS / "kills.json", machine, content, {str(directory): "RUNS"})
 
     for number in range(arguments.runs):
-        victims = [("sampler", "trainer", "orchestrator", "rl")[(number + n) % 4] for n in range(arguments.kills)]
+        victims = [("sampler-0", "trainer", "orchestrator", "rl")[(number + n) % 4] for n in range(arguments.kills)]
         output_dir = directory / f"run_{number}"
         kills = kill_until_it_ends(output_dir, victims, arguments.steps, rng)
         content["runs"].append({"kills": kills, "left": check(output_dir, arguments.steps)})

@@ -1,1 +1,1 @@
-"""This package installs, starts, watches and stops the programs that serve a judge or a sandbox."""
+"""This package installs, starts, watches and stops programs: the parts of a run, and what serves a judge or sandbox."""
