@@ -4,9 +4,10 @@
 
 Each run has three processes and `max_async_level` 2. A part that is killed must be named and started again within the
 run, which must go on; when `rl` itself is killed all must end, and it is resumed. Checked at the end: the accounts of
-every step close, no task's rollouts are trained in two steps, no trained group is older than the bound, the weights load
-in plain transformers. Besides, each part is stopped with SIGSTOP, the disk is filled, and an environment hangs: all must
-be named within their time-out. Filling a disk needs the right to mount one. Writes `benchmarks/results/kills.json`.
+every step close, no task's rollouts are trained in two steps, no trained group is older than the bound, the weights
+load in plain transformers. Besides, each part is stopped with SIGSTOP, the disk is filled, and an environment hangs:
+all must be named within their time-out. Filling a disk needs the right to mount one. Writes
+`benchmarks/results/kills.json`.
 """
 
 import argparse
