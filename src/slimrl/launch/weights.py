@@ -173,7 +173,8 @@ class PublishedWeights:
         with ThreadPoolExecutor(1, "broadcast") as thread:
             while True:
                 self._await_samplers()
-                present = sampler_addresses(self._config, self._files.roster)
+                if not (present := sampler_addresses(self._config, self._files.roster)):
+                    continue  # the only one has gone since
                 sending = thread.submit(self._send_to, present, tensors, version)
                 while not wait([sending], LOOK_S).done:
                     if self._have_left(present):
