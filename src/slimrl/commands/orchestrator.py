@@ -19,6 +19,7 @@ from slimrl.launch.tasksets import load_tasksets
 from slimrl.launch.teacher import beside_the_orchestrator, make_distillation
 from slimrl.launch.warm_up import without_needless_warm_up
 from slimrl.launch.weights import SampledWeights, make_replicas
+from slimrl.launch.workers import worker_starts
 from slimrl.models.load import load_chat
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
@@ -36,7 +37,8 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
     files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
     with roster.join("orchestrator", {}):
-        tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
+        starts = worker_starts(config, files)
+        tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
         trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from
         past = read_progress(output_dir) if config.resume else None
         first = past.step if past else 0

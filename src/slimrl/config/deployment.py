@@ -35,6 +35,11 @@ class DeploymentConfig(Config):
     """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2). On GPUs of this
     machine it is one for each of `trainer_gpu_ids`, whatever this says."""
 
+    num_workers: int = Field(default=0, ge=0)
+    """Hosts of environments, on any node: the episodes of each environment whose code runs in a worker process
+    (`worker`) are shared among as many processes, one at each host, and go on while one computes. 0 plays them beside
+    the orchestrator, one at a time."""
+
     cpus: float = Field(default=1.0, gt=0)
     """CPUs that each part asks Ray for; samplers and trainers also ask for a GPU each where the cluster has any."""
 
