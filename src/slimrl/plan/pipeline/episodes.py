@@ -1,7 +1,7 @@
 """What is played in the model: groups of episodes that a run has recorded, drawn again and again.
 
-Whole groups are drawn, as they were played. So what goes together stays together: a long reply and the slow tool that it
-calls, the episodes of one hard task, and the group of which nothing was learned. No distribution is fitted, so the
+Whole groups are drawn, as they were played. So what goes together stays together: a long reply and the slow tool that
+it calls, the episodes of one hard task, and the group of which nothing was learned. No distribution is fitted, so the
 longest episode of the model is the longest that was recorded, and as rare.
 """
 

@@ -1,7 +1,7 @@
 """The model of the pipeline: replicas, orchestrator and trainer as processes of a discrete-event simulation (SimPy).
 
-What waits for what is that of the real parts (`commands/orchestrator.py`, `launch/sampling.py`, `orchestrator/pool.py`);
-how long each piece of work takes is given. Nothing here is measured, and a seed decides all that is drawn.
+What waits for what is that of the real parts (`commands/orchestrator.py`, `launch/sampling.py`, `orchestrator/`); how
+long each piece of work takes is given. Nothing here is measured, and a seed decides all that is drawn.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The orchestrator of the model: which groups are begun, taken and dropped, as `orchestrator/orchestrator.py` does it."""
+"""The orchestrator of the model begins, takes and drops groups as `orchestrator/orchestrator.py` does."""
 
 from dataclasses import dataclass, field
 from typing import Any

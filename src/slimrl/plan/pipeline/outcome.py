@@ -30,6 +30,7 @@ class Outcome:
 
     placement: Placement
     step_s: float
+    train_s: float
     tokens_per_s: float
     age_mean: float
     age_p95: float
@@ -62,7 +63,10 @@ class Outcome:
 
 
 def outcome_of(
-    records: Sequence[StepRecord], placement: Placement, replicas: Sequence[Replica], orchestrator: SimulatedOrchestrator
+    records: Sequence[StepRecord],
+    placement: Placement,
+    replicas: Sequence[Replica],
+    orchestrator: SimulatedOrchestrator,
 ) -> Outcome:
     """The outcome of the steps after the first of the records, which stands for those before."""
     first, last = records[0], records[-1]
@@ -78,9 +82,11 @@ def outcome_of(
         "in_flight": orchestrator.num_in_flight,
     }
     sampled_s = (last.sampler_busy_s - first.sampler_busy_s) / len(replicas)
+    trained_s = sum(record.trained_s for record in steps)
     return Outcome(
         placement,
         step_s=seconds / len(steps),
+        train_s=trained_s / len(steps),
         tokens_per_s=sum(record.tokens for record in steps) / seconds,
         age_mean=sum(ages) / len(ages),
         age_p95=ages[math.ceil(0.95 * len(ages)) - 1],
@@ -88,7 +94,7 @@ def outcome_of(
         dropped=account.dropped_stale / account.started,
         useless=account.dropped_useless / account.started,
         sampler_idle=1 - sampled_s / seconds,
-        trainer_idle=1 - sum(record.trained_s for record in steps) / seconds,
+        trainer_idle=1 - trained_s / seconds,
         batch=sum(one.totals.sequences for one in replicas) / max(1e-9, sum(one.totals.steps for one in replicas)),
         account=counts,
     )

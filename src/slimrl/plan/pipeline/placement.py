@@ -1,4 +1,4 @@
-"""What is simulated: a placement of the parts on devices, the recipe that they follow, and what the work costs there."""
+"""What is simulated: a placement of the parts on devices, the recipe that they follow, and what the work costs."""
 
 import math
 from dataclasses import dataclass
@@ -56,8 +56,8 @@ class Costs:
     """What the work costs on a device. `speeds` are its seconds for each piece of work, times `sampling` or `training`.
 
     New weights take `weights_s` to a replica, and `weights_more_s` longer for each doubling of the replicas; in that
-    time it samples nothing. `batch_s` is how long a batch and the news of it take to the trainer and back. A pack costs each
-    rank beside others `gather_s` for what the ranks exchange.
+    time it samples nothing. `batch_s` is how long a batch takes to the trainer. A pack costs each rank beside others
+    `gather_s` for what the ranks exchange.
     """
 
     speeds: Speeds
