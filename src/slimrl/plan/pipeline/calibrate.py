@@ -17,6 +17,7 @@ from slimrl.plan.timing import Speeds
 from slimrl.types import Metrics
 
 NEEDED = "time/step_s", "time/train_s", "time/rollout_s"
+IDLE = "async/sampler_idle"
 SIMULATED_STEPS = 40
 ROUNDS = 12
 LEAST, MOST = 1e-3, 1e3  # times the planned speeds
@@ -54,7 +55,7 @@ def calibrate(speeds: Speeds, run: RecordedRun) -> Costs:
         costs = replace(costs, weights_s=weights_s, batch_s=batch_s)
     train_s = simulate(run.placement, run.recipe, costs, run.episodes, SIMULATED_STEPS).train_s
     costs = replace(costs, training=run.mean("time/train_s") / max(1e-9, train_s))
-    return replace(costs, sampling=_stretch(run, costs, run.mean("time/step_s")))
+    return replace(costs, sampling=_stretch(run, costs))
 
 
 def _on_the_way(run: RecordedRun) -> tuple[float, float]:
@@ -65,11 +66,19 @@ def _on_the_way(run: RecordedRun) -> tuple[float, float]:
     return weights_s, rest - weights_s
 
 
-def _stretch(run: RecordedRun, costs: Costs, step_s: float) -> float:
-    """The factor for sampling by which a step takes as long as it did, by bisection: a larger one takes longer."""
+def _stretch(run: RecordedRun, costs: Costs) -> float:
+    """The factor for sampling, by bisection: a larger one takes longer. At level 0 the sampler had a request open for as
+    long as it computes in the model, whatever environments took; above, in one process, a step has to take as long."""
+    open_s = run.mean("time/step_s") * (1 - run.mean(IDLE))
+    knows_idle = not run.placement.level and any(IDLE in metrics for metrics in run.steps)
     low, high = LEAST, MOST
     for _ in range(ROUNDS):
         middle = math.sqrt(low * high)
         tried = simulate(run.placement, run.recipe, replace(costs, sampling=middle), run.episodes, SIMULATED_STEPS)
-        low, high = (middle, high) if tried.step_s < step_s else (low, middle)
+        is_short = (
+            tried.sampler_busy_s - costs.transfer_s(1) < open_s
+            if knows_idle
+            else tried.step_s < run.mean("time/step_s")
+        )
+        low, high = (middle, high) if is_short else (low, middle)
     return math.sqrt(low * high)

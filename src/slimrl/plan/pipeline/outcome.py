@@ -48,6 +48,11 @@ class Outcome:
         return 3600 / self.step_s
 
     @property
+    def sampler_busy_s(self) -> float:
+        """The seconds of a step in which a replica computes."""
+        return (1 - self.sampler_idle) * self.step_s
+
+    @property
     def device_hours(self) -> float:
         """The hours of devices that a step takes."""
         return self.placement.num_devices * self.step_s / 3600
