@@ -3,11 +3,11 @@
     python -m benchmarks.speed.pipeline                                  ten minutes on two quiet cores
     python -m benchmarks.speed.pipeline --only "one process, level 0" "one process, level 2" --steps 8
 
-One process, and processes that share the machine, at `max_async_level` 0 to 2, with an environment whose every step takes
-2 s (`harness/slow_reverse.py`) and with one that answers at once. Of each kind the run at level 0 with 2 s calibrates the
-model (`plan/pipeline/calibrate.py`): its speeds, and its episodes. With these the model foretells the others. It is also
-held against what `benchmarks.speed.async_levels` has recorded, with that file's own run at level 0. Runs of the same
-settings are not made again. Writes `benchmarks/results/pipeline.json`.
+One process, and processes that share the machine, at `max_async_level` 0 to 2, with an environment whose every step
+takes 2 s (`harness/slow_reverse.py`) and with one that answers at once. Of each kind the run at level 0 with 2 s
+calibrates the model (`plan/pipeline/calibrate.py`): its speeds, and its episodes. With these the model foretells the
+others. It is also held against what `benchmarks.speed.async_levels` has recorded, by that file's own run at level 0.
+Runs of the same settings are not made again. Writes `benchmarks/results/pipeline.json`.
 """
 
 import argparse

@@ -67,8 +67,9 @@ def _on_the_way(run: RecordedRun) -> tuple[float, float]:
 
 
 def _stretch(run: RecordedRun, costs: Costs) -> float:
-    """The factor for sampling, by bisection: a larger one takes longer. At level 0 the sampler had a request open for as
-    long as it computes in the model, whatever environments took; above, in one process, a step has to take as long."""
+    """The factor for sampling, by bisection: a larger one takes longer. At level 0 the sampler had a request open for
+    as long as it computes in the model, whatever environments took; above, in one process, a step has to take as
+    long."""
     open_s = run.mean("time/step_s") * (1 - run.mean(IDLE))
     knows_idle = not run.placement.level and any(IDLE in metrics for metrics in run.steps)
     low, high = LEAST, MOST

@@ -131,18 +131,24 @@ def episode_of(rollout: Rollout) -> PlayedEpisode:
 
 
 def row_of_group(rollouts: Sequence[Rollout]) -> Row:
-    """What the trainer computes for rollouts: what several begin with in common stands once."""
+    """What the trainer computes for rollouts, as `workload.row_of` has it: what several begin with in common stands
+    once, and the last token of each is only predicted."""
     tokens = trained = pairs = 0
     before: tuple[int, ...] = ()
     # In the order of their tokens, each shares the most with the one before it.
     for rollout in sorted(rollouts, key=lambda one: one.token_ids_T):
-        shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1],
-                                                    zip(before, rollout.token_ids_T, strict=False)))  # fmt: skip
-        before, length = rollout.token_ids_T, len(rollout.token_ids_T)
+        computed = rollout.token_ids_T[:-1]
+        shared = _num_shared(before, computed)
+        before, length = computed, len(computed)
         tokens += length - shared
         trained += rollout.num_sampled
         pairs += (length * (length + 1) - shared * (shared + 1)) // 2
     return Row(tokens, trained, pairs)
+
+
+def _num_shared(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _by_draw(records: Sequence[RolloutRecord]) -> Iterator[list[RolloutRecord]]:
