@@ -80,6 +80,7 @@ def test_a_plot_is_drawn(
         (["--price", "free"], "--price free: the money for a GPU-hour"),
         (["--price", "-2"], "the money for a GPU-hour"),
         (["--run", "nowhere"], "nowhere has no config.toml"),
+        (["--on", "h100x2,a100"], "--on names 2 machines"),
         (["--on", "h101"], "Did you mean `h100`?"),
     ],
 )

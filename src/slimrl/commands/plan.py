@@ -39,16 +39,19 @@ def run_plan(
     machines = find_machines(options.on) if options.on else []
     if options.run and not isinstance(config, RLConfig):
         raise UserError("--run simulates the pipeline of `rl`, and these are settings of `sft`: remove it.")
+    if options.run and len(machines) > 1:
+        raise UserError(f"--run simulates GPUs of one kind, and --on names {len(machines)} machines: name one.")
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
-    if options.run:
-        machine = machines[0] if machines else this_machine(Path(config.output_dir), config.model.device)
-        return _simulate(planner, machine, options, show)
     if not machines:
         machine = this_machine(Path(config.output_dir), config.model.device)
+        if options.run:
+            return _simulate(planner, machine, options, show)
         return _show(planner, [planner.on(machine, options.measures)], show)
     # Another machine decides device and dtype anew, as `auto` does.
     elsewhere = replace(planner, config=config.model_copy(update={"model": _model_anywhere(config)}))
+    if options.run:
+        return _simulate(elsewhere, machines[0], options, show)
     return _show(elsewhere, [elsewhere.on(machine) for machine in machines], show)
 
 

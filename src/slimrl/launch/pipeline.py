@@ -17,7 +17,7 @@ from slimrl.plan.pipeline.calibrate import RecordedRun, calibrate
 from slimrl.plan.pipeline.choose import Question
 from slimrl.plan.pipeline.episodes import read_episodes
 from slimrl.plan.pipeline.placement import LINK, Costs, placement_of, recipe_of
-from slimrl.plan.plan import Plan, plan_on
+from slimrl.plan.plan import Plan, plan_on, with_settings
 from slimrl.plan.timing import DISK
 
 SKIPPED = 1  # steps at a run's start, in which products are compiled
@@ -43,18 +43,20 @@ def make_question(planner: Planner, machine: Machine, options: PlanOptions) -> Q
     are like the one that this run had. Raises UserError if the recorded run does not tell what is needed."""
     config = planner.config
     assert isinstance(config, RLConfig)
-    run = read_run(Path(options.run), machine)
-    plan = planner.on(machine)
+    plan, least = planner.on(machine), 1
     if options.on:
+        episodes = read_episodes(Path(options.run), SKIPPED)
         costs = Costs(plan.speeds, source=f"{plan.speeds.source}, for {machine.device.name}")
         least = least_trainers(planner, machine)
     else:
-        costs, least = calibrate(recall_speeds(config, plan.demand, plan.workload) or plan.speeds, run), 1
+        run = read_run(Path(options.run), machine)
+        episodes = run.episodes
+        costs = calibrate(recall_speeds(config, plan.demand, plan.workload) or plan.speeds, run)
     level = config.max_async_level
     return Question(
         recipe_of(config),
         with_links(costs, plan, config.deployment.weights == "broadcast"),
-        run.episodes,
+        episodes,
         level=AGE if level == "auto" else level,
         level_alone=0 if level == "auto" else level,
         slots=config.inference.max_slots,
@@ -90,8 +92,8 @@ def least_trainers(planner: Planner, machine: Machine) -> int:
 
 def _fits(planner: Planner, machine: Machine, num_ranks: int) -> bool:
     """Whether so many ranks of the trainer fit devices of their own."""
-    ids = {"inference_gpu_ids": [0], "trainer_gpu_ids": list(range(1, num_ranks + 1))}
-    config = planner.config.model_copy(update=ids)
+    settings = {"inference_gpu_ids": [0], "trainer_gpu_ids": list(range(1, num_ranks + 1))}
+    config = with_settings(planner.config, settings | {"deployment.type": "processes"})
     larger = replace(machine, num_gpus=num_ranks + 1)
     plan = plan_on(place_for(config, larger), larger, planner.basis)
     ranks = [place for place in plan.places if any(one.name.startswith("trainer") for one in place.processes)]
