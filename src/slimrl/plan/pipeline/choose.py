@@ -8,10 +8,11 @@ from slimrl.plan.pipeline.episodes import RecordedEpisodes
 from slimrl.plan.pipeline.model import simulate
 from slimrl.plan.pipeline.outcome import Outcome
 from slimrl.plan.pipeline.placement import Costs, Placement, Recipe
+from slimrl.plan.workload import Row
 
-PARTS = 8  # into which devices are divided at first; then the best division is looked at more closely
-MOST_TURNS = 60_000  # that a simulated run plays, as far as FEWEST_STEPS allow: some three seconds
-FEWEST_STEPS, MOST_STEPS = 6, 40
+PARTS = 6  # into which devices are divided at first; then the best division is looked at more closely
+MOST_TURNS = 20_000  # that a simulated run plays, as far as FEWEST_STEPS allow: a second
+FEWEST_STEPS, MOST_STEPS = 5, 40
 SAME = 0.02  # a share of the speed, below which fewer devices are as good
 
 
@@ -41,6 +42,14 @@ class Question:
         """What comes out of a placement."""
         return simulate(placement, self.recipe, self.costs, self.episodes, self.num_steps, self.seed)
 
+    def train_s(self, ranks: int) -> float:
+        """The seconds of a training step on a mean batch."""
+        groups = self.episodes.groups
+        rows = [group.row for group in groups if group.has_signal] or [groups[0].row]
+        each = self.recipe.num_groups / len(rows)
+        row = Row(*(each * sum(getattr(row, name) for row in rows) for name in ("tokens", "trained", "pairs")))
+        return self.costs.train_s(row, self.recipe, ranks)
+
     def split(self, num_samplers: int, num_trainers: int) -> Placement:
         """So many replicas and ranks, each on a device of its own."""
         return Placement("processes", self.level, num_samplers, num_trainers, self.slots)
@@ -56,10 +65,13 @@ def choose(question: Question, num_devices: int) -> Outcome:
             f"the trainer alone needs {question.least_trainers} such devices for its memory, and there are "
             f"{num_devices}: name more of them, or train an adapter (model.lora.rank)."
         )
-    found = {num: _of(question, num, num_devices) for num in _spread(1, most)}
+    found = dict[int, Outcome]()
+    _look_at(_spread(1, most), found, question, num_devices)
     # The best division is between the neighbours of the best one so far: halve the distance to them.
-    while new := [num for num in _neighbours(found) if num not in found]:
-        found |= {num: _of(question, num, num_devices) for num in new}
+    looked: set[int] = set()
+    while new := [num for num in _neighbours(found) if num not in looked | found.keys()]:
+        _look_at(new, found, question, num_devices)
+        looked |= set(new)
     fastest = min(outcome.step_s for outcome in found.values())
     # Of those that are as fast, the one in which both halves have the most to do.
     as_fast = [one for one in found.values() if one.step_s <= (1 + SAME) * fastest]
@@ -79,8 +91,12 @@ def with_level(question: Question, level: int) -> Question:
     return replace(question, level=level, level_alone=level)
 
 
-def _of(question: Question, num_samplers: int, num_devices: int) -> Outcome:
-    return question.outcome(question.split(num_samplers, num_devices - num_samplers))
+def _look_at(numbers: Sequence[int], found: dict[int, Outcome], question: Question, num_devices: int) -> None:
+    """Add the outcomes of such numbers of replicas, but of those whose training alone takes longer than the best."""
+    trains_s = {num: question.train_s(num_devices - num) for num in numbers}
+    for num in sorted(numbers, key=lambda num: trains_s[num]):
+        if not found or trains_s[num] <= min(outcome.step_s for outcome in found.values()):
+            found[num] = question.outcome(question.split(num, num_devices - num))
 
 
 def _spread(least: int, most: int) -> list[int]:

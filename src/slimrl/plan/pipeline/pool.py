@@ -1,5 +1,6 @@
 """The pool of the model: groups in flight on the replicas, and groups that have finished, as `orchestrator/pool.py`."""
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,13 +23,41 @@ class SimulatedGroup:
     readers: set[int] = field(default_factory=set)  # the replicas that have read its prompt
 
 
+class Places:
+    """As many places as episodes may be played at once, in the order in which they are asked for. SimPy's own resource
+    looks through all that are taken whenever one is given back."""
+
+    def __init__(self, env: Any, num: int) -> None:
+        self._env, self._num_free = env, num
+        self._waiting: deque[Any] = deque()
+
+    def request(self) -> Any:
+        """The event that a place is free, which takes it."""
+        event = self._env.event()
+        if self._num_free:
+            self._num_free -= 1
+            event.succeed()
+        else:
+            self._waiting.append(event)
+        return event
+
+    def release(self, event: Any) -> None:
+        """Give back a place, or give up waiting for it."""
+        if not event.triggered:
+            self._waiting.remove(event)
+        elif self._waiting:
+            self._waiting.popleft().succeed()
+        else:
+            self._num_free += 1
+
+
 class SimulatedPool:
     """The groups of a simulated run. Each episode goes to the replica with the fewest requests, and stays there, where
     its keys and values are."""
 
     def __init__(self, simpy: Any, env: Any, replicas: Sequence[Replica], places: int) -> None:
         self._simpy, self._env, self._replicas = simpy, env, replicas
-        self._places = simpy.Resource(env, places)
+        self._places = Places(env, places)
         self._num_on = [0] * len(replicas)  # episodes
         self.in_flight: dict[int, SimulatedGroup] = {}
         self.finished: list[SimulatedGroup] = []
