@@ -11,7 +11,7 @@ from slimrl.plan.pipeline.outcome import Outcome
 from slimrl.plan.pipeline.report import cost_of
 
 COLOURS = BLUE, ORANGE, GREEN, INK
-DEVICES = 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 125, 250, 500, 1000
+DEVICES = 1, 2, 4, 8, 16, 32, 64, 125, 250, 500, 1000
 
 
 LEVELS = 0, 1, 2
