@@ -89,7 +89,7 @@ def test_groups_are_read_from_a_runs_files(tmp_path: Path) -> None:
     assert "step_000001.jsonl to step_000002.jsonl" in episodes.source
 
 
-def test_a_task_is_played_alike_each_time_and_tasks_are_drawn_anew() -> None:
+def test_a_seed_decides_which_groups_are_drawn() -> None:
     episodes = uneven()
     assert episodes.draw(7, 4, seed=1) is episodes.draw(7, 4, seed=1)
     assert len({id(episodes.draw(position, 4, seed=1)) for position in range(20)}) > 5

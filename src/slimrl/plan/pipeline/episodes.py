@@ -63,10 +63,10 @@ class RecordedEpisodes:
     source: str
     knows_env_s: bool = True
 
-    def draw(self, position: int, size: int, seed: int) -> EpisodeGroup:
-        """The group of a task, by its number in the run: the same one whenever it is played again. Of a recorded group
-        of another size, episodes are drawn."""
-        rng = random.Random(f"{seed}/{position}")
+    def draw(self, number: int, size: int, seed: int) -> EpisodeGroup:
+        """The group that is begun as the n-th of a run, always the same. Of a recorded group of another size, episodes
+        are drawn."""
+        rng = random.Random(f"{seed}/{number}")
         group = self.groups[rng.randrange(len(self.groups))]
         if len(group.episodes) == size:
             return group

@@ -42,6 +42,7 @@ class SimulatedOrchestrator:
     version: int = 0
     account: Account = field(default_factory=Account)
     _num_drawn: int = 0
+    _num_issued: int = 0
 
     @property
     def num_waiting(self) -> int:
@@ -89,6 +90,9 @@ class SimulatedOrchestrator:
             self._num_drawn += 1
 
     def _issue(self, position: int) -> None:
-        played = self.episodes.draw(position, self.recipe.group_size, self.seed)
+        # A group that is played again is drawn anew: its tools answer anew, and its tokens are of other weights. The
+        # same one would be late again, and in flight for ever.
+        played = self.episodes.draw(self._num_issued, self.recipe.group_size, self.seed)
+        self._num_issued += 1
         self.account.started += self.recipe.group_size
         self.pool.issue(SimulatedGroup(position, self.version, played, len(played.episodes)))
