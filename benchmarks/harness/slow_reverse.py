@@ -10,8 +10,8 @@ from slimrl.types import Split, Task, Turn
 
 
 class SlowReverseText:
-    """`reverse-text` with `args`; every step takes `delay_s` seconds, in which nothing is computed. With `sigma` this is
-    the median of a log-normal distribution, whose long tail grows with `sigma`."""
+    """`reverse-text` with `args`; every step takes `delay_s` seconds, in which nothing is computed. With `sigma` this
+    is the median of a log-normal distribution, whose long tail grows with `sigma`."""
 
     def __init__(self, delay_s: float = 2.0, sigma: float = 0.0, **args: Any) -> None:
         self._delay_s, self._sigma, self._inner = delay_s, sigma, ReverseText(**args)
