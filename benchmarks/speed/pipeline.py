@@ -186,7 +186,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--skip", type=int, default=4, help="steps at the start that are not timed")
     parser.add_argument("--batch-size", type=int, default=32, help="rollouts in a step, in groups of 8")
     parser.add_argument("--model", default="smollm2-135m")
