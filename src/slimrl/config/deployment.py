@@ -60,3 +60,8 @@ class DeploymentConfig(Config):
     """How many times in a row, without a training step in between, `slimrl rl` starts parts again that have died. A
     sampler is given the newest weights, and what it had begun is sampled anew; trainer and orchestrator go on from the
     last checkpoint."""
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether the parts are processes of their own, here or on other machines."""
+        return self.type in ("processes", "ray")

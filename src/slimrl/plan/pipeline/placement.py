@@ -113,8 +113,10 @@ def recipe_of(config: RLConfig) -> Recipe:
 def placement_of(config: RLConfig) -> Placement:
     """The placement of a placed run (`launch/placement.py`)."""
     slots, level = config.inference.max_slots, config.async_level
-    if config.deployment.type != "processes":
+    if not config.deployment.are_apart:
         return Placement("one-process", level, slots=slots)
-    trainers = set(config.trainer_gpu_ids)
-    shares = not trainers or bool(trainers & set(config.inference_gpu_ids))
-    return Placement("processes", level, 1, len(trainers) or config.deployment.num_trainers, slots, shares)
+    trainers, deployment = set(config.trainer_gpu_ids), config.deployment
+    # Ray gives each part devices of its own.
+    shares = deployment.type != "ray" and (not trainers or bool(trainers & set(config.inference_gpu_ids)))
+    ranks = len(trainers) or deployment.num_trainers
+    return Placement("processes", level, deployment.num_samplers, ranks, slots, shares)

@@ -1,0 +1,137 @@
+"""Does a run on a Ray cluster learn as its recipe does, while a node is lost and samplers come and go?
+
+`python -m benchmarks.checks.cluster`: three nodes, which are processes of this machine at addresses of their own, train
+the recipe of reverse_text with two trainer ranks, two samplers and two hosts of environments. After some steps the node
+of the trainer's first rank is killed; another takes its place. Then a sampler is added, and then one is taken away. At
+the end the curve is compared with the recipe's band, and the accounts are added up. Writes
+`benchmarks/results/cluster.json`; takes half an hour on two cores.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, write_result
+from benchmarks.harness.ray_nodes import Nodes
+from benchmarks.harness.runs import flags
+from slimrl.launch.scale import write_scale
+from slimrl.monitor.curve_check import check_curve
+from slimrl.monitor.sinks import read_metrics
+from slimrl.transport.roster import Roster
+
+SETTINGS = {
+    "orchestrator.env.0.worker": "process",
+    "deployment.type": "ray",
+    "deployment.num_samplers": 2,
+    "deployment.num_trainers": 2,
+    "deployment.num_workers": 2,
+    "deployment.cpus": 0.6,
+    "model.num_threads": 1,
+}
+LOSE_AT, GROW_AT, SHRINK_AT = 12, 22, 30  # steps
+
+
+class ClusterRun:
+    """The run as a process, whose output goes to a file, and what has happened to it."""
+
+    def __init__(self, output_dir: Path, settings: dict[str, Any]) -> None:
+        self.output_dir, self._log = output_dir, output_dir.with_suffix(".log")
+        self.events: list[dict[str, Any]] = []
+        recipe = str(ROOT / "examples" / "reverse_text" / "rl.toml")
+        words = ["rl", "@", recipe, *flags({**settings, "output_dir": output_dir})]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen([sys.executable, "-m", "slimrl", *words], stdout=log, stderr=log)
+
+    @property
+    def said(self) -> str:
+        """What the run has said so far."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def where(self, name: str) -> str:
+        """The address of the node where a part was started last."""
+        return str(re.findall(rf"^{name} is process \d+ on ([\d.]+)$", self.said, re.MULTILINE)[-1])
+
+    def num_steps(self) -> int:
+        """The steps that were trained so far."""
+        path = self.output_dir / "metrics.jsonl"
+        return len({step for step, metrics in read_metrics(path) if "time/step_s" in metrics}) if path.exists() else 0
+
+    def await_that(self, is_so: Callable[[], bool], seconds: float = 1800.0) -> float:
+        """Wait for something, and give the seconds that it took. The script exits if the run ends before."""
+        began = time.monotonic()
+        while not is_so():
+            if self.process.poll() is not None or time.monotonic() - began > seconds:
+                raise SystemExit(f"the run has ended, or takes too long:\n{self.said[-4000:]}")
+            time.sleep(0.2)
+        return round(time.monotonic() - began, 1)
+
+    def note(self, what: str, **more: Any) -> None:
+        """Keep and print something that has happened."""
+        event = {"what": what, "at_step": self.num_steps(), **more}
+        print(event, flush=True)
+        self.events.append(event)
+
+
+def train(output_dir: Path) -> ClusterRun:
+    """The run, trained to its end on a cluster that changes on the way."""
+    with Nodes(3) as nodes:
+        run = ClusterRun(output_dir, {**SETTINGS, "deployment.address": nodes.address})
+        samplers = Roster(output_dir)
+        run.await_that(lambda: run.num_steps() >= LOSE_AT)
+        lost = run.where("trainer")
+        on_it = [name for name in ("trainer", "trainer-1", "orchestrator", "sampler-0", "sampler-1", "worker-0", "worker-1")
+                 if run.where(name) == lost]  # fmt: skip
+        nodes.kill(int(lost.rpartition(".")[2]) - 2)
+        run.note("the trainer's node was killed", parts_on_it=on_it)
+        seconds = run.await_that(lambda: "go on from the last checkpoint" in run.said)
+        nodes.add(4)
+        steps = run.num_steps()
+        run.note("started again", after_s=seconds)
+        run.note("a node was added, and a step trained", after_s=run.await_that(lambda: run.num_steps() > steps))
+        run.await_that(lambda: run.num_steps() >= GROW_AT)
+        write_scale(output_dir, 3)
+        run.note("a third sampler takes part", after_s=run.await_that(lambda: len(samplers.members("inference")) == 3))
+        run.await_that(lambda: run.num_steps() >= SHRINK_AT)
+        write_scale(output_dir, 2)
+        run.note("it was taken away", after_s=run.await_that(lambda: len(samplers.members("inference")) == 2))
+        run.await_that(lambda: run.process.poll() is not None or (output_dir / "summary.json").exists())
+        if run.process.wait(120):
+            raise SystemExit(run.said[-4000:])
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--runs", type=Path, default=ROOT / "outputs" / "cluster", help="where the run's directory goes"
+    )
+    arguments = parser.parse_args()
+    output_dir = arguments.runs / "run"
+    if output_dir.exists():
+        raise SystemExit(f"{output_dir} is there already: remove it, or give another --runs.")
+    arguments.runs.mkdir(parents=True, exist_ok=True)
+    facts, began = machine_facts(), time.monotonic()
+    run = train(output_dir)
+    check = check_curve(output_dir)
+    lines = {step: metrics for step, metrics in read_metrics(output_dir / "metrics.jsonl") if "time/step_s" in metrics}
+    content = {
+        "settings": SETTINGS,
+        "minutes": round((time.monotonic() - began) / 60, 1),
+        "events": run.events,
+        "curve": {"verdict": check.verdict, "recipe": check.recipe.name, "seeds": check.recipe.num_seeds},
+        "held_out": json.loads((output_dir / "summary.json").read_text(encoding="utf-8")).get("held_out", {}),
+        "steps_trained_once": sorted(lines) == list(range(max(lines) + 1)),
+        "largest_mismatch_kl": max(metrics.get("guard/mismatch_kl", 0.0) for metrics in lines.values()),
+        "step_s": [round(metrics["time/step_s"], 1) for _, metrics in sorted(lines.items())],
+    }
+    write_result(RESULTS / "cluster.json", facts, content, {str(arguments.runs): "RUNS"})
+
+
+if __name__ == "__main__":
+    main()
