@@ -34,6 +34,7 @@ SETTINGS = {
     "deployment.cpus": 0.6,
     "model.num_threads": 1,
 }
+PARTS = ("trainer", "trainer-1", "orchestrator", "sampler-0", "sampler-1", "worker-0", "worker-1")
 LOSE_AT, GROW_AT, SHRINK_AT = 12, 22, 30  # steps
 
 
@@ -85,8 +86,7 @@ def train(output_dir: Path) -> ClusterRun:
         samplers = Roster(output_dir)
         run.await_that(lambda: run.num_steps() >= LOSE_AT)
         lost = run.where("trainer")
-        on_it = [name for name in ("trainer", "trainer-1", "orchestrator", "sampler-0", "sampler-1", "worker-0", "worker-1")
-                 if run.where(name) == lost]  # fmt: skip
+        on_it = [name for name in PARTS if run.where(name) == lost]
         nodes.kill(int(lost.rpartition(".")[2]) - 2)
         run.note("the trainer's node was killed", parts_on_it=on_it)
         seconds = run.await_that(lambda: "go on from the last checkpoint" in run.said)

@@ -1,7 +1,7 @@
 """A Ray cluster of several node processes on this machine, each at a loopback address of its own.
 
-It lives in a process of its own: `python -m benchmarks.harness.ray_nodes NUM` prints the cluster's address, and takes the
-lines `kill K`, `add K` and `end`.
+It lives in a process of its own: `python -m benchmarks.harness.ray_nodes NUM` prints the cluster's address, and takes
+the lines `kill K`, `add K` and `end`.
 """
 
 import os
@@ -69,7 +69,7 @@ def main(num: int) -> None:
                 nodes[int(number)] = cluster.add_node(num_cpus=2, **place(int(number)))
             case _:
                 break
-    cluster.shutdown()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
