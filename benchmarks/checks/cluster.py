@@ -9,17 +9,12 @@ the end the curve is compared with the recipe's band, and the accounts are added
 
 import argparse
 import json
-import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from benchmarks.harness.cluster_run import ClusterRun
 from benchmarks.harness.measure import RESULTS, ROOT, machine_facts, write_result
 from benchmarks.harness.ray_nodes import Nodes
-from benchmarks.harness.runs import flags
 from slimrl.launch.scale import write_scale
 from slimrl.monitor.curve_check import check_curve
 from slimrl.monitor.sinks import read_metrics
@@ -38,51 +33,11 @@ PARTS = ("trainer", "trainer-1", "orchestrator", "sampler-0", "sampler-1", "work
 LOSE_AT, GROW_AT, SHRINK_AT = 12, 22, 30  # steps
 
 
-class ClusterRun:
-    """The run as a process, whose output goes to a file, and what has happened to it."""
-
-    def __init__(self, output_dir: Path, settings: dict[str, Any]) -> None:
-        self.output_dir, self._log = output_dir, output_dir.with_suffix(".log")
-        self.events: list[dict[str, Any]] = []
-        recipe = str(ROOT / "examples" / "reverse_text" / "rl.toml")
-        words = ["rl", "@", recipe, *flags({**settings, "output_dir": output_dir})]
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "slimrl", *words], stdout=log, stderr=log)
-
-    @property
-    def said(self) -> str:
-        """What the run has said so far."""
-        return self._log.read_text(encoding="utf-8", errors="replace")
-
-    def where(self, name: str) -> str:
-        """The address of the node where a part was started last."""
-        return str(re.findall(rf"^{name} is process \d+ on ([\d.]+)$", self.said, re.MULTILINE)[-1])
-
-    def num_steps(self) -> int:
-        """The steps that were trained so far."""
-        path = self.output_dir / "metrics.jsonl"
-        return len({step for step, metrics in read_metrics(path) if "time/step_s" in metrics}) if path.exists() else 0
-
-    def await_that(self, is_so: Callable[[], bool], seconds: float = 1800.0) -> float:
-        """Wait for something, and give the seconds that it took. The script exits if the run ends before."""
-        began = time.monotonic()
-        while not is_so():
-            if self.process.poll() is not None or time.monotonic() - began > seconds:
-                raise SystemExit(f"the run has ended, or takes too long:\n{self.said[-4000:]}")
-            time.sleep(0.2)
-        return round(time.monotonic() - began, 1)
-
-    def note(self, what: str, **more: Any) -> None:
-        """Keep and print something that has happened."""
-        event = {"what": what, "at_step": self.num_steps(), **more}
-        print(event, flush=True)
-        self.events.append(event)
-
-
 def train(output_dir: Path) -> ClusterRun:
     """The run, trained to its end on a cluster that changes on the way."""
     with Nodes(3) as nodes:
-        run = ClusterRun(output_dir, {**SETTINGS, "deployment.address": nodes.address})
+        recipe = ["@", str(ROOT / "examples" / "reverse_text" / "rl.toml")]
+        run = ClusterRun(output_dir, {**SETTINGS, "deployment.address": nodes.address}, words=recipe)
         samplers = Roster(output_dir)
         run.await_that(lambda: run.num_steps() >= LOSE_AT)
         lost = run.where("trainer")
