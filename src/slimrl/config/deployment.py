@@ -31,6 +31,11 @@ class DeploymentConfig(Config):
     `inference_gpu_ids`; vLLM shares these GPUs out among so many. `slimrl scale RUN` changes the number while a run
     goes on."""
 
+    max_samplers: int = Field(default=0, ge=0)
+    """Most samplers that a run is given by itself: one more than `num_samplers` after another, while more sequences
+    wait for a place than the samplers have (`inference.max_slots` each), and fewer again when they do not. 0 leaves the
+    number as it is."""
+
     num_trainers: int = Field(default=1, ge=1)
     """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2). On GPUs of this
     machine it is one for each of `trainer_gpu_ids`, whatever this says."""

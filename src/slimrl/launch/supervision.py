@@ -15,7 +15,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.placement import with_level
 from slimrl.launch.run_dir import METRICS, warmup_directory
-from slimrl.launch.scale import clear_scale, read_scale
+from slimrl.launch.scale import QueueScale, clear_scale, read_load, read_scale
 from slimrl.launch.status import write_programs
 from slimrl.services.children import Children
 from slimrl.services.programs import ADDRESS, End, Needs, Program, Programs
@@ -80,6 +80,8 @@ class Supervision:
         self._roster = Roster(Path(config.output_dir))
         self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
         self._samplers: dict[int, Program] = {}
+        deployment = config.deployment
+        self._queue = QueueScale(deployment.num_samplers, deployment.max_samplers, config.inference.max_slots)
         self._workers: dict[int, Program] = {}
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
         self._kept: tuple[dict[str, str], int] = ({}, 0)
@@ -171,10 +173,19 @@ class Supervision:
                 self._note_new(self._workers[number])
         if time.monotonic() - self._looked > SCALE_S and not self._config.inference.base_url:
             self._looked = time.monotonic()
-            if (wanted := read_scale(Path(self._config.output_dir))) and wanted != self._wanted:
+            if (wanted := self._num_wanted()) != self._wanted:
                 self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
                 self._wanted = wanted
                 self._fill_samplers()
+
+    def _num_wanted(self) -> int:
+        """How many samplers there shall be: as many as somebody has asked for, else by their queue."""
+        output_dir = Path(self._config.output_dir)
+        if asked := read_scale(output_dir):
+            return asked
+        if not self._config.deployment.max_samplers or (num_open := read_load(output_dir)) is None:
+            return self._wanted
+        return self._queue.num(self._wanted, num_open, time.monotonic())
 
     def _bury(self, part: Part, program: Program, end: End) -> None:
         """Tell how a program has ended that is started again. Raises UserError if it shall not be."""
