@@ -5,6 +5,7 @@ namespace of the head, where programs that use the cluster run as well.
 """
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -20,8 +21,7 @@ SUBNET = "10.77.0"
 PORT = 6379
 MEMORY = "80000000"  # for a node's object store, in bytes
 RAY = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--object-store-memory", MEMORY]
-QUIET = {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-START_S = 90.0
+QUIET = {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 
 
 class Network:
@@ -35,6 +35,7 @@ class Network:
 
     def __enter__(self) -> Self:
         self._remove()
+        os.environ |= {**QUIET, "RAY_AUTH_TOKEN": secrets.token_hex(32)}  # for nodes, and for who uses them
         _ip("netns", "add", HEAD)
         _ip("-n", HEAD, "link", "set", "lo", "up")
         _ip("-n", HEAD, "link", "add", "bridge", "type", "bridge")
@@ -89,8 +90,7 @@ class Network:
 
     def _start_ray(self, space: str, address: str, words: Sequence[str]) -> None:
         command = ["ip", "netns", "exec", space, *RAY, "--node-ip-address", address, *words]
-        environment = {**os.environ, **QUIET}
-        self._processes.append(subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment))
+        self._processes.append(subprocess.Popen(command, stdout=self._log, stderr=self._log))
 
     def _remove(self) -> None:
         for space in (HEAD, *map(_space, self._numbers)):
