@@ -144,9 +144,35 @@ def test_several_trainers_need_processes(monkeypatch):
         placed(0, monkeypatch, "--deployment.num_trainers", "2")
 
 
-def test_our_own_engine_samples_on_one_gpu_and_says_so(monkeypatch):
+def test_our_own_engine_is_one_sampler_for_each_gpu_and_vllm_as_many_as_are_asked_for(monkeypatch):
     argv = ["--inference_gpu_ids", "0,1", "--trainer_gpu_ids", "2,3"]
     config, [note] = placed(4, monkeypatch, *argv)
-    assert config.inference_gpu_ids == [0] and "GPU 1 stays unused" in note
-    config, _ = placed(4, monkeypatch, *argv, "--inference.backend", "vllm")
-    assert config.inference_gpu_ids == [0, 1]
+    assert (config.inference_gpu_ids, config.deployment.num_samplers) == ([0, 1], 2)
+    assert note.endswith(": several processes; 2 samplers on GPU 0, 1; the trainer on GPU 2, 3")
+    config, [note] = placed(4, monkeypatch, *argv, "--inference.backend", "vllm")
+    assert config.deployment.num_samplers == 1 and "; the sampler on GPU 0, 1;" in note
+    config, _ = placed(4, monkeypatch, *argv, "--inference.backend", "vllm", "--deployment.num_samplers", "2")
+    assert (config.inference_gpu_ids, config.deployment.num_samplers) == ([0, 1], 2)
+
+
+def test_samplers_that_are_asked_for_take_the_first_gpus(monkeypatch):
+    config, [note] = placed(4, monkeypatch, "--deployment.num_samplers", "3")
+    assert (config.inference_gpu_ids, config.trainer_gpu_ids, config.async_level) == ([0, 1, 2], [3], 2)
+    assert note == "several processes; 3 samplers on GPU 0, 1, 2; the trainer on GPU 3"
+    config, _ = placed(0, monkeypatch, "--deployment.num_samplers", "3", "--deployment.type", "processes")
+    assert (config.inference_gpu_ids, config.deployment.num_samplers) == ([], 3)
+
+
+def test_gpus_that_cannot_be_shared_out_evenly_are_refused(monkeypatch):
+    argv = ["--inference_gpu_ids", "0,1,2", "--inference.backend", "vllm", "--deployment.num_samplers"]
+    for num in ("2", "4"):
+        with pytest.raises(UserError, match=rf"cannot be shared out among deployment.num_samplers = {num}: name as"):
+            placed(4, monkeypatch, *argv, num)
+
+
+def test_on_ray_each_node_places_its_own_part(monkeypatch):
+    config, notes = placed(4, monkeypatch, "--deployment.type", "ray", "--deployment.num_samplers", "2")
+    assert (config.deployment.type, config.max_async_level, notes) == ("ray", "auto", [])
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    config = place(config, lambda line: None, "trainer")
+    assert (config.deployment.type, config.trainer_gpu_ids) == ("processes", [0])

@@ -1,6 +1,7 @@
 """Child processes end with their parent, and leave their last words."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.services.children import Children
 from slimrl.services.process_tree import start_time
+from slimrl.services.programs import ADDRESS, Needs
 
 PARENT = """
 import sys, time
@@ -40,7 +42,9 @@ def await_gone(pid: int, seconds: float = 10.0) -> bool:
 def test_what_a_child_says_goes_to_its_log_and_is_given_once(tmp_path):
     with Children(tmp_path / "logs") as children:
         child = children.start(
-            "talker", [sys.executable, "-c", "import os; print('a'); print(os.environ['X'])"], {"X": "b"}
+            "talker",
+            [sys.executable, "-c", "import os; print('a'); print(os.environ['X'])"],
+            environment={"X": "b"},
         )
         assert await_status(child) == 0
         assert child.new_lines() == ["a", "b"] and child.new_lines() == []
@@ -63,7 +67,31 @@ def test_how_a_child_has_ended(program, how, tmp_path):
     with Children(tmp_path) as children:
         child = children.start("failing", [sys.executable, "-c", program])
         await_status(child)
-        assert how in child.describe_end() and str(child.pid) in child.describe_end()
+        assert child.end and not child.end.is_good and not child.end.has_refused
+        assert how in child.end.text and f"process {child.pid})" in child.end.text and str(child.log) in child.end.text
+
+
+def test_a_child_that_refuses_is_told_from_one_that_fails(tmp_path):
+    with Children(tmp_path) as children:
+        child = children.start("refusing", [sys.executable, "-c", "raise SystemExit(2)"])
+        await_status(child)
+        assert child.end and child.end.has_refused
+        well = children.start("good", [sys.executable, "-c", ""])
+        await_status(well)
+        assert well.end and well.end.is_good
+
+
+def test_a_child_is_given_this_machines_address_and_what_it_is_stopped_with_is_its_end(tmp_path):
+    program = "import sys, time; print(sys.argv[1:], flush=True); time.sleep(60)"
+    with Children(tmp_path) as children:
+        child = children.start("told", [sys.executable, "-c", program, "--host", ADDRESS], Needs(3.0, 8))
+        while not (lines := child.new_lines()):
+            time.sleep(0.02)
+        assert lines == ["['--host', '127.0.0.1']"] and child.end is None
+        assert child.members == [(platform.node(), child.pid)] and child.process == str(child.pid)
+        child.stop()
+        assert child.end and "SIGTERM" in child.end.text and not start_time(child.pid)
+        child.stop()  # a second time does nothing
 
 
 def test_children_end_with_the_block_and_their_descendants_too(tmp_path):

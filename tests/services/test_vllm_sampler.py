@@ -32,11 +32,11 @@ def model_dir(directory: Path) -> Path:
 def test_the_command_has_every_flag_that_a_run_needs(tmp_path: Path) -> None:
     program = programs(tmp_path / "bin", "vllm", "python3") / "vllm"
     config = InferenceConfig(backend="vllm", vllm_program=str(program), max_slots=8)
-    command = vllm_command(config, model_dir(tmp_path / "model"), 300, 8123, "bfloat16")
+    command = vllm_command(config, model_dir(tmp_path / "model"), 300, ("10.0.0.7", 8123), "bfloat16")
     assert command[0] == str(tmp_path / "bin" / "python3")
     flags = dict(zip(command[4::2], command[5::2], strict=True))
     assert command[3] == "--enable-scale-out"
-    assert flags["--host"] == "127.0.0.1" and flags["--port"] == "8123"
+    assert flags["--host"] == "10.0.0.7" and flags["--port"] == "8123"
     assert flags["--logprobs-mode"] == "processed_logprobs"
     assert json.loads(flags["--weight-transfer-config"]) == {"backend": "slimrl"}
     # 8 sequences of 3 blocks, and one block: 128 tokens with keys and values of 30 layers, 3 heads, 64 numbers.
@@ -44,12 +44,14 @@ def test_the_command_has_every_flag_that_a_run_needs(tmp_path: Path) -> None:
 
 
 def test_a_missing_vllm_is_named_with_the_setting(tmp_path: Path) -> None:
-    model = model_dir(tmp_path / "model")
+    model, address = model_dir(tmp_path / "model"), ("127.0.0.1", 1)
     with pytest.raises(UserError, match=r"set --inference\.vllm_program"):
-        vllm_command(InferenceConfig(backend="vllm", vllm_program=str(tmp_path / "vllm")), model, 300, 1, "bfloat16")
+        vllm_command(
+            InferenceConfig(backend="vllm", vllm_program=str(tmp_path / "vllm")), model, 300, address, "bfloat16"
+        )
     program = programs(tmp_path / "bin", "vllm") / "vllm"
     with pytest.raises(UserError, match="no python3 beside"):
-        vllm_command(InferenceConfig(backend="vllm", vllm_program=str(program)), model, 300, 1, "bfloat16")
+        vllm_command(InferenceConfig(backend="vllm", vllm_program=str(program)), model, 300, address, "bfloat16")
 
 
 def test_another_python_finds_the_plugin_on_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,15 +41,26 @@ class _Member:
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work at this sampler. Raises _Gone if it leaves before."""
+        if self.gone.is_set():
+            work.close()
+            raise _Gone
+        self.num_open += 1
         asked, left = asyncio.ensure_future(work), asyncio.ensure_future(self.gone.wait())
         try:
             await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                return asked.result()
-            raise _Gone
+            if self.gone.is_set() and (not asked.done() or asked.cancelled() or asked.exception()):
+                raise _Gone
+            return asked.result()
         finally:
+            self.num_open -= 1
             asked.cancel()
             left.cancel()
+
+    async def close(self) -> None:
+        """Closes the connections once nothing is asked any more, which ends when the sampler is gone."""
+        while self.num_open:
+            await asyncio.sleep(POLL_S)
+        await asyncio.to_thread(self.client.close)
 
 
 class Replicas:
@@ -72,7 +83,7 @@ class Replicas:
         self._router = Router()
         self._directory: Path | None = None  # of the newest weights, where they are files
         self._has_weights = False  # some were given, or broadcast
-        self._admitting: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.version, self._num_open = 0, 0
         self._thread = LoopThread("samplers")
         self._thread.wait(self._prepare())
@@ -122,7 +133,6 @@ class Replicas:
         """Ask samplers, one after the other, until one has not gone meanwhile."""
         while True:
             name, member = await self._choose(prompt)
-            member.num_open += 1
             try:
                 return await member.ask(member.client.sample(prompt, params))
             except _Gone:
@@ -130,8 +140,6 @@ class Replicas:
             except Silent as error:
                 if not self._give_up(name, member, error):
                     raise
-            finally:
-                member.num_open -= 1
 
     async def _choose(self, prompt: list[int]) -> tuple[str, _Member]:
         """A sampler that is ready, waited for if there is none. Raises UserError if none comes in time."""
@@ -179,13 +187,13 @@ class Replicas:
                 if name not in self._members:
                     is_late = self._has_weights and bool(self._members)
                     self._members[name] = member = _Member(address, self._connect(address))
-                    self._start_to_admit(member, is_late)
+                    self._start(self._admit(member, is_late))
             await asyncio.sleep(POLL_S)
 
-    def _start_to_admit(self, member: _Member, is_late: bool) -> None:
-        task = asyncio.get_running_loop().create_task(self._admit(member, is_late))
-        self._admitting.add(task)
-        task.add_done_callback(self._admitting.discard)
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _dismiss(self, name: str, member: _Member) -> None:
         del self._members[name]
@@ -193,7 +201,7 @@ class Replicas:
         member.gone.set()
         self._router.forget(name)
         self._note(f"the sampler at {member.address.base_url} is gone; what it had begun is sampled anew")
-        asyncio.get_running_loop().run_in_executor(None, member.client.close)
+        self._start(member.close())
 
     async def _admit(self, member: _Member, is_late: bool) -> None:
         """Have a sampler that has come take the newest weights; one that is late is told of."""
@@ -225,7 +233,8 @@ class Replicas:
         await self._choose([])
         for member in [*self._members.values()]:
             if member.is_ready:
-                await asyncio.to_thread(member.client.check)
+                with suppress(_Gone):
+                    await member.ask(asyncio.to_thread(member.client.check))
 
     async def _update(self, directory: Path, version: int) -> None:
         async with self._giving:
@@ -245,5 +254,5 @@ class Replicas:
             for member in self._members.values():
                 if member.is_ready:
                     member.is_ready = False
-                    self._start_to_admit(member, is_late=False)
+                    self._start(self._admit(member, is_late=False))
         await self._choose([])

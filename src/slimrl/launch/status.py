@@ -86,7 +86,7 @@ def _missing(programs: Mapping[str, str], members: Mapping[str, Facts]) -> Itera
     there = {facts["pid"] for facts in members.values()}
     for name, process in programs.items():
         words = process.replace(";", " ").split()
-        if not there & set(words):
+        if name not in members and not there & set(words):  # of ranks the first has announced itself
             yield name, process, "is not ready: it loads, or waits for a node"
 
 

@@ -23,8 +23,8 @@ from slimrl.services.ray_programs import RayPrograms
 from slimrl.transport.roster import Part, Roster
 
 POLL_S = 0.1
-SCALE_S = 1.0  # between two looks at how many samplers are wanted
-AFTERWARDS_S = 60.0  # in which a rank that was lost is named after those that miss it
+LOOK_S = 1.0  # between two looks at who is there, and how many samplers are wanted
+AFTERWARDS_S = 60.0  # in which a part that was lost is named after those that miss it
 LAST_LINES = 20
 LOGS = "logs"
 SLIMRL = [sys.executable, "-m", "slimrl"]
@@ -98,6 +98,8 @@ class Supervision:
             time.sleep(POLL_S)
             if not self._pair[1].end:
                 self._watch_helpers()
+                if time.monotonic() - self._looked > LOOK_S:
+                    self._look()
             # Look first and read afterwards: what has ended has written its last line.
             ended = [one.end for one in self._pair if one.end and not one.end.is_good]
             self._show()
@@ -121,6 +123,7 @@ class Supervision:
 
     def _start_pair(self, more: Sequence[str]) -> tuple[Program, Program]:
         """Trainer and orchestrator, which go on together from one step."""
+        self._roster = Roster(Path(self._config.output_dir))  # which has not seen those before them
         num = num_trainers(self._config)
         command = [*SLIMRL, "trainer", *self._argv, *more]
         if num == 1:
@@ -153,10 +156,16 @@ class Supervision:
             ends = [one.end for one in self._pair if one.end and not one.end.is_good]
             if causes := [one for one in ends if not one.has_refused]:
                 return causes[0]
-            if _is_alone(self._pair[0]) or len(ends) == 2:
+            if len(ends) == 2 or (_is_alone(self._pair[0]) and not self._has_lost_a_part()):
                 break
             time.sleep(POLL_S)
         return end
+
+    def _has_lost_a_part(self) -> bool:
+        """Whether trainer or orchestrator was there and is gone, though nothing says yet how it has ended: Ray needs a
+        while to give up a node."""
+        parts: tuple[Part, Part] = ("trainer", "orchestrator")
+        return any(self._roster.describe_end(part) for part, one in zip(parts, self._pair, strict=True) if not one.end)
 
     def _watch_helpers(self) -> None:
         """Start samplers and hosts of environments again that have died, and have as many samplers as are wanted.
@@ -171,12 +180,16 @@ class Supervision:
                 self._bury("worker", worker, worker.end)
                 self._workers[number] = self._start_worker(number)
                 self._note_new(self._workers[number])
-        if time.monotonic() - self._looked > SCALE_S and not self._config.inference.base_url:
-            self._looked = time.monotonic()
-            if (wanted := self._num_wanted()) != self._wanted:
-                self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
-                self._wanted = wanted
-                self._fill_samplers()
+
+    def _look(self) -> None:
+        """See who is there, and how many samplers are wanted."""
+        self._looked = time.monotonic()
+        self._roster.find("trainer")
+        self._roster.find("orchestrator")
+        if not self._config.inference.base_url and (wanted := self._num_wanted()) != self._wanted:
+            self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
+            self._wanted = wanted
+            self._fill_samplers()
 
     def _num_wanted(self) -> int:
         """How many samplers there shall be: as many as somebody has asked for, else by their queue."""

@@ -102,7 +102,7 @@ class Roster:
                 self._directory.mkdir(parents=True, exist_ok=True)
                 opened = path.open("a", encoding="utf-8")
             with opened as file:
-                if _lock_within(file, LOOK_S if part in SEVERAL else PATIENCE_S):
+                if _lock_within(file, LOOK_S if part in SEVERAL else PATIENCE_S) and _is_at(file, path):
                     yield file
                     return
             if part not in SEVERAL:
@@ -136,6 +136,14 @@ def _lock_within(file: IO[str], seconds: float) -> bool:
             return False
         time.sleep(POLL_S)
     return True
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Whether the open file is still the one at a path, and was not struck off since."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _lock(file: IO[str], kind: int) -> bool:
