@@ -203,6 +203,7 @@ class Supervision:
     def _bury(self, part: Part, program: Program, end: End) -> None:
         """Tell how a program has ended that is started again. Raises UserError if it shall not be."""
         self._show_last(program)
+        program.stop()  # on a cluster it keeps its place until then, which the next one may need
         for host, pid in program.members:  # where the directory is another machine's, its lock may outlive it
             for name, facts in self._roster.members(part).items():
                 if (facts["host"], facts["pid"]) == (host, str(pid)):
@@ -232,7 +233,7 @@ class Supervision:
         if gpus:
             share = max(1, len(gpus) // self._config.deployment.num_samplers)
             own = [gpus[(number * share + place) % len(gpus)] for place in range(share)]
-            words += ["--inference_gpu_ids", ",".join(map(str, own))]
+            words += ["--inference_gpu_ids", ",".join(map(str, own)), "--deployment.num_samplers", "1"]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]
         self._samplers[number] = self._programs.start(f"sampler-{number}", words, self._needs)
