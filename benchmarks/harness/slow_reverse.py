@@ -1,6 +1,7 @@
 """reverse-text as an environment whose every step takes a while, as one does that waits for a tool or a judge."""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,16 +10,18 @@ from slimrl.types import Split, Task, Turn
 
 
 class SlowReverseText:
-    """`reverse-text` with `args`; every step takes `delay_s` seconds, in which nothing is computed."""
+    """`reverse-text` with `args`; every step takes `delay_s` seconds, in which nothing is computed. With `sigma` this
+    is the median of a log-normal distribution, whose long tail grows with `sigma`."""
 
-    def __init__(self, delay_s: float = 2.0, **args: Any) -> None:
-        self._delay_s, self._inner = delay_s, ReverseText(**args)
+    def __init__(self, delay_s: float = 2.0, sigma: float = 0.0, **args: Any) -> None:
+        self._delay_s, self._sigma, self._inner = delay_s, sigma, ReverseText(**args)
+        self._rng = random.Random(0)
 
     def tasks(self, split: Split) -> Sequence[Task]:
         return self._inner.tasks(split)
 
     def environment(self, task: Task) -> "SlowEpisode":
-        return SlowEpisode(task.data["text"], self._delay_s)
+        return SlowEpisode(task.data["text"], self._delay_s * self._rng.lognormvariate(0.0, self._sigma))
 
 
 class SlowEpisode(ReverseTextEpisode):

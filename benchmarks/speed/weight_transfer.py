@@ -1,19 +1,24 @@
-"""What it takes until a sampler has new weights: by files in a directory, and by broadcast with gloo.
+"""What it takes until samplers have new weights: by files in a directory, and by broadcast with gloo.
 
     python -m benchmarks.speed.weight_transfer
+    python -m benchmarks.speed.weight_transfer --dtype bfloat16 --samplers 1 2 4 8 --output many.json
 
-The sampler is slimrl's server in a process of its own on the same machine, and idle. The time begins with weights in
-the trainer's memory, and ends when the sampler has their version. Files are written, read, and copied; a broadcast is
-received and copied.
+Each sampler is slimrl's server in a process of its own on the same machine, and idle. The time begins with weights in
+the trainer's memory, and ends when all samplers have their version. Files are written once, and read and copied by all;
+a broadcast goes along a tree, and is received and copied by all. One by one is what it would take if each were sent
+the weights in a group of its own.
 """
 
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,33 +32,39 @@ from slimrl.inference.weight_sender import WeightSender
 from slimrl.models.load import Policy, load_policy, save_weights
 
 PORT, CONTEXT_LEN, START_S = 8393, 256, 120.0
+WAYS = "files", "gloo", "gloo one by one"
 
 
 def main() -> None:
     parser = common_arguments(__doc__ or "", "weight_transfer.json", repetitions=5)
+    parser.add_argument("--samplers", type=int, nargs="+", default=[1], help="how many there are")
     arguments = parser.parse_args()
     facts, content = machine_facts(), {}
     for dtype in arguments.dtype:
         policy = load_policy(
             ModelConfig(name=arguments.model, device="cpu", dtype=dtype, num_threads=arguments.threads)
         )
-        with tempfile.TemporaryDirectory() as directory, sampler(arguments.model, dtype) as client:
-            content[dtype] = measure(policy, client, Path(directory), arguments.repetitions)
+        for num in arguments.samplers:
+            with ExitStack() as held:
+                directory = Path(held.enter_context(tempfile.TemporaryDirectory()))
+                clients = [held.enter_context(sampler(arguments.model, dtype, PORT + place)) for place in range(num)]
+                name = dtype if arguments.samplers == [1] else f"{dtype}, {num} samplers"
+                content[name] = measure(policy, clients, directory, arguments.repetitions)
     rows = [
-        [dtype, f"{of['megabytes']:.0f}", *(f"{of[way]['median_s']:.2f}" for way in ("files", "gloo"))]
-        for dtype, of in content.items()
+        [name, f"{of['megabytes']:.0f}", *(f"{of[way]['median_s']:.2f}" for way in WAYS)]
+        for name, of in content.items()
     ]
-    print(f"\n{markdown_table(('dtype', 'MB', 'files, s', 'gloo, s'), rows)}")
+    print(f"\n{markdown_table(('weights', 'MB', 'files, s', 'gloo, s', 'gloo one by one, s'), rows)}")
     write_result(arguments.output, facts, {"summary": content}, {})
 
 
 @contextmanager
-def sampler(model: str, dtype: str) -> Iterator[RemoteClient]:
+def sampler(model: str, dtype: str, port: int) -> Iterator[RemoteClient]:
     """A client of a server that runs in a process of its own."""
     command = [sys.executable, "-m", "slimrl", "inference", "--model.name", model, "--model.dtype", dtype]
-    command += ["--model.device", "cpu", "--port", str(PORT), "--context_len", str(CONTEXT_LEN), "--max_slots", "4"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    client = RemoteClient(SamplerAddress(f"http://127.0.0.1:{PORT}", timeout_s=START_S), frozenset(), CONTEXT_LEN)
+    command += ["--model.device", "cpu", "--port", str(port), "--context_len", str(CONTEXT_LEN), "--max_slots", "4"]
+    process = subprocess.Popen([*command, "--model.num_threads", "1"], stdout=subprocess.DEVNULL)
+    client = RemoteClient(SamplerAddress(f"http://127.0.0.1:{port}", timeout_s=START_S), frozenset(), CONTEXT_LEN)
     try:
         client.checksums()  # when it is ready
         yield client
@@ -63,27 +74,36 @@ def sampler(model: str, dtype: str) -> Iterator[RemoteClient]:
         process.wait()
 
 
-def measure(policy: Policy, client: RemoteClient, directory: Path, repetitions: int) -> dict[str, Any]:
-    """The times of both ways, in turn."""
+def measure(policy: Policy, clients: Sequence[RemoteClient], directory: Path, repetitions: int) -> dict[str, Any]:
+    """The times of all ways, in turn."""
     tensors = {name: parameter.detach() for name, parameter in policy.module.named_parameters()}
     versions = iter(range(1, 10**6))
-    times: dict[str, list[float]] = {"files": [], "gloo": []}
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
 
     def by_files() -> None:
         version = next(versions)
         save_weights(policy, directory / f"{version}")
-        client.update_weights(directory / f"{version}", version)
+        with ThreadPoolExecutor(len(clients)) as pool:
+            list(pool.map(lambda client: client.update_weights(directory / f"{version}", version), clients))
+        shutil.rmtree(directory / f"{version}")
 
-    with WeightSender([client], "127.0.0.1", torch.device("cpu")) as sender:
-        ways: dict[str, Callable[[], None]] = {
-            "files": by_files,
-            "gloo": lambda: sender.send(tensors, next(versions)),
-        }
+    def seconds(way: Callable[[], None]) -> float:
+        began = time.perf_counter()
+        way()
+        return time.perf_counter() - began
+
+    for _ in range(repetitions):
+        times["files"].append(seconds(by_files))
+    with WeightSender(clients, "127.0.0.1", torch.device("cpu")) as sender:
         for _ in range(repetitions):
-            for name, way in ways.items():
-                began = time.perf_counter()
-                way()
-                times[name].append(time.perf_counter() - began)
+            times["gloo"].append(seconds(lambda: sender.send(tensors, next(versions))))
+    for _ in range(repetitions if len(clients) > 1 else 0):
+        each = []
+        for client in clients:
+            with WeightSender([client], "127.0.0.1", torch.device("cpu")) as sender:
+                each.append(seconds(partial(sender.send, tensors, next(versions))))
+        times["gloo one by one"].append(sum(each))
+    times["gloo one by one"] = times["gloo one by one"] or times["gloo"]
     return {
         "megabytes": sum(tensor.nbytes for tensor in tensors.values()) / 1e6,
         **{

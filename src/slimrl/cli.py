@@ -45,6 +45,7 @@ usage: slimrl COMMAND [@ FILE ...] [--key VALUE ...]
   slimrl trainer    run the trainer alone: on made-up samples, or as a part of an `rl` run
   slimrl inference  serve a model over HTTP, in OpenAI's protocol, or as a part of an `rl` run
   slimrl orchestrator  collect the batches of an `rl` run whose parts are processes of their own
+  slimrl worker     play environments of an `rl` run, on any machine of it
   slimrl judge      find out how far a judge of answers agrees with labelled ones
   slimrl translate  turn a settings file of prime-rl into one of slimrl's
 
@@ -88,6 +89,7 @@ PARTS = {
     "trainer": "slimrl.commands.trainer:run_trainer_of_rl",
     "orchestrator": "slimrl.commands.orchestrator:run_orchestrator",
     "inference": "slimrl.commands.inference:run_sampler_of_rl",
+    "worker": "slimrl.commands.worker:run_worker_of_rl",
 }
 SUPERVISOR = "slimrl.commands.supervise:run_supervisor"
 PART_HELP = """\
@@ -96,6 +98,7 @@ PART_HELP = """\
   slimrl inference @ FILE       samples tokens
   slimrl orchestrator @ FILE    plays episodes, makes batches, evaluates
   slimrl trainer @ FILE         trains
+  slimrl worker @ FILE          plays environments for the orchestrator (deployment.num_workers)
 
 They find one another in the run's directory; `slimrl rl @ FILE --deployment.type processes` starts and watches them.
 The settings are those of `rl`.

@@ -149,13 +149,15 @@ class Rollout:
         versions_T     -1  -1     -1       3   3      -1     -1       -1       3  3
         turns                            range(3, 5)                       range(8, 10)
         turn_rewards                         0.0                               1.0
+        env_s          0.001                 0.2                               0.2
 
     The mask is 1 on sampled tokens. The others (the prompt, the environment's turns and the chat template's own tokens)
     have log-probability 0.0 and weight version -1. `reward` is the sum of `turn_rewards`.
 
     `failure` is the reason why the rollout cannot be trained on (see `errors.RolloutError`), and then the reward is
     nan. `stop_reason` is FAILED if the failure ended the episode. A rollout that is rejected afterwards, say because a
-    teacher cannot read it, keeps the reason why its episode ended. `role` names the policy's side in self-play.
+    teacher cannot read it, keeps the reason why its episode ended. `role` names the policy's side in self-play. `env_s`
+    are the seconds that the environment took to start and over each reply; equal rollouts may differ in these.
     """
 
     task_id: str
@@ -171,6 +173,7 @@ class Rollout:
     failure_detail: str = ""
     role: str = ""
     stop_reason: StopReason = StopReason.DONE
+    env_s: tuple[float, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids_T), len(self.loss_mask_T), len(self.logprobs_T), len(self.versions_T)}

@@ -25,8 +25,8 @@ from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.episode import EpisodeSpec
 from slimrl.rollout.loop import run_episodes
 from slimrl.rollout.places import run_groups
-from slimrl.rollout.worker import taskset as module
-from slimrl.rollout.worker.process import MARK
+from slimrl.rollout.worker import seat as module
+from slimrl.rollout.worker.program import MARK
 from slimrl.rollout.worker.taskset import RemoteEpisode, Source, find_in_worker, load_in_worker
 from slimrl.rollout.worker.wire import WireError, receive_message
 from slimrl.services.process_tree import find_marked, processes
@@ -192,7 +192,7 @@ def test_what_has_left_the_group_of_a_process_ends_with_it_too() -> None:
 
 def test_what_has_left_the_session_of_a_process_that_exits_ends_too() -> None:
     taskset = load(FILE, "Hostile")
-    mark = taskset._processes[-1]._mark
+    mark = taskset._seats[0].process()._program._mark
     (rollout,) = play(taskset, "leaves a session and exits")
     assert (rollout.failure, rollout.failure_detail[-13:]) == ("environment_died", "exit status 0")
     assert find_marked(MARK, mark) == {}
@@ -220,7 +220,7 @@ def test_a_search_path_with_what_is_no_text_holds_up_nobody(monkeypatch: pytest.
 
 def test_the_kernel_ends_a_worker_before_the_run(worker: Any) -> None:
     play(worker, GOOD)
-    child = worker._processes[-1]._process.pid
+    child = worker._seats[0].process().pid
     assert Path(f"/proc/{child}/oom_score_adj").read_text() == "1000\n"
 
 
@@ -279,10 +279,10 @@ class FakeTaskset:
         self.process: Any = FakeProcess(answer)
 
     def environment(self, task: Task) -> RemoteEpisode:
-        return RemoteEpisode(self, self.process, "0/0", task)  # type: ignore[arg-type]
+        return RemoteEpisode(self, (self, self.process, "0/0"), task)  # type: ignore[arg-type]
 
-    def note_step(self) -> None:
-        pass
+    def allow_restarts(self) -> None:
+        """What a seat does."""
 
 
 JSON = st.recursive(

@@ -127,6 +127,18 @@ def test_a_sampler_of_its_own_process_makes_the_run_processes(argv, monkeypatch)
     assert config.deployment.type == "processes"
 
 
+@pytest.mark.parametrize(
+    "argv", [["--deployment.weights", "broadcast"], ["--inference.backend", "vllm", "--deployment.num_samplers", "4"]]
+)
+def test_a_part_on_a_cluster_has_the_gpus_of_its_node_to_itself(argv, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    config = load(RLConfig, [*ENV, "--deployment.type", "ray", *argv], {}).config
+    for part in ("trainer", "inference", "orchestrator"):
+        here = place(config, lambda line: None, part)
+        assert device_of(here, part).model.device == "cuda:0"
+        assert here.deployment.num_samplers == config.deployment.num_samplers
+
+
 def test_where_nothing_can_be_started_again_auto_is_one_process(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     config = load(RLConfig, ENV, {}).config

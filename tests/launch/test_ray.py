@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.ray_nodes import Nodes
 from slimrl.cli import run
 from slimrl.errors import UserError
 from slimrl.monitor.sinks import read_metrics
@@ -22,35 +23,10 @@ STEPS = 40
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 
-class Nodes:
-    """The nodes of a cluster, by numbers from 1."""
-
-    def __init__(self, num: int) -> None:
-        command = [sys.executable, "-m", "tests.launch.ray_nodes", str(num)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.address = self._line()
-
-    def do(self, line: str) -> None:
-        assert self._process.stdin
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-
-    def close(self) -> None:
-        self._process.communicate("end\n", timeout=60)
-
-    def _line(self) -> str:
-        assert self._process.stdout
-        for line in self._process.stdout:
-            if re.fullmatch(r"[\d.]+:\d+\n", line):
-                return line.strip()
-        raise AssertionError("the cluster has not started")
-
-
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    cluster = Nodes(3)
-    yield cluster
-    cluster.close()
+    with Nodes(3) as cluster:
+        yield cluster
 
 
 class OnRay:
@@ -88,9 +64,9 @@ def test_a_run_survives_a_node_and_has_as_many_samplers_as_are_wanted(nodes, tin
     one = OnRay(tiny_dir, tmp_path / "run", nodes.address)
     one.await_step(4)
     lost = one.where("trainer")
-    nodes.do(f"kill {int(lost.rpartition('.')[2]) - 2}")
+    nodes.kill(int(lost.rpartition(".")[2]) - 2)
     one.wait_until(lambda: "trainer and orchestrator go on from the last checkpoint" in one.said)
-    nodes.do("add 4")
+    nodes.add(4)
     members = Roster(one.output_dir)
     one.await_step(8)
     assert run(["status", str(one.output_dir)]) == 0

@@ -5,6 +5,7 @@ waits for each result in the run's directory (`launch/sampling.py`).
 """
 
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limi
 from slimrl.launch.placement import place
 from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
+from slimrl.launch.scale import told_load
 from slimrl.launch.tasksets import load_tasksets
 from slimrl.launch.teacher import beside_the_orchestrator, make_distillation
 from slimrl.launch.warm_up import without_needless_warm_up
 from slimrl.launch.weights import SampledWeights, make_replicas
+from slimrl.launch.workers import worker_starts
 from slimrl.models.load import load_chat
 from slimrl.monitor.console import RunConsole
 from slimrl.rollout.episode import RolloutContext
@@ -35,14 +38,18 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     config = without_needless_warm_up(config, console.note)
     output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
     files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
-    with roster.join("orchestrator", {}):
-        tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s)
+    with ExitStack() as held:
+        held.enter_context(roster.join("orchestrator", {}))
+        starts = worker_starts(config, files)
+        tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
         trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from
         past = read_progress(output_dir) if config.resume else None
         first = past.step if past else 0
         check_agreement(trainer, resolved.config, first)
         chat = load_chat(with_announced_date(config.model, trainer))
         client = make_replicas(config, files, chat.stop_ids)
+        if config.deployment.max_samplers:
+            held.enter_context(told_load(output_dir, lambda: client.num_open))
         limits = episode_limits(config.orchestrator, config.seq_len)
         context = RolloutContext(client, chat, limits, concurrent_episodes(config))
         held_out = make_held_out(config, tasksets, context, output_dir, console)

@@ -8,12 +8,20 @@ from slimrl.config.model import ModelConfig
 from slimrl.config.plan import PlanOptions
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig, SFTConfig
+from slimrl.errors import UserError
+from slimrl.launch.pipeline import make_question
 from slimrl.launch.planning import Planner, make_planner, what_is_left
 from slimrl.models.device import set_threads
-from slimrl.plan.devices import find_machines
+from slimrl.monitor.plots import save_figure
+from slimrl.plan.devices import Machine, find_machines
 from slimrl.plan.machine import own_memory, this_machine
+from slimrl.plan.pipeline.choose import choose
+from slimrl.plan.pipeline.plots import curves_of, draw_pipeline
+from slimrl.plan.pipeline.report import pipeline_report
 from slimrl.plan.plan import Plan
 from slimrl.plan.report import full_report
+
+GPUS = 1, 2, 4, 8  # whose pipelines are simulated if none are named
 
 
 def run_plan(
@@ -29,18 +37,39 @@ def run_plan(
             )
             return 0
     machines = find_machines(options.on) if options.on else []
+    if options.run and not isinstance(config, RLConfig):
+        raise UserError("--run simulates the pipeline of `rl`, and these are settings of `sft`: remove it.")
+    if options.run and len(machines) > 1:
+        raise UserError(f"--run simulates GPUs of one kind, and --on names {len(machines)} machines: name one.")
     set_threads(config.model.num_threads)
     planner = make_planner(config, own_memory())
     if not machines:
         machine = this_machine(Path(config.output_dir), config.model.device)
+        if options.run:
+            return _simulate(planner, machine, options, show)
         return _show(planner, [planner.on(machine, options.measures)], show)
     # Another machine decides device and dtype anew, as `auto` does.
     elsewhere = replace(planner, config=config.model_copy(update={"model": _model_anywhere(config)}))
+    if options.run:
+        return _simulate(elsewhere, machines[0], options, show)
     return _show(elsewhere, [elsewhere.on(machine) for machine in machines], show)
 
 
 def _model_anywhere(config: RLConfig | SFTConfig) -> ModelConfig:
     return config.model.model_copy(update={"device": "auto"})
+
+
+def _simulate(planner: Planner, machine: Machine, options: PlanOptions, show: Callable[[str], None]) -> int:
+    question = make_question(planner, machine, options)
+    numbers = options.gpus or ((machine.num_gpus,) if options.on and machine.num_gpus > 1 else GPUS)
+    device = machine.device.name if options.on else "devices like that of the run"
+    for line in pipeline_report(question, [choose(question, num) for num in numbers], device, options.price):
+        show(line)
+    if options.plot:
+        title = f"{question.recipe.batch_size} rollouts a step on {device}"
+        curves = curves_of(question)
+        show(f"plot: {save_figure(draw_pipeline(curves, options.price, title), Path(options.plot))}")
+    return 0
 
 
 def _show(planner: Planner, plans: Sequence[Plan], show: Callable[[str], None]) -> int:

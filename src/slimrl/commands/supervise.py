@@ -14,5 +14,6 @@ def run_supervisor(resolved: Resolved[RLConfig]) -> int:
     note = RunConsole().note
     config = place(resolved.config, note)
     # The trainer says whether there is a warm-up, and keeps the plan in the directory, which it opens.
-    foretell(without_needless_warm_up(config, lambda text: None), note)
+    if config.deployment.type != "ray":  # whose nodes have other memory than this machine
+        foretell(without_needless_warm_up(config, lambda text: None), note)
     return supervise(config, resolved.argv, note)

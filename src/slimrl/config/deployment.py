@@ -31,9 +31,19 @@ class DeploymentConfig(Config):
     `inference_gpu_ids`; vLLM shares these GPUs out among so many. `slimrl scale RUN` changes the number while a run
     goes on."""
 
+    max_samplers: int = Field(default=0, ge=0)
+    """Most samplers that a run is given by itself: one more than `num_samplers` after another, while more sequences
+    wait for a place than the samplers have (`inference.max_slots` each), and fewer again when they do not. 0 leaves the
+    number as it is."""
+
     num_trainers: int = Field(default=1, ge=1)
     """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2). On GPUs of this
     machine it is one for each of `trainer_gpu_ids`, whatever this says."""
+
+    num_workers: int = Field(default=0, ge=0)
+    """Hosts of environments, on any node: the episodes of each environment whose code runs in a worker process
+    (`worker`) are shared among as many processes, one at each host, and go on while one computes. 0 plays them beside
+    the orchestrator, one at a time."""
 
     cpus: float = Field(default=1.0, gt=0)
     """CPUs that each part asks Ray for; samplers and trainers also ask for a GPU each where the cluster has any."""
@@ -55,3 +65,8 @@ class DeploymentConfig(Config):
     """How many times in a row, without a training step in between, `slimrl rl` starts parts again that have died. A
     sampler is given the newest weights, and what it had begun is sampled anew; trainer and orchestrator go on from the
     last checkpoint."""
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether the parts are processes of their own, here or on other machines."""
+        return self.type in ("processes", "ray")

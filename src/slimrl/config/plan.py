@@ -1,5 +1,6 @@
 """The command line of `slimrl plan`: the words of `rl` or `sft`, and a few of its own. Needs no PyTorch."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from slimrl.errors import UserError
 
 HELP = """\
 usage: slimrl plan @ FILE [--key VALUE ...] [--on DEVICES] [--no-measure]
+       slimrl plan @ FILE [--key VALUE ...] --run DIR [--gpus N,...] [--on DEVICE] [--price P] [--plot FILE]
 
 Says what a run takes before it begins: memory by part on each device, disk, the time of a step and of the whole run,
 what most of the time goes to, and, where it does not fit, what to change and how much each change saves. FILE and the
@@ -24,6 +26,17 @@ seq_len. With `--resume true` it is what the run in output_dir has still to do.
   --on DEVICES      plan for other machines, such as `rtx3090x1,h100x8`: their times are estimated. A name that is not
                     known is answered with the list of those that are
 
+With --run the pipeline is simulated instead: replicas that sample, ranks that train, groups in flight, weights on their
+way. The episodes are those that the run in DIR has recorded, drawn again and again: their turns, lengths and the time
+that environments took over each. For each number of GPUs a line says how many should sample and how many train, how
+fast that is, how old the rollouts are, who waits, and what it costs. Needs the extra `simulate`.
+
+  --run DIR         output_dir of an `rl` run of a few steps, best at max_async_level 0. Without --on, GPUs are taken to
+                    be like the device of this run, and the model is stretched until it takes as long as the run did
+  --gpus N,...      numbers of GPUs (default: 1,2,4,8; or as many as --on names)
+  --price P         money for a GPU-hour, in any currency; without it costs are in GPU-hours
+  --plot FILE       draw throughput, staleness and cost from 1 to 1,000 GPUs, at levels 0, 1 and 2; some minutes
+
 `slimrl rl` begins with two lines of this, refuses a run that cannot fit (`--plan warn` lets it try, `--plan off` plans
 nothing), and sets the numbers beside the truth in its closing table. docs/plan.md says what each part is.
 
@@ -31,30 +44,79 @@ nothing), and sets the numbers beside the truth in its closing table. docs/plan.
   slimrl plan @ examples/reverse_text/rl.toml --model.name Qwen/Qwen3-1.7B --on rtx3090x1,h100x1
   slimrl plan @ examples/wordle/rl.toml --model.lora.rank 16 --no-measure
   slimrl plan @ examples/wordle/sft.toml
+  slimrl plan @ examples/wordle/rl.toml --run outputs/wordle --gpus 2,4,8,16 --price 2.5
+  slimrl plan @ examples/wordle/rl.toml --run outputs/wordle --orchestrator.batch_size 1024 --on h100 --plot plan.png
 """
+
+
+MOST_GPUS = 10_000
+VALUES = {  # the options that take a value, and how it looks
+    "--on": "devices must follow, as in `--on rtx3090x1,h100x8`",
+    "--run": "the output_dir of a recorded `rl` run must follow, as in `--run outputs/wordle`",
+    "--gpus": f"numbers of GPUs from 1 to {MOST_GPUS:,} must follow, as in `--gpus 2,4,8`",
+    "--price": "the money for a GPU-hour must follow, as in `--price 2.5`",
+    "--plot": "the file to draw must follow, as in `--plot pipeline.png`",
+}
+OF_RUN = "--gpus", "--price", "--plot"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """What `plan` has beside the settings of a run: `on` names other machines, empty for this one, and `measures` is
-    whether times are measured."""
+    whether times are measured. With `run`, the directory of a recorded run, the pipeline is simulated instead, with
+    numbers of `gpus` at a `price` an hour; `plot` is the file of a plot."""
 
     on: str = ""
     measures: bool = True
+    run: str = ""
+    gpus: tuple[int, ...] = ()
+    price: float = 0.0
+    plot: str = ""
 
 
 def read_options(argv: Sequence[str]) -> tuple[list[str], PlanOptions]:
-    """The words that are settings of the run, and the options. Raises UserError for an option without its value."""
-    words, rest, on, measures = list(argv), list[str](), "", True
+    """The words that are settings of the run, and the options. Raises UserError for an option without its value, or
+    with one that it cannot have."""
+    words, rest, measures = list(argv), list[str](), True
+    found = dict[str, str]()
     while words:
         word = words.pop(0)
         name, equals, value = word.partition("=")
-        if name == "--on":
-            on = value if equals else words.pop(0) if words else ""
-            if not on or on.startswith("-"):
-                raise UserError("--on: devices must follow, as in `--on rtx3090x1,h100x8`.")
+        if name in VALUES:
+            found[name] = value if equals else words.pop(0) if words else ""
+            if not found[name] or found[name].startswith("-"):
+                raise UserError(f"{name}: {VALUES[name]}.")
         elif word.replace("_", "-") == "--no-measure":
             measures = False
         else:
             rest.append(word)
-    return rest, PlanOptions(on, measures)
+    if "--run" not in found and (useless := [name for name in OF_RUN if name in found]):
+        raise UserError(
+            f"{', '.join(useless)} can act only with --run DIR, whose episodes the pipeline is simulated with."
+        )
+    options = PlanOptions(
+        found.get("--on", ""),
+        measures,
+        found.get("--run", ""),
+        _gpus(found["--gpus"]) if "--gpus" in found else (),
+        _price(found["--price"]) if "--price" in found else 0.0,
+        found.get("--plot", ""),
+    )
+    return rest, options
+
+
+def _gpus(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= MOST_GPUS for part in parts):
+        raise UserError(f"--gpus {text}: {VALUES['--gpus']}.")
+    return tuple(dict.fromkeys(map(int, parts)))
+
+
+def _price(text: str) -> float:
+    try:
+        price = float(text)
+    except ValueError:
+        price = math.nan
+    if not 0 < price < math.inf:
+        raise UserError(f"--price {text}: {VALUES['--price']}.")
+    return price

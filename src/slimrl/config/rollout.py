@@ -31,6 +31,10 @@ class EnvConfig(Config):
     run's own. `auto` takes a process for what does not come with slimrl, but for classes of a notebook or of the
     Python API."""
 
+    memory_gb: float = Field(default=0.0, ge=0)
+    """Most main memory of a worker process with all that it starts, in GB: one that takes more is ended, its episodes
+    are dropped and counted, and another takes its place. 0 sets no limit."""
+
     name: str = ""
     """What the environment is called in metrics and reports where there are several; empty is its `id`."""
 

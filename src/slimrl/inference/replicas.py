@@ -84,7 +84,7 @@ class Replicas:
         self._directory: Path | None = None  # of the newest weights, where they are files
         self._has_weights = False  # some were given, or broadcast
         self._tasks: set[asyncio.Task[None]] = set()
-        self.version = 0
+        self.version, self._num_open = 0, 0
         self._thread = LoopThread("samplers")
         self._thread.wait(self._prepare())
         self._following = self._thread.start(self._follow())
@@ -111,9 +111,10 @@ class Replicas:
         """Notes that the trainer has broadcast these weights: who was in its group has them by now."""
         self._thread.wait(self._note_broadcast(version))
 
-    def num_ready(self) -> int:
-        """How many samplers may sample now."""
-        return sum(member.is_ready for member in self._members.values())
+    @property
+    def num_open(self) -> int:
+        """How many sequences are being sampled, or wait for a sampler or for a place at one."""
+        return self._num_open
 
     def close(self) -> None:
         """Closes the connections, which ends what is being sampled."""
@@ -122,6 +123,14 @@ class Replicas:
             member.client.close()
 
     async def _sample(self, prompt: list[int], params: SamplingParams) -> Completion:
+        self._num_open += 1
+        try:
+            return await self._sample_anew(prompt, params)
+        finally:
+            self._num_open -= 1
+
+    async def _sample_anew(self, prompt: list[int], params: SamplingParams) -> Completion:
+        """Ask samplers, one after the other, until one has not gone meanwhile."""
         while True:
             name, member = await self._choose(prompt)
             try:

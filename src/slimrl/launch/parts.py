@@ -110,9 +110,10 @@ def make_held_out(
 def concurrent_episodes(config: RLConfig) -> int:
     """The number of episodes that are played at once. At level 0 each has a slot of the engine to itself; above, many
     wait for their environment, and those that do not share the slots."""
+    slots = config.inference.max_slots * max(config.deployment.num_samplers, config.deployment.max_samplers)
     if not config.async_level:
-        return config.inference.max_slots
-    return max(config.inference.max_slots, config.orchestrator.batch_size * (config.async_level + 1))
+        return slots
+    return max(slots, config.orchestrator.batch_size * (config.async_level + 1))
 
 
 def episode_limits(config: EpisodesConfig, seq_len: int) -> EpisodeLimits:

@@ -110,6 +110,8 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
             f"model.device = {config.model.device} is one device, and the parts are processes with devices of their "
             "own: set trainer_gpu_ids and inference_gpu_ids in its place."
         )
+    if config.deployment.type == "ray":  # which shows a part no GPUs but its own
+        return _with_type(config.model_copy(update=dict.fromkeys(KEYS, [*range(num)])), "processes"), ""
     free = [gpu for gpu in range(num) if not any(gpu in vars(config)[key] for key in KEYS)]
     needs_teacher = isinstance(config.teacher, ModelTeacherConfig)
     # What is not named is given what is left: the sampler one, the teacher one, the trainer all others.

@@ -15,7 +15,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.placement import with_level
 from slimrl.launch.run_dir import METRICS, warmup_directory
-from slimrl.launch.scale import clear_scale, read_scale
+from slimrl.launch.scale import QueueScale, clear_scale, read_load, read_scale
 from slimrl.launch.status import write_programs
 from slimrl.services.children import Children
 from slimrl.services.programs import ADDRESS, End, Needs, Program, Programs
@@ -80,6 +80,9 @@ class Supervision:
         self._roster = Roster(Path(config.output_dir))
         self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
         self._samplers: dict[int, Program] = {}
+        deployment = config.deployment
+        self._queue = QueueScale(deployment.num_samplers, deployment.max_samplers, config.inference.max_slots)
+        self._workers: dict[int, Program] = {}
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
         self._kept: tuple[dict[str, str], int] = ({}, 0)
         self._wanted, self._looked = 0 if config.inference.base_url else config.deployment.num_samplers, 0.0
@@ -88,12 +91,13 @@ class Supervision:
         """Run all parts to their end. Raises UserError with the cause where they cannot go on."""
         clear_scale(Path(self._config.output_dir))
         self._fill_samplers()
+        self._workers = {number: self._start_worker(number) for number in range(self._config.deployment.num_workers)}
         self._pair = self._start_pair([])
         self._note_processes()
         while not all(map(_is_done, self._pair)):
             time.sleep(POLL_S)
             if not self._pair[1].end:
-                self._watch_samplers()
+                self._watch_helpers()
                 if time.monotonic() - self._looked > LOOK_S:
                     self._look()
             # Look first and read afterwards: what has ended has written its last line.
@@ -108,7 +112,7 @@ class Supervision:
         self._note("processes: " + ", ".join(f"{name} {process}" for name, process in self._processes().items()))
 
     def _processes(self) -> dict[str, str]:
-        return {one.name: one.process for one in (*self._pair, *self._samplers.values())}
+        return {one.name: one.process for one in (*self._pair, *self._samplers.values(), *self._workers.values())}
 
     def _keep_processes(self) -> None:
         """Keep who runs where in the run's directory, where `slimrl status` finds it."""
@@ -163,32 +167,56 @@ class Supervision:
         parts: tuple[Part, Part] = ("trainer", "orchestrator")
         return any(self._roster.describe_end(part) for part, one in zip(parts, self._pair, strict=True) if not one.end)
 
-    def _watch_samplers(self) -> None:
-        """Start samplers again that have died. Raises UserError if they die too often, or refuse their settings."""
+    def _watch_helpers(self) -> None:
+        """Start samplers and hosts of environments again that have died, and have as many samplers as are wanted.
+        Raises UserError if they die too often, or refuse their settings."""
         for number, sampler in [*self._samplers.items()]:
-            if not (end := sampler.end):
-                continue
-            self._show_last(sampler)
-            for host, pid in sampler.members:  # where the directory is another machine's, its lock may outlive it
-                for name, facts in self._roster.members("inference").items():
-                    if (facts["host"], facts["pid"]) == (host, str(pid)):
-                        self._roster.strike(name)
-            if end.has_refused or not self._deaths.allow():
-                raise UserError(f"{end.text}.")
-            self._note(end.text)
-            self._start_sampler(number)
-            self._note(f"started {sampler.name} again, as {self._samplers[number].process}: {self._deaths.describe()}")
+            if sampler.end:
+                self._bury("inference", sampler, sampler.end)
+                self._start_sampler(number)
+                self._note_new(self._samplers[number])
+        for number, worker in [*self._workers.items()]:
+            if worker.end:
+                self._bury("worker", worker, worker.end)
+                self._workers[number] = self._start_worker(number)
+                self._note_new(self._workers[number])
 
     def _look(self) -> None:
         """See who is there, and how many samplers are wanted."""
         self._looked = time.monotonic()
         self._roster.find("trainer")
         self._roster.find("orchestrator")
-        wanted = 0 if self._config.inference.base_url else read_scale(Path(self._config.output_dir))
-        if wanted and wanted != self._wanted:
+        if not self._config.inference.base_url and (wanted := self._num_wanted()) != self._wanted:
             self._note(f"{wanted} samplers are wanted, in place of {self._wanted}")
             self._wanted = wanted
             self._fill_samplers()
+
+    def _num_wanted(self) -> int:
+        """How many samplers there shall be: as many as somebody has asked for, else by their queue."""
+        output_dir = Path(self._config.output_dir)
+        if asked := read_scale(output_dir):
+            return asked
+        if not self._config.deployment.max_samplers or (num_open := read_load(output_dir)) is None:
+            return self._wanted
+        return self._queue.num(self._wanted, num_open, time.monotonic())
+
+    def _bury(self, part: Part, program: Program, end: End) -> None:
+        """Tell how a program has ended that is started again. Raises UserError if it shall not be."""
+        self._show_last(program)
+        program.stop()  # on a cluster it keeps its place until then, which the next one may need
+        for host, pid in program.members:  # where the directory is another machine's, its lock may outlive it
+            for name, facts in self._roster.members(part).items():
+                if (facts["host"], facts["pid"]) == (host, str(pid)):
+                    self._roster.strike(name)
+        if end.has_refused or not self._deaths.allow():
+            raise UserError(f"{end.text}.")
+        self._note(end.text)
+
+    def _note_new(self, program: Program) -> None:
+        self._note(f"started {program.name} again, as {program.process}: {self._deaths.describe()}")
+
+    def _start_worker(self, number: int) -> Program:
+        return self._programs.start(f"worker-{number}", [*SLIMRL, "worker", *self._argv], Needs(self._needs.cpus))
 
     def _fill_samplers(self) -> None:
         for number in range(self._wanted):
@@ -205,7 +233,7 @@ class Supervision:
         if gpus:
             share = max(1, len(gpus) // self._config.deployment.num_samplers)
             own = [gpus[(number * share + place) % len(gpus)] for place in range(share)]
-            words += ["--inference_gpu_ids", ",".join(map(str, own))]
+            words += ["--inference_gpu_ids", ",".join(map(str, own)), "--deployment.num_samplers", "1"]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]
         self._samplers[number] = self._programs.start(f"sampler-{number}", words, self._needs)

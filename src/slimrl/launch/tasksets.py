@@ -15,7 +15,8 @@ from slimrl.environments.base import Taskset
 from slimrl.environments.find import NOTEBOOK, find_constructor, is_builtin, load_taskset, prepare_taskset
 from slimrl.errors import UserError
 from slimrl.rollout.worker.process import WorkerProcess
-from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker
+from slimrl.rollout.worker.program import Start
+from slimrl.rollout.worker.taskset import Source, find_in_worker, load_in_worker, load_on_hosts
 
 TIMEOUT_S = 60.0  # of an environment of which nothing is asked but demonstrations
 
@@ -23,10 +24,10 @@ TIMEOUT_S = 60.0  # of an environment of which nothing is asked but demonstratio
 _found: dict[str, WorkerProcess] = {}
 
 
-def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float) -> list[Taskset]:
+def load_tasksets(envs: Sequence[EnvConfig], timeout_s: float, starts: Sequence[Start] = ()) -> list[Taskset]:
     """The tasksets of the environments, in their order, ready to give tasks. `timeout_s` limits each call into an
-    episode that is played in a worker."""
-    tasksets = [_load(env, timeout_s) for env in envs]
+    episode that is played in a worker; with `starts` there is one worker for each of them, where it says."""
+    tasksets = [_load(env, timeout_s, starts) for env in envs]
     for taskset in tasksets:
         prepare_taskset(taskset)
     return tasksets
@@ -40,18 +41,22 @@ def check_environments(config: CommandConfig, make: bool) -> None:
         if make:
             _load(env, timeout_s)
         elif has_worker(env):
-            source = Source(env.id, env.args, timeout_s)
+            source = Source(env.id, env.args, timeout_s, env.memory_gb)
             if _key(source) not in _found:
                 _found[_key(source)] = find_in_worker(source)
         else:
             find_constructor(env.id, env.args)
 
 
-def _load(env: EnvConfig, timeout_s: float) -> Taskset:
+def _load(env: EnvConfig, timeout_s: float, starts: Sequence[Start] = ()) -> Taskset:
     if not has_worker(env):
         return load_taskset(env.id, env.args)
-    source = Source(env.id, env.args, timeout_s)
+    source = Source(env.id, env.args, timeout_s, env.memory_gb)
     key = _key(source)
+    if starts:
+        if key in _found:
+            _found.pop(key).close()
+        return load_on_hosts(source, starts)
     return load_in_worker(source, _found.pop(key) if key in _found else find_in_worker(source))
 
 
@@ -67,7 +72,7 @@ def has_worker(env: EnvConfig) -> bool:
 
 
 def _key(source: Source) -> str:
-    return json.dumps([source.env_id, source.args, source.timeout_s])
+    return json.dumps([source.env_id, source.args, source.timeout_s, source.memory_gb])
 
 
 def _environments(config: CommandConfig) -> tuple[Sequence[EnvConfig], float]:

@@ -70,6 +70,7 @@ def rollout_to_json(record: RolloutRecord) -> dict[str, Any]:
         "failure_detail": rollout.failure_detail,
         "stop_reason": rollout.stop_reason,
         "metrics": without_nan(rollout.metrics),
+        "env_s": [round(seconds, 4) for seconds in rollout.env_s],
         "text": record.text,
         "messages": rollout.messages,
         "token_ids": rollout.token_ids_T,
@@ -95,6 +96,7 @@ def rollout_from_json(line: dict[str, Any]) -> RolloutRecord:
         failure_detail=line["failure_detail"],
         role=line.get("role", ""),  # files from before there were roles lack it
         stop_reason=_stop_reason(line),
+        env_s=tuple(line.get("env_s", ())),
     )
     # Files from before these were kept lack them.
     origin = line.get("environment", ""), line.get("draw", -1), line.get("has_signal", True)

@@ -39,6 +39,7 @@ class SavedRollout(_Saved):
     failure_detail: str
     role: str
     stop_reason: StopReason
+    env_s: tuple[float, ...] = ()  # checkpoints from before it was kept lack it
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -94,7 +94,7 @@ def processes_of(config: Configs, demand: Demand, base: float) -> list[ProcessMe
     if isinstance(config, SFTConfig):
         parts = [*weight_parts(demand), *training_parts(demand)]
         return [process("sft", device, parts, base, (config.max_steps, hole_of(demand)))]
-    if config.deployment.type != "processes":
+    if not config.deployment.are_apart:
         return _in_one(config, demand, device, base)
     return [*_trainers(config, demand, base), *_sampler(config, demand, base), *_orchestrator(config, demand, base)]
 
@@ -137,13 +137,14 @@ def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemor
     if inference.base_url:
         return []
     is_vllm = inference.backend == "vllm"
-    num = max(1, len(ids)) if is_vllm else 1  # vLLM shares weights and cache out among its GPUs
+    many = config.deployment.num_samplers
+    num = max(1, len(ids) // many) if is_vllm else 1  # vLLM shares weights and cache out among its GPUs
     shared = [*weight_parts(demand), *sampling_parts(demand, alone=True)]
     parts = [Part(part.name, part.bytes / num, part.phase) for part in shared]
     parts += [Part("vLLM's own", VLLM_BASE)] if is_vllm else []
-    devices = [f"cuda:{gpu}" for gpu in ids[:num]] or ["cpu"]
+    devices = [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * many
     found = [process("vLLM" if is_vllm else "sampler", device, parts, base) for device in devices]
-    return found if not ids else [*found, process("sampler, host", "cpu", (), base)]
+    return found if not ids else [*found, process("sampler, host", "cpu", (), many * base)]
 
 
 def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:

@@ -133,9 +133,7 @@ def _deployment(plan: Plan) -> str:
     config = plan.config
     if not isinstance(config, RLConfig):
         return "one process"
-    return (
-        "several processes" if config.deployment.type == "processes" else "one process, sampling and training in turn"
-    )
+    return "several processes" if config.deployment.are_apart else "one process, sampling and training in turn"
 
 
 def _device(place: Place, plan: Plan) -> str:

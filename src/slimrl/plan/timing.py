@@ -115,7 +115,7 @@ def times_of(config: RLConfig | SFTConfig, demand: Demand, workload: Workload, s
     if demand.scored:
         scorer = next(iter((demand.references or {}).values()), demand.shape)
         step["the teacher's scores"] = speeds.row_s(row) / 3 * scorer.active / demand.shape.active
-    apart = config.deployment.type == "processes" and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
+    apart = config.deployment.are_apart and not set(config.trainer_gpu_ids) & set(config.inference_gpu_ids)
     times = Times(step, {}, overlaps=apart and config.async_level > 0 and bool(config.trainer_gpu_ids))
     episodes = config.eval.num_examples * len(config.eval.temperatures)
     evaluations = _num_evaluations(config)
@@ -164,7 +164,7 @@ def _rows_left(lengths: list[int]) -> Iterator[int]:
 
 
 def _ranks(config: RLConfig | SFTConfig) -> int:
-    if isinstance(config, SFTConfig) or config.deployment.type != "processes":
+    if isinstance(config, SFTConfig) or not config.deployment.are_apart:
         return 1
     return len(config.trainer_gpu_ids) or 1  # ranks on a CPU share its cores
 

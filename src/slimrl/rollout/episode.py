@@ -13,6 +13,7 @@ An episode that fails does not raise an exception: its `Rollout` says what went 
 """
 
 import math
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -74,6 +75,7 @@ class _Transcript:
     versions: list[int] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
+    env_s: list[float] = field(default_factory=list)
     turns: int = 0
     has_cut_reply: bool = False
     stop_reason: StopReason = StopReason.DONE
@@ -185,7 +187,9 @@ async def _converse(
     Returns the environment's last turn.
     """
     limits, chat = context.limits, context.chat
+    began = time.perf_counter()
     opening = await _opening(environment, context)
+    transcript.env_s.append(time.perf_counter() - began)
     transcript.add_prompt(_opening_tokens(opening, context), opening)
     if len(transcript.token_ids) >= limits.seq_len:
         raise RolloutError("prompt_too_long", f"{len(transcript.token_ids)} tokens, seq_len is {limits.seq_len}")
@@ -198,7 +202,9 @@ async def _converse(
         transcript.add_reply(completion, reply)
 
         # The environment's turn.
+        began = time.perf_counter()
         turn = await run_with_timeout(step_episode(environment, reply), "environment", limits.timeout_s)
+        transcript.env_s.append(time.perf_counter() - began)
         transcript.rewards.append(turn.reward)
         check_reward(sum(transcript.rewards))
         if turn.done:
@@ -245,6 +251,7 @@ def _rollout(spec: EpisodeSpec, transcript: _Transcript, turn: Turn, error: Roll
         failure_detail=error.detail if error else "",
         role=spec.role,
         stop_reason=StopReason.FAILED if error else transcript.stop_reason,
+        env_s=tuple(transcript.env_s),
     )
 
 

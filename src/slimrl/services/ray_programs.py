@@ -1,7 +1,7 @@
 """Starts the programs of a run on the nodes of a Ray cluster, which places them and tells when a node is lost.
 
-Each program is an actor with what it needs reserved for it (`ray_host.py`). Ray asks for no key: whoever reaches a
-cluster's ports can run programs on it, so these belong in a private network.
+Each program is an actor with what it needs reserved for it (`ray_host.py`). Whoever reaches the ports of a cluster that
+wants no token (`RAY_AUTH_MODE=token`) can run programs on it, so these belong in a private network.
 """
 
 import os
@@ -293,7 +293,8 @@ def connect(address: str) -> Any:
         raise UserError(
             f"no Ray cluster can be used at deployment.address = {address} ({_first_line(error)}). Start one by `ray "
             "start --head`, and on each other machine by `ray start --address HEAD:6379`; or give "
-            f"`--deployment.address {LOCAL}` for this machine alone."
+            f"`--deployment.address {LOCAL}` for this machine alone. Where the cluster wants a token, set "
+            "RAY_AUTH_MODE=token here, too."
         ) from error
     return ray
 

@@ -231,7 +231,7 @@ def test_a_process_goes_with_its_taskset() -> None:
 def test_a_process_goes_with_a_run_that_is_killed() -> None:
     program = (
         "import sys, time; from slimrl.rollout.worker.process import WorkerProcess; from slimrl.rollout.worker.taskset "
-        f"import *; s = Source('{FILE}:Market', {{}}, 9.0); p = find_in_worker(s); print(p._process.pid, flush=True); "
+        f"import *; s = Source('{FILE}:Market', {{}}, 9.0); p = find_in_worker(s); print(p.pid, flush=True); "
         "time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as run:

@@ -33,6 +33,14 @@ def check_deployment(config: RLConfig) -> None:
             "deployment.num_samplers",
             "inference.base_url",
         )
+    if 0 < deployment.max_samplers < deployment.num_samplers or (deployment.max_samplers and inference.base_url):
+        raise ConfigError(
+            f"deployment.max_samplers = {deployment.max_samplers} cannot act beside "
+            f"{'inference.base_url' if inference.base_url else f'num_samplers = {deployment.num_samplers}'}. Remove it"
+            f"{'' if inference.base_url else ', or raise it'}.",
+            "deployment.max_samplers",
+            "inference.base_url" if inference.base_url else "deployment.num_samplers",
+        )
     _check_ray(config)
     if deployment.weights == "files":
         return

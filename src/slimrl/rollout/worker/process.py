@@ -5,38 +5,30 @@ A process is used until it ends; then another one is started (`taskset.py`).
 """
 
 import asyncio
-import json
-import os
-import secrets
 import select
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from slimrl.errors import RolloutError, UserError, visible
 from slimrl.rollout.interruption import without_alarm
+from slimrl.rollout.worker.program import LOST_STATUS, Program, Start, start_here
 from slimrl.rollout.worker.wire import REASON, WireError, receive_message, send_message
-from slimrl.services.process_tree import find_marked, kill, start_time
 
-PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from slimrl.rollout.worker.serve import main; main(int(sys.argv[2]))"
-)
 POLL_S = 0.5  # how soon the end of a process is noticed whose forks keep the connection open
 GRACE_S = 2.0  # for a worker to interrupt its environment itself, before it is ended
 CLOSE_S = 2.0  # for a worker to clean up at the end of a run
-MAX_OUTPUT = 1 << 20  # bytes that a worker may print
-MARK = "SLIMRL_WORKER"  # names the worker to which a process belongs, in its environment variables
-LOST = "environment_lost"  # the reason of a drop by another episode's fault
+LOST = "environment_lost"  # the reason of a drop by another episode's fault, or a lost machine's
+GB = 1e9
+# Threads that wait for one of several workers, while the others play on.
+_WAITING = ThreadPoolExecutor(64, "environments")
 
 
 @dataclass(eq=False)
@@ -53,9 +45,18 @@ class WorkerProcess:
     """One worker process, started at once. Its calls raise RolloutError, with the reason `environment_died` for the one
     during which the process ended, and LOST for all others; and UserError where the worker does."""
 
-    def __init__(self, timeout_s: float, variables: Mapping[str, str] | None = None) -> None:
-        """`timeout_s` limits each call into an episode; `variables` are added to the process's environment."""
-        self._timeout_s = timeout_s
+    def __init__(
+        self,
+        timeout_s: float,
+        variables: Mapping[str, str] | None = None,
+        start: Start = start_here,
+        memory_gb: float = 0.0,
+        waits_alone: bool = False,
+    ) -> None:
+        """`timeout_s` limits each call into an episode, `memory_gb` the main memory of the process and its descendants
+        (0 does not); `variables` are added to its environment. Where it is one of several that play the same episodes
+        (`waits_alone`), the others go on while one of its environments computes."""
+        self._timeout_s, self._memory_gb, self._waits_alone = timeout_s, memory_gb, waits_alone
         self._changed = threading.Condition()
         self._calls: dict[int, _Call] = {}
         self._posted, self._quiet, self._heard = 0, 0, 0.0
@@ -63,19 +64,18 @@ class WorkerProcess:
         self._verdict: RolloutError | None = None
         self._is_over = False
         self._sending = threading.Lock()
-        self._sock, theirs = socket.socketpair()
-        # A worker that reads nothing is one that hangs.
-        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 1 + int(self._limit_s), 0))
-        self._known: dict[int, str] = {}
-        self._mark = secrets.token_hex(8)
-        started: Future[subprocess.Popen[bytes]] = Future()
-        # Linux ends the process with the thread that has started it: with this one, which lives as long as it does.
-        environment = {**os.environ, **(variables or {}), MARK: self._mark}
+        started: Future[tuple[socket.socket, Program]] = Future()
+        # The program is started by the thread that lives as long as it does: by Linux it ends with that.
         serve = threading.Thread(
-            target=self._serve, args=(theirs, environment, started), name="environment", daemon=True
+            target=self._serve, args=(start, variables or {}, started), name="environment", daemon=True
         )
         serve.start()
-        self._process = started.result()
+        self._sock, self._program = started.result()
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, on the machine that it runs on."""
+        return self._program.pid
 
     @property
     def is_over(self) -> bool:
@@ -103,12 +103,12 @@ class WorkerProcess:
         """The answer to a question about an episode. Other episodes go on while the environment awaits something, and
         only then."""
         call = self._post(do, fields)
-        self._wait_until_quiet(call)
         try:
+            await self._quiet_after(call)
             await _arrival(call)
         except asyncio.CancelledError:
             if not self._is_over:
-                self._wait_until_quiet(self._post("cancel", {"of": call.number}, is_answered=False))
+                await self._quiet_after(self._post("cancel", {"of": call.number}, is_answered=False))
             await _arrival(call)  # its environment may clean up, or refuse to be cancelled
             raise
         return call.answer.result()
@@ -117,9 +117,8 @@ class WorkerProcess:
         """Ends the process and all that it has started."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_WR)
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_S)
-        kill(self._known, CLOSE_S)
+        self._program.wait(CLOSE_S)
+        self._program.kill()
         self._wait(lambda: False, CLOSE_S)
 
     @property
@@ -131,6 +130,14 @@ class WorkerProcess:
         with without_alarm():
             if not self._wait(lambda: self._quiet >= call.number, self._limit_s):
                 self._give_up(call, self._limit_s)
+
+    async def _quiet_after(self, call: _Call) -> None:
+        """Wait until the worker has nothing left to do up to a call."""
+        if not self._waits_alone:
+            self._wait_until_quiet(call)
+            return
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(_WAITING, self._wait_until_quiet, call)
 
     def _post(self, do: str, fields: dict[str, Any], is_answered: bool = True) -> _Call:
         with self._sending:
@@ -176,42 +183,44 @@ class WorkerProcess:
         """Ends the process because of these calls."""
         with self._changed:
             self._culprits, self._verdict = self._culprits or culprits, self._verdict or verdict
-        kill(self._known, CLOSE_S)
+        self._program.kill()
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def _loss(self) -> RolloutError:
-        return RolloutError(LOST, f"the process that played it was ended by another episode: {self.end}")
+        return RolloutError(LOST, f"the process that played it was ended, not by this episode: {self.end}")
 
     # In a thread of its own.
 
     def _serve(
-        self, theirs: socket.socket, environment: Mapping[str, str], started: "Future[subprocess.Popen[bytes]]"
+        self, start: Start, variables: Mapping[str, str], started: "Future[tuple[socket.socket, Program]]"
     ) -> None:
         try:
-            process, output = _start(theirs, environment)
-            self._known[process.pid] = start_time(process.pid)
+            self._sock, self._program = start(variables)
+            # A worker that reads nothing is one that hangs.
+            limit = struct.pack("ll", 1 + int(self._limit_s), 0)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         except OSError as error:
-            started.set_exception(UserError(f"no process can be started for an environment: {error.strerror}."))
+            started.set_exception(
+                UserError(f"no process can be started for an environment: {error.strerror or error}.")
+            )
             return
         except BaseException as error:  # nobody else would hear of it
             started.set_exception(error)
             return
-        finally:
-            theirs.close()
-        started.set_result(process)
+        started.set_result((self._sock, self._program))
         try:
-            self._listen(process)
+            self._listen()
         except WireError as error:
             self._end(set(self._calls), RolloutError("environment_died", f"its process was ended, as {error}"))
         except OSError:
             pass
         finally:
-            self._bury(process, output)
+            self._bury()
 
-    def _listen(self, process: "subprocess.Popen[bytes]") -> None:
+    def _listen(self) -> None:
         """Takes what the worker sends until its end. Raises WireError for what it cannot have sent by itself."""
-        poll = select.poll()
+        poll, looked = select.poll(), time.monotonic()
         poll.register(self._sock, select.POLLIN)
         while True:
             if poll.poll(POLL_S * 1000):
@@ -219,8 +228,18 @@ class WorkerProcess:
                 if message is None:
                     return
                 self._take(message)
-            elif not start_time(process.pid):
+            elif not self._program.is_running():
                 return  # its forks keep the connection open
+            if self._memory_gb and time.monotonic() - looked > POLL_S:
+                self._check_memory()
+                looked = time.monotonic()
+
+    def _check_memory(self) -> None:
+        if (used_gb := self._program.memory() / GB) > self._memory_gb:
+            detail = f"its process used {used_gb:.1f} GB, more than memory_gb = {self._memory_gb:g}, and was ended"
+            self._end(
+                {number for number in self._calls if number > self._quiet}, RolloutError("environment_died", detail)
+            )
 
     def _take(self, message: dict[str, Any]) -> None:
         with self._changed:
@@ -245,18 +264,20 @@ class WorkerProcess:
             self._heard = time.monotonic()
             self._changed.notify_all()
 
-    def _bury(self, process: "subprocess.Popen[bytes]", output: threading.Thread) -> None:
+    def _bury(self) -> None:
         """Ends what is left of the process, and answers all calls with what has become of it."""
         deadline = time.monotonic() + POLL_S
-        while start_time(process.pid) and time.monotonic() < deadline:  # it is about to end, and shall say how
+        while self._program.is_running() and time.monotonic() < deadline:  # it is about to end, and shall say how
             time.sleep(0.01)
-        if start_time(process.pid) and self._verdict is None:
+        if self._program.is_running() and self._verdict is None:
             self._verdict = RolloutError("environment_died", "the environment closed its connection to the run")
-        kill(self._known | find_marked(MARK, self._mark), CLOSE_S)
-        status = process.wait()
-        output.join(CLOSE_S)  # its last words come before what is said of its end
+        self._program.kill()
+        status = self._program.wait()
+        self._program.close()  # its last words come before what is said of its end
+        if status == LOST_STATUS and self._verdict is None:  # no episode has done that: all are played elsewhere
+            self._verdict, self._culprits = RolloutError(LOST, "its machine was lost"), {0}
         with self._changed:
-            self._verdict = self._verdict or RolloutError("environment_died", describe_end(status))
+            self._verdict = self._verdict or RolloutError("environment_died", describe_end(status or 0))
             running = {number for number in self._calls if number > self._quiet}
             self._culprits = self._culprits or running or set(self._calls)
             for number, call in self._calls.items():
@@ -294,42 +315,3 @@ async def _arrival(call: _Call) -> None:
 def _set(arrived: "asyncio.Future[None]") -> None:
     if not arrived.done():
         arrived.set_result(None)
-
-
-def _start(theirs: socket.socket, environment: Mapping[str, str]) -> tuple["subprocess.Popen[bytes]", threading.Thread]:
-    """Starts the program of a worker, which speaks through the socket, and a thread that copies what it prints to this
-    standard error. All that the worker starts inherits the mark in its `environment`."""
-    places = [place for place in sys.path if isinstance(place, str)]  # Python itself passes over a Path
-    reads, writes = os.pipe()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-c", PROGRAM, json.dumps(places), str(theirs.fileno())],
-            stdin=subprocess.DEVNULL,
-            stdout=writes,
-            stderr=writes,
-            pass_fds=[theirs.fileno()],
-            env=environment,
-            start_new_session=True,
-        )
-    except OSError:
-        os.close(reads)
-        raise
-    finally:
-        os.close(writes)
-    output = threading.Thread(target=_show_output, args=(reads,), name="environment's output", daemon=True)
-    output.start()
-    return process, output
-
-
-def _show_output(reads: int) -> None:
-    """Copies what a worker prints to standard error, up to a limit, without what would command the terminal."""
-    left = MAX_OUTPUT
-    with open(reads, "rb", buffering=0) as file:
-        while data := file.read(1 << 12):
-            if left > 0:
-                text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
-                sys.stderr.write(visible(text, len(text)))
-                left -= len(data)
-                if left <= 0:
-                    sys.stderr.write(f"\n[an environment has printed {MAX_OUTPUT} bytes; more is not shown]\n")
-                sys.stderr.flush()

@@ -1,11 +1,10 @@
-"""A taskset whose code runs in a worker process, which is started anew when it has ended.
+"""A taskset whose code runs in worker processes, one or several, which are started anew when they have ended.
 
 It has the methods that the environment's own taskset has, and no others, so it passes for that one everywhere.
 """
 
-import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,10 +15,11 @@ from slimrl.errors import RolloutError, UserError, visible
 from slimrl.monitor.rollouts import RolloutRecord, rollout_to_json
 from slimrl.rollout.interruption import without_alarm
 from slimrl.rollout.worker.process import LOST, WorkerProcess
+from slimrl.rollout.worker.program import Start, start_here
+from slimrl.rollout.worker.seat import Seat
 from slimrl.types import Message, Rollout, Split, Task, Taskset, Turn
 
 LOAD_TIMEOUT_S = 300.0  # for a class to be loaded and made, and for its tasks
-MAX_DEATHS = 64  # in a row, without a step that was answered, before the next training step
 
 # What a process is asked about its class, in words.
 QUESTIONS = {"find": "be loaded", "load": "be made", "tasks": "give its tasks"}
@@ -27,11 +27,13 @@ QUESTIONS = {"find": "be loaded", "load": "be made", "tasks": "give its tasks"}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a taskset comes from, and the limit of each call into its episodes."""
+    """Where a taskset comes from, the limit of each call into its episodes, and of the memory of its processes in GB,
+    where 0 is none."""
 
     env_id: str
     args: Mapping[str, Any]
     timeout_s: float
+    memory_gb: float = 0.0
 
     @property
     def load_timeout_s(self) -> float:
@@ -56,7 +58,7 @@ class Source:
 def find_in_worker(source: Source, variables: Mapping[str, str] | None = None) -> WorkerProcess:
     """A process that has found the class, which takes the args; it is not called. `variables` are added to the
     process's environment. Raises UserError as `find_constructor` does."""
-    process = WorkerProcess(source.timeout_s, variables)
+    process = WorkerProcess(source.timeout_s, variables, memory_gb=source.memory_gb)
     try:
         source.ask(process, "find", id=source.env_id, args=dict(source.args))
     except BaseException:
@@ -72,10 +74,26 @@ def load_in_worker(source: Source, process: WorkerProcess) -> Taskset:
     except BaseException:
         process.close()
         raise
+    return _make(source, told, [start_here], process)
+
+
+def load_on_hosts(source: Source, starts: Sequence[Start]) -> Taskset:
+    """The taskset, whose episodes are shared among as many processes as there are `starts`, each on the machine that
+    its own says. Raises UserError as `load_taskset` does."""
+    process = WorkerProcess(source.timeout_s, None, starts[0], source.memory_gb, waits_alone=True)
+    try:
+        told = _load(source, process)
+    except BaseException:
+        process.close()
+        raise
+    return _make(source, told, starts, process)
+
+
+def _make(source: Source, told: Mapping[str, Any], starts: Sequence[Start], process: WorkerProcess) -> Taskset:
     kinds = [kind for key, kind in OPTIONAL.items() if told[key] not in (None, False)]
     # The class has the name of the environment's own, which messages show.
     made: type[RemoteTaskset] = type(told["name"], (*kinds, RemoteTaskset), {})
-    return made(source, process, told)
+    return made(source, told, starts, process)
 
 
 def _load(source: Source, process: WorkerProcess) -> dict[str, Any]:
@@ -96,15 +114,24 @@ def _load(source: Source, process: WorkerProcess) -> dict[str, Any]:
 class RemoteTaskset:
     """What the taskset of every environment has."""
 
-    def __init__(self, source: Source, process: WorkerProcess, told: Mapping[str, Any]) -> None:
+    def __init__(
+        self, source: Source, told: Mapping[str, Any], starts: Sequence[Start], process: WorkerProcess
+    ) -> None:
+        """`process` is the first of those that `starts` start, with the taskset loaded."""
         self._source, self._told = source, told
-        self._processes = [process]
-        self._starting = threading.Lock()  # episodes and the run itself ask in threads of their own
         self._tasks: dict[Split, list[Task]] = {}
         self._is_prepared = False
-        self._seed = ""
-        self._num_deaths, self._num_in_a_row = 0, 0  # since the generators were seeded, and since a step was answered
-        weakref.finalize(self, _close_last, self._processes)
+        are_several = len(starts) > 1 or starts[0] is not start_here
+
+        def opener(start: Start) -> Callable[[], WorkerProcess]:
+            return lambda: WorkerProcess(source.timeout_s, None, start, source.memory_gb, are_several)
+
+        self._seats = [
+            Seat(number, opener(start), self._make_ready, None if number else process)
+            for number, start in enumerate(starts)
+        ]
+        self._num_opened = 0
+        weakref.finalize(self, _close_all, self._seats)
 
     @property
     def purpose(self) -> str:
@@ -117,70 +144,43 @@ class RemoteTaskset:
         return self._tasks[split]
 
     def environment(self, task: Task) -> Environment:
-        return RemoteEpisode(self, *self.open_episodes("environment", task)[0], task)
+        return RemoteEpisode(self, self.open_episodes("environment", task)[0], task)
 
     def allow_restarts(self) -> None:
-        self._num_in_a_row = 0
+        for seat in self._seats:
+            seat.allow_restarts()
 
     def seed_generators(self, text: str) -> None:
-        # A process that ended before gets the same state in its place as one that lived on.
-        self._seed, self._num_deaths = text, -1 if self._processes[-1].is_over else 0
-        self.allow_restarts()
-        if not self._processes[-1].is_over:
-            with suppress(RolloutError):  # of a process that has ended: the next one gets the same
-                self._processes[-1].ask_episode("seed", text=text)
+        for seat in self._seats:
+            seat.seed(text)
 
-    def note_step(self) -> None:
-        """Notes that an environment has answered a step: its process does not end before it can."""
-        self._num_in_a_row = 0
-
-    def open_episodes(self, do: str, task: Task) -> list[tuple[WorkerProcess, str]]:
-        """Fresh episodes on the task, each a name in the process that holds it."""
-        process = self._process()
-        return [(process, str(name)) for name in process.ask_episode(do, task=[task.id, task.data])]
+    def open_episodes(self, do: str, task: Task) -> list[tuple[Seat, WorkerProcess, str]]:
+        """Fresh episodes on the task, each a name in the process that holds it. Processes have their turns."""
+        seat = self._seats[self._num_opened % len(self._seats)]
+        self._num_opened += 1
+        process = seat.process()
+        return [(seat, process, str(name)) for name in process.ask_episode(do, task=[task.id, task.data])]
 
     def _ask_tasks(self, split: Split) -> list[Task]:
         return [Task(*task) for task in self._source.ask(self._process(), "tasks", split=split) or ()]
 
     def _process(self) -> WorkerProcess:
-        """The process, which is started again if it has ended. Raises RolloutError if that fails too often."""
-        if not self._processes[-1].is_over:
-            return self._processes[-1]
-        with without_alarm(), self._starting:
-            return self._start_again() if self._processes[-1].is_over else self._processes[-1]
+        """The process that is asked what is about no episode. Raises RolloutError if it cannot be had."""
+        return self._seats[0].process()
 
-    def _start_again(self) -> WorkerProcess:
-        if self._num_in_a_row == MAX_DEATHS:
-            raise RolloutError(
-                "environment_died",
-                f"its process has ended {MAX_DEATHS} times without answering a step, and is not started again before "
-                f"the next training step; the last time {self._processes[-1].end}",
-            )
-        self._num_deaths += 1
-        self._num_in_a_row += 1
-        process = WorkerProcess(self._source.timeout_s)
-        try:
-            _load(self._source, process)
-            if self._is_prepared:
-                process.ask("prepare")
-            for split in self._tasks:
-                self._source.ask(process, "tasks", split=split)
-            if self._seed:
-                text = f"{self._seed}/{self._num_deaths}" if self._num_deaths else self._seed
-                process.ask_episode("seed", text=text)
-        except UserError as error:
-            process.close()
-            raise RolloutError("environment_died", f"its process could not be started again: {error}") from error
-        except BaseException:
-            process.close()
-            raise
-        self._processes[:] = [process]
-        return process
+    def _make_ready(self, process: WorkerProcess) -> None:
+        """Have a new process know what the first one knows."""
+        _load(self._source, process)
+        if self._is_prepared:
+            process.ask("prepare")
+        for split in self._tasks:
+            self._source.ask(process, "tasks", split=split)
 
 
-def _close_last(processes: list[WorkerProcess]) -> None:
+def _close_all(seats: list[Seat]) -> None:
     with without_alarm():  # Python may collect the taskset in the midst of an episode, which would be blamed for this
-        processes[-1].close()
+        for seat in seats:
+            seat.close()
 
 
 class _WithScripts(RemoteTaskset):
@@ -206,7 +206,7 @@ class _WithSelfPlay(RemoteTaskset):
         return list(self._told["roles"])
 
     def self_play(self, task: Task) -> Sequence[Environment]:
-        return [RemoteEpisode(self, *opened, None) for opened in self.open_episodes("self_play", task)]
+        return [RemoteEpisode(self, opened, None) for opened in self.open_episodes("self_play", task)]
 
 
 class _WithGroupRewards(RemoteTaskset):
@@ -225,14 +225,14 @@ class _WithGroupRewards(RemoteTaskset):
 class _Prepared(RemoteTaskset):
     def prepare(self) -> None:
         self._process().ask("prepare")
-        self._is_prepared = True
+        self._is_prepared = True  # those that are started later prepare themselves
 
 
 class _Offloaded(RemoteTaskset):
     def offload(self) -> None:
-        if not self._processes[-1].is_over:
+        for running in filter(None, (seat.running() for seat in self._seats)):
             with suppress(RolloutError):  # of a process that has ended, which holds no memory
-                self._processes[-1].ask("offload", self._source.load_timeout_s)
+                running.ask("offload", self._source.load_timeout_s)
 
 
 # What a taskset may have besides, by what the worker tells of it.
@@ -253,8 +253,9 @@ class RemoteEpisode:
     if all answers are the same. An episode of self-play has no `task` to be played again.
     """
 
-    def __init__(self, taskset: RemoteTaskset, process: WorkerProcess, name: str, task: Task | None) -> None:
-        self._taskset, self._process, self._name, self._task = taskset, process, name, task
+    def __init__(self, taskset: RemoteTaskset, opened: tuple[Seat, WorkerProcess, str], task: Task | None) -> None:
+        self._taskset, self._task = taskset, task
+        self._seat, self._process, self._name = opened
         self._past: list[tuple[dict[str, str], Any]] = []  # questions and answers
 
     async def start(self) -> list[Message]:
@@ -263,7 +264,7 @@ class RemoteEpisode:
 
     async def step(self, reply: str) -> Turn:
         done, messages, reward, metrics = await self._call({"do": "step", "reply": reply})
-        self._taskset.note_step()
+        self._seat.allow_restarts()  # its process does not end before it can answer a step
         return Turn(done, messages, reward, metrics)
 
     async def close(self) -> None:
@@ -284,10 +285,10 @@ class RemoteEpisode:
                 return answer
 
     async def _play_again(self) -> None:
-        lost = RolloutError(LOST, f"the process that played it was ended by another episode: {self._process.end}")
+        lost = RolloutError(LOST, f"the process that played it was ended, not by this episode: {self._process.end}")
         if self._task is None:
             raise lost
-        (self._process, self._name) = self._taskset.open_episodes("environment", self._task)[0]
+        self._seat, self._process, self._name = self._taskset.open_episodes("environment", self._task)[0]
         for asked, answer in self._past:
             if await self._process.call(episode=self._name, **asked) != answer:
                 raise RolloutError(LOST, f"{lost.detail}. Played again, it took another course")

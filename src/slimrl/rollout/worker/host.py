@@ -1,0 +1,106 @@
+"""A host of environments: it starts worker processes on its machine for a run elsewhere, and ends them with that.
+
+`remote.py` is the other side, and says what is spoken. Whoever has no key is refused. A worker is a child of the host;
+when the run closes its connection, or falls silent, its worker is killed with all that it has started.
+"""
+
+import hmac
+import secrets
+import socket
+import threading
+from contextlib import suppress
+from typing import Any
+
+from slimrl.rollout.worker.program import ChildProgram
+from slimrl.rollout.worker.wire import WireError, receive_message, send_message
+
+HELLO_S = 10.0  # for a run to say what it wants
+BEAT_S = 1.0  # between two words of how a worker is
+
+
+class WorkerHost:
+    """Listens at `address`, which has a free port of its own then; `serve` answers until `close`."""
+
+    def __init__(self, host: str, key: str, port: int = 0) -> None:
+        self._key = key
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listening = socket.create_server((host, port), family=family)
+        self.address = f"{host}:{self._listening.getsockname()[1]}"
+        self._joining: dict[str, tuple[threading.Event, list[socket.socket]]] = {}
+
+    def serve(self) -> None:
+        """Answer runs, each in threads of its own, until the host is closed."""
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return  # it was closed
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def close(self) -> None:
+        """Listen no more. Workers end with the process."""
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _answer(self, connection: socket.socket) -> None:
+        """What one connection wants: a new worker, or to be the socket of one."""
+        try:
+            connection.settimeout(HELLO_S)
+            match receive_message(connection):
+                case {"key": str(key), "do": "start", "variables": dict(variables)} if self._knows(key):
+                    self._run(connection, {str(name): str(value) for name, value in variables.items()})
+                    return
+                case {"key": str(key), "do": "join", "ticket": str(ticket)} if self._knows(key):
+                    if waiting := self._joining.pop(ticket, None):
+                        connection.settimeout(None)
+                        waiting[1].append(connection)
+                        waiting[0].set()
+                        return
+        except (OSError, WireError):
+            pass
+        connection.close()
+
+    def _knows(self, key: str) -> bool:
+        return hmac.compare_digest(key.encode(), self._key.encode())
+
+    def _run(self, control: socket.socket, variables: dict[str, str]) -> None:
+        """Start a worker when its socket has come, and tell of it until it ends or nobody listens."""
+        ticket, arrived, theirs = secrets.token_hex(16), threading.Event(), list[socket.socket]()
+        self._joining[ticket] = arrived, theirs
+        sending = threading.Lock()  # what the worker prints comes from a thread of its own
+
+        def tell(message: dict[str, Any]) -> None:
+            with sending, suppress(OSError, WireError):
+                send_message(control, message)
+
+        try:
+            tell({"ticket": ticket})
+            if not arrived.wait(HELLO_S):
+                return
+            theirs[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            program = ChildProgram(theirs[0], variables, lambda text: tell({"output": text}))
+            tell({"pid": program.pid})
+            is_wanted = threading.Event()
+            is_wanted.set()
+            watching = threading.Thread(target=_await_farewell, args=(control, is_wanted), daemon=True)
+            watching.start()
+            while program.wait(BEAT_S) is None and is_wanted.is_set():
+                tell({"memory": program.memory()})
+            program.kill()
+            status = program.wait()
+            program.close()
+            tell({"ended": status})
+        except OSError as error:
+            tell({"output": f"no process can be started for an environment: {error.strerror or error}\n"})
+        finally:
+            self._joining.pop(ticket, None)
+            control.close()
+
+
+def _await_farewell(control: socket.socket, is_wanted: threading.Event) -> None:
+    """Clear the event when the run wants its worker to end, or has gone."""
+    control.settimeout(None)
+    with suppress(OSError, WireError):
+        receive_message(control)
+    is_wanted.clear()

@@ -1,0 +1,135 @@
+"""The program of a worker: started here as a child, or by a host on another machine (`remote.py`)."""
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from slimrl.errors import visible
+from slimrl.services.process_tree import find_marked, find_process_tree, kill, start_time
+
+PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from slimrl.rollout.worker.serve import main; main(int(sys.argv[2]))"
+)
+MAX_OUTPUT = 1 << 20  # bytes that a worker may print
+CLOSE_S = 2.0  # for what is ended to be gone
+MARK = "SLIMRL_WORKER"  # names the worker to which a process belongs, in its environment variables
+
+
+class Program(Protocol):
+    """A worker's program that was started, with all that it starts itself."""
+
+    pid: int
+
+    def is_running(self) -> bool:
+        """Whether the program itself runs."""
+
+    def memory(self) -> int:
+        """Bytes of main memory that it holds, with all that it has started."""
+
+    def kill(self) -> None:
+        """End it, with all that it has started."""
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Its exit status, when it has ended: below 0 for a signal, LOST_STATUS if nobody knows; None if it runs on
+        after so many seconds."""
+
+    def close(self) -> None:
+        """Wait for its last words."""
+
+
+# Starts a program with some more environment variables, and gives the socket that it answers at.
+Start = Callable[[Mapping[str, str]], tuple[socket.socket, Program]]
+LOST_STATUS = 1 << 16  # the exit status of a program that was lost with its machine
+
+
+class ChildProgram:
+    """A program that is a child of this process, and answers at the other end of the socket `theirs`, which is closed
+    here. What it prints goes to `show`, up to a limit. Linux ends it with the thread that has started it."""
+
+    def __init__(self, theirs: socket.socket, variables: Mapping[str, str], show: Callable[[str], None]) -> None:
+        self._mark = secrets.token_hex(8)  # all that it starts inherits it
+        places = [place for place in sys.path if isinstance(place, str)]  # Python itself passes over a Path
+        reads, writes = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-c", PROGRAM, json.dumps(places), str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=writes,
+                stderr=writes,
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, **variables, MARK: self._mark},
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(reads)
+            raise
+        finally:
+            os.close(writes)
+            theirs.close()
+        self.pid = self._process.pid
+        self._known = {self.pid: start_time(self.pid)}
+        self._output = threading.Thread(
+            target=_show_output, args=(reads, show), name="environment's output", daemon=True
+        )
+        self._output.start()
+
+    def is_running(self) -> bool:
+        return bool(start_time(self.pid))
+
+    def memory(self) -> int:
+        return sum(map(_resident, find_process_tree(self._known) | find_marked(MARK, self._mark)))
+
+    def kill(self) -> None:
+        kill(self._known | find_marked(MARK, self._mark), CLOSE_S)
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
+
+    def close(self) -> None:
+        self._output.join(CLOSE_S)
+
+
+def start_here(variables: Mapping[str, str]) -> tuple[socket.socket, Program]:
+    """Start a program as a child of this process, whose output goes to this standard error."""
+    ours, theirs = socket.socketpair()
+    try:
+        return ours, ChildProgram(theirs, variables, _print_error)
+    except OSError:
+        ours.close()
+        raise
+
+
+def _resident(pid: int) -> int:
+    """Bytes of main memory that a process holds; 0 where that cannot be told."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _print_error(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+def _show_output(reads: int, show: Callable[[str], None]) -> None:
+    """Shows what a worker prints, up to a limit, without what would command the terminal."""
+    left = MAX_OUTPUT
+    with open(reads, "rb", buffering=0) as file:
+        while data := file.read(1 << 12):
+            if left > 0:
+                text = data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+                left -= len(data)
+                more = f"\n[an environment has printed {MAX_OUTPUT} bytes; more is not shown]\n" if left <= 0 else ""
+                show(visible(text, len(text)) + more)

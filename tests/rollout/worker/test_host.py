@@ -1,0 +1,127 @@
+"""Episodes at hosts of environments are those of here, on as many processes; a host that is lost loses no episode."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slimrl.environments.find import load_taskset, tasks_of
+from slimrl.errors import RolloutError, UserError
+from slimrl.rollout.worker.host import WorkerHost
+from slimrl.rollout.worker.program import start_here
+from slimrl.rollout.worker.remote import start_at
+from slimrl.rollout.worker.taskset import Source, load_on_hosts
+from slimrl.services.process_tree import start_time
+from tests.rollout.worker.test_taskset import FILE, play
+
+KEY = "key"
+SLOW = Path(__file__).with_name("slow_worlds.py")
+HOST = """
+import sys
+from slimrl.rollout.worker.host import WorkerHost
+host = WorkerHost("127.0.0.1", sys.argv[1])
+print(host.address, flush=True)
+host.serve()
+"""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A host in a thread of this process."""
+    host = WorkerHost("127.0.0.1", KEY)
+    thread = threading.Thread(target=host.serve)
+    thread.start()
+    yield host.address
+    host.close()
+    thread.join()
+
+
+@pytest.fixture
+def host() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A host that is a process, and its address."""
+    command = [sys.executable, "-c", HOST, KEY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        yield process, process.stdout.readline().strip()
+        process.kill()
+
+
+def load(name: str, *addresses: str, file: Path = FILE, timeout_s: float = 20.0, memory_gb: float = 0.0) -> Any:
+    starts = [start_at(lambda address=address: address, KEY, 5.0) for address in addresses]
+    return load_on_hosts(Source(f"{file}:{name}", {}, timeout_s, memory_gb), starts)
+
+
+def test_episodes_at_two_hosts_are_those_of_the_runs_own_process(address: str) -> None:
+    remote, here = load("Full", address, address), load_taskset(f"{FILE}:Full", {})
+    remote.seed_generators("a")
+    assert play(remote) == play(here)
+    assert len({seat.running().pid for seat in remote._seats}) == 2
+
+
+def test_several_environments_compute_at_once(address: str) -> None:
+    remote = load("Computing", address, address, file=SLOW)
+    worlds = [remote.environment(task) for task in tasks_of(remote, "train")[:2]]
+
+    async def both() -> float:
+        await asyncio.gather(*(world.start() for world in worlds))
+        began = time.monotonic()
+        await asyncio.gather(*(world.step("compute") for world in worlds))
+        return time.monotonic() - began
+
+    assert asyncio.run(both()) < 1.7  # each takes a second, in which it lets nothing else of its process go on
+
+
+def test_an_environment_that_takes_too_much_memory_is_ended_and_another_comes(address: str) -> None:
+    for starts in ([start_here], [start_at(lambda: address, KEY, 5.0)]):
+        remote = load_on_hosts(Source(f"{SLOW}:Leaking", {}, 20.0, memory_gb=0.4), starts)
+        task = tasks_of(remote, "train")[0]
+        world = remote.environment(task)
+        asyncio.run(world.start())
+        with pytest.raises(RolloutError, match=r"more than memory_gb = 0.4, and was ended") as raised:
+            asyncio.run(world.step("leak"))
+        assert raised.value.reason == "environment_died"
+        another = remote.environment(task)
+        asyncio.run(another.start())
+        assert asyncio.run(another.step("go on")).done
+
+
+def test_a_host_that_is_lost_loses_no_episode(address: str, host: tuple[subprocess.Popen[str], str]) -> None:
+    process, theirs = host
+    places = [theirs]
+    remote = load_on_hosts(Source(f"{SLOW}:Computing", {}, 20.0), [start_at(lambda: places[-1], KEY, 5.0)])
+    world = remote.environment(tasks_of(remote, "train")[0])
+    asyncio.run(world.start())
+    worker = remote._seats[0].running().pid
+    places.append(address)
+    process.kill()
+    assert asyncio.run(world.step("go on")).done
+    assert not start_time(worker)
+
+
+def test_a_worker_ends_with_the_run_that_has_asked_for_it(address: str) -> None:
+    remote = load("Full", address)
+    worker = remote._seats[0].running().pid
+    remote._seats[0].close()
+    assert not start_time(worker)
+
+
+@pytest.mark.parametrize(
+    ("find", "key", "message"),
+    [
+        (lambda: "", KEY, "none is there"),
+        (lambda: "127.0.0.1:1", KEY, "refused"),
+        (None, "other", "its key is another"),
+    ],
+)
+def test_without_a_host_that_answers_the_run_is_told(
+    address: str, find: Callable[[], str] | None, key: str, message: str
+) -> None:
+    start = start_at(find or (lambda: address), key, 0.7)
+    with pytest.raises(UserError, match=rf"no host of environments can be used, for 0.7 s now \(.*{message}"):
+        start({})
