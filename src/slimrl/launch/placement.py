@@ -111,7 +111,7 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
             "own: set trainer_gpu_ids and inference_gpu_ids in its place."
         )
     if config.deployment.type == "ray":  # which shows a part no GPUs but its own
-        return _with_type(config.model_copy(update=dict.fromkeys(KEYS, [*range(num)])), "processes"), ""
+        return _with_type(config.model_copy(update={key: [*range(num)] for key in KEYS}), "processes"), ""
     free = [gpu for gpu in range(num) if not any(gpu in vars(config)[key] for key in KEYS)]
     needs_teacher = isinstance(config.teacher, ModelTeacherConfig)
     # What is not named is given what is left: the sampler one, the teacher one, the trainer all others.
