@@ -181,7 +181,7 @@ class PublishedWeights:
                 try:
                     sending.result()
                     return
-                except (UserError, CancelledError):
+                except (UserError, CancelledError, RuntimeError):  # the last of connections that were closed meanwhile
                     self.close()
                     time.sleep(LOOK_S)  # for one that is about to end
                     if not self._have_left(present):
