@@ -222,7 +222,7 @@ class Supervision:
         if gpus:
             share = max(1, len(gpus) // self._config.deployment.num_samplers)
             own = [gpus[(number * share + place) % len(gpus)] for place in range(share)]
-            words += ["--inference_gpu_ids", ",".join(map(str, own)), "--deployment.num_samplers", "1"]
+            words += ["--deployment.num_samplers", "1", "--inference_gpu_ids", ",".join(map(str, own))]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]
         self._samplers[number] = self._programs.start(f"sampler-{number}", words, self._needs)
