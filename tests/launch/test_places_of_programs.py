@@ -10,7 +10,7 @@ import torch
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.launch.placement import place, place_on
-from slimrl.launch.supervision import Supervision
+from slimrl.launch.supervision import Supervision, _Deaths, _with_key
 from slimrl.services.programs import End, Needs
 
 ENV = ["--orchestrator.env.0.id", "reverse-text", "--max_async_level", "1"]
@@ -68,3 +68,25 @@ def test_samplers_of_vllm_take_the_gpus_that_they_are_given(tmp_path: Path, monk
     for program, gpus in zip(programs.all, ([1], [2]), strict=True):
         given = load(RLConfig, program.words[1:], {}).config
         assert place(given, lambda line: None, "inference").inference_gpu_ids == gpus, shlex.join(program.words)
+
+
+def test_a_run_that_dies_of_the_same_step_every_time_ends(tmp_path: Path) -> None:
+    metrics, deaths = tmp_path / "metrics.jsonl", _Deaths(2, tmp_path)
+    metrics.write_text('{"step": 0}\n{"step": 1}\n')
+    allowed = []
+    for seconds in ("1.5", "10.25", "2"):  # step 1 is trained anew, and takes another time
+        metrics.write_text(f'{{"step": 0}}\n{{"step": 1, "time/step_s": {seconds}}}\n')
+        allowed.append(deaths.allow())
+    assert allowed == [True, True, False]
+    metrics.write_text(metrics.read_text() + '{"step": 2}\n')
+    assert deaths.allow()
+
+
+def test_the_key_of_a_sampler_at_an_address_goes_to_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [*ENV, "--inference.base_url", "http://10.0.0.7:8000", "--warmup.max_steps", "0"]
+    config = load(RLConfig, words, {}).config
+    monkeypatch.delenv(config.inference.api_key_variable, raising=False)
+    assert _with_key(config) == {}
+    assert _with_key(load(RLConfig, [*words, "--deployment.num_workers", "1"], {}).config)
+    monkeypatch.setenv(config.inference.api_key_variable, "its key")
+    assert _with_key(config) == {config.inference.api_key_variable: "its key"}

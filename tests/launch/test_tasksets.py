@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from slimrl.config.reading.load import load
 from slimrl.config.rollout import EnvConfig
+from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl.launch.tasksets import has_worker, load_tasksets
+from slimrl.launch.tasksets import check_environments, has_worker, load_tasksets
 from slimrl.rollout.worker.taskset import RemoteTaskset
 
 
@@ -32,6 +34,17 @@ def test_code_that_does_not_come_with_slimrl_runs_in_a_worker(env_id: str, by_de
 def test_a_class_of_a_notebook_cannot_run_in_a_worker() -> None:
     with pytest.raises(UserError, match=r'leave out worker = "process", or move the class to a file'):
         has_worker(EnvConfig(id="__main__:Own", worker="process"))
+
+
+def test_limits_and_hosts_of_worker_processes_are_refused_where_there_are_none() -> None:
+    with pytest.raises(UserError, match=r'memory_gb = 2 of environment `reverse-text`.* or set worker = "process"'):
+        has_worker(EnvConfig(id="reverse-text", memory_gb=2))
+    with pytest.raises(UserError, match=r"it has none: remove it\.$"):
+        has_worker(EnvConfig(id="__main__:Own", memory_gb=2))
+    assert has_worker(EnvConfig(id="reverse-text", memory_gb=2, worker="process"))
+    config = load(RLConfig, ["--orchestrator.env.0.id", "reverse-text", "--deployment.num_workers", "2"], {}).config
+    with pytest.raises(UserError, match=r"num_workers = 2 hosts worker processes .* no environment has one"):
+        check_environments(config, make=False)
 
 
 def test_the_setting_decides(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
-from slimrl.io.urls import is_loopback
 from slimrl.rollout.worker.host import WorkerHost
 from slimrl.transport.roster import Roster
 
@@ -18,16 +17,21 @@ def run_worker_of_rl(resolved: Resolved[RLConfig]) -> int:
     config = resolved.config
     name, address = config.inference.api_key_variable, config.deployment.host
     key = os.environ.get(name, "")
-    if not key and not is_loopback(address):
+    if not key:
         raise UserError(
-            f"whoever reaches {address} could run environments here: set the variable {name} to a key, the same for "
-            "all parts of the run."
+            f"whoever reaches {address}, and be it another user of this machine, could run programs here as you: set "
+            f"the variable {name} to a key, the same for all parts of the run."
         )
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: stopped.set())
     roster = Roster(Path(config.output_dir))
-    host = WorkerHost(address, key)
+    try:
+        host = WorkerHost(address, key)
+    except OSError as error:
+        raise UserError(
+            f"cannot listen at deployment.host = {address} ({error.strerror or error}): name one of this machine."
+        ) from None
     with roster.reserve("worker") as entry:
         thread = threading.Thread(target=host.serve, name="host", daemon=True)
         thread.start()

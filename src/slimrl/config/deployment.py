@@ -62,9 +62,9 @@ class DeploymentConfig(Config):
     waited for whom. A single step that takes longer needs more; a long warm-up or evaluation does not."""
 
     restarts: int = Field(default=3, ge=0)
-    """How many times in a row, without a training step in between, `slimrl rl` starts parts again that have died. A
-    sampler is given the newest weights, and what it had begun is sampled anew; trainer and orchestrator go on from the
-    last checkpoint."""
+    """How many times, without coming further than before, `slimrl rl` starts parts again that have died. A sampler is
+    given the newest weights, and what it had begun is sampled anew; trainer and orchestrator go on from the last
+    checkpoint."""
 
     @property
     def are_apart(self) -> bool:

@@ -144,6 +144,8 @@ class Replicas:
     async def _choose(self, prompt: list[int]) -> tuple[str, _Member]:
         """A sampler that is ready, waited for if there is none. Raises UserError if none comes in time."""
         began = time.monotonic()
+        if self._following.done():  # nobody would tell that a sampler has gone
+            self._following.result()
         while not (ready := {name: one.num_open for name, one in self._members.items() if one.is_ready}):
             self._raise_without(began)
             self._changed.clear()
@@ -163,7 +165,7 @@ class Replicas:
             there = ", ".join(member.address.base_url for member in self._members.values())
             what = f"none of the samplers is ready ({there})" if there else "there is no sampler"
             raise UserError(
-                f"{what}, for {waited_s:.0f} s now (inference.timeout_s). Their logs say why; mend that, and continue "
+                f"{what}, for {waited_s:.0f} s now (deployment.timeout_s). Their logs say why; mend that, and continue "
                 "with --resume."
             )
 

@@ -56,11 +56,13 @@ def supervise(config: RLConfig, argv: Sequence[str] | None, note: Callable[[str]
 
 def _with_key(config: RLConfig) -> dict[str, str]:
     """The variable by which the parts know the key of the run's own samplers, so that nobody else can give them
-    weights. vLLM's routes for weights have no key."""
-    name = config.inference.api_key_variable
-    if config.inference.base_url:
-        return {}
-    return {name: os.environ.get(name) or secrets.token_urlsafe(32)}
+    weights, and of its hosts of environments. vLLM's routes for weights have no key. That of a sampler at an address is
+    given on: the nodes of a cluster do not have it."""
+    name, deployment = config.inference.api_key_variable, config.deployment
+    key = os.environ.get(name, "")
+    if not key and (not config.inference.base_url or deployment.num_workers):
+        key = secrets.token_urlsafe(32)
+    return {name: key} if key else {}
 
 
 class Supervision:
@@ -233,7 +235,7 @@ class Supervision:
         if gpus:
             share = max(1, len(gpus) // self._config.deployment.num_samplers)
             own = [gpus[(number * share + place) % len(gpus)] for place in range(share)]
-            words += ["--inference_gpu_ids", ",".join(map(str, own)), "--deployment.num_samplers", "1"]
+            words += ["--deployment.num_samplers", "1", "--inference_gpu_ids", ",".join(map(str, own))]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]
         self._samplers[number] = self._programs.start(f"sampler-{number}", words, self._needs)
@@ -252,13 +254,15 @@ class Supervision:
 
 
 class _Deaths:
-    """Counts deaths since the last step of training, of which some are allowed."""
+    """Counts deaths since the run has come further than ever, of which some are allowed: one that dies of the same step
+    again and again shall end, though it has trained the steps before that one anew."""
 
     def __init__(self, most: int, output_dir: Path) -> None:
         self._most = most
         self._metrics = [directory / METRICS for directory in (warmup_directory(output_dir), output_dir)]
         self.num_all = 0
         self._num, self._size = 0, self._now()
+        self._furthest = self._num_lines()
 
     def has_progressed(self) -> bool:
         """Whether something was trained or measured since the last death."""
@@ -266,18 +270,22 @@ class _Deaths:
 
     def allow(self) -> bool:
         """Whether one more death is allowed, which is counted."""
-        if self.has_progressed():
-            self._num, self._size = 0, self._now()
+        self._size = self._now()
+        if (num_lines := self._num_lines()) > self._furthest:
+            self._num, self._furthest = 0, num_lines
         self._num += 1
         self.num_all += 1
         return self._num <= self._most
 
     def describe(self) -> str:
         left = self._most - self._num
-        return f"{left} more deaths are survived before the next step (deployment.restarts)"
+        return f"{left} more deaths are survived before it comes further (deployment.restarts)"
 
     def _now(self) -> int:
         return sum(path.stat().st_size for path in self._metrics if path.exists())
+
+    def _num_lines(self) -> int:
+        return sum(path.read_bytes().count(b"\n") for path in self._metrics if path.exists())
 
 
 def num_trainers(config: RLConfig) -> int:

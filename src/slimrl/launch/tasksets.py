@@ -37,6 +37,11 @@ def check_environments(config: CommandConfig, make: bool) -> None:
     """Raises UserError if an environment of the settings does not exist, or does not take its `args`. With `make` it is
     also made, which checks the values of its `args`."""
     envs, timeout_s = _environments(config)
+    if isinstance(config, RLConfig) and config.deployment.num_workers and not any(map(has_worker, envs)):
+        raise UserError(
+            f"deployment.num_workers = {config.deployment.num_workers} hosts worker processes of environments, and no "
+            'environment has one: set worker = "process" for one, or remove deployment.num_workers.'
+        )
     for env in envs:
         if make:
             _load(env, timeout_s)
@@ -68,7 +73,14 @@ def has_worker(env: EnvConfig) -> bool:
             f"environment `{env.id}` was written in a notebook or a script, where no other process finds it: leave "
             'out worker = "process", or move the class to a file and name it `path/to/file.py:ClassName`.'
         )
-    return env.worker == "process" or (env.worker == "auto" and not is_builtin(env.id) and not is_written_here)
+    has_one = env.worker == "process" or (env.worker == "auto" and not is_builtin(env.id) and not is_written_here)
+    if env.memory_gb and not has_one:
+        instead = "" if is_written_here else ', or set worker = "process"'
+        raise UserError(
+            f"memory_gb = {env.memory_gb:g} of environment `{env.id}` limits its worker process, and it has none: "
+            f"remove it{instead}."
+        )
+    return has_one
 
 
 def _key(source: Source) -> str:

@@ -51,7 +51,7 @@ def make_replicas(config: RLConfig, files: RunFiles, stop_ids: frozenset[int]) -
         lambda: sampler_addresses(config, files.roster),
         lambda address: RemoteClient(address, stop_ids, config.seq_len),
         files.note,
-        config.inference.timeout_s,
+        config.deployment.timeout_s,  # as for the first: another may have to be started, and loads its model
     )
 
 
@@ -182,7 +182,7 @@ class PublishedWeights:
                 try:
                     sending.result()
                     return
-                except (UserError, CancelledError):
+                except (UserError, CancelledError, RuntimeError):  # the last of connections that were closed meanwhile
                     self.close()
                     time.sleep(LOOK_S)  # for one that is about to end
                     if not self._have_left(present):

@@ -21,6 +21,7 @@ from slimrl.services.ray_host import ProgramHost, versions
 LOCAL = "local"  # the address for a cluster of this machine alone
 CONNECT_S = 10.0
 STOP_S = 30.0  # for a program to end by itself
+WITHOUT_NODE_S = 1.0  # for one that waits for a node, or is about to start
 POLL_S = 0.2
 SAY_S = 30.0  # of waiting, before it is told
 
@@ -83,9 +84,11 @@ class RayProgram:
 
     def stop(self) -> None:
         """End the program, if it can be reached, and give its place back."""
+        self._advance()
         if self._end is None:
+            patience_s = STOP_S if self._has_started else WITHOUT_NODE_S
             try:
-                end = self._ray.get(self._actor.stop.remote(), timeout=STOP_S)
+                end = self._ray.get(self._actor.stop.remote(), timeout=patience_s)
                 self._end = end or End(None, f"the {self.name} was ended before it had started")
             except self._ray.exceptions.RayError as error:
                 self._end = self._lost(error)

@@ -1,6 +1,8 @@
 """Episodes at hosts of environments are those of here, on as many processes; a host that is lost loses no episode."""
 
 import asyncio
+import errno
+import socket
 import subprocess
 import sys
 import threading
@@ -17,6 +19,7 @@ from slimrl.rollout.worker.host import WorkerHost
 from slimrl.rollout.worker.program import start_here
 from slimrl.rollout.worker.remote import start_at
 from slimrl.rollout.worker.taskset import Source, load_on_hosts
+from slimrl.rollout.worker.wire import receive_message, send_message
 from slimrl.services.process_tree import start_time
 from tests.rollout.worker.test_taskset import FILE, play
 
@@ -109,6 +112,39 @@ def test_a_worker_ends_with_the_run_that_has_asked_for_it(address: str) -> None:
     worker = remote._seats[0].running().pid
     remote._seats[0].close()
     assert not start_time(worker)
+
+
+class _Exhausted:
+    """A socket that listens, and cannot accept its first connection, as without a free descriptor."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening, self._has_failed = listening, False
+        self.shutdown, self.close = listening.shutdown, listening.close
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        if not self._has_failed:
+            self._has_failed = True
+            raise OSError(errno.EMFILE, "Too many open files")
+        return self._listening.accept()
+
+
+def test_a_host_that_was_short_of_descriptors_goes_on() -> None:
+    host = WorkerHost("127.0.0.1", KEY)
+    host._listening = _Exhausted(host._listening)  # type: ignore[assignment]
+    thread = threading.Thread(target=host.serve)
+    thread.start()
+    ours, program = start_at(lambda: host.address, KEY, 5.0)({})
+    program.kill()
+    ours.close()
+    host.close()
+    thread.join()
+
+
+def test_a_key_that_is_no_text_is_another(address: str) -> None:
+    name, _, port = address.rpartition(":")
+    with socket.create_connection((name, int(port)), 5.0) as control:
+        send_message(control, {"key": "\ud800", "do": "start", "variables": {}})
+        assert receive_message(control) is None
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ import hmac
 import secrets
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
 from slimrl.rollout.worker.program import ChildProgram
 from slimrl.rollout.worker.wire import WireError, receive_message, send_message
 
+ACCEPT_S = 0.5  # after a connection that could not be accepted
 HELLO_S = 10.0  # for a run to say what it wants
 BEAT_S = 1.0  # between two words of how a worker is
 
@@ -22,7 +24,7 @@ class WorkerHost:
     """Listens at `address`, which has a free port of its own then; `serve` answers until `close`."""
 
     def __init__(self, host: str, key: str, port: int = 0) -> None:
-        self._key = key
+        self._key, self._is_closed = key, False
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listening = socket.create_server((host, port), family=family)
         self.address = f"{host}:{self._listening.getsockname()[1]}"
@@ -33,12 +35,17 @@ class WorkerHost:
         while True:
             try:
                 connection, _ = self._listening.accept()
-            except OSError:
-                return  # it was closed
+            except OSError as error:
+                if self._is_closed:
+                    return
+                print(f"a run could not be answered: {error.strerror or error}", flush=True)
+                time.sleep(ACCEPT_S)  # such as for files that others close
+                continue
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def close(self) -> None:
         """Listen no more. Workers end with the process."""
+        self._is_closed = True
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
@@ -62,7 +69,7 @@ class WorkerHost:
         connection.close()
 
     def _knows(self, key: str) -> bool:
-        return hmac.compare_digest(key.encode(), self._key.encode())
+        return hmac.compare_digest(*(text.encode("utf-8", "surrogatepass") for text in (key, self._key)))
 
     def _run(self, control: socket.socket, variables: dict[str, str]) -> None:
         """Start a worker when its socket has come, and tell of it until it ends or nobody listens."""
@@ -79,8 +86,10 @@ class WorkerHost:
             if not arrived.wait(HELLO_S):
                 return
             theirs[0].setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            program = ChildProgram(theirs[0], variables, lambda text: tell({"output": text}))
-            tell({"pid": program.pid})
+            with sending:  # its number comes before what it prints
+                program = ChildProgram(theirs[0], variables, lambda text: tell({"output": text}))
+                with suppress(OSError):
+                    send_message(control, {"pid": program.pid})
             is_wanted = threading.Event()
             is_wanted.set()
             watching = threading.Thread(target=_await_farewell, args=(control, is_wanted), daemon=True)
