@@ -263,7 +263,7 @@ def test_without_a_sampler_requests_wait_for_one_that_comes(samplers: Samplers, 
 def test_without_a_sampler_for_too_long_that_is_said(samplers: Samplers) -> None:
     replicas = samplers.client(0, timeout_s=0.3)
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"there is no sampler, for \d+ s now \(inference.timeout_s\).*--resume"):
+    with pytest.raises(UserError, match=r"there is no sampler, for \d+ s now \(deployment.timeout_s\).*--resume"):
         sample(replicas)
     assert 0.3 < time.monotonic() - began < 5
 

@@ -143,8 +143,8 @@ def test_samplers_have_ports_and_gpus_of_their_own(tmp_path):
     with supervised(tmp_path / "run", "--deployment.num_samplers", "2", *gpus) as run:
         run.finish()
     shares = [run.programs[f"sampler-{number}"].words[-6:] for number in (0, 1)]
-    one = ["--deployment.num_samplers", "1", "--inference.port"]
-    assert shares == [["--inference_gpu_ids", "0,1", *one, "8000"], ["--inference_gpu_ids", "2,3", *one, "8001"]]
+    one = ["--deployment.num_samplers", "1", "--inference_gpu_ids"]
+    assert shares == [[*one, "0,1", "--inference.port", "8000"], [*one, "2,3", "--inference.port", "8001"]]
     assert len(run.programs["trainer"].members) == 2
 
 

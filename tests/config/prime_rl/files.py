@@ -104,7 +104,7 @@ dp = 2
             "orchestrator.resample_factor": 2,
             "orchestrator.sampling.max_tokens": 700,
             "orchestrator.env": [
-                {"id": "alphabet-sort", "args": {"max_turns": 2}, "worker": "auto", "name": "sorting"}
+                {"id": "alphabet-sort", "args": {"max_turns": 2}, "worker": "auto", "memory_gb": 0.0, "name": "sorting"}
             ],
             "eval.interval_steps": 15,
             "eval.num_examples": 40,
@@ -161,7 +161,7 @@ level = "debug"
             "teacher.type": "model",
             "teacher.name": "smollm2-135m",
             "orchestrator.sampling.temperature": 0.9,
-            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "name": ""}],
+            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "memory_gb": 0.0, "name": ""}],
         },
     ),
     "two environments and no filter": (
@@ -198,8 +198,8 @@ partition = "all"
             "trainer.loss.type": "gspo",
             "orchestrator.resample_factor": 1,
             "orchestrator.env": [
-                {"id": "reverse-text", "args": {}, "worker": "auto", "name": "short"},
-                {"id": "reverse-text", "args": {}, "worker": "auto", "name": "again"},
+                {"id": "reverse-text", "args": {}, "worker": "auto", "memory_gb": 0.0, "name": "short"},
+                {"id": "reverse-text", "args": {}, "worker": "auto", "memory_gb": 0.0, "name": "again"},
             ],
         },
     ),
@@ -284,7 +284,9 @@ max_model_len = 4096
             "orchestrator.rollouts_per_example": 8,
             "orchestrator.sampling.max_tokens": 400,
             "orchestrator.sampling.temperature": 1.0,
-            "orchestrator.env": [{"id": "wiki-search", "args": {"num_results": 5}, "worker": "auto", "name": "wiki"}],
+            "orchestrator.env": [
+                {"id": "wiki-search", "args": {"num_results": 5}, "worker": "auto", "memory_gb": 0.0, "name": "wiki"}
+            ],
             "eval.interval_steps": 30,
             "eval.num_examples": 50,
         },
@@ -325,7 +327,9 @@ window = 3000
         {
             "orchestrator.rollouts_per_example": 16,
             "orchestrator.sampling.max_tokens": 128,
-            "orchestrator.env": [{"id": "reverse-text", "args": {}, "worker": "auto", "name": "reverse-text"}],
+            "orchestrator.env": [
+                {"id": "reverse-text", "args": {}, "worker": "auto", "memory_gb": 0.0, "name": "reverse-text"}
+            ],
             "trainer.optim.lr": 3e-6,
         },
     ),
@@ -372,7 +376,7 @@ max_completion_tokens = 512
             "trainer.schedule.type": "linear",
             "trainer.schedule.warmup_steps": 10,
             "trainer.schedule.min_lr_ratio": 0.0,
-            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "name": ""}],
+            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "memory_gb": 0.0, "name": ""}],
         },
     ),
 }
@@ -396,7 +400,7 @@ id = "primeintellect/reverse-text"
             "orchestrator.batch_size": 64,
             "orchestrator.rollouts_per_example": 8,
             "orchestrator.sampling.max_tokens": 96,
-            "orchestrator.env": [{"id": "reverse-text", "args": {}, "worker": "auto", "name": ""}],
+            "orchestrator.env": [{"id": "reverse-text", "args": {}, "worker": "auto", "memory_gb": 0.0, "name": ""}],
         },
     ),
     "with most keys": (
@@ -444,7 +448,9 @@ seed = 42
             "orchestrator.resample_factor": 2,
             "max_async_level": 2,
             "orchestrator.sampling.temperature": 0.8,
-            "orchestrator.env": [{"id": "alphabet-sort", "args": {"max_turns": 3}, "worker": "auto", "name": ""}],
+            "orchestrator.env": [
+                {"id": "alphabet-sort", "args": {"max_turns": 3}, "worker": "auto", "memory_gb": 0.0, "name": ""}
+            ],
             "wandb.project": "hosted",
             "eval.interval_steps": 20,
             "eval.num_examples": 30,
@@ -471,7 +477,7 @@ interval = 5
 """,
         {
             "orchestrator.rollouts_per_example": 8,
-            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "name": "words"}],
+            "orchestrator.env": [{"id": "wordle", "args": {}, "worker": "auto", "memory_gb": 0.0, "name": "words"}],
             "eval.num_examples": 64,
             "eval.interval_steps": 5,
         },
