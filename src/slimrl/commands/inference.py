@@ -121,9 +121,9 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
 
         if config.inference.backend == "vllm":
             with _signals() as stopped:
-                return run_vllm(
-                    config, dtype, config.inference.port or free_port(config.deployment.host), stopped, announce
-                )
+                name = Path(entry.name).stem.replace("inference", "vllm")
+                address = config.deployment.host, config.inference.port or free_port(config.deployment.host)
+                return run_vllm(config, name, dtype, address, stopped, announce)
         settings = ServeConfig(
             host=config.deployment.host,
             port=config.inference.port,

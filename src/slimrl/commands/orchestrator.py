@@ -14,7 +14,7 @@ from slimrl.config.run import RLConfig
 from slimrl.launch.agreement import check_agreement, with_announced_date
 from slimrl.launch.parts import SamplingParts, concurrent_episodes, episode_limits, make_held_out
 from slimrl.launch.placement import place
-from slimrl.launch.run_dir import with_pinned_model
+from slimrl.launch.run_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.sampling import BASE, FINAL, START, advise, base_name, make_orchestrator, stage_after, start_name
 from slimrl.launch.scale import told_load
 from slimrl.launch.tasksets import load_tasksets
@@ -39,7 +39,7 @@ def run_orchestrator(resolved: Resolved[RLConfig]) -> int:
     output_dir, roster = Path(config.output_dir), Roster(Path(config.output_dir))
     files = RunFiles(output_dir, config.deployment.timeout_s, console.note, roster, "orchestrator")
     with ExitStack() as held:
-        held.enter_context(roster.join("orchestrator", {}))
+        held.enter_context(roster.join("orchestrator", {}, lock_patience_s(resolved.config)))
         starts = worker_starts(config, files)
         tasksets = load_tasksets(config.orchestrator.env, config.orchestrator.episode_timeout_s, starts)
         trainer = files.await_part("trainer")  # which has checked the checkpoint to go on from

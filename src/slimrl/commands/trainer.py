@@ -16,7 +16,7 @@ from slimrl.launch.parts import TrainerParts, open_policy, open_sinks
 from slimrl.launch.placement import device_of, place
 from slimrl.launch.planning import foretell_quietly, keep_plan
 from slimrl.launch.ranks import run_on_first
-from slimrl.launch.run_dir import with_pinned_model
+from slimrl.launch.run_dir import lock_patience_s, with_pinned_model
 from slimrl.launch.sampling import SamplingElsewhere
 from slimrl.launch.shared_run import console_of_rank, open_shared_run
 from slimrl.launch.stages import reference_module
@@ -54,7 +54,7 @@ def run_trainer_of_rl(resolved: Resolved[RLConfig]) -> int:
             )
         run_on_first(ranks, lambda: keep_plan(foretell_quietly(placed), output_dir))
         past = read_progress(output_dir) if config.resume else None
-        entry = held.enter_context(roster.reserve("trainer")) if ranks.leads else None
+        entry = held.enter_context(roster.reserve("trainer", lock_patience_s(resolved.config))) if ranks.leads else None
         first = past.step if past else 0
         sinks = open_sinks(resolved, output_dir, console, first) if ranks.leads else []
         watches = open_watches(config, output_dir, console, first) if ranks.leads else []

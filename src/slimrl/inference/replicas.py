@@ -21,6 +21,7 @@ from slimrl.io.loop_thread import LoopThread
 from slimrl.types import SamplingParams
 
 POLL_S = 0.25  # between two looks at who is there
+AGAIN_S = 60.0  # after which one that fell silent is asked again
 T = TypeVar("T")
 
 
@@ -38,6 +39,11 @@ class _Member:
     is_ready: bool = False
     num_open: int = 0
     failure: UserError | None = None
+    failed_s: float = 0.0  # when it has fallen silent
+
+    def may_try_again(self) -> bool:
+        """Whether it was silent, and that is long enough ago to ask it once more."""
+        return isinstance(self.failure, Silent) and time.monotonic() - self.failed_s > AGAIN_S
 
     async def ask(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work at this sampler. Raises _Gone if it leaves before."""
@@ -174,7 +180,7 @@ class Replicas:
         others = [one for one in self._members.values() if one is not member and not one.failure]
         if others and not member.failure:
             self._note(f"{error} Others go on with its work.")
-            member.is_ready, member.failure = False, error
+            member.is_ready, member.failure, member.failed_s = False, error, time.monotonic()
             member.gone.set()
         return bool(others)
 
@@ -185,6 +191,9 @@ class Replicas:
             for name, member in [*self._members.items()]:
                 if name not in found:
                     self._dismiss(name, member)
+                elif member.may_try_again():
+                    del self._members[name]  # and it comes anew
+                    self._start(member.close())
             for name, address in found.items():
                 if name not in self._members:
                     is_late = self._has_weights and bool(self._members)

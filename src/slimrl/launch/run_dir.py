@@ -30,6 +30,8 @@ METRICS = "metrics.jsonl"
 TRAINING = (METRICS, "checkpoints", "warmup")  # files of a training run that has begun
 EVALUATION = "held_out"
 LOCK = ".lock"
+LEASE_S = 150.0  # NFS gives the locks of a client that is silent away after 90 s by default
+MOMENT_S = 2.0
 MAY_DIFFER = ("resume", "output_dir")
 # Settings that may change when an evaluation is resumed: they decide which episodes there are, not what happens in one.
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
@@ -67,7 +69,7 @@ def open_training_dir(
     Raises UserError if it cannot be written, if another process uses it, or if it holds a run and `resume` is not set:
     nothing is ever overwritten by accident.
     """
-    with _lock(output_dir):
+    with _lock(output_dir, lock_patience_s(resolved.config), note):
         remove_leftovers(output_dir)
         if resume:
             _recover(output_dir, note)
@@ -106,7 +108,7 @@ def open_evaluation_dir(
     Raises UserError if it cannot be written, if another process uses it, if it holds a training run, or if the earlier
     episodes of a resumed evaluation were played with other settings.
     """
-    with _lock(output_dir):
+    with _lock(output_dir, 0.0, note):
         if _holds(output_dir, TRAINING):
             raise UserError(f"{output_dir} holds a training run. Give `--output_dir` another directory.")
         goes_on = resume and _holds(output_dir, (EVALUATION,))
@@ -125,8 +127,14 @@ def open_evaluation_dir(
         yield output_dir
 
 
+def lock_patience_s(config: CommandConfig) -> float:
+    """How long a part waits for the place of the one before it: on a cluster a file server keeps the locks of a machine
+    that was lost, until it knows."""
+    return LEASE_S if isinstance(config, RLConfig) and config.resume and config.deployment.type == "ray" else 0.0
+
+
 @contextmanager
-def _lock(output_dir: Path) -> Iterator[None]:
+def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> Iterator[None]:
     """Create and lock the directory. The operating system releases the lock when its holder dies, so a killed run can
     be resumed."""
     new = [path for path in (output_dir, *output_dir.parents) if not path.exists()]
@@ -134,7 +142,9 @@ def _lock(output_dir: Path) -> Iterator[None]:
     lock = FileLock(output_dir / LOCK)
     with explain_write_errors(output_dir / LOCK):
         try:
-            lock.acquire(timeout=0)
+            if patience_s and not _acquire(lock, MOMENT_S):
+                note(f"another process is at work in {output_dir}; waiting up to {patience_s:g} s for its end")
+            lock.acquire(timeout=patience_s)
         except Timeout:
             raise UserError(
                 f"another process is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` "
@@ -151,7 +161,16 @@ def _lock(output_dir: Path) -> Iterator[None]:
                 (output_dir / FILE_NAME).unlink(missing_ok=True)
         raise
     finally:
-        lock.release()
+        lock.release(force=True)
+
+
+def _acquire(lock: FileLock, seconds: float) -> bool:
+    """Whether the lock could be had in time. It may be acquired again after that."""
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        return False
+    return True
 
 
 def _remove(directories: Sequence[Path]) -> None:

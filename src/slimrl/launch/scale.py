@@ -8,9 +8,10 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from slimrl.errors import UserError
 from slimrl.io.files import parse_object, replace_file
 
 WANTED = "transport/num_samplers"
@@ -46,7 +47,8 @@ def told_load(output_dir: Path, num_open: Callable[[], int]) -> Iterator[None]:
 
     def tell() -> None:
         while not done.wait(TELL_S):
-            write_load(output_dir, num_open())
+            with suppress(UserError):  # of a full disk, which others will tell
+                write_load(output_dir, num_open())
 
     thread = threading.Thread(target=tell, name="load", daemon=True)
     thread.start()

@@ -84,6 +84,9 @@ class Supervision:
         self._samplers: dict[int, Program] = {}
         deployment = config.deployment
         self._queue = QueueScale(deployment.num_samplers, deployment.max_samplers, config.inference.max_slots)
+        gpus = len(config.inference_gpu_ids)
+        self._share = max(1, gpus // deployment.num_samplers)  # GPUs of each sampler
+        self._most = gpus // self._share if gpus else sys.maxsize
         self._workers: dict[int, Program] = {}
         self._pair: tuple[Program, ...] = ()  # trainer and orchestrator
         self._kept: tuple[dict[str, str], int] = ({}, 0)
@@ -194,13 +197,14 @@ class Supervision:
             self._fill_samplers()
 
     def _num_wanted(self) -> int:
-        """How many samplers there shall be: as many as somebody has asked for, else by their queue."""
+        """How many samplers there shall be: as many as somebody has asked for, else by their queue; and no more than
+        there are GPUs for, where these are named."""
         output_dir = Path(self._config.output_dir)
         if asked := read_scale(output_dir):
-            return asked
+            return min(asked, self._most)
         if not self._config.deployment.max_samplers or (num_open := read_load(output_dir)) is None:
             return self._wanted
-        return self._queue.num(self._wanted, num_open, time.monotonic())
+        return min(self._queue.num(self._wanted, num_open, time.monotonic()), self._most)
 
     def _bury(self, part: Part, program: Program, end: End) -> None:
         """Tell how a program has ended that is started again. Raises UserError if it shall not be."""
@@ -233,8 +237,7 @@ class Supervision:
         """Start the sampler of a number, on its share of the GPUs of this machine if these are named."""
         words, gpus = [*SLIMRL, "inference", *self._argv], self._config.inference_gpu_ids
         if gpus:
-            share = max(1, len(gpus) // self._config.deployment.num_samplers)
-            own = [gpus[(number * share + place) % len(gpus)] for place in range(share)]
+            own = gpus[number * self._share : (number + 1) * self._share]
             words += ["--deployment.num_samplers", "1", "--inference_gpu_ids", ",".join(map(str, own))]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]

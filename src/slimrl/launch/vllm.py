@@ -18,12 +18,19 @@ BATCHED_TOKENS = 4096
 FAILED = 1
 
 
-def run_vllm(config: RLConfig, dtype: str, port: int, stopped: threading.Event, announce: Callable[[str], None]) -> int:
-    """Run vLLM until `stopped` is set, and call `announce` with its address when it answers. Returns the exit status,
-    which is not 0 if it ended by itself. Raises UserError if it cannot be started."""
-    gpus, host = config.inference_gpu_ids, config.deployment.host
-    address = f"http://{host}:{port}"
-    command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, (host, port), dtype)
+def run_vllm(
+    config: RLConfig,
+    name: str,
+    dtype: str,
+    place: tuple[str, int],
+    stopped: threading.Event,
+    announce: Callable[[str], None],
+) -> int:
+    """Run vLLM as the program `name`, at the host and port of its `place`, until `stopped` is set, and call `announce`
+    with its address when it answers. Returns the exit status, which is not 0 if it ended by itself. Raises UserError if
+    it cannot be started."""
+    gpus, address = config.inference_gpu_ids, f"http://{place[0]}:{place[1]}"
+    command = vllm_command(config.inference, resolve(config.model.name), config.seq_len, place, dtype)
     if not gpus:
         # On a CPU vLLM 0.32 fails where the prompt of a request with a seed is computed in parts.
         most = str(max(BATCHED_TOKENS, config.seq_len))
@@ -35,7 +42,7 @@ def run_vllm(config: RLConfig, dtype: str, port: int, stopped: threading.Event, 
         visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible[gpu] if visible else str(gpu) for gpu in gpus)
     with Children(Path(config.output_dir) / "logs") as children:
-        vllm = children.start("vllm", command, environment=environment)
+        vllm = children.start(name, command, environment=environment)
         print(f"vLLM: process {vllm.pid}, log {vllm.log}", flush=True)
         if not _await_answer(vllm, address, stopped):
             print("\n".join(vllm.new_lines(LAST_LINES)))

@@ -41,17 +41,18 @@ class Roster:
         self._seen: dict[Part, str] = {}
 
     @contextmanager
-    def join(self, part: Part, facts: Facts) -> Iterator[None]:
-        """Takes part as `part` inside the block; the others read `facts`. Raises UserError if another process does."""
-        with self.reserve(part) as file:
+    def join(self, part: Part, facts: Facts, patience_s: float = 0.0) -> Iterator[None]:
+        """Takes part as `part` inside the block; the others read `facts`. Raises UserError if another process still
+        does after `patience_s`."""
+        with self.reserve(part, patience_s) as file:
             self.announce(file, facts)
             yield
 
     @contextmanager
-    def reserve(self, part: Part) -> Iterator[IO[str]]:
+    def reserve(self, part: Part, patience_s: float = 0.0) -> Iterator[IO[str]]:
         """Keeps others from the place of `part` inside the block, or from the first free one of its places, and gives
-        the file to `announce` in. Raises UserError if another process is this part."""
-        with self._open_place(part) as file:
+        the file to `announce` in. Raises UserError if another process still is this part after `patience_s`."""
+        with self._open_place(part, max(patience_s, PATIENCE_S)) as file:
             file.truncate(0)
             try:
                 yield file
@@ -94,7 +95,7 @@ class Roster:
         return f"the {part} ({seen}) has ended; its log says why"
 
     @contextmanager
-    def _open_place(self, part: Part) -> Iterator[IO[str]]:
+    def _open_place(self, part: Part, patience_s: float) -> Iterator[IO[str]]:
         """The open and locked file of the part, or of the first free place of its kind."""
         for number in count():
             path = self._path(f"{part}-{number}" if part in SEVERAL else part)
@@ -102,7 +103,7 @@ class Roster:
                 self._directory.mkdir(parents=True, exist_ok=True)
                 opened = path.open("a", encoding="utf-8")
             with opened as file:
-                if _lock_within(file, LOOK_S if part in SEVERAL else PATIENCE_S) and _is_at(file, path):
+                if _lock_within(file, LOOK_S if part in SEVERAL else patience_s) and _is_at(file, path):
                     yield file
                     return
             if part not in SEVERAL:

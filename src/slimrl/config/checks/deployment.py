@@ -41,6 +41,12 @@ def check_deployment(config: RLConfig) -> None:
             "deployment.max_samplers",
             "inference.base_url" if inference.base_url else "deployment.num_samplers",
         )
+    if deployment.host in ("0.0.0.0", "::"):
+        raise ConfigError(
+            f"deployment.host = {deployment.host} is every address of this machine, and none that others can reach it "
+            "by: give the one that they shall use.",
+            "deployment.host",
+        )
     _check_ray(config)
     if deployment.weights == "files":
         return

@@ -28,6 +28,7 @@ class WorkerHost:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listening = socket.create_server((host, port), family=family)
         self.address = f"{host}:{self._listening.getsockname()[1]}"
+        self._programs: set[ChildProgram] = set()
         self._joining: dict[str, tuple[threading.Event, list[socket.socket]]] = {}
 
     def serve(self) -> None:
@@ -44,11 +45,13 @@ class WorkerHost:
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more. Workers end with the process."""
+        """Listen no more, and end all workers with what they have started."""
         self._is_closed = True
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
+        for program in [*self._programs]:
+            program.kill()
 
     def _answer(self, connection: socket.socket) -> None:
         """What one connection wants: a new worker, or to be the socket of one."""
@@ -94,10 +97,12 @@ class WorkerHost:
             is_wanted.set()
             watching = threading.Thread(target=_await_farewell, args=(control, is_wanted), daemon=True)
             watching.start()
+            self._programs.add(program)
             while program.wait(BEAT_S) is None and is_wanted.is_set():
                 tell({"memory": program.memory()})
             program.kill()
             status = program.wait()
+            self._programs.discard(program)
             program.close()
             tell({"ended": status})
         except OSError as error:

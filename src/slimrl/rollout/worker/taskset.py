@@ -3,6 +3,7 @@
 It has the methods that the environment's own taskset has, and no others, so it passes for that one everywhere.
 """
 
+import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -111,6 +112,9 @@ def _load(source: Source, process: WorkerProcess) -> dict[str, Any]:
     return dict(told)
 
 
+Opened = tuple[Seat, WorkerProcess, str]  # an episode: its seat, the process that holds it, and its name there
+
+
 class RemoteTaskset:
     """What the taskset of every environment has."""
 
@@ -144,6 +148,8 @@ class RemoteTaskset:
         return self._tasks[split]
 
     def environment(self, task: Task) -> Environment:
+        if len(self._seats) > 1:  # then others go on while this one is opened
+            return RemoteEpisode(self, None, task)
         return RemoteEpisode(self, self.open_episodes("environment", task)[0], task)
 
     def allow_restarts(self) -> None:
@@ -154,12 +160,26 @@ class RemoteTaskset:
         for seat in self._seats:
             seat.seed(text)
 
-    def open_episodes(self, do: str, task: Task) -> list[tuple[Seat, WorkerProcess, str]]:
+    def open_episodes(self, do: str, task: Task) -> list[Opened]:
         """Fresh episodes on the task, each a name in the process that holds it. Processes have their turns."""
-        seat = self._seats[self._num_opened % len(self._seats)]
-        self._num_opened += 1
+        seat = self._next_seat()
         process = seat.process()
         return [(seat, process, str(name)) for name in process.ask_episode(do, task=[task.id, task.data])]
+
+    async def open_episode(self, task: Task) -> Opened:
+        """A fresh episode on the task. Where there are several processes, others go on meanwhile."""
+        seat = self._next_seat()
+        process = seat.running()
+        if process is None and len(self._seats) > 1:
+            process = await asyncio.get_running_loop().run_in_executor(None, seat.process)
+        elif process is None:
+            process = seat.process()
+        (name,) = await process.call("environment", task=[task.id, task.data])
+        return seat, process, str(name)
+
+    def _next_seat(self) -> Seat:
+        self._num_opened += 1
+        return self._seats[(self._num_opened - 1) % len(self._seats)]
 
     def _ask_tasks(self, split: Split) -> list[Task]:
         return [Task(*task) for task in self._source.ask(self._process(), "tasks", split=split) or ()]
@@ -253,9 +273,9 @@ class RemoteEpisode:
     if all answers are the same. An episode of self-play has no `task` to be played again.
     """
 
-    def __init__(self, taskset: RemoteTaskset, opened: tuple[Seat, WorkerProcess, str], task: Task | None) -> None:
-        self._taskset, self._task = taskset, task
-        self._seat, self._process, self._name = opened
+    def __init__(self, taskset: RemoteTaskset, opened: Opened | None, task: Task | None) -> None:
+        """Without `opened`, it is opened when it starts."""
+        self._taskset, self._opened, self._task = taskset, opened, task
         self._past: list[tuple[dict[str, str], Any]] = []  # questions and answers
 
     async def start(self) -> list[Message]:
@@ -264,31 +284,38 @@ class RemoteEpisode:
 
     async def step(self, reply: str) -> Turn:
         done, messages, reward, metrics = await self._call({"do": "step", "reply": reply})
-        self._seat.allow_restarts()  # its process does not end before it can answer a step
+        if self._opened:
+            self._opened[0].allow_restarts()  # its process does not end before it can answer a step
         return Turn(done, messages, reward, metrics)
 
     async def close(self) -> None:
-        if not self._process.is_over:  # else there is nothing left to give back
-            await self._process.call("close", episode=self._name)
+        if self._opened and not self._opened[1].is_over:  # else there is nothing left to give back
+            await self._opened[1].call("close", episode=self._opened[2])
 
     async def _call(self, asked: dict[str, str]) -> Any:
         while True:
             try:
-                if self._process.is_over:
-                    await self._play_again()
-                answer = await self._process.call(episode=self._name, **asked)
+                _, process, name = await self._open()
+                answer = await process.call(episode=name, **asked)
             except RolloutError as error:
-                if error.reason != LOST or self._task is None or not self._process.is_over:
+                is_open = self._opened is not None and not self._opened[1].is_over
+                if error.reason != LOST or self._task is None or is_open:
                     raise
             else:
                 self._past.append((asked, answer))
                 return answer
 
-    async def _play_again(self) -> None:
-        lost = RolloutError(LOST, f"the process that played it was ended, not by this episode: {self._process.end}")
+    async def _open(self) -> Opened:
+        """The episode in a process that runs; it is played again up to where it was if that of before has ended."""
+        if self._opened and not self._opened[1].is_over:
+            return self._opened
+        before, self._opened = self._opened, None
+        end = before[1].end if before else ""
+        lost = RolloutError(LOST, f"the process that played it was ended, not by this episode: {end}")
         if self._task is None:
             raise lost
-        self._seat, self._process, self._name = self._taskset.open_episodes("environment", self._task)[0]
+        self._opened = opened = await self._taskset.open_episode(self._task)
         for asked, answer in self._past:
-            if await self._process.call(episode=self._name, **asked) != answer:
+            if await opened[1].call(episode=opened[2], **asked) != answer:
                 raise RolloutError(LOST, f"{lost.detail}. Played again, it took another course")
+        return opened
