@@ -337,6 +337,24 @@ def test_one_that_is_silent_is_given_up_while_others_are_there(samplers: Sampler
     wait_until(lambda: num_ready(replicas) == 2)
 
 
+def test_one_that_fell_silent_is_asked_again_after_a_while(samplers: Samplers, monkeypatch) -> None:
+    monkeypatch.setattr("slimrl.inference.replicas.AGAIN_S", 0.5)
+    hangs, good = samplers.come("a", timeout_s=0.3), samplers.come("b", timeout_s=0.3)
+    replicas = samplers.client(2)
+    for gate in ("/inference/v1/generate", "/is_paused"):
+        hangs.close(gate)
+    prompts = [[n] * BLOCK for n in range(8)]
+
+    async def several() -> list[Completion]:
+        return await asyncio.gather(*(replicas.sample(prompt, SEEDED) for prompt in prompts))
+
+    assert len(asyncio.run(several())) == 8 and "/inference/v1/generate" in hangs.paths()
+    for gate in ("/inference/v1/generate", "/is_paused"):
+        hangs.gates[gate].set()
+    wait_until(lambda: num_ready(replicas) == 2)
+    assert good.paths()
+
+
 def test_one_that_is_silent_and_alone_is_an_error(samplers: Samplers) -> None:
     hangs = samplers.come("a", timeout_s=0.3)
     replicas = samplers.client(1)

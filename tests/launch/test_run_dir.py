@@ -3,13 +3,14 @@
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from slimrl.config.reading.load import Resolved, load
-from slimrl.config.run import EvalRunConfig, TrainerOnlyConfig
+from slimrl.config.run import EvalRunConfig, RLConfig, TrainerOnlyConfig
 from slimrl.errors import UserError
 from slimrl.launch.run_dir import open_evaluation_dir, open_training_dir
 
@@ -148,3 +149,17 @@ def test_a_refused_evaluation_leaves_no_directory(tmp_path: Path):
     with pytest.raises(UserError), open_evaluation_dir(evaluation, tmp_path / "runs" / "a", False, print):
         raise UserError("no such model")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it(tmp_path: Path):
+    argv = ["--orchestrator.env.0.id", "reverse-text", "--deployment.type", "ray", "--resume"]
+    resolved, notes = load(RLConfig, argv, {}), list[str]()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(DEBUG), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout and holder.stdout.readline() == "held\n"
+        lost = threading.Timer(3.0, holder.kill)
+        lost.start()
+        with open_training_dir(resolved, tmp_path, True, notes.append):
+            assert "waiting up to" in notes[0]
+        lost.join()

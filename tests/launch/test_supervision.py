@@ -399,3 +399,15 @@ def test_python_cannot_start_the_parts_of_a_run():
 )
 def test_the_parts_in_words(argv, words):
     assert re.match(words, describe_parts(load(RLConfig, [*ENV, *argv], {}).config))
+
+
+def test_there_are_no_more_samplers_than_gpus_for_them(tmp_path):
+    gpus = ["--inference_gpu_ids", "0,1", "--trainer_gpu_ids", "2"]
+    with supervised(tmp_path / "run", "--deployment.num_samplers", "2", *gpus) as run:
+        write_scale(tmp_path / "run", 1)
+        run.until(lambda: run.said("ended sampler-1"))
+        write_scale(tmp_path / "run", 5)
+        run.await_starts("sampler-1", 2)
+        time.sleep(0.1)
+        assert not run.programs.named("sampler-2")
+        run.finish()

@@ -80,6 +80,37 @@ def test_several_environments_compute_at_once(address: str) -> None:
     assert asyncio.run(both()) < 1.7  # each takes a second, in which it lets nothing else of its process go on
 
 
+def test_an_episode_is_opened_while_another_one_of_its_process_computes(address: str) -> None:
+    remote = load("Computing", address, address, file=SLOW)
+    first, second, third = (remote.environment(task) for task in tasks_of(remote, "train")[:3])
+
+    async def longest_pause() -> float:
+        await asyncio.gather(first.start(), second.start())
+        opening = asyncio.gather(first.step("compute"), third.start())  # in the same process
+        longest, last = 0.0, time.monotonic()
+        while not opening.done():
+            await asyncio.sleep(0.01)
+            longest, last = max(longest, time.monotonic() - last), time.monotonic()
+        await opening
+        return longest
+
+    assert asyncio.run(longest_pause()) < 0.5
+
+
+def test_a_host_that_closes_ends_its_workers() -> None:
+    host = WorkerHost("127.0.0.1", KEY)
+    thread = threading.Thread(target=host.serve)
+    thread.start()
+    remote = load("Full", host.address)
+    worker = remote._seats[0].running().pid
+    host.close()
+    thread.join()
+    deadline = time.monotonic() + 5
+    while start_time(worker) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not start_time(worker)
+
+
 def test_an_environment_that_takes_too_much_memory_is_ended_and_another_comes(address: str) -> None:
     for starts in ([start_here], [start_at(lambda: address, KEY, 5.0)]):
         remote = load_on_hosts(Source(f"{SLOW}:Leaking", {}, 20.0, memory_gb=0.4), starts)
