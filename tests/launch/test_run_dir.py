@@ -154,9 +154,9 @@ def test_a_refused_evaluation_leaves_no_directory(tmp_path: Path):
 def test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it(tmp_path: Path):
     argv = ["--orchestrator.env.0.id", "reverse-text", "--deployment.type", "ray", "--resume"]
     resolved, notes = load(RLConfig, argv, {}), list[str]()
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(DEBUG), str(tmp_path)], stdout=subprocess.PIPE, text=True
-    ) as holder:
+    hold = "import sys, time; from filelock import FileLock; lock = FileLock(sys.argv[1]); lock.acquire()"
+    command = [sys.executable, "-c", f"{hold}; print('held', flush=True); time.sleep(60)", str(tmp_path / ".lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout and holder.stdout.readline() == "held\n"
         lost = threading.Timer(3.0, holder.kill)
         lost.start()
