@@ -226,6 +226,7 @@ def test_what_a_sampler_had_begun_that_goes_is_sampled_anew_with_the_same_seed(s
     assert any("is gone; what it had begun is sampled anew" in note for note in samplers.notes)
 
 
+@pytest.mark.slow
 def test_requests_outlive_samplers_that_come_and_go_all_the_time(samplers: Samplers, begin) -> None:
     samplers.come("a0", Slow(0))
     replicas, done = samplers.client(1), threading.Event()
@@ -337,6 +338,7 @@ def test_one_that_is_silent_is_given_up_while_others_are_there(samplers: Sampler
     wait_until(lambda: num_ready(replicas) == 2)
 
 
+@pytest.mark.slow
 def test_one_that_fell_silent_is_asked_again_after_a_while(samplers: Samplers, monkeypatch) -> None:
     monkeypatch.setattr("slimrl.inference.replicas.AGAIN_S", 0.5)
     hangs, good = samplers.come("a", timeout_s=0.3), samplers.come("b", timeout_s=0.3)

@@ -151,6 +151,7 @@ def test_a_refused_evaluation_leaves_no_directory(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_on_a_cluster_a_resumed_part_waits_for_the_lock_of_the_one_before_it(tmp_path: Path):
     argv = ["--orchestrator.env.0.id", "reverse-text", "--deployment.type", "ray", "--resume"]
     resolved, notes = load(RLConfig, argv, {}), list[str]()

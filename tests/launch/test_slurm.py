@@ -175,6 +175,7 @@ def test_the_head_takes_an_address_that_other_nodes_see(jobs: list[Job], tmp_pat
     assert " --node-ip-address=127.0.0.1 " in job.calls[1]
 
 
+@pytest.mark.slow
 def test_the_status_of_the_run_is_that_of_the_job(jobs: list[Job], tmp_path: Path) -> None:
     job = start(jobs, tmp_path, write_script(tmp_path, "--nodes", "3"), STATUS="7")
     status, output = job.end()
@@ -182,6 +183,7 @@ def test_the_status_of_the_run_is_that_of_the_job(jobs: list[Job], tmp_path: Pat
     assert job.calls[-1] == "head ended" and not any("scontrol" in call for call in job.calls)
 
 
+@pytest.mark.slow
 def test_time_up_ends_the_run_and_puts_the_job_back(jobs: list[Job], tmp_path: Path) -> None:
     script = write_script(tmp_path, "--nodes", "3")
     job = start(jobs, tmp_path, script, CHECKPOINTS="2")

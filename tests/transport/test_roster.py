@@ -30,6 +30,7 @@ def sampler(tmp_path):
         process.kill()
 
 
+@pytest.mark.slow
 def test_each_sampler_has_a_place_with_a_number(tmp_path):
     roster = Roster(tmp_path)
     with ExitStack() as held:

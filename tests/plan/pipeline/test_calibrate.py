@@ -82,6 +82,7 @@ def test_the_trainer_gets_as_many_as_its_memory_needs() -> None:
         choose(question(least_trainers=4), 4)
 
 
+@pytest.mark.slow
 def test_the_report_says_what_is_simulated_and_what_it_costs() -> None:
     asked = question()
     outcomes = [choose(asked, num) for num in (1, 4, 12, 40)]

@@ -67,6 +67,7 @@ def test_episodes_at_two_hosts_are_those_of_the_runs_own_process(address: str) -
     assert len({seat.running().pid for seat in remote._seats}) == 2
 
 
+@pytest.mark.slow
 def test_several_environments_compute_at_once(address: str) -> None:
     remote = load("Computing", address, address, file=SLOW)
     worlds = [remote.environment(task) for task in tasks_of(remote, "train")[:2]]
@@ -111,6 +112,7 @@ def test_a_host_that_closes_ends_its_workers() -> None:
     assert not start_time(worker)
 
 
+@pytest.mark.slow
 def test_an_environment_that_takes_too_much_memory_is_ended_and_another_comes(address: str) -> None:
     for starts in ([start_here], [start_at(lambda: address, KEY, 5.0)]):
         remote = load_on_hosts(Source(f"{SLOW}:Leaking", {}, 20.0, memory_gb=0.4), starts)
@@ -159,6 +161,7 @@ class _Exhausted:
         return self._listening.accept()
 
 
+@pytest.mark.slow
 def test_a_host_that_was_short_of_descriptors_goes_on() -> None:
     host = WorkerHost("127.0.0.1", KEY)
     host._listening = _Exhausted(host._listening)  # type: ignore[assignment]
@@ -178,6 +181,7 @@ def test_a_key_that_is_no_text_is_another(address: str) -> None:
         assert receive_message(control) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("find", "key", "message"),
     [
