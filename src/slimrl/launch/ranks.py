@@ -43,7 +43,7 @@ def join_ranks(
         yield ALONE, model
         return
     return_freed_memory()  # the model is not loaded yet
-    device = own_device(model, int(environment["LOCAL_RANK"]), int(environment["LOCAL_WORLD_SIZE"]), gpus)
+    device = own_device(model, int(environment["LOCAL_RANK"]), int(environment.get("LOCAL_WORLD_SIZE", num)), gpus)
     # What the processes tell one another beside tensors of the model lies on the CPU.
     distributed.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl", timeout=TIMEOUT)
     ranks = Ranks(distributed.get_rank(), num)

@@ -188,7 +188,7 @@ def test_two_threads_that_find_a_process_ended_start_one() -> None:
     for _ in range(3):
         (alive,) = set(workers()) - before
         os.kill(alive, signal.SIGKILL)
-        while alive in workers() or not remote._processes[-1].is_over:
+        while alive in workers() or remote._seats[0].running():
             time.sleep(0.005)
         with ThreadPoolExecutor(2) as pool:
             assert all(pool.map(lambda _: remote.environment(task), range(2)))

@@ -7,7 +7,7 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -112,6 +112,24 @@ def _load(source: Source, process: WorkerProcess) -> dict[str, Any]:
     return dict(told)
 
 
+@dataclass(slots=True)
+class _Known:
+    """What the first process of a taskset has been asked, and every other must be: no part of the taskset, which ends
+    its processes when nobody holds it any more."""
+
+    source: Source
+    is_prepared: bool = False
+    splits: list[Split] = field(default_factory=list)
+
+    def make_ready(self, process: WorkerProcess) -> None:
+        """Have a new process know what the first one knows."""
+        _load(self.source, process)
+        if self.is_prepared:
+            process.ask("prepare")
+        for split in self.splits:
+            self.source.ask(process, "tasks", split=split)
+
+
 Opened = tuple[Seat, WorkerProcess, str]  # an episode: its seat, the process that holds it, and its name there
 
 
@@ -124,14 +142,14 @@ class RemoteTaskset:
         """`process` is the first of those that `starts` start, with the taskset loaded."""
         self._source, self._told = source, told
         self._tasks: dict[Split, list[Task]] = {}
-        self._is_prepared = False
+        self._known = known = _Known(source)
         are_several = len(starts) > 1 or starts[0] is not start_here
 
         def opener(start: Start) -> Callable[[], WorkerProcess]:
             return lambda: WorkerProcess(source.timeout_s, None, start, source.memory_gb, are_several)
 
         self._seats = [
-            Seat(number, opener(start), self._make_ready, None if number else process)
+            Seat(number, opener(start), known.make_ready, None if number else process)
             for number, start in enumerate(starts)
         ]
         self._num_opened = 0
@@ -145,6 +163,7 @@ class RemoteTaskset:
     def tasks(self, split: Split) -> Sequence[Task]:
         if split not in self._tasks:
             self._tasks[split] = self._ask_tasks(split)
+            self._known.splits.append(split)
         return self._tasks[split]
 
     def environment(self, task: Task) -> Environment:
@@ -187,14 +206,6 @@ class RemoteTaskset:
     def _process(self) -> WorkerProcess:
         """The process that is asked what is about no episode. Raises RolloutError if it cannot be had."""
         return self._seats[0].process()
-
-    def _make_ready(self, process: WorkerProcess) -> None:
-        """Have a new process know what the first one knows."""
-        _load(self._source, process)
-        if self._is_prepared:
-            process.ask("prepare")
-        for split in self._tasks:
-            self._source.ask(process, "tasks", split=split)
 
 
 def _close_all(seats: list[Seat]) -> None:
@@ -245,7 +256,7 @@ class _WithGroupRewards(RemoteTaskset):
 class _Prepared(RemoteTaskset):
     def prepare(self) -> None:
         self._process().ask("prepare")
-        self._is_prepared = True  # those that are started later prepare themselves
+        self._known.is_prepared = True  # those that are started later prepare themselves
 
 
 class _Offloaded(RemoteTaskset):
