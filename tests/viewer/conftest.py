@@ -30,7 +30,7 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@dataclass
+@dataclass(eq=False)
 class Tab:
     """A page of the browser, and what happened in it that must not happen."""
 
@@ -44,6 +44,12 @@ class Tab:
         self.page.goto(self.base + address)
         self.page.wait_for_selector("main > div")
         return self.page
+
+    def close(self) -> None:
+        """Close the page, which asks its server as long as it is open. A second call does nothing."""
+        if self in OPEN:
+            OPEN.remove(self)
+            self.page.context.close()
 
     def texts(self, selector: str) -> list[str]:
         """The texts of all elements that match."""
@@ -62,6 +68,7 @@ class Tab:
 
 
 Opener = Callable[..., Tab]
+OPEN: list[Tab] = []
 
 
 @pytest.fixture
@@ -78,11 +85,12 @@ def new_tab(chromium: Any) -> Iterator[Opener]:
         tab.page.on("dialog", lambda dialog: (tab.faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         tab.page.on("console", lambda message: _note(tab, message))
         tabs.append(tab)
+        OPEN.append(tab)
         return tab
 
     yield make
     for tab in tabs:
-        tab.page.context.close()
+        tab.close()
         assert tab.faults == []
         root = re.match(r"(http://127\.0\.0\.1:\d+|file://)/", tab.base)
         assert root is not None
@@ -133,6 +141,8 @@ def serve(runs: Path, writer: Writer, *names: str) -> Iterator[Served]:
             said += line
             if found := re.search(r"http://127\.0\.0\.1:\d+/", line):
                 yield Served(found[0], runs, writer)
+                for tab in [one for one in OPEN if one.base == found[0]]:
+                    tab.close()
                 break
         else:
             pytest.fail(f"the viewer did not start: {said}")
