@@ -14,6 +14,8 @@ what one had begun that is ended is sampled anew by the others. `slimrl status R
 
   slimrl scale outputs/reverse_text 4
 
+From then on the number stays so until the run is started again, also where deployment.max_samplers would let the queue
+decide. At max_async_level = 0 it brings more speed, but no more episodes at once than the run began with.
 Only a run whose samplers `slimrl rl` has started itself can be scaled: --deployment.type processes, or ray.
 """
 

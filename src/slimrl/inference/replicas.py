@@ -187,7 +187,7 @@ class Replicas:
     async def _follow(self) -> None:
         """Looks who is there, for as long as the client is open."""
         while True:
-            found = self._find()
+            found = await asyncio.to_thread(self._find)  # which may have to wait for a file server
             for name, member in [*self._members.items()]:
                 if name not in found:
                     self._dismiss(name, member)

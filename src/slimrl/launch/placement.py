@@ -120,7 +120,7 @@ def _as_processes(config: C, num: int) -> tuple[C, str]:
     inference = [] if address else config.inference_gpu_ids or free[:wanted] or [0]
     # The engine of slimrl samples on one GPU; vLLM may share a model out among several.
     num = len(inference) if config.inference.backend == "slimrl" and inference else wanted
-    if inference and (len(inference) % num or len(inference) < num):
+    if inference and len(inference) % num:
         raise UserError(
             f"inference_gpu_ids = {inference} cannot be shared out among deployment.num_samplers = {num}: name as many "
             "GPUs for each."

@@ -32,7 +32,7 @@ EVALUATION = "held_out"
 LOCK = ".lock"
 LEASE_S = 150.0  # NFS gives the locks of a client that is silent away after 90 s by default
 MOMENT_S = 2.0
-MAY_DIFFER = ("resume", "output_dir")
+MAY_DIFFER = ("resume", "output_dir", "deployment.host")  # the last is the address of whatever node it runs on
 # Settings that may change when an evaluation is resumed: they decide which episodes there are, not what happens in one.
 EVALUATION_MAY_DIFFER = (*MAY_DIFFER, "num_examples", "temperatures", "baselines")
 
@@ -141,15 +141,15 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
     _make_writable(output_dir)
     lock = FileLock(output_dir / LOCK)
     with explain_write_errors(output_dir / LOCK):
-        try:
-            if patience_s and not _acquire(lock, MOMENT_S):
-                note(f"another process is at work in {output_dir}; waiting up to {patience_s:g} s for its end")
-            lock.acquire(timeout=patience_s)
-        except Timeout:
-            raise UserError(
-                f"another process is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` "
-                "another directory."
-            ) from None
+        is_held = _acquire(lock, min(MOMENT_S, patience_s))
+        if not is_held and patience_s:
+            note(f"another process is at work in {output_dir}; waiting up to {patience_s:g} s for its end")
+            is_held = _acquire(lock, patience_s)
+    if not is_held:
+        raise UserError(
+            f"another process is at work in {output_dir}. Wait until it is done, end it, or give `--output_dir` "
+            "another directory."
+        )
     try:
         yield
     except UserError:
@@ -161,11 +161,11 @@ def _lock(output_dir: Path, patience_s: float, note: Callable[[str], None]) -> I
                 (output_dir / FILE_NAME).unlink(missing_ok=True)
         raise
     finally:
-        lock.release(force=True)
+        lock.release()
 
 
 def _acquire(lock: FileLock, seconds: float) -> bool:
-    """Whether the lock could be had in time. It may be acquired again after that."""
+    """Whether the lock could be had in time."""
     try:
         lock.acquire(timeout=seconds)
     except Timeout:

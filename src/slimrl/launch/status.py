@@ -22,6 +22,7 @@ from slimrl.transport.run_files import wait_path
 
 PROGRAMS = "transport/programs.json"  # what `rl` has started where, by its own account
 RECENT = 20  # steps over which the time of a step is taken
+SUMMARY = "summary.json"  # of a run that has come to its end
 SILENT_S = 120.0  # of silence, after which it is told
 
 
@@ -98,7 +99,7 @@ def _notes(output_dir: Path, started: Mapping[str, Any], is_placed: bool) -> Ite
     silent_s = time.time() - path.stat().st_mtime if path.exists() else 0.0
     if not is_placed:
         yield "no part of it runs as a process of its own: it has ended, or is one process"
-    if silent_s > SILENT_S:
+    if silent_s > SILENT_S and not (output_dir / SUMMARY).exists():
         yield f"it has logged nothing for {silent_s / 60:.0f} min"
     if (logs := output_dir / "logs").exists():
         yield f"logs: {logs}"

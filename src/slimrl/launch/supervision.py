@@ -175,16 +175,15 @@ class Supervision:
     def _watch_helpers(self) -> None:
         """Start samplers and hosts of environments again that have died, and have as many samplers as are wanted.
         Raises UserError if they die too often, or refuse their settings."""
-        for number, sampler in [*self._samplers.items()]:
-            if sampler.end:
-                self._bury("inference", sampler, sampler.end)
-                self._start_sampler(number)
-                self._note_new(self._samplers[number])
-        for number, worker in [*self._workers.items()]:
-            if worker.end:
-                self._bury("worker", worker, worker.end)
-                self._workers[number] = self._start_worker(number)
-                self._note_new(self._workers[number])
+        self._replace_dead("inference", self._samplers, self._start_sampler)
+        self._replace_dead("worker", self._workers, self._start_worker)
+
+    def _replace_dead(self, part: Part, programs: dict[int, Program], start: Callable[[int], Program]) -> None:
+        for number, program in [*programs.items()]:
+            if program.end:
+                self._bury(part, program, program.end)
+                programs[number] = new = start(number)
+                self._note(f"started {new.name} again, as {new.process}: {self._deaths.describe()}")
 
     def _look(self) -> None:
         """See who is there, and how many samplers are wanted."""
@@ -218,22 +217,19 @@ class Supervision:
             raise UserError(f"{end.text}.")
         self._note(end.text)
 
-    def _note_new(self, program: Program) -> None:
-        self._note(f"started {program.name} again, as {program.process}: {self._deaths.describe()}")
-
     def _start_worker(self, number: int) -> Program:
         return self._programs.start(f"worker-{number}", [*SLIMRL, "worker", *self._argv], Needs(self._needs.cpus))
 
     def _fill_samplers(self) -> None:
         for number in range(self._wanted):
             if number not in self._samplers:
-                self._start_sampler(number)
+                self._samplers[number] = self._start_sampler(number)
         for number in [number for number in self._samplers if number >= self._wanted]:
             sampler = self._samplers.pop(number)
             sampler.stop()
             self._note(f"ended {sampler.name}, which is not wanted any more")
 
-    def _start_sampler(self, number: int) -> None:
+    def _start_sampler(self, number: int) -> Program:
         """Start the sampler of a number, on its share of the GPUs of this machine if these are named."""
         words, gpus = [*SLIMRL, "inference", *self._argv], self._config.inference_gpu_ids
         if gpus:
@@ -241,7 +237,7 @@ class Supervision:
             words += ["--deployment.num_samplers", "1", "--inference_gpu_ids", ",".join(map(str, own))]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]
-        self._samplers[number] = self._programs.start(f"sampler-{number}", words, self._needs)
+        return self._programs.start(f"sampler-{number}", words, self._needs)
 
     def _show(self) -> None:
         """Repeat what the parts have said: the trainer's lines as they are, those of the orchestrator with its name."""

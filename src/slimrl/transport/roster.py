@@ -24,9 +24,8 @@ from slimrl.io.files import explain_write_errors, parse_object
 
 Part = Literal["trainer", "orchestrator", "inference", "worker"]
 Facts = Mapping[str, str]
-SEVERAL: frozenset[Part] = frozenset(
-    {"inference", "worker"}
-)  # a run may have any number of these, each at a place with a number
+# A run may have any number of these, each at a place with a number.
+SEVERAL: frozenset[Part] = frozenset({"inference", "worker"})
 PATIENCE_S = 1.0  # for the place of a part of which there is one
 LOOK_S = 0.1  # for one of several, as there are other places
 POLL_S = 0.01
