@@ -19,7 +19,7 @@ from slimrl.services.ray_programs import connect
 from slimrl.transport.roster import Roster
 from tests.commands.test_rl import rl_flags
 
-STEPS = 40
+STEPS = 1000  # more than any test waits for: it is interrupted when all has been seen
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 
@@ -44,6 +44,14 @@ class OnRay:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen([sys.executable, "-m", "slimrl", *words], stdout=log, stderr=log)
 
+    def __enter__(self) -> "OnRay":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
     @property
     def said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
@@ -52,9 +60,18 @@ class OnRay:
         """The address of the node that a part runs on."""
         return re.findall(rf"^{name} is process \d+ on ([\d.]+)$", self.said, re.MULTILINE)[-1]
 
-    def await_step(self, step: int) -> None:
+    @property
+    def steps(self) -> list[int]:
+        """The steps that it has trained, in the order of its metrics."""
         path = self.output_dir / "metrics.jsonl"
-        self.wait_until(lambda: path.exists() and any(number >= step for number, _ in read_metrics(path)))
+        return [step for step, metrics in read_metrics(path) if "loss/tokens" in metrics] if path.exists() else []
+
+    def await_step(self, step: int) -> None:
+        self.wait_until(lambda: any(number >= step for number in self.steps))
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        assert self.process.wait(60) == 130, self.said
 
     def wait_until(self, is_so: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 240
@@ -65,34 +82,39 @@ class OnRay:
 
 @pytest.mark.slow
 def test_a_run_survives_a_node_and_has_as_many_samplers_as_are_wanted(nodes, tiny_dir, tmp_path, capsys):
-    one = OnRay(tiny_dir, tmp_path / "run", nodes.address)
-    one.await_step(4)
-    lost = one.where("trainer")
-    nodes.kill(int(lost.rpartition(".")[2]) - 2)
-    one.wait_until(lambda: "trainer and orchestrator go on from the last checkpoint" in one.said)
-    nodes.add(4)
-    members = Roster(one.output_dir)
-    one.await_step(8)
-    assert run(["status", str(one.output_dir)]) == 0
-    shown = capsys.readouterr().out
-    assert "of its programs have died so far" in shown and "samples at http://127.0.0." in shown
-    assert run(["scale", str(one.output_dir), "3"]) == 0
-    one.wait_until(lambda: len(members.members("inference")) == 3)
-    assert run(["scale", str(one.output_dir), "1"]) == 0
-    one.wait_until(lambda: len(members.members("inference")) == 1)
-    assert one.process.wait(240) == 0, one.said
-    steps = [step for step, metrics in read_metrics(one.output_dir / "metrics.jsonl") if "loss/tokens" in metrics]
-    assert steps == [*range(STEPS)]
-    assert lost != one.where("trainer") and "process" in one.said
+    with OnRay(tiny_dir, tmp_path / "run", nodes.address) as one:
+        one.await_step(4)
+        lost = one.where("trainer")
+        nodes.kill(int(lost.rpartition(".")[2]) - 2)
+        one.wait_until(lambda: "trainer and orchestrator go on from the last checkpoint" in one.said)
+        nodes.add(4)
+        members = Roster(one.output_dir)
+        one.await_step(8)
+        assert run(["status", str(one.output_dir)]) == 0
+        shown = capsys.readouterr().out
+        assert "of its programs have died so far" in shown and "samples at http://127.0.0." in shown
+        for num in (3, 1):
+            assert run(["scale", str(one.output_dir), str(num)]) == 0
+            one.wait_until(lambda num=num: len(members.members("inference")) == num)
+        one.await_step(one.steps[-1] + 3)
+        one.interrupt()
+        assert one.steps == [*range(len(one.steps))]
+        assert lost != one.where("trainer")
 
 
 @pytest.mark.slow
 def test_a_run_ends_with_its_programs_when_it_is_interrupted(nodes, tiny_dir, tmp_path):
-    one = OnRay(tiny_dir, tmp_path / "run", nodes.address)
-    one.await_step(1)
-    one.process.send_signal(signal.SIGINT)
-    assert one.process.wait(60) == 130, one.said
-    assert not Roster(one.output_dir).members("inference") and not Roster(one.output_dir).find("trainer")
+    with OnRay(tiny_dir, tmp_path / "run", nodes.address) as one:
+        one.await_step(1)
+        one.interrupt()
+        assert not Roster(one.output_dir).members("inference") and not Roster(one.output_dir).find("trainer")
+
+
+@pytest.mark.slow
+def test_a_run_on_a_cluster_trains_all_its_steps_and_ends(nodes, tiny_dir, tmp_path):
+    with OnRay(tiny_dir, tmp_path / "run", nodes.address, "--max_steps", "3") as one:
+        assert one.process.wait(240) == 0, one.said
+        assert one.steps == [0, 1, 2]
 
 
 def test_a_cluster_that_is_not_there_is_told_with_what_to_do():
