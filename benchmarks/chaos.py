@@ -1,10 +1,11 @@
 """Does a run on a cluster survive whatever happens to it? One long run, and thirty kills at random.
 
 `python -m benchmarks.chaos --runs DIR` (as root: it makes network namespaces): four nodes with a network of their own
-each train questions that a judge grades, with two trainer ranks, two samplers and two hosts of environments, at
-`max_async_level = 2`. Killed are programs of every kind, worker processes, Ray's actors, whole nodes, and `rl` itself;
-besides, cables are cut and mended, the disk of the run is filled, and the judge is stopped for a while. After each the
-run must train on, or end with a cause that it says, after which it is resumed. At the end its accounts are added up.
+each train a small random model on questions that a judge grades, with two trainer ranks, two samplers and two hosts of
+environments, at `max_async_level = 2`. Killed are programs of every kind, worker processes, Ray's actors, whole nodes,
+and `rl` itself; besides, cables are cut and mended, the disk of the run is filled, and the judge is stopped for a
+while. After each the run must train on, or end with a cause that it says, after which it is resumed. At the end its
+accounts are added up.
 Writes `benchmarks/results/chaos.json`; an hour and a half on two cores.
 """
 
@@ -16,21 +17,25 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from benchmarks.checks.kills import check
 from benchmarks.harness.cluster_run import ClusterRun
 from benchmarks.harness.measure import RESULTS, machine_facts, write_result
 from benchmarks.harness.namespaces import SUBNET, Network
+from slimrl.models.resolve import resolve
 from slimrl.rollout.worker.program import MARK
 from slimrl.services.process_tree import start_time
 
 NODES = 4
 JUDGE_PORT = 9000
-DISK_MB = 3000  # of the run's directory
+DISK_MB = 600  # of the run's directory
 PATIENCE_S = 400.0  # for the next step after something has happened
 # A second of network less is no reason for anything; a minute is, for Ray.
 SHORT_CUT_S, LONG_CUT_S, JUDGE_S = 4.0, 75.0, 20.0
@@ -113,7 +118,7 @@ class Chaos:
 
     def _start(self, resume: bool = False) -> ClusterRun:
         words = ["--resume"] if resume else []
-        return ClusterRun(self._output_dir, self._settings, self._network.inside, words)
+        return start(self._output_dir, self._settings, self._network, words)
 
     def _actions(self, what: str) -> Callable[[], None]:
         """Do it, and give what undoes it."""
@@ -169,6 +174,11 @@ class Chaos:
             os.kill(pid, signal.SIGKILL)
 
 
+def start(output_dir: Path, settings: dict[str, Any], network: Network, words: Sequence[str]) -> ClusterRun:
+    """A start of the run, whose output is kept where the disk does not run full."""
+    return ClusterRun(output_dir, settings, network.inside, words, output_dir.parent.with_suffix(".log"))
+
+
 def marked() -> list[int]:
     """The worker processes of environments."""
     return [pid for pid in _all_pids() if MARK.encode() + b"=" in _read(pid, "environ")]
@@ -208,6 +218,26 @@ def write_questions(path: Path) -> Path:
     return path
 
 
+def make_model(directory: Path) -> Path:
+    """A random model of three million weights, with the tokenizer of SmolLM2."""
+    tokenizer = AutoTokenizer.from_pretrained(resolve("smollm2-135m"))
+    tokenizer.save_pretrained(directory)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    LlamaForCausalLM(config).save_pretrained(directory)
+    return directory
+
+
 def plan_of(num: int) -> list[str]:
     """What is done, in a random order: so many kills over all kinds, and each event."""
     kills = [victim for victim, times in VICTIMS.items() for _ in range(times)]
@@ -222,7 +252,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, required=True, help="a new directory, which becomes a disk of its own")
     parser.add_argument("--kills", type=int, default=sum(VICTIMS.values()))
-    parser.add_argument("--model", default="smollm2-135m")
     arguments = parser.parse_args()
     facts, began, things = machine_facts(), time.monotonic(), plan_of(arguments.kills)
     environment = {
@@ -238,7 +267,8 @@ def main() -> None:
         "worker": "process",
     }
     output_dir = arguments.runs / "run"
-    settings = {**SETTINGS, "model.name": arguments.model, "orchestrator.env": json.dumps([environment])}
+    model = make_model(arguments.runs.with_suffix(".model"))
+    settings = {**SETTINGS, "model.name": model, "orchestrator.env": json.dumps([environment])}
     settings |= {"output_dir": output_dir, "max_steps": 20 * len(things) + 20}
     with small_disk(arguments.runs), Network(NODES, arguments.runs.with_suffix(".ray.log")) as network:
         judge = subprocess.Popen(network.inside([sys.executable, "-c", JUDGE]))
@@ -250,11 +280,11 @@ def main() -> None:
         chaos.run.stop()
         # A few more steps, and a proper end.
         steps = last + 3
-        end = ClusterRun(output_dir, {**settings, "max_steps": steps}, network.inside, ["--resume"])
+        end = start(output_dir, {**settings, "max_steps": steps}, network, ["--resume"])
         if end.process.wait(1800):
             raise SystemExit(end.said[-6000:])
         content = {
-            "settings": {**SETTINGS, "model.name": arguments.model},
+            "settings": SETTINGS,
             "minutes": round((time.monotonic() - began) / 60, 1),
             "kills": sum(one["what"] not in EVENTS for one in chaos.record),
             "record": chaos.record,

@@ -14,8 +14,8 @@ from slimrl.monitor.sinks import read_metrics
 
 
 class ClusterRun:
-    """One start of the run as a process, and what has happened to it. Its output is added to a file beside the run's
-    directory; `inside` puts its command into a namespace."""
+    """One start of the run as a process, and what has happened to it. Its output is added to `log`, which is beside the
+    run's directory if nothing is said; `inside` puts its command into a namespace."""
 
     def __init__(
         self,
@@ -23,8 +23,9 @@ class ClusterRun:
         settings: Mapping[str, Any],
         inside: Callable[[Sequence[str]], list[str]] = list,
         words: Sequence[str] = (),
+        log: Path | None = None,
     ) -> None:
-        self.output_dir, self._log = output_dir, output_dir.with_name(f"{output_dir.name}.log")
+        self.output_dir, self._log = output_dir, log or output_dir.with_name(f"{output_dir.name}.log")
         self.events: list[dict[str, Any]] = []
         self._from = self._log.stat().st_size if self._log.exists() else 0
         command = [sys.executable, "-m", "slimrl", "rl", *words, *flags({**settings, "output_dir": output_dir})]

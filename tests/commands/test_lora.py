@@ -8,7 +8,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from slimrl.cli import run
+from slimrl.models.adapter import is_adapter
 from slimrl.monitor.sinks import read_metrics
+from tests.commands.test_processes import Started, learned
 from tests.commands.test_rl import STEPS, reproducible, rl_flags
 
 LORA = ("--model.lora.rank", "4", "--model.dtype", "bfloat16", "--trainer.optim.lr", "0.001")
@@ -51,6 +53,22 @@ def test_a_resumed_run_gives_the_same_numbers(finished: Path, tiny_dir: Path, tm
         for directory in (tmp_path, finished)
     )
     assert ours == theirs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", ["files", "broadcast"])
+def test_samplers_that_are_sent_the_adapter_alone_sample_the_same(
+    weights: str, finished: Path, tiny_dir: Path, tmp_path: Path
+) -> None:
+    output_dir = tmp_path / "run"
+    apart = "--deployment.weights", weights, "--deployment.num_samplers", "2", "--ckpt.keep", "9"
+    run = Started(rl_flags(tiny_dir, output_dir, *LORA, *apart), tmp_path / "log")
+    sent = output_dir / "transport" / "weights"
+    run.until(lambda: any(sent.glob("step_*")))
+    if weights == "files":
+        run.until(lambda: any(is_adapter(path) for path in sent.glob("step_*")))
+    assert run.wait() == 0, run.said
+    assert learned(output_dir) == learned(finished)
 
 
 def test_eval_repeats_the_last_evaluation(finished: Path, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ ENV = ["--orchestrator.env.0.id", "reverse-text"]
         (["--deployment.address", "10.0.0.1:6379"], r'address cannot act without deployment.type = "ray"'),
         (["--deployment.cpus", "2"], r'cpus cannot act without deployment.type = "ray"'),
         (["--deployment.type", "processes", "--deployment.cpus", "2"], "cpus cannot act"),
+        (["--deployment.gpus_per_sampler", "2"], r'gpus_per_sampler cannot act without deployment.type = "ray"'),
+        (["--deployment.type", "ray", "--deployment.gpus_per_sampler", "2"], "slimrl's own sampler has one GPU"),
         (["--deployment.type", "ray", "--inference_gpu_ids", "0"], "inference_gpu_ids names GPUs of this machine"),
         (["--deployment.type", "ray", "--trainer_gpu_ids", "0,1"], "trainer_gpu_ids names GPUs of this machine"),
         (["--inference.base_url", "http://localhost:1", "--deployment.num_samplers", "2"], "num_samplers cannot act"),
@@ -35,6 +37,11 @@ ENV = ["--orchestrator.env.0.id", "reverse-text"]
 def test_what_does_not_go_together_is_refused(argv, message):
     with pytest.raises(UserError, match=message):
         load(RLConfig, [*ENV, *argv], {})
+
+
+def test_a_vllm_on_a_cluster_may_have_several_gpus():
+    argv = ["--deployment.type", "ray", "--inference.backend", "vllm", "--deployment.gpus_per_sampler", "4"]
+    assert load(RLConfig, [*ENV, *argv], {}).config.deployment.gpus_per_sampler == 4
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from slimrl.errors import UserError
 from slimrl.launch import weights
@@ -38,8 +39,9 @@ def published(send: Any, there: list[str], monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.setattr(weights, "LOOK_S", 0.01)
     monkeypatch.setattr(weights, "sampler_addresses", lambda config, roster: dict.fromkeys(there))
     files: Any = SimpleNamespace(roster=None, await_part=lambda part: {})
-    config = SimpleNamespace(inference=SimpleNamespace(base_url=""))
-    parts: Any = SimpleNamespace(config=config, policy=None, ranks=None)
+    config = SimpleNamespace(inference=SimpleNamespace(base_url="", backend="vllm"))
+    policy = SimpleNamespace(module=torch.nn.Module())
+    parts: Any = SimpleNamespace(config=config, policy=policy, ranks=None)
     made = PublishedWeights(parts, files)
     monkeypatch.setattr(made, "_send_to", send)
     return made

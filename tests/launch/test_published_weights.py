@@ -12,12 +12,16 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
+from slimrl.config.model import LoraConfig, ModelConfig
 from slimrl.config.reading.load import load
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch import sampling, weights
 from slimrl.launch.sampling import IT_IS_THERE, SEND_AGAIN, WAIT_ON, SamplingElsewhere
 from slimrl.launch.weights import PublishedWeights, SampledWeights, sampler_addresses
+from slimrl.models.adapter import is_adapter
+from slimrl.models.load import load_policy
+from slimrl.models.lora import AdapterNumbers
 from slimrl.transport.base import Batch
 from slimrl.transport.roster import Roster
 from slimrl.transport.run_files import RunFiles
@@ -51,7 +55,7 @@ class FakeSender:
         self.clients = clients
         type(self).num_groups += 1
 
-    def send(self, tensors: Any, version: int) -> None:
+    def send(self, tensors: Any, version: int, adapter: Any) -> None:
         type(self).trouble(self.clients)
         self.sent.append((sorted(client.url for client in self.clients), version))
 
@@ -95,7 +99,8 @@ def files_of(output_dir: Path, own: Any = "trainer", timeout_s: float = 20.0) ->
 
 def parts_of(output_dir: Path, *argv: str) -> Any:
     flags = ["--orchestrator.env.0.id", "reverse-text", "--output_dir", str(output_dir), *argv]
-    policy = SimpleNamespace(module=None, chat=SimpleNamespace(stop_ids=frozenset([2])), device=torch.device("cpu"))
+    chat = SimpleNamespace(stop_ids=frozenset([2]))
+    policy = SimpleNamespace(module=torch.nn.Module(), chat=chat, device=torch.device("cpu"))
     ranks = SimpleNamespace(leads=True, of_first=lambda value: value, united=nullcontext)
     config = load(RLConfig, flags, {}).config
     return SimpleNamespace(config=config, policy=policy, ranks=ranks, output_dir=output_dir)
@@ -204,12 +209,40 @@ def test_a_sampler_that_goes_between_two_looks_is_waited_for_again(samplers, tmp
 
 def test_weights_in_files_lack_nobody(samplers, tmp_path, monkeypatch):
     saved: list[Path] = []
-    monkeypatch.setattr(weights, "save_weights", lambda policy, path, leads: saved.append(path))
+    monkeypatch.setattr(weights, "save_weights", lambda policy, path, leads, adapter_alone: saved.append(path))
     published = PublishedWeights(parts_of(tmp_path), files_of(tmp_path))
     published.publish(4)
     published.publish(4)
     samplers.come("http://a")
     assert saved == [files_of(tmp_path).weights_path(4)] and not published.lack_samplers()
+
+
+@pytest.mark.parametrize(
+    ("more", "is_alone"),
+    [
+        ((), True),
+        (("--inference.backend", "vllm"), False),
+        (("--inference.base_url", "http://127.0.0.1:1", "--warmup.max_steps", "0"), False),
+    ],
+)
+def test_an_adapter_alone_is_for_samplers_that_have_the_model_under_it(
+    more: Sequence[str], is_alone: bool, tiny_dir, tmp_path, monkeypatch
+):
+    config = ModelConfig(name=str(tiny_dir), device="cpu", num_threads=1, lora=LoraConfig(rank=4))
+    parts = parts_of(tmp_path, *more)
+    parts.policy = load_policy(config)
+    PublishedWeights(parts, files_of(tmp_path)).publish(0)
+    assert is_adapter(files_of(tmp_path).weights_path(0)) == is_alone
+    sent: list[tuple[set[str], Any]] = []
+    monkeypatch.setattr(
+        PublishedWeights, "_send_to", lambda self, there, tensors, _: sent.append((set(tensors), self._adapter))
+    )
+    parts.config = parts_of(tmp_path, *more, "--deployment.weights", "broadcast").config
+    with Roster(tmp_path).join("inference", {"address": "http://a"}):
+        PublishedWeights(parts, files_of(tmp_path)).publish(1)
+    [(names, adapter)] = sent
+    assert all(".lora_" in name for name in names) == is_alone
+    assert adapter == (AdapterNumbers(4, 8.0) if is_alone else None)
 
 
 class Weights:

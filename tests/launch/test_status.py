@@ -25,7 +25,8 @@ def directory(tmp_path: Path) -> Path:
     """The directory of a run of 8 steps."""
     output_dir = tmp_path / "run"
     output_dir.mkdir()
-    (output_dir / "config.toml").write_text('max_steps = 8\n[[orchestrator.env]]\nid = "reverse-text"\n')
+    settings = '# slimrl rl @ config.toml\nmax_steps = 8\n[[orchestrator.env]]\nid = "reverse-text"\n'
+    (output_dir / "config.toml").write_text(settings)
     return output_dir
 
 
@@ -40,6 +41,13 @@ def test_a_directory_that_holds_no_run_is_refused(tmp_path):
         find_status(tmp_path)
     with pytest.raises(UserError, match="holds no run"):
         find_status(tmp_path / "nowhere")
+
+
+def test_a_run_of_another_command_is_told_from_one_that_has_parts(tmp_path):
+    lines = "# slimrl sft @ config.toml", "[data]", 'type = "expert"', 'env.id = "reverse-text"'
+    (tmp_path / "config.toml").write_text("\n".join(lines))
+    with pytest.raises(UserError, match=r"is no run of `slimrl rl`, whose parts this command shows. `slimrl view "):
+        find_status(tmp_path)
 
 
 def test_a_run_before_its_first_step(directory):

@@ -27,8 +27,8 @@ PAIR = ("trainer", "orchestrator")
 class Fake:
     """A program that does nothing, and ends as it is told."""
 
-    def __init__(self, name: str, command: Sequence[str], pid: int, num: int) -> None:
-        self.name, self.words, self.is_stopped = name, list(command), False
+    def __init__(self, name: str, command: Sequence[str], pid: int, num: int, needs: Needs) -> None:
+        self.name, self.words, self.needs, self.is_stopped = name, list(command), needs, False
         self.members = [(f"host-{name}", pid + place) for place in range(num)]
         self.process = str(pid)
         self.end: End | None = None
@@ -57,7 +57,7 @@ class FakePrograms:
         return self.start_ranks(name, command, 1, needs)
 
     def start_ranks(self, name: str, command: Sequence[str], num: int, needs: Needs) -> Fake:
-        self.all.append(Fake(name, command, 100 * (len(self.all) + 1), num))
+        self.all.append(Fake(name, command, 100 * (len(self.all) + 1), num, needs))
         return self.all[-1]
 
     def named(self, name: str) -> list[Fake]:
@@ -104,12 +104,12 @@ class Running:
 
 
 @contextmanager
-def supervised(output_dir: Path, *argv: str) -> Iterator[Running]:
+def supervised(output_dir: Path, *argv: str, needs: Needs = Needs()) -> Iterator[Running]:  # noqa: B008
     output_dir.mkdir(exist_ok=True)
     flags = [*ENV, "--output_dir", str(output_dir), "--deployment.type", "processes", *argv]
     config, programs, notes = load(RLConfig, flags, {}).config, FakePrograms(), list[str]()
     with ThreadPoolExecutor(1) as pool:
-        one = Supervision(config, ["@", "rl.toml"], programs, Needs(), notes.append)
+        one = Supervision(config, ["@", "rl.toml"], programs, needs, notes.append)
         running = Running(output_dir, pool.submit(one.run), programs, notes)
         try:
             running.until(lambda: running.said("processes: trainer"))
@@ -399,6 +399,14 @@ def test_python_cannot_start_the_parts_of_a_run():
 )
 def test_the_parts_in_words(argv, words):
     assert re.match(words, describe_parts(load(RLConfig, [*ENV, *argv], {}).config))
+
+
+def test_a_vllm_on_a_cluster_has_as_many_gpus_as_were_asked_for(tmp_path):
+    argv = ["--inference.backend", "vllm", "--deployment.gpus_per_sampler", "4", "--deployment.num_trainers", "2"]
+    with supervised(tmp_path / "run", "--deployment.type", "ray", *argv, needs=Needs(2.0, 1)) as run:
+        run.finish()
+    needs = {one.name: one.needs for one in run.programs.all}
+    assert needs == {"sampler-0": Needs(2.0, 4), "trainer": Needs(2.0, 1), "orchestrator": Needs(2.0)}
 
 
 def test_there_are_no_more_samplers_than_gpus_for_them(tmp_path):

@@ -133,6 +133,19 @@ def test_processes_on_one_host_share_its_memory() -> None:
     assert place.least > 4 * BASE
 
 
+def test_a_sampler_keeps_what_adapters_are_merged_into(large: Path) -> None:
+    apart = "--model.lora.rank", "8", "--model.dtype", "bfloat16", "--deployment.type", "processes"
+    (place,) = planner(settings("smollm2-135m", *apart)).on(cpu(24)).places
+    (sampler,) = (one for one in place.processes if one.name == "sampler")
+    kept = [part.bytes for part in sampler.parts if part.name == "matrices under the adapter"]
+    assert kept == [2 * 106_168_320]  # 30 layers of 3,538,944 weights
+    gpus = on(settings(large, *apart[:2]), "h100x2")
+    (host,) = (one for place in gpus.places for one in place.processes if one.name == "sampler, host")
+    assert sum(part.bytes for part in host.parts) == 2 * 6_979_321_856
+    vllm = on(settings(large, *apart[:2], "--inference.backend", "vllm"), "h100x2")
+    assert not part(vllm, "matrices under the adapter")
+
+
 def test_memory_at_most_is_that_of_full_conversations() -> None:
     (place,) = planner(settings("smollm2-135m", "--seq_len", "128")).on(cpu(64)).places
     assert place.most > place.expected > place.least

@@ -36,6 +36,9 @@ class DeploymentConfig(Config):
     wait for a place than the samplers have (`inference.max_slots` each), and fewer again when they do not. 0 leaves the
     number as it is."""
 
+    gpus_per_sampler: int = Field(default=1, ge=1)
+    """GPUs of one node on which Ray places each vLLM, which shares the model out among them (tensor parallel)."""
+
     num_trainers: int = Field(default=1, ge=1)
     """Processes that share each training step, each with its shard of parameters and optimizer (FSDP2). On GPUs of this
     machine it is one for each of `trainer_gpu_ids`, whatever this says."""
@@ -46,7 +49,7 @@ class DeploymentConfig(Config):
     the orchestrator, one at a time."""
 
     cpus: float = Field(default=1.0, gt=0)
-    """CPUs that each part asks Ray for; samplers and trainers also ask for a GPU each where the cluster has any."""
+    """CPUs that each part asks Ray for; samplers and trainers also ask for GPUs where the cluster has any."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """The address of this machine that samplers listen on, and where the trainer meets them. Ray sets it on each

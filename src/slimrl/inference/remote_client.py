@@ -77,7 +77,7 @@ class RemoteClient:
         self._link.wait(self._start_update())
 
     def receive_broadcast(self, kinds: Mapping[str, Any], version: int) -> None:
-        """Has the server receive what a trainer broadcasts at the same time; `kinds` is of `describe_kinds`."""
+        """Has the server receive what a trainer broadcasts at the same time; `kinds` says what comes."""
         self._link.wait(self._finish_update(kinds, version))
         self.note_broadcast(version)
 

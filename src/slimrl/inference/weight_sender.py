@@ -6,6 +6,7 @@ error names the sampler.
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict
 from types import TracebackType
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from slimrl.errors import UserError
 from slimrl.inference.remote_client import RemoteClient
+from slimrl.models.lora import AdapterNumbers
 from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_kinds, listen
 
 T = TypeVar("T")
@@ -40,10 +42,10 @@ class WeightSender:
             lambda: WeightGroup(meeting, listener),
         )
 
-    def send(self, tensors: Mapping[str, Tensor], version: int) -> None:
-        """Give all samplers the weights, from which they sample when this returns. Raises UserError if one does not
-        take them."""
-        kinds = describe_kinds(tensors)
+    def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterNumbers | None = None) -> None:
+        """Give all samplers the weights, from which they sample when this returns. With an `adapter` these are its
+        tensors by PEFT's names. Raises UserError if one does not take them."""
+        kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})
         for client in self._clients:  # one that is not ready refuses here, where nothing waits for it yet
             client.start_update()
         self._together(

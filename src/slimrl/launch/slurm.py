@@ -57,8 +57,9 @@ def sbatch_options(options: LaunchOptions, directory: Path) -> list[str]:
 
 
 def num_gpus(config: RLConfig) -> int:
-    """The number of GPUs that the parts of a run ask Ray for: one for each sampler and each trainer."""
-    return config.deployment.num_samplers + config.deployment.num_trainers
+    """The number of GPUs that the parts of a run ask Ray for: one for each trainer, and those of each sampler."""
+    deployment = config.deployment
+    return deployment.num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
 
 
 def check_gpus(config: RLConfig, options: LaunchOptions) -> None:

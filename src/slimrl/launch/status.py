@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from slimrl.config.reading.load import load
 from slimrl.config.reading.write import FILE_NAME
 from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.io.files import parse_object, replace_file
 from slimrl.launch.run_dir import METRICS
+from slimrl.monitor.run_settings import read_run_config
 from slimrl.monitor.sinks import read_metrics
 from slimrl.transport.roster import Facts, Part, Roster
 from slimrl.transport.run_files import wait_path
@@ -47,7 +47,7 @@ def is_supervised(output_dir: Path) -> bool:
 
 
 def find_status(output_dir: Path) -> RunStatus:
-    """How the run in a directory is. Raises UserError if there is none."""
+    """How the run in a directory is. Raises UserError if there is none, or it is one of another command."""
     if not (output_dir / FILE_NAME).exists() and not (output_dir / "transport").exists():
         raise UserError(f"{output_dir} holds no run: there is no {FILE_NAME}. Name the `output_dir` of one.")
     roster = Roster(output_dir)
@@ -60,9 +60,17 @@ def find_status(output_dir: Path) -> RunStatus:
 
 def _summary(output_dir: Path) -> str:
     """How far the run is, and how long a step takes."""
-    path, kept = output_dir / METRICS, output_dir / FILE_NAME
+    path = output_dir / METRICS
     lines = [one for one in read_metrics(path) if "time/step_s" in one[1]] if path.exists() else []
-    most = load(RLConfig, ["@", str(kept)], {}, note=lambda text: None).config.max_steps if kept.exists() else 0
+    most = 0
+    if (output_dir / FILE_NAME).exists():
+        config = read_run_config(output_dir)
+        if not isinstance(config, RLConfig):
+            raise UserError(
+                f"{output_dir} is no run of `slimrl rl`, whose parts this command shows. `slimrl view {output_dir}` "
+                "shows any run."
+            )
+        most = config.max_steps
     if not lines:
         return f"{output_dir}: before the first of {most} steps: it loads, evaluates the base model, or warms up"
     done, newest = lines[-1][0] + 1, lines[-1][1]

@@ -9,6 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from slimrl.config.run import RLConfig
@@ -66,7 +67,8 @@ def _with_key(config: RLConfig) -> dict[str, str]:
 
 
 class Supervision:
-    """The programs of one run; `needs` is what each of them needs of its machine."""
+    """The programs of one run. `needs` is what a trainer needs of its machine; samplers may have more GPUs, and others
+    have none."""
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class Supervision:
         note: Callable[[str], None],
     ) -> None:
         self._config, self._programs, self._needs, self._note = config, programs, needs, note
+        self._sampler_needs = replace(needs, gpus=needs.gpus * config.deployment.gpus_per_sampler)
         # What is decided once for all parts, some of which may see other GPUs than this process.
         self._argv = [*argv, "--max_async_level", str(config.async_level), "--deployment.host", ADDRESS]
         self._roster = Roster(Path(config.output_dir))
@@ -237,7 +240,7 @@ class Supervision:
             words += ["--deployment.num_samplers", "1", "--inference_gpu_ids", ",".join(map(str, own))]
         if port := self._config.inference.port:
             words += ["--inference.port", str(port + number)]
-        return self._programs.start(f"sampler-{number}", words, self._needs)
+        return self._programs.start(f"sampler-{number}", words, self._sampler_needs)
 
     def _show(self) -> None:
         """Repeat what the parts have said: the trainer's lines as they are, those of the orchestrator with its name."""

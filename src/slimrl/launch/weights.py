@@ -18,7 +18,7 @@ from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
 from slimrl.launch.parts import TrainerParts
 from slimrl.models.load import save_weights
-from slimrl.models.lora import merge_parameters
+from slimrl.models.lora import adapter_numbers, adapter_tensors, is_adapted, merge_parameters
 from slimrl.trainer.checkpoint import report_write_errors
 from slimrl.transport.roster import Roster, describe_member
 from slimrl.transport.run_files import RunFiles
@@ -109,7 +109,8 @@ class SampledWeights:
 
 class PublishedWeights:
     """The trainer's end: its weights as a directory for each version, or broadcast, of which the directory is only the
-    sign. `files.drop_weights_before` deletes old ones."""
+    sign. Of a model with an adapter that is the adapter alone, where the samplers have the same model under it.
+    `files.drop_weights_before` deletes old ones."""
 
     def __init__(self, parts: TrainerParts, files: RunFiles) -> None:
         self._config, self._policy, self._ranks, self._files = parts.config, parts.policy, parts.ranks, files
@@ -117,6 +118,10 @@ class PublishedWeights:
         self._clients: list[RemoteClient] = []  # the sender's
         self._present: Mapping[str, SamplerAddress] = {}  # those in the sender's group
         self._newest, self._looked = -1, 0.0
+        inference = parts.config.inference
+        # What a sampler at an address has is not known, and vLLM takes whole weights.
+        is_own = inference.backend == "slimrl" and not inference.base_url
+        self._adapter = adapter_numbers(parts.policy.module) if is_own and is_adapted(parts.policy.module) else None
 
     def publish(self, version: int) -> None:
         """Give the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
@@ -155,9 +160,10 @@ class PublishedWeights:
             self._await_samplers()  # before the others wait for this rank: samplers may need longer than they wait
         with self._ranks.united(), report_write_errors(path):
             if not is_broadcast:
-                save_weights(self._policy, path, leads=leads)
+                save_weights(self._policy, path, leads=leads, adapter_alone=self._adapter is not None)
                 return
-            tensors = merge_parameters(self._policy.module, keep=leads)
+            module = self._policy.module
+            tensors = adapter_tensors(module) if self._adapter else merge_parameters(module, keep=leads)
             if leads:
                 self._broadcast(tensors, version)
                 path.mkdir(parents=True, exist_ok=True)
@@ -201,4 +207,4 @@ class PublishedWeights:
                 client.check_server()
             host, timeout_s = self._config.deployment.host, min(self._config.inference.timeout_s, MEET_S)
             self._sender, self._present = WeightSender(self._clients, host, policy.device, timeout_s), present
-        self._sender.send(tensors, version)
+        self._sender.send(tensors, version, self._adapter)

@@ -5,7 +5,7 @@ Knows nothing of training (`models/lora.py`), HTTP or engines. Raises UserError 
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,14 @@ class Adapter:
     pairs: dict[str, tuple[Tensor, Tensor]]
 
 
+def is_adapter(directory: Path) -> bool:
+    """Whether a directory holds an adapter alone, without the weights of a model."""
+    return (directory / CONFIG).is_file() and not (directory / "config.json").exists()
+
+
 def base_model_name(directory: Path) -> str | None:
     """The name of the base model of an adapter; None if the directory holds no adapter."""
-    if not (directory / CONFIG).is_file() or (directory / "config.json").exists():
+    if not is_adapter(directory):
         return None
     check_sums(directory)
     name: Any = _read_config(directory).get("base_model_name_or_path")
@@ -82,26 +87,46 @@ def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] 
     rank, alpha = _read_numbers(directory, config)
     # rsLoRA (2312.03732) scales by the root of the rank.
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
-    # A tied weight has several names here, and is one tensor.
-    known = {**dict(module.named_parameters(remove_duplicate=False)), **(base or {})}
     file = TensorFile(path)
-    places = {name: _place(path, name, kind, known, rank) for name, kind in file.kinds.items()}
-    if len(set(places.values())) < len(places):
-        raise UserError(f"{path} has a tensor of the same weight twice.")
-    parts: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in file.read():
-        weight, part = places[name]
-        if part:
-            parts.setdefault(weight, {})[part] = tensor
-        else:
-            _check_whole(path, name, tensor, known[weight])
-    if not parts:
-        raise UserError(f"{path} adapts nothing.")
-    for weight, found in list(parts.items()):
-        if _cannot_change(path, weight, found, known):
-            del parts[weight]
-    pairs = {weight: _pair(weight, found, known[weight], rank) for weight, found in parts.items()}
-    return Adapter(scale, pairs)
+    return AdapterReader(path, rank, scale, module, base).read(file.kinds, file.read)
+
+
+class AdapterReader:
+    """Makes an adapter of tensors by PEFT's names. `source` is what messages call them; `base` is as in `read_adapter`.
+    Tensors are read only after their names and shapes were found to fit the module."""
+
+    def __init__(
+        self,
+        source: Path | str,
+        rank: int,
+        scale: float,
+        module: nn.Module,
+        base: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self._source, self._rank, self._scale = source, rank, scale
+        # A tied weight has several names here, and is one tensor.
+        self._known = {**dict(module.named_parameters(remove_duplicate=False)), **(base or {})}
+
+    def read(self, kinds: Mapping[str, Kind], tensors: Callable[[], Iterable[tuple[str, Tensor]]]) -> Adapter:
+        """The adapter. Raises UserError if it does not fit the module."""
+        source, known = self._source, self._known
+        places = {name: _place(source, name, kind, known, self._rank) for name, kind in kinds.items()}
+        if len(set(places.values())) < len(places):
+            raise UserError(f"{source} has a tensor of the same weight twice.")
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in tensors():
+            weight, part = places[name]
+            if part:
+                parts.setdefault(weight, {})[part] = tensor
+            else:
+                _check_whole(source, name, tensor, known[weight])
+        if not parts:
+            raise UserError(f"{source} adapts nothing.")
+        for weight, found in list(parts.items()):
+            if _cannot_change(source, weight, found, known):
+                del parts[weight]
+        pairs = {weight: _pair(weight, found, known[weight], self._rank) for weight, found in parts.items()}
+        return Adapter(self._scale, pairs)
 
 
 @torch.no_grad()
@@ -145,7 +170,7 @@ def _read_numbers(directory: Path, config: dict[str, Any]) -> tuple[int, float]:
     return rank, alpha
 
 
-def _place(path: Path, name: str, kind: Kind, known: Mapping[str, Tensor], rank: int) -> tuple[str, str]:
+def _place(source: Path | str, name: str, kind: Kind, known: Mapping[str, Tensor], rank: int) -> tuple[str, str]:
     """The weight that a tensor of the file adapts, and which matrix of its pair it is; no matrix if it is the whole.
 
     Raises UserError if it is none of the model's, or takes more memory than what it adapts allows.
@@ -153,32 +178,32 @@ def _place(path: Path, name: str, kind: Kind, known: Mapping[str, Tensor], rank:
     pair, whole = PAIR.fullmatch(name), WHOLE.fullmatch(name)
     weight = f"{pair['layer']}.weight" if pair else f"{whole['layer']}.{whole['kind']}" if whole else ""
     if weight not in known:
-        raise UserError(f"{path} has the tensor {name}, which adapts nothing of the model.")
+        raise UserError(f"{source} has the tensor {name}, which adapts nothing of the model.")
     if not kind.dtype.is_floating_point:
         raise UserError(
-            f"{path} has the tensor {name} of {dtype_name(kind.dtype)}: an adapter that is quantised cannot be merged. "
-            "Save it as float32, float16 or bfloat16."
+            f"{source} has the tensor {name} of {dtype_name(kind.dtype)}: an adapter that is quantised cannot be "
+            "merged. Save it as float32, float16 or bfloat16."
         )
     shape = known[weight].shape
     if math.prod(kind.shape) > (rank * max(shape) if pair else math.prod(shape)):
         raise UserError(
-            f"{path} has the tensor {name} of the shape {list(kind.shape)}, which does not fit the weight's "
+            f"{source} has the tensor {name} of the shape {list(kind.shape)}, which does not fit the weight's "
             f"{list(shape)} and the rank {rank}."
         )
     return weight, pair["part"] if pair else ""
 
 
-def _check_whole(path: Path, name: str, tensor: Tensor, own: Tensor) -> None:
+def _check_whole(source: Path | str, name: str, tensor: Tensor, own: Tensor) -> None:
     """Raise UserError if a weight that was saved whole is not the base model's, which alone needs no merging."""
     if tensor.shape != own.shape or not torch.equal(tensor.to(own.device, own.dtype), own):
         raise UserError(
-            f"{path} has the tensor {name}, a whole weight that differs from the base model's: only pairs of matrices "
-            "can be merged here. Merge it by PEFT's `merge_and_unload`, save that model, and name its directory; or "
-            "train without modules_to_save."
+            f"{source} has the tensor {name}, a whole weight that differs from the base model's: only pairs of "
+            "matrices can be merged here. Merge it by PEFT's `merge_and_unload`, save that model, and name its "
+            "directory; or train without modules_to_save."
         )
 
 
-def _cannot_change(path: Path, weight: str, found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
+def _cannot_change(source: Path | str, weight: str, found: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> bool:
     """Whether a pair may be left out, since it is that of a tied weight and changes nothing.
 
     Raises UserError for one that would change the weight's other use too, or that is one of the embeddings.
@@ -190,14 +215,14 @@ def _cannot_change(path: Path, weight: str, found: Mapping[str, Tensor], known: 
         return True
     if others:
         raise UserError(
-            f"{path} has an adapter on {layer}, and this model is tied: {others[0]} is the same weight "
+            f"{source} has an adapter on {layer}, and this model is tied: {others[0]} is the same weight "
             "(tie_word_embeddings), which merging would change too. Train the adapter without "
             f"{layer.rpartition('.')[2]} among target_modules, or untie the base model first."
         )
     if any(part.startswith("embedding_") for part in found):
         raise UserError(
-            f"{path} has an adapter on the embeddings {layer}, which cannot be merged here. Train the adapter without "
-            f"{layer.rpartition('.')[2]} among target_modules."
+            f"{source} has an adapter on the embeddings {layer}, which cannot be merged here. Train the adapter "
+            f"without {layer.rpartition('.')[2]} among target_modules."
         )
     return False
 

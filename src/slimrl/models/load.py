@@ -145,18 +145,24 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = (), le
         config.save_pretrained(temporary)
         policy.tokenizer.save_pretrained(temporary)
         if adapter:
+            (temporary / "adapter").mkdir()
             save_adapter(module, adapter, temporary / "adapter", policy.source)
             seal(temporary / "adapter")  # it is also used on its own
         write_history(temporary, history, directory.name)
 
 
-def save_weights(policy: Policy, directory: Path, leads: bool = True) -> None:
-    """Save what `save_policy` does of the weights alone, for samplers that load them at once: the directory appears in
-    one rename, without checksums, and may not outlive a power cut. Raises OSError if it cannot be written."""
+def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter_alone: bool = False) -> None:
+    """Save what `save_policy` does of the weights alone, or of these only the adapter, for samplers that load them at
+    once: the directory appears in one rename, without checksums, and may not outlive a power cut. Raises OSError if it
+    cannot be written."""
     module: Any = policy.module
-    state = _state_to_save(module, leads)
-    if leads:
-        with new_directory(directory, lasts=False) as temporary, no_progress_bars():
+    state = adapter_tensors(module) if adapter_alone else _state_to_save(module, leads)
+    if not leads:
+        return
+    with new_directory(directory, lasts=False) as temporary, no_progress_bars():
+        if adapter_alone:
+            save_adapter(module, state, temporary, policy.source)
+        else:
             module.save_pretrained(temporary, state_dict=state)
 
 

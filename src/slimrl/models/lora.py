@@ -47,6 +47,14 @@ class Linear:
     scale: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterNumbers:
+    """The rank of an adapter's pairs, and the scale of their products."""
+
+    rank: int
+    scale: float
+
+
 def linear_of(layer: Any) -> Linear:
     """The matrix, bias and pair of a layer that `is_linear`; `keep_merged` must have been called if it is adapted."""
     if type(layer) is nn.Linear:
@@ -163,18 +171,23 @@ def adapter_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 def save_adapter(module: nn.Module, tensors: dict[str, Tensor], directory: Path, given_name: str) -> None:
     """Save the adapter, whose `tensors` are those of `adapter_tensors`, in PEFT's format, for
-    `PeftModel.from_pretrained`. The directory must not exist yet.
+    `PeftModel.from_pretrained`, in a directory that is there.
 
     `given_name` is the base model's name as the user gave it, by which slimrl finds it on any machine.
     """
     causal: Any = module
-    directory.mkdir()
     save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt", GIVEN_NAME: given_name})
     settings = copy.copy(causal.peft_config[NAME])
     settings.inference_mode = True  # as PEFT has it on disk
     settings.save_pretrained(directory)
     base = settings.base_model_name_or_path
     (directory / "README.md").write_text(HOW_TO_LOAD.format(given=given_name, base=base), encoding="utf-8")
+
+
+def adapter_numbers(module: nn.Module) -> AdapterNumbers:
+    """The numbers of an adapted module's adapter."""
+    A, _, scale = _pair(next(_lora_layers(module))[1])
+    return AdapterNumbers(A.shape[0], scale)
 
 
 def is_adapted(module: nn.Module) -> bool:

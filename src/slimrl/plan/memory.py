@@ -123,14 +123,19 @@ class Demand:
         """The trained weights."""
         return self.shape.num_trained(self.lora)
 
+    @property
+    def num_adapted(self) -> int:
+        """The weights of the matrices that an adapter changes."""
+        return sum(inputs * outputs for _, inputs, outputs in self.shape.adapter_matrices(self.lora))
+
 
 def weight_parts(demand: Demand, num_ranks: int = 1) -> list[Part]:
     """The policy's weights, with an adapter's."""
     shape, compute = demand.shape, demand.compute
     parts = [Part("weights", sizes.weights(shape, compute) / num_ranks)]
     if demand.is_adapter:
-        adapted = sum(inputs * outputs for _, inputs, outputs in shape.adapter_matrices(demand.lora))
-        parts.append(Part("adapter", sizes.adapter(shape, compute, demand.num_trained, adapted) / num_ranks))
+        adapter = sizes.adapter(shape, compute, demand.num_trained, demand.num_adapted)
+        parts.append(Part("adapter", adapter / num_ranks))
     return parts
 
 

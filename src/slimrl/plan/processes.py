@@ -139,12 +139,17 @@ def _sampler(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemor
     is_vllm = inference.backend == "vllm"
     many = config.deployment.num_samplers
     num = max(1, len(ids) // many) if is_vllm else 1  # vLLM shares weights and cache out among its GPUs
-    shared = [*weight_parts(demand), *sampling_parts(demand, alone=True)]
+    shared = [Part("weights", sizes.weights(demand.shape, demand.compute)), *sampling_parts(demand, alone=True)]
     parts = [Part(part.name, part.bytes / num, part.phase) for part in shared]
     parts += [Part("vLLM's own", VLLM_BASE)] if is_vllm else []
-    devices = [f"cuda:{gpu}" for gpu in ids] or ["cpu"] * many
-    found = [process("vLLM" if is_vllm else "sampler", device, parts, base) for device in devices]
-    return found if not ids else [*found, process("sampler, host", "cpu", (), many * base)]
+    # What adapters are merged into (`inference/server/base_weights.py`).
+    kept = [] if is_vllm else [Part("matrices under the adapter", demand.compute.bytes * demand.num_adapted)]
+    kept = [part for part in kept if part.bytes]
+    if not ids:
+        return [process("vLLM" if is_vllm else "sampler", "cpu", [*parts, *kept], base)] * many
+    found = [process("vLLM" if is_vllm else "sampler", f"cuda:{gpu}", parts, base) for gpu in ids]
+    host = [Part(part.name, many * part.bytes, part.phase) for part in kept]
+    return [*found, process("sampler, host", "cpu", host, many * base)]
 
 
 def _orchestrator(config: RLConfig, demand: Demand, base: float) -> list[ProcessMemory]:

@@ -61,7 +61,7 @@ def check_deployment(config: RLConfig) -> None:
 
 def _check_ray(config: RLConfig) -> None:
     if config.deployment.type != "ray":
-        for name in ("address", "cpus"):
+        for name in ("address", "cpus", "gpus_per_sampler"):
             if vars(config.deployment)[name] != DeploymentConfig.model_fields[name].default:
                 raise ConfigError(
                     f'deployment.{name} cannot act without deployment.type = "ray". Remove it, or set that.',
@@ -69,6 +69,13 @@ def _check_ray(config: RLConfig) -> None:
                     "deployment.type",
                 )
         return
+    if config.deployment.gpus_per_sampler > 1 and config.inference.backend != "vllm":
+        raise ConfigError(
+            f"deployment.gpus_per_sampler = {config.deployment.gpus_per_sampler} cannot act: slimrl's own sampler has "
+            'one GPU, and vLLM may have several. Remove it and raise num_samplers, or set inference.backend = "vllm".',
+            "deployment.gpus_per_sampler",
+            "inference.backend",
+        )
     for name in ("trainer_gpu_ids", "inference_gpu_ids", "teacher_gpu_ids"):
         if vars(config)[name]:
             raise ConfigError(

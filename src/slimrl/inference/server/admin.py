@@ -20,7 +20,7 @@ from slimrl.inference.server.bodies import AbortBody, LoadAdapterBody, UnloadAda
 from slimrl.inference.server.errors import ApiError, bad_request
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.transfer import WeightTransfer
-from slimrl.inference.server.weights import copy_weights, read_weights
+from slimrl.inference.server.weights import copy_weights
 from slimrl.inference.server.worker import PauseMode
 from slimrl.models.adapter import Adapter, merge, read_adapter
 
@@ -46,16 +46,9 @@ class Administration:
         return self._status("running")
 
     async def update_weights(self, body: UpdateBody) -> dict[str, Any]:
-        """Replace all weights."""
-        module = self._service.model.policy.module
-        async with self._service.changing:
-            self._transfer.check_no_adapter()
-            try:
-                weights = await asyncio.to_thread(read_weights, Path(body.weight_dir), module)
-            except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
-                raise bad_request(str(error), "weight_dir") from None
-            # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
-            await self._transfer.publish(weights, body.version)
+        """Replace the weights."""
+        self._service.check_ready()
+        await self._transfer.replace(Path(body.weight_dir), body.version)
         return self._status("updated")
 
     async def is_paused(self) -> bool:
@@ -69,12 +62,6 @@ class Administration:
         self._service.check_ready()
         names = set(body.request_ids)
         return {"status": "aborted", "aborted": await self._service.thread.abort(lambda job: job.request_id in names)}
-
-    async def set_version(self, version: int) -> None:
-        """Give the present weights another number."""
-        self._service.check_ready()
-        async with self._service.changing:
-            await self._transfer.publish({}, version)
 
     async def load_adapter(self, body: LoadAdapterBody) -> str:
         """Merge an adapter into the weights; it replaces one of the same name."""

@@ -247,7 +247,7 @@ def _weight_routes(service: Service, administration: Administration, transfer: W
     @router.post("/update_weight_version", responses=_json(replies.NewVersionReply))
     async def update_weight_version(body: bodies.NewVersionBody) -> Response:
         """Give the present weights another version."""
-        await administration.set_version(int(body.new_version))
+        await transfer.set_version(int(body.new_version))
         return JSONResponse({"success": True, "new_version": body.new_version})
 
     @router.post("/weight_checker", responses=_json(replies.CheckReply))

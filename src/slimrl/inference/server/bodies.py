@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema
 
 from slimrl.inference.server.body import Body, Ignored, Items, OnlyFalse, OnlyTrue, Request, Some
 from slimrl.inference.server.format_bodies import Guided, ResponseFormat, ToolChoice
+from slimrl.models.adapter import MAX_ALPHA, MAX_RANK
 
 MAX_CHOICES = 128
 MAX_TOP = 20
@@ -229,7 +230,8 @@ class GenerateBody(Request):
 
 
 class UpdateBody(Request):
-    """`POST /update_weights`: a directory of safetensors in Hugging Face format, and the number of its weights."""
+    """`POST /update_weights`: a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's, and
+    the number of its weights."""
 
     weight_dir: str = Field(min_length=1)
     version: int = Field(ge=0, lt=INT64)
@@ -242,17 +244,26 @@ def _keys(value: Any) -> Collection[Any]:
 
 
 class DirectoryInfo(Request):
-    """An update from a directory of safetensors in Hugging Face format."""
+    """An update from a directory of safetensors in Hugging Face format, or of an adapter alone in PEFT's."""
 
     weight_dir: str = Field(min_length=1)
 
 
+class AdapterInfo(Request):
+    """The rank of an adapter's pairs, and the scale of their products."""
+
+    rank: int = Field(ge=1, le=MAX_RANK)
+    scale: float = Field(gt=0, lt=MAX_ALPHA)
+
+
 class BroadcastInfo(Request):
-    """An update, or a part of one, by a broadcast: what the trainer sends, in this order."""
+    """An update, or a part of one, by a broadcast: what the trainer sends, in this order. With an `adapter` it is the
+    pairs of one, by PEFT's names, of the weights that the server was started with."""
 
     names: Items[str]
     dtype_names: Items[str]
     shapes: Items[Annotated[Items[TokenId], Field(max_length=8)]]
+    adapter: AdapterInfo | None = None
 
 
 class TransferBody(Request):

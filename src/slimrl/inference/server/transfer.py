@@ -1,10 +1,11 @@
 """Takes new weights in the steps of vLLM's routes: start, one or more updates, finish. The weights change at the end.
 
-An update names a directory, or what the trainer is about to broadcast. Until the finish the parts wait in memory, so an
-update that breaks off changes nothing; the next start begins anew.
+An update names a directory, or what the trainer is about to broadcast: whole weights, or an adapter alone. Until the
+finish the parts wait in memory, so an update that breaks off changes nothing; the next start begins anew.
 """
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor, nn
 
 from slimrl.errors import UserError
 from slimrl.inference.engine import Engine
-from slimrl.inference.server.bodies import BroadcastInfo, CheckBody, DirectoryInfo, JoinInfo, NoInfo
+from slimrl.inference.server.base_weights import BaseWeights
+from slimrl.inference.server.bodies import AdapterInfo, BroadcastInfo, CheckBody, DirectoryInfo, JoinInfo, NoInfo
 from slimrl.inference.server.errors import bad_request
 from slimrl.inference.server.service import Service
 from slimrl.inference.server.weights import (
@@ -23,11 +25,26 @@ from slimrl.inference.server.weights import (
     read_weights,
     weight_checksums,
 )
-from slimrl.models.tensor_file import ALL_DTYPES
+from slimrl.models.adapter import Adapter, AdapterReader, is_adapter, read_adapter
+from slimrl.models.tensor_file import ALL_DTYPES, Kind
 from slimrl.transport.broadcast import GROUP_S, Kinds, Meeting, WeightGroup
 
 TRAINER = "the broadcast"
 DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in ALL_DTYPES.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class NewWeights:
+    """Weights for the served model, by name: all that it has, or those that an adapter changes."""
+
+    tensors: dict[str, Tensor]
+    are_whole: bool = True
+
+    def with_part(self, part: "NewWeights") -> "NewWeights":
+        """These with a part that has come. Raises UserError if an adapter is not the only part."""
+        if self.tensors and not (self.are_whole and part.are_whole):
+            raise UserError("An adapter is an update of its own, and whole weights are another.")
+        return NewWeights(self.tensors | part.tensors, part.are_whole)
 
 
 class WeightTransfer:
@@ -36,7 +53,8 @@ class WeightTransfer:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._group: WeightGroup | None = None
-        self._staged: dict[str, Tensor] | None = None
+        self._staged: NewWeights | None = None
+        self._base = BaseWeights()
 
     @property
     def _module(self) -> nn.Module:
@@ -63,7 +81,7 @@ class WeightTransfer:
         """Begin an update; what an earlier one has received is forgotten."""
         self._service.check_ready()
         async with self._service.changing:
-            self._staged = {}
+            self._staged = NewWeights({})
 
     async def receive(self, info: DirectoryInfo | BroadcastInfo) -> None:
         """Take weights, or a part of them. If that fails the update has ended."""
@@ -72,10 +90,9 @@ class WeightTransfer:
             if staged is None:
                 raise bad_request("There is no update to continue: POST /start_weight_update comes first.")
             try:
-                found = await asyncio.to_thread(self._read, info)
+                self._staged = staged.with_part(await asyncio.to_thread(self._read, info))
             except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
                 raise bad_request(str(error), "update_info") from None
-            self._staged = staged | found
 
     async def finish(self, version: int | None) -> None:
         """Sample from the new weights from now on. Without a number for them it stays what it was."""
@@ -84,13 +101,26 @@ class WeightTransfer:
             if staged is None:
                 raise bad_request("There is no update to finish: POST /start_weight_update comes first.")
             self.check_no_adapter()
-            module = self._module
+            if staged.are_whole:
+                staged = await self._check_whole(staged.tensors)
+            await self._replace(staged, version)
+
+    async def replace(self, directory: Path, version: int) -> None:
+        """Take the weights of a directory at once."""
+        async with self._service.changing:
+            self.check_no_adapter()
             try:
-                check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in staged.items()}, module)
-                weights = await asyncio.to_thread(check_numbers, TRAINER, staged, module)
-            except UserError as error:
-                raise bad_request(str(error), "update_info") from None
-            await self.publish(weights, version)
+                # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
+                weights = await asyncio.to_thread(self._read_directory, directory)
+            except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
+                raise bad_request(str(error), "weight_dir") from None
+            await self._replace(weights, version)
+
+    async def set_version(self, version: int) -> None:
+        """Give the present weights another number."""
+        self._service.check_ready()
+        async with self._service.changing:
+            await self._publish({}, version)
 
     def check_no_adapter(self) -> None:
         """Raises ApiError 400 while an adapter is merged into the weights: unloading it would bring back old ones."""
@@ -99,7 +129,20 @@ class WeightTransfer:
                 f"The adapter `{self._service.adapter}` is merged into the weights; unload it before an update."
             )
 
-    async def publish(self, weights: dict[str, Tensor], version: int | None) -> None:
+    async def _check_whole(self, tensors: dict[str, Tensor]) -> NewWeights:
+        """The weights to copy of what a trainer has sent in parts. Raises ApiError 400 if they are not all."""
+        try:
+            check_kinds(TRAINER, {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}, self._module)
+            return NewWeights(await asyncio.to_thread(check_numbers, TRAINER, tensors, self._module))
+        except UserError as error:
+            raise bad_request(str(error), "update_info") from None
+
+    async def _replace(self, weights: NewWeights, version: int | None) -> None:
+        if weights.are_whole:
+            self._base.lose()
+        await self._publish(weights.tensors, version)
+
+    async def _publish(self, weights: dict[str, Tensor], version: int | None) -> None:
         """Copy checked weights into the module between two steps, and give the version its number."""
         service, module = self._service, self._module
 
@@ -115,7 +158,8 @@ class WeightTransfer:
         if body.action == "reset":
             async with self._service.changing:
                 self.check_no_adapter()
-                await self.publish({name: torch.zeros_like(p) for name, p in module.named_parameters()}, None)
+                zeros = {name: torch.zeros_like(parameter) for name, parameter in module.named_parameters()}
+                await self._replace(NewWeights(zeros), None)
             return {"status": "reset"}
         if body.action == "compare" and body.baseline is None:
             raise bad_request("action = compare needs a baseline, as the reply to action = checksum.", "baseline")
@@ -126,19 +170,34 @@ class WeightTransfer:
         mismatches = sorted(name for name in names if sums.get(name) != body.baseline.get(name))
         return {"match": not mismatches, "mismatches": mismatches}
 
-    def _read(self, info: DirectoryInfo | BroadcastInfo) -> dict[str, Tensor]:
+    def _read_directory(self, directory: Path) -> NewWeights:
+        if not is_adapter(directory):
+            return NewWeights(read_weights(directory, self._module))
+        return self._merge(read_adapter(directory, self._module, self._base.kept))
+
+    def _merge(self, adapter: Adapter) -> NewWeights:
+        self.check_no_adapter()  # whose weights would be taken for the base model's
+        return NewWeights(self._base.with_adapter(adapter, self._module), are_whole=False)
+
+    def _read(self, info: DirectoryInfo | BroadcastInfo) -> NewWeights:
         if isinstance(info, DirectoryInfo):
-            return read_weights(Path(info.weight_dir), self._module)
+            return self._read_directory(Path(info.weight_dir))
         if self._group is None:
             raise UserError("There is no group to receive in: POST /init_weight_transfer_engine comes first.")
         try:
-            kinds = self._kinds(info)
-            check_part(TRAINER, kinds, self._module)
-            return dict(self._group.receive(kinds))
+            return self._receive(self._group, self._kinds(info), info.adapter)
         except UserError:
             self._group.close()  # its members are at different places now, and the trainer must not wait for this one
             self._group = None
             raise
+
+    def _receive(self, group: WeightGroup, kinds: Kinds, form: AdapterInfo | None) -> NewWeights:
+        if not form:
+            check_part(TRAINER, kinds, self._module)
+            return NewWeights(dict(group.receive(kinds)))
+        reader = AdapterReader(TRAINER, form.rank, form.scale, self._module, self._base.kept)
+        described = {name: Kind(dtype, shape, 0, 0) for name, (shape, dtype) in kinds.items()}
+        return self._merge(reader.read(described, lambda: group.receive(kinds)))
 
     def _kinds(self, info: BroadcastInfo) -> Kinds:
         """What the trainer will broadcast. Raises UserError if the lists do not describe tensors."""
