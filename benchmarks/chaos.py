@@ -73,11 +73,14 @@ class Judge(http.server.BaseHTTPRequestHandler):
         verdict = "yes" if sum(asked) % 2 else "no"
         choice = {{"index": 0, "finish_reason": "stop", "message": {{"role": "assistant", "content": verdict}}}}
         body = json.dumps({{"id": "1", "object": "chat.completion", "model": "judge", "choices": [choice]}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        try:
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+        except OSError:  # who asked has not waited
+            pass
     def log_message(self, *words):
         pass
 http.server.ThreadingHTTPServer(("{SUBNET}.1", {JUDGE_PORT}), Judge).serve_forever()
@@ -99,12 +102,13 @@ class Chaos:
         """Do one thing, see that the run trains on or says why it does not, and keep what came of it."""
         self.run.await_that(lambda: self.run.num_steps() >= 1, PATIENCE_S)
         time.sleep(self._rng.uniform(0.0, 6.0))
-        step, began = self.run.num_steps(), time.monotonic()
+        began = time.monotonic()
         undo = self._actions(what)
+        step = self.run.num_steps()
         entry: dict[str, Any] = {"what": what, "at_step": step}
         while self.run.num_steps() <= step + 1:
             if self.run.process.poll() is not None:
-                entry["ended_with"] = self.run.said.strip().splitlines()[-1][:300]
+                entry["ended_with"] = causes(self.run.said)
                 undo()
                 undo = lambda: None  # noqa: E731
                 self.run = self._start(resume=True)
@@ -172,6 +176,12 @@ class Chaos:
     def _kill(self, pid: int) -> None:
         if start_time(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+def causes(said: str) -> list[str]:
+    """What a run and its parts have said of why they ended, each once."""
+    lines = [line[line.index("slimrl: ") :][:300] for line in said.splitlines() if "slimrl: " in line]
+    return [*dict.fromkeys(lines)]
 
 
 def start(output_dir: Path, settings: dict[str, Any], network: Network, words: Sequence[str]) -> ClusterRun:

@@ -20,6 +20,7 @@ HEAD = "slimrl-0"
 SUBNET = "10.77.0"
 PORT = 6379
 MEMORY = "80000000"  # for a node's object store, in bytes
+STARTED, START_S, TRIES = "Ray runtime started", 60.0, 3  # a machine that is busy may need another try
 RAY = [str(Path(sys.executable).with_name("ray")), "start", "--block", "--object-store-memory", MEMORY]
 QUIET = {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
 
@@ -29,7 +30,7 @@ class Network:
 
     def __init__(self, num: int, log: Path) -> None:
         self.address = f"{SUBNET}.1:{PORT}"
-        self._log = log.open("ab")
+        self._path, self._log = log, log.open("ab")
         self._processes: list[subprocess.Popen[bytes]] = []
         self._numbers = range(1, num + 1)
 
@@ -50,8 +51,7 @@ class Network:
             for device in ("eth0", "lo"):
                 _ip("-n", space, "link", "set", device, "up")
         head = ["--head", "--port", str(PORT), "--num-cpus", "0", "--include-dashboard", "false"]
-        self._start_ray(HEAD, f"{SUBNET}.1", head)
-        time.sleep(10)  # those that come before it is there give up
+        self._start_ray(HEAD, f"{SUBNET}.1", head)  # nodes that come before it is there give up
         for number in self._numbers:
             self.start_node(number)
         return self
@@ -69,7 +69,7 @@ class Network:
         return ["ip", "netns", "exec", HEAD, *words]
 
     def start_node(self, number: int) -> None:
-        """Start Ray on a node."""
+        """Start Ray on a node, and wait until it has joined. The script exits if it does not."""
         self._start_ray(_space(number), address_of(number), ["--address", self.address, "--num-cpus", "2"])
 
     def cut_power(self, number: int) -> None:
@@ -90,7 +90,15 @@ class Network:
 
     def _start_ray(self, space: str, address: str, words: Sequence[str]) -> None:
         command = ["ip", "netns", "exec", space, *RAY, "--node-ip-address", address, *words]
-        self._processes.append(subprocess.Popen(command, stdout=self._log, stderr=self._log))
+        for _ in range(TRIES):
+            begin, deadline = self._path.stat().st_size, time.monotonic() + START_S
+            self._processes.append(process := subprocess.Popen(command, stdout=self._log, stderr=self._log))
+            while process.poll() is None and time.monotonic() < deadline:
+                if STARTED in self._path.read_bytes()[begin:].decode("utf-8", "replace"):
+                    return
+                time.sleep(0.2)
+            kill_all(space)
+        raise SystemExit(f"Ray has not started at {address}; {self._path} says why.")
 
     def _remove(self) -> None:
         for space in (HEAD, *map(_space, self._numbers)):
