@@ -50,10 +50,7 @@ class Network:
             _ip("-n", space, "addr", "add", f"{address_of(number)}/24", "dev", "eth0")
             for device in ("eth0", "lo"):
                 _ip("-n", space, "link", "set", device, "up")
-        head = ["--head", "--port", str(PORT), "--num-cpus", "0", "--include-dashboard", "false"]
-        self._start_ray(HEAD, f"{SUBNET}.1", head)  # nodes that come before it is there give up
-        for number in self._numbers:
-            self.start_node(number)
+        self._start_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -72,6 +69,12 @@ class Network:
         """Start Ray on a node, and wait until it has joined. The script exits if it does not."""
         self._start_ray(_space(number), address_of(number), ["--address", self.address, "--num-cpus", "2"])
 
+    def lose_head(self) -> None:
+        """End all that runs on the head, without which the nodes end too; then start it and them anew."""
+        for space in (HEAD, *map(_space, self._numbers)):
+            kill_all(space)
+        self._start_all()
+
     def cut_power(self, number: int) -> None:
         """End all that runs on a node, at once."""
         kill_all(_space(number))
@@ -87,6 +90,12 @@ class Network:
     def is_empty(self, number: int) -> bool:
         """Whether nothing runs on a node."""
         return not _pids(_space(number))
+
+    def _start_all(self) -> None:
+        head = ["--head", "--port", str(PORT), "--num-cpus", "0", "--include-dashboard", "false"]
+        self._start_ray(HEAD, f"{SUBNET}.1", head)  # nodes that come before it is there give up
+        for number in self._numbers:
+            self.start_node(number)
 
     def _start_ray(self, space: str, address: str, words: Sequence[str]) -> None:
         command = ["ip", "netns", "exec", space, *RAY, "--node-ip-address", address, *words]

@@ -1,6 +1,6 @@
 """Is the model of the pipeline right? Real runs of reverse_text in seven placements, of which two calibrate it.
 
-    python -m benchmarks.speed.pipeline                                  ten minutes on two quiet cores
+    python -m benchmarks.speed.pipeline                                  25 minutes on two quiet cores
     python -m benchmarks.speed.pipeline --only "one process, level 0" "one process, level 2" --steps 8
 
 One process, and processes that share the machine, at `max_async_level` 0 to 2, with an environment whose every step
