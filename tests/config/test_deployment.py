@@ -23,6 +23,10 @@ ENV = ["--orchestrator.env.0.id", "reverse-text"]
         (["--deployment.type", "processes", "--deployment.cpus", "2"], "cpus cannot act"),
         (["--deployment.gpus_per_sampler", "2"], r'gpus_per_sampler cannot act without deployment.type = "ray"'),
         (["--deployment.type", "ray", "--deployment.gpus_per_sampler", "2"], "slimrl's own sampler has one GPU"),
+        (
+            ["--deployment.type", "ray", "--deployment.gpus_per_sampler", "2", "--inference.base_url", "http://a:1"],
+            "the sampler at inference.base_url has its own",
+        ),
         (["--deployment.type", "ray", "--inference_gpu_ids", "0"], "inference_gpu_ids names GPUs of this machine"),
         (["--deployment.type", "ray", "--trainer_gpu_ids", "0,1"], "trainer_gpu_ids names GPUs of this machine"),
         (["--inference.base_url", "http://localhost:1", "--deployment.num_samplers", "2"], "num_samplers cannot act"),

@@ -21,7 +21,7 @@ from slimrl.launch.sampling import IT_IS_THERE, SEND_AGAIN, WAIT_ON, SamplingEls
 from slimrl.launch.weights import PublishedWeights, SampledWeights, sampler_addresses
 from slimrl.models.adapter import is_adapter
 from slimrl.models.load import load_policy
-from slimrl.models.lora import AdapterNumbers
+from slimrl.models.lora import AdapterForm, base_fingerprint
 from slimrl.transport.base import Batch
 from slimrl.transport.roster import Roster
 from slimrl.transport.run_files import RunFiles
@@ -209,7 +209,7 @@ def test_a_sampler_that_goes_between_two_looks_is_waited_for_again(samplers, tmp
 
 def test_weights_in_files_lack_nobody(samplers, tmp_path, monkeypatch):
     saved: list[Path] = []
-    monkeypatch.setattr(weights, "save_weights", lambda policy, path, leads, adapter_alone: saved.append(path))
+    monkeypatch.setattr(weights, "save_weights", lambda policy, path, leads, adapter: saved.append(path))
     published = PublishedWeights(parts_of(tmp_path), files_of(tmp_path))
     published.publish(4)
     published.publish(4)
@@ -242,7 +242,7 @@ def test_an_adapter_alone_is_for_samplers_that_have_the_model_under_it(
         PublishedWeights(parts, files_of(tmp_path)).publish(1)
     [(names, adapter)] = sent
     assert all(".lora_" in name for name in names) == is_alone
-    assert adapter == (AdapterNumbers(4, 8.0) if is_alone else None)
+    assert adapter == (AdapterForm(4, 8.0, base_fingerprint(parts.policy.module)) if is_alone else None)
 
 
 class Weights:

@@ -1,5 +1,6 @@
 """How many samplers a run is given by the length of its queue."""
 
+import time
 from pathlib import Path
 
 from hypothesis import given
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 from slimrl.launch.scale import (
     GROW_S,
     SHRINK_S,
+    LoadReader,
     QueueScale,
     clear_scale,
-    read_load,
     read_scale,
     told_load,
     write_load,
@@ -50,12 +51,16 @@ def test_the_number_stays_within_its_bounds_and_moves_by_one(loads: list[tuple[i
 
 
 def test_what_is_asked_and_told_is_read_until_it_is_old_or_forgotten(tmp_path: Path, monkeypatch):
-    assert read_scale(tmp_path) == 0 and read_load(tmp_path) is None
+    load = LoadReader(tmp_path)
+    assert read_scale(tmp_path) == 0 and load.read() is None
     write_scale(tmp_path, 4)
+    monkeypatch.setattr(time, "time", lambda: 5.0)  # of a clock that is decades behind
     write_load(tmp_path, 7)
-    assert read_scale(tmp_path) == 4 and read_load(tmp_path) == 7
+    assert read_scale(tmp_path) == 4 and load.read() == 7 and load.read() == 7
     monkeypatch.setattr("slimrl.launch.scale.STALE_S", 0.0)
-    assert read_load(tmp_path) is None
+    assert load.read() is None
+    (tmp_path / "transport" / "load.json").write_bytes(b"{")
+    assert load.read() is None
     clear_scale(tmp_path)
     assert read_scale(tmp_path) == 0
 
@@ -64,5 +69,6 @@ def test_the_load_is_told_as_long_as_somebody_samples(tmp_path: Path, monkeypatc
     monkeypatch.setattr("slimrl.launch.scale.TELL_S", 0.01)
     numbers = iter(range(1, 1000))
     with told_load(tmp_path, lambda: next(numbers)):
-        while (read_load(tmp_path) or 0) < 3:
+        load = LoadReader(tmp_path)
+        while (load.read() or 0) < 3:
             pass

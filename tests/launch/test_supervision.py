@@ -130,7 +130,16 @@ def test_all_parts_are_started_with_the_words_of_the_command_and_what_was_decide
     with supervised(tmp_path / "run", "--deployment.num_samplers", "2") as run:
         run.finish()
     assert [one.name for one in run.programs.all] == ["sampler-0", "sampler-1", *PAIR]
-    decided = ["@", "rl.toml", "--max_async_level", "1", "--deployment.host", "{address}"]
+    decided = [
+        "@",
+        "rl.toml",
+        "--model.name",
+        "smollm2-135m",
+        "--max_async_level",
+        "1",
+        "--deployment.host",
+        "{address}",
+    ]
     assert [one.words[2:] for one in run.programs.all] == [
         ["slimrl", name, *decided] for name in ("inference", "inference", *PAIR)
     ]

@@ -1,5 +1,6 @@
 """Programs on Ray's nodes, with a stand-in for Ray: what each of its answers and errors comes to."""
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from slimrl.errors import UserError
 from slimrl.services import ray_programs
 from slimrl.services.programs import End, Needs
+from slimrl.services.ray_host import ProgramHost
 from slimrl.services.ray_programs import RayProgram, RayPrograms, RayRanks
 
 
@@ -296,3 +298,12 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r'pip install "slimrl\[ray\]"'):
         ray_programs.import_ray()
+
+
+@pytest.mark.parametrize(("shares", "found", "left"), [(True, "1", None), (True, "4", "4"), (False, "1", "1")])
+def test_a_part_that_shares_the_cpus_of_its_node_computes_with_all_of_them(
+    shares: bool, found: str, left: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", found)
+    ProgramHost("logs", ".", {}, shares)
+    assert os.environ.get("OMP_NUM_THREADS") == left

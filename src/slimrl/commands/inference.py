@@ -134,7 +134,7 @@ def run_sampler_of_rl(resolved: Resolved[RLConfig]) -> int:
             lookup_tokens=config.inference.lookup_tokens,
             quantization=config.inference.quantization,
             grace_s=0,
-            # The trainer publishes whole weights, with its adapter merged into them.
+            # The trainer's adapter comes with its weights, and is merged into these.
             model=config.model.model_copy(update={"dtype": dtype, "lora": LoraConfig()}),
         )
         return serve(settings, announce)

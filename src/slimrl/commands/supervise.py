@@ -4,6 +4,7 @@ from slimrl.config.reading.load import Resolved
 from slimrl.config.run import RLConfig
 from slimrl.launch.placement import place
 from slimrl.launch.planning import foretell
+from slimrl.launch.run_dir import with_pinned_model
 from slimrl.launch.supervision import supervise
 from slimrl.launch.warm_up import without_needless_warm_up
 from slimrl.monitor.console import RunConsole
@@ -11,7 +12,7 @@ from slimrl.monitor.console import RunConsole
 
 def run_supervisor(resolved: Resolved[RLConfig]) -> int:
     """Run the parts of an `rl` run as processes, until all have ended."""
-    note = RunConsole().note
+    note, resolved = RunConsole().note, with_pinned_model(resolved)
     config = place(resolved.config, note)
     # The trainer says whether there is a warm-up, and keeps the plan in the directory, which it opens.
     if config.deployment.type != "ray":  # whose nodes have other memory than this machine

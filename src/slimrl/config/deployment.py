@@ -49,7 +49,9 @@ class DeploymentConfig(Config):
     the orchestrator, one at a time."""
 
     cpus: float = Field(default=1.0, gt=0)
-    """CPUs that each part asks Ray for; samplers and trainers also ask for GPUs where the cluster has any."""
+    """CPUs that each part asks Ray for; it computes with as many threads (`model.num_threads`). With less than 1 it
+    shares the CPUs of its node with others, and computes with all of them. Samplers and trainers also ask for GPUs
+    where the cluster has any."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """The address of this machine that samplers listen on, and where the trainer meets them. Ray sets it on each

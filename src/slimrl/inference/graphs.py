@@ -49,7 +49,9 @@ class CudaRecorder:
                 work()
         torch.cuda.current_stream(self._device).wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._pool):
+        # Another thread may be receiving new weights meanwhile: that is none of this capture's business.
+        capture = torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local")
+        with torch.cuda.device(self._device), capture:
             result = work()
         return result, graph.replay
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from slimrl.errors import UserError
 from slimrl.inference.remote_client import RemoteClient
-from slimrl.models.lora import AdapterNumbers
+from slimrl.models.lora import AdapterForm
 from slimrl.transport.broadcast import GROUP_S, Meeting, WeightGroup, describe_kinds, listen
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class WeightSender:
             lambda: WeightGroup(meeting, listener),
         )
 
-    def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterNumbers | None = None) -> None:
+    def send(self, tensors: Mapping[str, Tensor], version: int, adapter: AdapterForm | None = None) -> None:
         """Give all samplers the weights, from which they sample when this returns. With an `adapter` these are its
         tensors by PEFT's names. Raises UserError if one does not take them."""
         kinds = describe_kinds(tensors) | ({"adapter": asdict(adapter)} if adapter else {})

@@ -64,13 +64,23 @@ def write_load(output_dir: Path, num_open: int) -> None:
     replace_file(output_dir / LOAD, [json.dumps({"open": num_open, "time": time.time()}).encode()])
 
 
-def read_load(output_dir: Path) -> int | None:
-    """How many sequences are being sampled or wait for a place; None if nobody has told lately."""
-    try:
-        told = parse_object((output_dir / LOAD).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return int(told["open"]) if time.time() - told["time"] < STALE_S else None
+class LoadReader:
+    """Reads what the orchestrator tells. How old that is, it finds by the changes that it sees: the clocks of two
+    machines may differ."""
+
+    def __init__(self, output_dir: Path) -> None:
+        self._path, self._last, self._changed = output_dir / LOAD, b"", 0.0
+
+    def read(self) -> int | None:
+        """How many sequences are being sampled or wait for a place; None if nobody has told lately."""
+        try:
+            content = self._path.read_bytes()
+            num_open = int(parse_object(content)["open"])
+        except (FileNotFoundError, ValueError):
+            return None
+        if content != self._last:
+            self._last, self._changed = content, time.monotonic()
+        return num_open if time.monotonic() - self._changed < STALE_S else None
 
 
 class QueueScale:

@@ -59,7 +59,8 @@ def sbatch_options(options: LaunchOptions, directory: Path) -> list[str]:
 def num_gpus(config: RLConfig) -> int:
     """The number of GPUs that the parts of a run ask Ray for: one for each trainer, and those of each sampler."""
     deployment = config.deployment
-    return deployment.num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
+    num_samplers = 0 if config.inference.base_url else deployment.num_samplers
+    return num_samplers * deployment.gpus_per_sampler + deployment.num_trainers
 
 
 def check_gpus(config: RLConfig, options: LaunchOptions) -> None:
@@ -68,6 +69,11 @@ def check_gpus(config: RLConfig, options: LaunchOptions) -> None:
     if there and needed > there:
         raise UserError(
             f"the samplers and trainers need {needed} GPUs, and the job has {there} (--nodes {options.nodes}, "
-            f"--gpus_per_node {options.gpus_per_node}): raise one of these, or lower deployment.num_samplers "
-            "or deployment.num_trainers."
+            f"--gpus_per_node {options.gpus_per_node}): raise one of these, or lower deployment.num_samplers, "
+            "gpus_per_sampler or num_trainers."
+        )
+    if 0 < options.gpus_per_node < (each := config.deployment.gpus_per_sampler):
+        raise UserError(
+            f"deployment.gpus_per_sampler = {each} GPUs must be on one node, which has --gpus_per_node "
+            f"{options.gpus_per_node}: raise that, or lower the setting."
         )

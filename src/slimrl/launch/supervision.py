@@ -16,7 +16,7 @@ from slimrl.config.run import RLConfig
 from slimrl.errors import UserError
 from slimrl.launch.placement import with_level
 from slimrl.launch.run_dir import METRICS, warmup_directory
-from slimrl.launch.scale import QueueScale, clear_scale, read_load, read_scale
+from slimrl.launch.scale import LoadReader, QueueScale, clear_scale, read_scale
 from slimrl.launch.status import write_programs
 from slimrl.services.children import Children
 from slimrl.services.programs import ADDRESS, End, Needs, Program, Programs
@@ -80,12 +80,15 @@ class Supervision:
     ) -> None:
         self._config, self._programs, self._needs, self._note = config, programs, needs, note
         self._sampler_needs = replace(needs, gpus=needs.gpus * config.deployment.gpus_per_sampler)
-        # What is decided once for all parts, some of which may see other GPUs than this process.
-        self._argv = [*argv, "--max_async_level", str(config.async_level), "--deployment.host", ADDRESS]
+        # What is decided once for all parts: some may see other GPUs than this process, or start when a link such as
+        # `weights/latest` names another model.
+        decided = {"model.name": config.model.name, "max_async_level": config.async_level, "deployment.host": ADDRESS}
+        self._argv = [*argv, *(word for key, value in decided.items() for word in (f"--{key}", str(value)))]
         self._roster = Roster(Path(config.output_dir))
         self._deaths = _Deaths(config.deployment.restarts, Path(config.output_dir))
         self._samplers: dict[int, Program] = {}
         deployment = config.deployment
+        self._load = LoadReader(Path(config.output_dir))
         self._queue = QueueScale(deployment.num_samplers, deployment.max_samplers, config.inference.max_slots)
         gpus = len(config.inference_gpu_ids)
         self._share = max(1, gpus // deployment.num_samplers)  # GPUs of each sampler
@@ -204,7 +207,7 @@ class Supervision:
         output_dir = Path(self._config.output_dir)
         if asked := read_scale(output_dir):
             return min(asked, self._most)
-        if not self._config.deployment.max_samplers or (num_open := read_load(output_dir)) is None:
+        if not self._config.deployment.max_samplers or (num_open := self._load.read()) is None:
             return self._wanted
         return min(self._queue.num(self._wanted, num_open, time.monotonic()), self._most)
 

@@ -18,7 +18,7 @@ from slimrl.inference.server_link import SamplerAddress
 from slimrl.inference.weight_sender import WeightSender
 from slimrl.launch.parts import TrainerParts
 from slimrl.models.load import save_weights
-from slimrl.models.lora import adapter_numbers, adapter_tensors, is_adapted, merge_parameters
+from slimrl.models.lora import adapter_form, adapter_tensors, is_adapted, merge_parameters
 from slimrl.trainer.checkpoint import report_write_errors
 from slimrl.transport.roster import Roster, describe_member
 from slimrl.transport.run_files import RunFiles
@@ -121,7 +121,7 @@ class PublishedWeights:
         inference = parts.config.inference
         # What a sampler at an address has is not known, and vLLM takes whole weights.
         is_own = inference.backend == "slimrl" and not inference.base_url
-        self._adapter = adapter_numbers(parts.policy.module) if is_own and is_adapted(parts.policy.module) else None
+        self._adapter = adapter_form(parts.policy.module) if is_own and is_adapted(parts.policy.module) else None
 
     def publish(self, version: int) -> None:
         """Give the sampler the module's present weights, unless it has this version. Raises UserError if they cannot be
@@ -160,7 +160,7 @@ class PublishedWeights:
             self._await_samplers()  # before the others wait for this rank: samplers may need longer than they wait
         with self._ranks.united(), report_write_errors(path):
             if not is_broadcast:
-                save_weights(self._policy, path, leads=leads, adapter_alone=self._adapter is not None)
+                save_weights(self._policy, path, leads=leads, adapter=self._adapter)
                 return
             module = self._policy.module
             tensors = adapter_tensors(module) if self._adapter else merge_parameters(module, keep=leads)

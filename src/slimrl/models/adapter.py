@@ -17,9 +17,10 @@ from slimrl.errors import UserError
 from slimrl.io.checksums import check_sums
 from slimrl.io.regular_file import read_json
 from slimrl.models.device import dtype_name
-from slimrl.models.lora import GIVEN_NAME, merge_weight
-from slimrl.models.tensor_file import Kind, TensorFile
+from slimrl.models.lora import FINGERPRINT, GIVEN_NAME, AdapterForm, merge_weight
+from slimrl.models.tensor_file import TensorFile
 
+Kind = tuple[tuple[int, ...], torch.dtype]  # a tensor's shape and dtype
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAX_CONFIG_BYTES = 2**20
 MAX_RANK = 2**14
@@ -52,10 +53,12 @@ PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """The pair (A, B) of every adapted weight, by the weight's name, and the scale of their product."""
+    """The pair (A, B) of every adapted weight, by the weight's name, the scale of their product, and the fingerprint of
+    the base model's weights, which is empty if nobody has told it."""
 
     scale: float
     pairs: dict[str, tuple[Tensor, Tensor]]
+    base: str = ""
 
 
 def is_adapter(directory: Path) -> bool:
@@ -88,45 +91,41 @@ def read_adapter(directory: Path, module: nn.Module, base: Mapping[str, Tensor] 
     # rsLoRA (2312.03732) scales by the root of the rank.
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
     file = TensorFile(path)
-    return AdapterReader(path, rank, scale, module, base).read(file.kinds, file.read)
+    form = AdapterForm(rank, scale, file.metadata.get(FINGERPRINT, ""))
+    kinds = {name: (kind.shape, kind.dtype) for name, kind in file.kinds.items()}
+    return make_adapter(path, form, kinds, file.read, known_weights(module, base))
 
 
-class AdapterReader:
-    """Makes an adapter of tensors by PEFT's names. `source` is what messages call them; `base` is as in `read_adapter`.
-    Tensors are read only after their names and shapes were found to fit the module."""
+def known_weights(module: nn.Module, base: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
+    """The weights that an adapter may change, by all of their names: a tied one has several, and is one tensor."""
+    return {**dict(module.named_parameters(remove_duplicate=False)), **(base or {})}
 
-    def __init__(
-        self,
-        source: Path | str,
-        rank: int,
-        scale: float,
-        module: nn.Module,
-        base: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        self._source, self._rank, self._scale = source, rank, scale
-        # A tied weight has several names here, and is one tensor.
-        self._known = {**dict(module.named_parameters(remove_duplicate=False)), **(base or {})}
 
-    def read(self, kinds: Mapping[str, Kind], tensors: Callable[[], Iterable[tuple[str, Tensor]]]) -> Adapter:
-        """The adapter. Raises UserError if it does not fit the module."""
-        source, known = self._source, self._known
-        places = {name: _place(source, name, kind, known, self._rank) for name, kind in kinds.items()}
-        if len(set(places.values())) < len(places):
-            raise UserError(f"{source} has a tensor of the same weight twice.")
-        parts: dict[str, dict[str, Tensor]] = {}
-        for name, tensor in tensors():
-            weight, part = places[name]
-            if part:
-                parts.setdefault(weight, {})[part] = tensor
-            else:
-                _check_whole(source, name, tensor, known[weight])
-        if not parts:
-            raise UserError(f"{source} adapts nothing.")
-        for weight, found in list(parts.items()):
-            if _cannot_change(source, weight, found, known):
-                del parts[weight]
-        pairs = {weight: _pair(weight, found, known[weight], self._rank) for weight, found in parts.items()}
-        return Adapter(self._scale, pairs)
+def make_adapter(
+    source: Path | str,
+    form: AdapterForm,
+    kinds: Mapping[str, Kind],
+    read: Callable[[], Iterable[tuple[str, Tensor]]],
+    known: Mapping[str, Tensor],
+) -> Adapter:
+    """The adapter whose tensors, by PEFT's names, are of these `kinds`; they are read once these were found to fit the
+    `known` weights. `source` is what messages call it. Raises UserError if it does not fit."""
+    places = {name: _place(source, name, kind, known, form.rank) for name, kind in kinds.items()}
+    if len(set(places.values())) < len(places):
+        raise UserError(f"{source} has a tensor of the same weight twice.")
+    parts: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in read():
+        weight, part = places[name]
+        if part:
+            parts.setdefault(weight, {})[part] = tensor
+        else:
+            _check_whole(source, name, tensor, known[weight])
+    if not parts:
+        raise UserError(f"{source} adapts nothing.")
+    for weight, found in list(parts.items()):
+        if _cannot_change(source, weight, found, known):
+            del parts[weight]
+    return Adapter(form.scale, {weight: _pair(weight, found) for weight, found in parts.items()}, form.base)
 
 
 @torch.no_grad()
@@ -179,18 +178,31 @@ def _place(source: Path | str, name: str, kind: Kind, known: Mapping[str, Tensor
     weight = f"{pair['layer']}.weight" if pair else f"{whole['layer']}.{whole['kind']}" if whole else ""
     if weight not in known:
         raise UserError(f"{source} has the tensor {name}, which adapts nothing of the model.")
-    if not kind.dtype.is_floating_point:
+    shape, dtype = kind
+    if not dtype.is_floating_point:
         raise UserError(
-            f"{source} has the tensor {name} of {dtype_name(kind.dtype)}: an adapter that is quantised cannot be "
-            "merged. Save it as float32, float16 or bfloat16."
+            f"{source} has the tensor {name} of {dtype_name(dtype)}: an adapter that is quantised cannot be merged. "
+            "Save it as float32, float16 or bfloat16."
         )
-    shape = known[weight].shape
-    if math.prod(kind.shape) > (rank * max(shape) if pair else math.prod(shape)):
+    own = tuple(known[weight].shape)
+    fits = len(own) == 2 and tuple(shape) == _pair_shapes(own, rank)[pair["part"]] if pair else tuple(shape) == own
+    if not fits:
         raise UserError(
-            f"{source} has the tensor {name} of the shape {list(kind.shape)}, which does not fit the weight's "
-            f"{list(shape)} and the rank {rank}."
+            f"{source} has the tensor {name} of the shape {list(shape)}, which does not fit the weight's {list(own)} "
+            f"and the rank {rank}."
         )
     return weight, pair["part"] if pair else ""
+
+
+def _pair_shapes(weight: tuple[int, ...], rank: int) -> dict[str, tuple[int, int]]:
+    """The shapes of the matrices that PEFT has beside a weight: of a linear layer, or of embeddings."""
+    rows, columns = weight
+    return {
+        "A": (rank, columns),
+        "B": (rows, rank),
+        "embedding_A": (rank, rows),
+        "embedding_B": (columns, rank),
+    }
 
 
 def _check_whole(source: Path | str, name: str, tensor: Tensor, own: Tensor) -> None:
@@ -227,14 +239,7 @@ def _cannot_change(source: Path | str, weight: str, found: Mapping[str, Tensor],
     return False
 
 
-def _pair(name: str, found: dict[str, Tensor], weight: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+def _pair(name: str, found: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     if set(found) != {"A", "B"}:
         raise UserError(f"The adapter of {name} has only one of its two matrices.")
-    A, B = found["A"], found["B"]
-    rows, columns = weight.shape
-    if tuple(A.shape) != (rank, columns) or tuple(B.shape) != (rows, rank):
-        raise UserError(
-            f"The adapter of {name} has matrices of {list(B.shape)} and {list(A.shape)}; a weight of "
-            f"{rows} x {columns} and rank {rank} need {[rows, rank]} and {[rank, columns]}."
-        )
-    return A, B
+    return found["A"], found["B"]

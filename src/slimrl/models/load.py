@@ -29,7 +29,15 @@ from slimrl.models.device import DtypeChoice, choose_device, choose_dtype, set_t
 from slimrl.models.forward.attention import ATTENTION
 from slimrl.models.forward.fused import can_fuse
 from slimrl.models.history import write_history
-from slimrl.models.lora import adapt, adapter_tensors, is_adapted, keep_merged, merge_parameters, save_adapter
+from slimrl.models.lora import (
+    AdapterForm,
+    adapt,
+    adapter_tensors,
+    is_adapted,
+    keep_merged,
+    merge_parameters,
+    save_adapter,
+)
 from slimrl.models.quiet import no_progress_bars
 from slimrl.models.resolve import loadable_name, resolve
 
@@ -151,17 +159,17 @@ def save_policy(policy: Policy, directory: Path, history: Sequence[str] = (), le
         write_history(temporary, history, directory.name)
 
 
-def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter_alone: bool = False) -> None:
-    """Save what `save_policy` does of the weights alone, or of these only the adapter, for samplers that load them at
-    once: the directory appears in one rename, without checksums, and may not outlive a power cut. Raises OSError if it
-    cannot be written."""
+def save_weights(policy: Policy, directory: Path, leads: bool = True, adapter: AdapterForm | None = None) -> None:
+    """Save what `save_policy` does of the weights alone, for samplers that load them at once; of those with an
+    `adapter`, which is told by its form, that alone. The directory appears in one rename, without checksums, and may
+    not outlive a power cut. Raises OSError if it cannot be written."""
     module: Any = policy.module
-    state = adapter_tensors(module) if adapter_alone else _state_to_save(module, leads)
+    state = adapter_tensors(module) if adapter else _state_to_save(module, leads)
     if not leads:
         return
     with new_directory(directory, lasts=False) as temporary, no_progress_bars():
-        if adapter_alone:
-            save_adapter(module, state, temporary, policy.source)
+        if adapter:
+            save_adapter(module, state, temporary, policy.source, adapter.base)
         else:
             module.save_pretrained(temporary, state_dict=state)
 

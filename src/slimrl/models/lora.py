@@ -9,6 +9,7 @@ called after the pairs have changed. Knows nothing of optimizers, nor of adapter
 
 import copy
 import functools
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from slimrl.models.shards import own_part, own_rows, whole
 
 NAME = "default"  # PEFT's name of the only adapter that a module has
 MERGED = "merged_weight"
-GIVEN_NAME = "base_model"  # key of an adapter's metadata
+GIVEN_NAME, FINGERPRINT = "base_model", "base_fingerprint"  # keys of an adapter's metadata
 HOW_TO_LOAD = """\
 An adapter of `{given}`. The same model with the adapter merged in is in the directory above.
 
@@ -33,6 +34,7 @@ An adapter of `{given}`. The same model with the adapter merged in is in the dir
   Where that is not there, load the base model first and call `PeftModel.from_pretrained(model, directory)`:
   `python -c 'from slimrl.models.resolve import resolve; print(resolve("{given}"))'` prints its directory.
 """
+FINGERPRINT_NUMBERS = 64  # of each tensor, at least, if it has as many
 PERIOD = 1 << 18  # number of rounding thresholds: 1 MiB, which stays in the CPU's cache
 
 
@@ -48,11 +50,13 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterNumbers:
-    """The rank of an adapter's pairs, and the scale of their products."""
+class AdapterForm:
+    """What has to be known of an adapter beside its tensors: the rank of its pairs, the scale of their products, and
+    the fingerprint of the weights under it, which is empty if nobody has told it."""
 
     rank: int
     scale: float
+    base: str = ""
 
 
 def linear_of(layer: Any) -> Linear:
@@ -169,14 +173,18 @@ def adapter_tensors(module: nn.Module) -> dict[str, Tensor]:
     return {f"base_model.model.{name}": whole(tensor).contiguous() for name, tensor in state.items()}
 
 
-def save_adapter(module: nn.Module, tensors: dict[str, Tensor], directory: Path, given_name: str) -> None:
+def save_adapter(
+    module: nn.Module, tensors: dict[str, Tensor], directory: Path, given_name: str, fingerprint: str = ""
+) -> None:
     """Save the adapter, whose `tensors` are those of `adapter_tensors`, in PEFT's format, for
     `PeftModel.from_pretrained`, in a directory that is there.
 
-    `given_name` is the base model's name as the user gave it, by which slimrl finds it on any machine.
+    `given_name` is the base model's name as the user gave it, by which slimrl finds it on any machine; `fingerprint` is
+    that of its weights.
     """
     causal: Any = module
-    save_file(tensors, directory / "adapter_model.safetensors", metadata={"format": "pt", GIVEN_NAME: given_name})
+    metadata = {"format": "pt", GIVEN_NAME: given_name, FINGERPRINT: fingerprint}
+    save_file(tensors, directory / "adapter_model.safetensors", metadata=metadata)
     settings = copy.copy(causal.peft_config[NAME])
     settings.inference_mode = True  # as PEFT has it on disk
     settings.save_pretrained(directory)
@@ -184,10 +192,24 @@ def save_adapter(module: nn.Module, tensors: dict[str, Tensor], directory: Path,
     (directory / "README.md").write_text(HOW_TO_LOAD.format(given=given_name, base=base), encoding="utf-8")
 
 
-def adapter_numbers(module: nn.Module) -> AdapterNumbers:
-    """The numbers of an adapted module's adapter."""
+def adapter_form(module: nn.Module) -> AdapterForm:
+    """The form of the adapter of a module that is not sharded."""
     A, _, scale = _pair(next(_lora_layers(module))[1])
-    return AdapterNumbers(A.shape[0], scale)
+    return AdapterForm(A.shape[0], scale, base_fingerprint(module))
+
+
+def base_fingerprint(module: nn.Module) -> str:
+    """A digest by which a model's weights are told from others, without those of an adapter: of names, shapes, dtypes,
+    and some numbers of each."""
+    digest = hashlib.sha256()
+    for name, parameter in module.named_parameters():
+        if ".lora_" in name or name.endswith(MERGED):
+            continue
+        numbers = parameter.detach().reshape(-1)
+        some = numbers[:: max(1, len(numbers) // FINGERPRINT_NUMBERS)].contiguous().cpu().view(torch.uint8)
+        kind = f"{name.replace('.base_layer.', '.')} {parameter.dtype} {[*parameter.shape]}"
+        digest.update(kind.encode() + some.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def is_adapted(module: nn.Module) -> bool:

@@ -19,14 +19,19 @@ from slimrl.services.children import Child, Children
 from slimrl.services.programs import ADDRESS, End
 
 ALIKE = ("torch", "transformers", "tokenizers", "numpy", "safetensors")  # packages that all nodes must have alike
+THREADS = "OMP_NUM_THREADS"
 POLL_S, TICK_S = 0.5, 0.05
 
 
 class ProgramHost:
     """A place for one program on this node. Its methods are called by Ray, one at a time."""
 
-    def __init__(self, logs: str, directory: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, logs: str, directory: str, environment: Mapping[str, str], shares_cpus: bool) -> None:
+        """`shares_cpus` is whether it has less than one CPU of its own: then it computes with all that there are, in
+        turn with others, as parts do that are started without Ray."""
         self._logs, self._directory, self._environment = Path(logs), directory, environment
+        if shares_cpus and os.environ.get(THREADS) == "1":
+            del os.environ[THREADS]  # Ray's own, for less than two CPUs
         self._children: Children | None = None
         self._child: Child | None = None
 

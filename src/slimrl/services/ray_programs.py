@@ -242,7 +242,8 @@ class RayPrograms:
     def _host(self, needs: Needs, strategy: Any) -> Any:
         """An actor that holds its place on a node, once there is one."""
         options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "scheduling_strategy": strategy, "max_restarts": 0}
-        return self._ray.remote(ProgramHost).options(**options).remote(self._logs, os.getcwd(), self._environment)
+        told = self._logs, os.getcwd(), self._environment, needs.cpus < 1
+        return self._ray.remote(ProgramHost).options(**options).remote(*told)
 
     def _run(
         self, name: str, command: Sequence[str], actor: Any, needs: Needs, variables: Mapping[str, str]

@@ -69,6 +69,13 @@ def _check_ray(config: RLConfig) -> None:
                     "deployment.type",
                 )
         return
+    if config.deployment.gpus_per_sampler > 1 and config.inference.base_url:
+        raise ConfigError(
+            "deployment.gpus_per_sampler cannot act: the sampler at inference.base_url has its own. Remove one of the "
+            "two.",
+            "deployment.gpus_per_sampler",
+            "inference.base_url",
+        )
     if config.deployment.gpus_per_sampler > 1 and config.inference.backend != "vllm":
         raise ConfigError(
             f"deployment.gpus_per_sampler = {config.deployment.gpus_per_sampler} cannot act: slimrl's own sampler has "

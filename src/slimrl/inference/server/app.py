@@ -225,7 +225,7 @@ def _weight_routes(service: Service, administration: Administration, transfer: W
 
     @router.post("/update_weights", responses=_json(replies.StatusReply))
     async def update_weights(body: bodies.AnyUpdateBody) -> Response:
-        """Replace all weights; running sequences go on with the new ones. With `update_info` after the finish only."""
+        """Replace the weights; running sequences go on with the new ones. With `update_info` after the finish only."""
         if isinstance(body, bodies.UpdateBody):
             return JSONResponse(await administration.update_weights(body))
         await transfer.receive(body.update_info)

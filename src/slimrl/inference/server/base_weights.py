@@ -7,14 +7,17 @@ from torch import Tensor, nn
 
 from slimrl.errors import UserError
 from slimrl.models.adapter import Adapter, merge
+from slimrl.models.lora import base_fingerprint
 
 
 class BaseWeights:
-    """Those matrices of the base model that adapters have changed in the served one. They are kept in the memory of the
-    CPU."""
+    """The matrices of the base model that adapters have changed in the served one, kept in the memory of the CPU, and
+    the adapter that the served one has now."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
+        self._present = Adapter(1.0, {})
+        self._fingerprint = ""
         self._are_lost = False
 
     @property
@@ -24,23 +27,45 @@ class BaseWeights:
 
     def lose(self) -> None:
         """Note that the served model has been given whole weights, so it is no base of adapters any more."""
-        self._kept, self._are_lost = {}, True
+        self._kept, self._present, self._are_lost = {}, Adapter(1.0, {}), True
 
-    @torch.no_grad()
-    def with_adapter(self, adapter: Adapter, module: nn.Module) -> dict[str, Tensor]:
-        """The weights of the base model with an adapter merged in, of all matrices that this or an earlier adapter
-        changes. Raises UserError if the base model is not there any more."""
+    def check(self, adapter: Adapter, module: nn.Module) -> None:
+        """Raises UserError unless the weights of the start are there, and are those that the adapter was trained on."""
         if self._are_lost:
             raise UserError(
                 "It is an adapter alone, and the weights that the server was started with have been replaced since, so "
                 "there is nothing to merge it into: start the server again, or give it whole weights."
             )
+        if not self._fingerprint:  # as long as the model is that of the start
+            self._fingerprint = base_fingerprint(module)
+        if adapter.base not in ("", self._fingerprint):
+            raise UserError(
+                "It is an adapter alone, of other weights than those that the server was started with, or of another "
+                "dtype: start the server with the model.name and model.dtype of its trainer."
+            )
+
+    @torch.no_grad()
+    def put(self, adapter: Adapter, module: nn.Module) -> None:
+        """Merge an adapter into the base model in place of an earlier one. Raises UserError if that gives numbers that
+        are not finite; then the served model has the weights that it had."""
         parameters = dict(module.named_parameters())
         for name in adapter.pairs.keys() - self._kept.keys():
-            self._kept[name] = parameters[name].detach().to("cpu", copy=True)
-        merged = dict(self._kept)
-        for name, pair in adapter.pairs.items():
-            # One at a time, and where the trainer has merged its own: a GPU may have no room for all.
-            base = {name: self._kept[name].to(parameters[name].device)}
-            merged[name] = merge(Adapter(adapter.scale, {name: pair}), base)[name].cpu()
-        return merged
+            self._kept[name] = _copy_to_cpu(parameters[name])
+        try:
+            self._write(adapter, parameters)
+        except BaseException:
+            self._write(self._present, parameters)
+            raise
+        self._present = adapter
+
+    def _write(self, adapter: Adapter, parameters: Mapping[str, Tensor]) -> None:
+        """Write one matrix after the other, where the trainer has merged its own: a GPU may have no room for all."""
+        for name, kept in self._kept.items():
+            base = {name: kept.to(parameters[name].device, non_blocking=True)}
+            pairs = {name: adapter.pairs[name]} if name in adapter.pairs else {}
+            parameters[name].copy_((base | merge(Adapter(adapter.scale, pairs), base))[name])
+
+
+def _copy_to_cpu(tensor: Tensor) -> Tensor:
+    # Pinned memory reaches a GPU several times as fast.
+    return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda).copy_(tensor)

@@ -250,10 +250,11 @@ class DirectoryInfo(Request):
 
 
 class AdapterInfo(Request):
-    """The rank of an adapter's pairs, and the scale of their products."""
+    """The rank of an adapter's pairs, the scale of their products, and the fingerprint of the weights under it."""
 
     rank: int = Field(ge=1, le=MAX_RANK)
     scale: float = Field(gt=0, lt=MAX_ALPHA)
+    base: str = Field(default="", max_length=64)
 
 
 class BroadcastInfo(Request):

@@ -25,8 +25,9 @@ from slimrl.inference.server.weights import (
     read_weights,
     weight_checksums,
 )
-from slimrl.models.adapter import Adapter, AdapterReader, is_adapter, read_adapter
-from slimrl.models.tensor_file import ALL_DTYPES, Kind
+from slimrl.models.adapter import Adapter, is_adapter, known_weights, make_adapter, read_adapter
+from slimrl.models.lora import AdapterForm
+from slimrl.models.tensor_file import ALL_DTYPES
 from slimrl.transport.broadcast import GROUP_S, Kinds, Meeting, WeightGroup
 
 TRAINER = "the broadcast"
@@ -35,16 +36,16 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in ALL_DTYPES.value
 
 @dataclass(frozen=True, slots=True)
 class NewWeights:
-    """Weights for the served model, by name: all that it has, or those that an adapter changes."""
+    """New weights for the served model: all that it has, by name, or an adapter alone."""
 
     tensors: dict[str, Tensor]
-    are_whole: bool = True
+    adapter: Adapter | None = None
 
     def with_part(self, part: "NewWeights") -> "NewWeights":
         """These with a part that has come. Raises UserError if an adapter is not the only part."""
-        if self.tensors and not (self.are_whole and part.are_whole):
+        if self.adapter or (self.tensors and part.adapter):
             raise UserError("An adapter is an update of its own, and whole weights are another.")
-        return NewWeights(self.tensors | part.tensors, part.are_whole)
+        return NewWeights(self.tensors | part.tensors, part.adapter)
 
 
 class WeightTransfer:
@@ -100,29 +101,29 @@ class WeightTransfer:
             staged, self._staged = self._staged, None
             if staged is None:
                 raise bad_request("There is no update to finish: POST /start_weight_update comes first.")
-            self.check_no_adapter()
-            if staged.are_whole:
+            self._check_no_adapter()
+            if staged.adapter is None:
                 staged = await self._check_whole(staged.tensors)
-            await self._replace(staged, version)
+            await self._replace(staged, version, "update_info")
 
     async def replace(self, directory: Path, version: int) -> None:
         """Take the weights of a directory at once."""
         async with self._service.changing:
-            self.check_no_adapter()
+            self._check_no_adapter()
             try:
                 # Reading happens in a thread, while the engine samples; only the copy runs between two steps.
                 weights = await asyncio.to_thread(self._read_directory, directory)
             except (UserError, ValueError, OSError) as error:  # a path may have a NUL in it, or be too long
                 raise bad_request(str(error), "weight_dir") from None
-            await self._replace(weights, version)
+            await self._replace(weights, version, "weight_dir")
 
     async def set_version(self, version: int) -> None:
         """Give the present weights another number."""
         self._service.check_ready()
         async with self._service.changing:
-            await self._publish({}, version)
+            await self._service.thread.call(lambda engine: engine.publish(version))
 
-    def check_no_adapter(self) -> None:
+    def _check_no_adapter(self) -> None:
         """Raises ApiError 400 while an adapter is merged into the weights: unloading it would bring back old ones."""
         if self._service.adapter:
             raise bad_request(
@@ -137,29 +138,33 @@ class WeightTransfer:
         except UserError as error:
             raise bad_request(str(error), "update_info") from None
 
-    async def _replace(self, weights: NewWeights, version: int | None) -> None:
-        if weights.are_whole:
+    async def _replace(self, weights: NewWeights, version: int | None, field: str) -> None:
+        """Put checked weights into the module between two steps, and give the version its number. What is received and
+        not finished yet is forgotten: it may have been meant for the weights that were there before."""
+        module, adapter, self._staged = self._module, weights.adapter, None
+        if adapter is None:
             self._base.lose()
-        await self._publish(weights.tensors, version)
-
-    async def _publish(self, weights: dict[str, Tensor], version: int | None) -> None:
-        """Copy checked weights into the module between two steps, and give the version its number."""
-        service, module = self._service, self._module
 
         def apply(engine: Engine) -> None:
-            copy_weights(weights, module)
+            if adapter:
+                self._base.put(adapter, module)
+            else:
+                copy_weights(weights.tensors, module)
             engine.publish(engine.version if version is None else version)
 
-        await service.thread.call(apply)
+        try:
+            await self._service.thread.call(apply)
+        except UserError as error:
+            raise bad_request(str(error), field) from None
 
     async def check(self, body: CheckBody) -> dict[str, object]:
         """The reply of `/weight_checker`."""
         module = self._module
         if body.action == "reset":
             async with self._service.changing:
-                self.check_no_adapter()
+                self._check_no_adapter()
                 zeros = {name: torch.zeros_like(parameter) for name, parameter in module.named_parameters()}
-                await self._replace(NewWeights(zeros), None)
+                await self._replace(NewWeights(zeros), None, "action")
             return {"status": "reset"}
         if body.action == "compare" and body.baseline is None:
             raise bad_request("action = compare needs a baseline, as the reply to action = checksum.", "baseline")
@@ -173,11 +178,12 @@ class WeightTransfer:
     def _read_directory(self, directory: Path) -> NewWeights:
         if not is_adapter(directory):
             return NewWeights(read_weights(directory, self._module))
-        return self._merge(read_adapter(directory, self._module, self._base.kept))
+        return self._checked(read_adapter(directory, self._module, self._base.kept))
 
-    def _merge(self, adapter: Adapter) -> NewWeights:
-        self.check_no_adapter()  # whose weights would be taken for the base model's
-        return NewWeights(self._base.with_adapter(adapter, self._module), are_whole=False)
+    def _checked(self, adapter: Adapter) -> NewWeights:
+        self._check_no_adapter()  # whose weights would be taken for the base model's
+        self._base.check(adapter, self._module)
+        return NewWeights({}, adapter)
 
     def _read(self, info: DirectoryInfo | BroadcastInfo) -> NewWeights:
         if isinstance(info, DirectoryInfo):
@@ -186,18 +192,18 @@ class WeightTransfer:
             raise UserError("There is no group to receive in: POST /init_weight_transfer_engine comes first.")
         try:
             return self._receive(self._group, self._kinds(info), info.adapter)
-        except UserError:
+        except BaseException:
             self._group.close()  # its members are at different places now, and the trainer must not wait for this one
             self._group = None
             raise
 
-    def _receive(self, group: WeightGroup, kinds: Kinds, form: AdapterInfo | None) -> NewWeights:
-        if not form:
+    def _receive(self, group: WeightGroup, kinds: Kinds, info: AdapterInfo | None) -> NewWeights:
+        if not info:
             check_part(TRAINER, kinds, self._module)
             return NewWeights(dict(group.receive(kinds)))
-        reader = AdapterReader(TRAINER, form.rank, form.scale, self._module, self._base.kept)
-        described = {name: Kind(dtype, shape, 0, 0) for name, (shape, dtype) in kinds.items()}
-        return self._merge(reader.read(described, lambda: group.receive(kinds)))
+        known = known_weights(self._module, self._base.kept)
+        form = AdapterForm(info.rank, info.scale, info.base)
+        return self._checked(make_adapter(TRAINER, form, kinds, lambda: group.receive(kinds), known))
 
     def _kinds(self, info: BroadcastInfo) -> Kinds:
         """What the trainer will broadcast. Raises UserError if the lists do not describe tensors."""
